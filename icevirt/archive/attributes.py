@@ -1,0 +1,108 @@
+"""Attributes of a group or array together with the dtypes that JSON would forget.
+
+JSON turns an ``f4`` ``scale_factor`` into a double, and through it every decoded value of its
+variable. So zarr.json carries the dtypes in an extension field that every reader may ignore
+(``{"icevirt": {"must_understand": false, "attribute_dtypes": {...}}}``) and the icevirt engine
+restores them. NaN and infinities are spelt as zarr spells them in fill values, because bare
+``NaN`` is not JSON. Float ``_FillValue`` is base64 of its little-endian bytes, as xarray expects.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from icevirt.model.json import JSON
+
+EXTENSION = "icevirt"
+_WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attributes:
+    """Attribute values as strict JSON, in the order of the file, and the numeric ones' dtypes."""
+
+    values: Mapping[str, JSON] = field(default_factory=dict)
+    dtypes: Mapping[str, str] = field(default_factory=dict)  # name -> numpy typestr without order
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> Attributes:
+        """Encode Python and numpy values; numbers keep their dtype, sizes 1 and n their form."""
+        values: dict[str, JSON] = {}
+        dtypes: dict[str, str] = {}
+        for name, value in found.items():
+            if isinstance(value, np.generic | np.ndarray) and value.dtype.kind in "iufb":
+                dtypes[name] = value.dtype.str[1:]
+                values[name] = _numbers(name, value)
+            else:
+                values[name] = _plain(value)
+        return cls(values=values, dtypes=dtypes)
+
+    def extension(self) -> dict[str, JSON]:
+        """Return the zarr.json fields that carry the dtypes; empty where there are none."""
+        if not self.dtypes:
+            return {}
+        return {EXTENSION: {"must_understand": False, "attribute_dtypes": dict(self.dtypes)}}
+
+    def without(self, *names: str) -> Attributes:
+        """Return the attributes less those named."""
+        return Attributes(
+            values={k: v for k, v in self.values.items() if k not in names},
+            dtypes={k: v for k, v in self.dtypes.items() if k not in names},
+        )
+
+
+def restore(values: Mapping[str, Any], dtypes: Mapping[str, str]) -> dict[str, Any]:
+    """Give attribute values back the dtypes they had in the file; others pass through."""
+    return {
+        name: _restored(value, np.dtype(dtypes[name])) if name in dtypes else value
+        for name, value in values.items()
+    }
+
+
+def _restored(value: Any, dtype: np.dtype[Any]) -> Any:
+    if isinstance(value, str) and value not in _WORDS:
+        raw = np.frombuffer(base64.standard_b64decode(value), np.float64)
+        return raw.astype(dtype)[0]
+    if isinstance(value, list):
+        return np.array([_WORDS.get(v, v) if isinstance(v, str) else v for v in value], dtype)
+    return dtype.type(_WORDS.get(value, value) if isinstance(value, str) else value)
+
+
+def _numbers(name: str, value: np.generic | np.ndarray[Any, Any]) -> JSON:
+    array = np.asarray(value)
+    if name == "_FillValue" and array.dtype.kind == "f" and array.size == 1:
+        return base64.standard_b64encode(array.astype("<f8").tobytes()).decode()
+    listed = array.tolist()
+    return [_strict(item) for item in listed] if isinstance(listed, list) else _strict(listed)
+
+
+def _plain(value: Any) -> JSON:
+    match value:
+        case bytes():
+            return value.decode("utf-8", "replace")
+        case list() | tuple():
+            return [_plain(item) for item in value]
+        case np.ndarray():
+            return _plain(value.tolist())
+        case np.generic():
+            return _plain(value.item())
+        case float():
+            return _strict(value)
+        case None | bool() | int() | str():
+            return value
+        case _:
+            return str(value)
+
+
+def _strict(number: Any) -> JSON:
+    if isinstance(number, list):
+        return [_strict(item) for item in number]
+    if isinstance(number, float) and not math.isfinite(number):
+        return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
+    return number  # type: ignore[no-any-return]

@@ -1,0 +1,115 @@
+"""What a build did and what a repository holds, as values that text, JSON and tests share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from icevirt.model.json import JSON
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadFile:
+    """A source file that was left out, and why."""
+
+    url: str
+    code: str  # of the error
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReferenceCounts:
+    """Chunk references by where their bytes lie, and how many bytes that is."""
+
+    virtual: int = 0
+    native: int = 0
+    inline: int = 0
+    bytes_referenced: int = 0  # in source files
+    bytes_stored: int = 0  # native and inline, in the repository
+
+    def __add__(self, other: ReferenceCounts) -> ReferenceCounts:
+        return ReferenceCounts(
+            virtual=self.virtual + other.virtual,
+            native=self.native + other.native,
+            inline=self.inline + other.inline,
+            bytes_referenced=self.bytes_referenced + other.bytes_referenced,
+            bytes_stored=self.bytes_stored + other.bytes_stored,
+        )
+
+    @property
+    def total(self) -> int:
+        """References of every kind."""
+        return self.virtual + self.native + self.inline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArraySummary:
+    """One array as ``icevirt info`` and the build report show it."""
+
+    path: str
+    data_type: str
+    shape: tuple[int, ...]
+    chunk_shape: tuple[int, ...]
+    dimension_names: tuple[str | None, ...]
+    references: ReferenceCounts
+    manifests: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildReport:
+    """The outcome of `icevirt.build`."""
+
+    repo: str  # URL
+    branch: str
+    group: str
+    snapshot_id: str
+    build_id: str
+    already_built: bool  # the branch held this very build before; nothing was written
+    files_scanned: int  # in this run
+    files_reused: int  # from parts that an earlier, interrupted run had finished
+    bad_files: tuple[BadFile, ...]
+    arrays: tuple[ArraySummary, ...]
+    manifests: int
+    manifest_bytes: int
+    containers: tuple[str, ...]  # url prefixes to authorise on reading
+    findings: tuple[str, ...]  # decisions worth knowing, a line each
+    seconds: dict[str, float] = field(default_factory=dict)  # by phase, in order
+
+    @property
+    def references(self) -> ReferenceCounts:
+        """References of all arrays."""
+        return sum((array.references for array in self.arrays), ReferenceCounts())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSummary:
+    """One group as ``icevirt info`` shows it."""
+
+    path: str
+    attributes: dict[str, JSON]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepositorySummary:
+    """What one snapshot of a repository holds, as ``icevirt info`` shows it."""
+
+    repo: str  # URL
+    spec_version: int
+    branches: dict[str, str]  # name -> snapshot id
+    tags: dict[str, str]
+    snapshot_id: str
+    message: str
+    written_at: str  # ISO 8601, UTC
+    snapshots: int  # in the ancestry of the one shown
+    containers: tuple[str, ...]  # url prefixes to authorise on reading
+    groups: tuple[GroupSummary, ...]
+    arrays: tuple[ArraySummary, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """A step of a long phase: ``done`` of ``total`` units, or 0 of 0 while unknown."""
+
+    phase: str  # "list", "scan", "plan", "write", "commit"
+    done: int
+    total: int
+    unit: str = "tasks"

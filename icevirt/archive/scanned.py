@@ -1,0 +1,193 @@
+"""What a scanner says about one source file: groups, arrays, chunk references, findings.
+
+These values are zarr's view of the file: data types, codecs and fill values are zarr v3 metadata,
+and every array carries a chunk table that a zarr reader decodes to exactly what h5py reads.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
+
+from icevirt.archive.attributes import Attributes
+from icevirt.model import paths
+from icevirt.model.chunks import ChunkTable, ChunkType
+from icevirt.model.json import JSON
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFile:
+    """A file as it was when it was listed or scanned; the checksum goes into every reference."""
+
+    url: str  # absolute and canonical, "file:///..." for local files
+    size: int  # bytes
+    etag: str = ""  # "" where the storage has none, and for local files
+    last_modified: int = 0  # nanoseconds since 1970; 0 unknown
+
+    @property
+    def last_modified_seconds(self) -> int:
+        """Whole seconds, rounded up: what a reference carries (the official client truncates)."""
+        return -(-self.last_modified // 1_000_000_000)
+
+
+class Severity(StrEnum):
+    """How much a finding matters."""
+
+    note = "note"  # a decision that changes no value
+    warning = "warning"  # something is not represented, and no value depends on it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Something in the file that was not plain, and what was decided about it."""
+
+    path: str  # of the node
+    code: str  # stable, like "szip-stored-natively"
+    message: str
+    severity: Severity = Severity.note
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScannedGroup:
+    """A group and its attributes."""
+
+    path: str
+    attributes: Attributes = field(default_factory=Attributes)
+
+    def zarr_json(self, attributes: Attributes | None = None) -> bytes:
+        """Return the group's zarr.json, with other attributes where given."""
+        shown = self.attributes if attributes is None else attributes
+        return dump(
+            {
+                "zarr_format": 3,
+                "node_type": "group",
+                "attributes": dict(shown.values),
+                **shown.extension(),
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScannedArray:
+    """An array. ``references`` covers its own chunk grid, which starts at 0 in every dimension.
+
+    ``whole`` says that the values were read at scan time and lie in ``references`` as one inline
+    chunk that covers the array, encoded without compression: such arrays can be joined at any
+    length. ``labels`` repeats the raw values of a coordinate that orders files (1-D, of the
+    concatenated dimension); the plan reads them, so they stay small.
+    ``digest`` is a hash of dtype, shape and raw values, for arrays that must be equal in all files.
+    """
+
+    path: str
+    dimension_names: tuple[str | None, ...]
+    shape: tuple[int, ...]
+    chunk_shape: tuple[int, ...]  # every edge at least 1
+    data_type: JSON  # zarr v3 data type
+    codecs: tuple[JSON, ...]  # zarr v3 codecs, in encoding order
+    fill_value: JSON  # zarr v3 spelling
+    attributes: Attributes = field(default_factory=Attributes)
+    references: ChunkTable
+    whole: bool = False
+    labels: bytes | None = None  # little-endian values
+    labels_dtype: str = ""  # numpy typestr of labels
+    digest: str = ""
+
+    def zarr_json(
+        self,
+        *,
+        shape: tuple[int, ...] | None = None,
+        chunk_shape: tuple[int, ...] | None = None,
+        codecs: tuple[JSON, ...] | None = None,
+        attributes: Attributes | None = None,
+    ) -> bytes:
+        """Return the array's zarr.json, with other shapes, codecs or attributes where given."""
+        shown = self.attributes if attributes is None else attributes
+        named = any(name is not None for name in self.dimension_names)
+        return dump(
+            {
+                "zarr_format": 3,
+                "node_type": "array",
+                "shape": list(self.shape if shape is None else shape),
+                "data_type": self.data_type,
+                "chunk_grid": {
+                    "name": "regular",
+                    "configuration": {
+                        "chunk_shape": list(self.chunk_shape if chunk_shape is None else chunk_shape)
+                    },
+                },
+                "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+                "fill_value": self.fill_value,
+                "codecs": list(self.codecs if codecs is None else codecs),
+                "attributes": dict(shown.values),
+                **({"dimension_names": list(self.dimension_names)} if named else {}),
+                **shown.extension(),
+            }
+        )
+
+
+class NodeWriter(Protocol):
+    """What a scanned file is written to; `icevirt.Session` is one."""
+
+    def add_group(self, path: str, zarr_json: bytes) -> None:
+        """Add a group; parents that are missing are added too."""
+
+    def add_array(self, path: str, zarr_json: bytes, chunks: ChunkTable) -> None:
+        """Add an array and its chunk references."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScannedFile:
+    """Everything a scanner found in one file. Groups and arrays are in the order of the file."""
+
+    source: SourceFile
+    scanner: str
+    scanner_version: str
+    groups: tuple[ScannedGroup, ...]  # the root group is the first
+    arrays: tuple[ScannedArray, ...]
+    findings: tuple[Finding, ...] = ()
+
+    def __repr__(self) -> str:
+        return (
+            f"<icevirt.ScannedFile {self.source.url} {len(self.arrays)} arrays,"
+            f" {sum(len(array.references) for array in self.arrays)} references>"
+        )
+
+    def array(self, path: str) -> ScannedArray:
+        """Return the array at ``path``. Raises ``KeyError``."""
+        wanted = paths.canonical(path)
+        for array in self.arrays:
+            if array.path == wanted:
+                return array
+        raise KeyError(path)
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of references by kind: virtual, native, inline."""
+        kinds = (ChunkType.virtual, ChunkType.native, ChunkType.inline)
+        return {
+            kind.name: sum(array.references.count(kind) for array in self.arrays) for kind in kinds
+        }
+
+    def write_to(self, session: NodeWriter, group: str = "/") -> None:
+        """Stage all groups and arrays of the file below ``group`` of a writable session.
+
+        Raises:
+            AlreadyExistsError: A node is already there.
+            InvalidInputError: No virtual chunk container of the repository covers the file.
+        """
+        for scanned in self.groups:
+            session.add_group(paths.join(group, scanned.path), scanned.zarr_json())
+        for array in self.arrays:
+            session.add_array(paths.join(group, array.path), array.zarr_json(), array.references)
+
+
+def dump(document: Any) -> bytes:
+    """Write strict JSON, keys in the order given. Raises ``ValueError`` for bare NaN."""
+    return json.dumps(document, allow_nan=False, ensure_ascii=False).encode()
+
+
+def arrays_by_path(arrays: Sequence[ScannedArray]) -> dict[str, ScannedArray]:
+    """Return the arrays keyed by their path."""
+    return {array.path: array for array in arrays}

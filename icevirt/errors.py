@@ -1,0 +1,161 @@
+"""Every error icevirt raises, in one tree divided by what the handler does about it.
+
+An error says what happened, with which values, and what to do; its ``code`` is stable for ever and
+its facts are attributes. Errors pickle, because Spark sends them home from executors.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class IcevirtError(Exception):
+    """Root of all errors of this package.
+
+    Args:
+        what: What happened, in one clause, without a full stop.
+        do: What the reader of the message can do about it, as a sentence.
+        facts: The values involved. They appear in the message and in ``error.facts``.
+    """
+
+    code = "icevirt"
+
+    def __init__(self, what: str, *, do: str = "", **facts: Any) -> None:
+        self.what = what
+        self.do = do
+        self.facts = facts
+        super().__init__(what)
+
+    def __str__(self) -> str:
+        """Return ``what (name=value, ...). do``."""
+        told = ", ".join(f"{name}={value!r}" for name, value in self.facts.items())
+        text = f"{self.what} ({told})" if told else self.what
+        return f"{text}. {self.do}" if self.do else text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by parts: the keyword-only constructor defeats the default protocol."""
+        return _rebuild, (type(self), self.what, self.do, self.facts)
+
+
+def _rebuild(
+    kind: type[IcevirtError], what: str, do: str, facts: dict[str, Any]
+) -> IcevirtError:
+    return kind(what, do=do, **facts)
+
+
+class InvalidInputError(IcevirtError, ValueError):
+    """The caller passed something that cannot be right; change the call."""
+
+    code = "invalid-input"
+
+
+class UnauthorizedError(InvalidInputError):
+    """A virtual chunk lies outside the prefixes this session was authorised to read."""
+
+    code = "unauthorized"
+
+
+class NotFoundError(IcevirtError, LookupError):
+    """Something that was named does not exist; check the name.
+
+    It is no ``KeyError`` and no ``FileNotFoundError``: zarr and xarray take those for "absent" and
+    would show fill values.
+    """
+
+    code = "not-found"
+
+
+class RepositoryNotFoundError(NotFoundError):
+    """No repository lies at this path."""
+
+    code = "repository-not-found"
+
+
+class RefNotFoundError(NotFoundError):
+    """The repository has no such branch or tag."""
+
+    code = "ref-not-found"
+
+
+class SnapshotNotFoundError(NotFoundError):
+    """The repository has no such snapshot."""
+
+    code = "snapshot-not-found"
+
+
+class NodeNotFoundError(NotFoundError):
+    """The snapshot has no such array or group."""
+
+    code = "node-not-found"
+
+
+class AlreadyExistsError(IcevirtError):
+    """Something of that name is already there; choose another name or say that it may go."""
+
+    code = "already-exists"
+
+
+class ConflictError(IcevirtError):
+    """Another writer changed the same thing; a person or a policy must choose."""
+
+    code = "commit-conflict"
+
+
+class SessionStateError(IcevirtError):
+    """The session cannot do this in the state it is in (committed, or something uncommitted)."""
+
+    code = "session-state"
+
+
+class ReadOnlyError(IcevirtError):
+    """The session, store or repository does not accept writes."""
+
+    code = "read-only"
+
+
+class FormatError(IcevirtError):
+    """A file is not what the Icechunk format says; it is damaged or written by something newer."""
+
+    code = "format"
+
+
+class StorageError(IcevirtError):
+    """The storage refused or failed; retrying, or repairing the storage, may help."""
+
+    code = "storage"
+
+
+class ObjectNotFoundError(StorageError):
+    """An object that should be there is not."""
+
+    code = "object-not-found"
+
+
+class StaleReferenceError(StorageError):
+    """A source file changed after it was scanned, so its references no longer hold."""
+
+    code = "stale-reference"
+
+
+class ScanError(IcevirtError):
+    """A source file cannot be scanned: it is damaged, or of a kind no scanner reads."""
+
+    code = "scan"
+
+
+class UnsupportedError(ScanError):
+    """The file is sound, but holds something that icevirt cannot represent correctly."""
+
+    code = "unsupported"
+
+
+class CombineError(IcevirtError):
+    """The scanned files do not combine into one dataset without changing values."""
+
+    code = "combine"
+
+
+class BuildError(IcevirtError):
+    """A build stopped for a reason outside a single file (Spark, budgets, changed sources)."""
+
+    code = "build"

@@ -1,0 +1,338 @@
+"""Chunk references of one array as columns: what scanners make, manifests hold and readers look up.
+
+There is no object per chunk anywhere: a table of a million references is a handful of numpy arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.model.strings import Strings
+
+
+class ChunkType(IntEnum):
+    """Where the bytes of a chunk lie; names and numbers are icechunk's."""
+
+    uninitialized = 0
+    native = 1
+    virtual = 2
+    inline = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Locations:
+    """The distinct objects that virtual references point into, with the checksum of each."""
+
+    url: Strings  # (m,) absolute URLs
+    etag: Strings  # (m,) "" where there is none
+    last_modified: NDArray[np.uint32]  # (m,) seconds since 1970, 0 where there is none
+
+    def __post_init__(self) -> None:
+        if not len(self.url) == len(self.etag) == len(self.last_modified):
+            raise ValueError("url, etag and last_modified differ in length")
+        self.last_modified.flags.writeable = False
+
+    @classmethod
+    def none(cls) -> Locations:
+        """Return the empty set of locations."""
+        return cls(url=Strings.empty(0), etag=Strings.empty(0), last_modified=np.zeros(0, np.uint32))
+
+    @classmethod
+    def one(cls, url: str, *, etag: str = "", last_modified: int = 0) -> Locations:
+        """Return the single location ``url``; ``last_modified`` in whole seconds, rounded up."""
+        return cls(
+            url=Strings.of([url]),
+            etag=Strings.of([etag]),
+            last_modified=np.array([last_modified], np.uint32),
+        )
+
+    def __len__(self) -> int:
+        return len(self.url)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Locations)
+            and self.url == other.url
+            and self.etag == other.etag
+            and np.array_equal(self.last_modified, other.last_modified)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def take(self, rows: NDArray[np.integer]) -> Locations:
+        """Return the given rows, in their order."""
+        return Locations(
+            url=self.url[rows], etag=self.etag[rows], last_modified=self.last_modified[rows]
+        )
+
+    def __add__(self, other: Locations) -> Locations:
+        return Locations(
+            url=self.url + other.url,
+            etag=self.etag + other.etag,
+            last_modified=np.concatenate([self.last_modified, other.last_modified]),
+        )
+
+
+def _no_ids() -> NDArray[np.uint8]:
+    return np.zeros((0, 12), np.uint8)
+
+
+def _no_bytes() -> NDArray[np.uint8]:
+    return np.zeros(0, np.uint8)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ChunkTable:
+    """Chunk references of one array, a row each, sorted by ``index``, no index twice.
+
+    What ``source`` and ``offset`` mean follows ``kind``: a virtual row is ``length`` bytes at
+    ``offset`` of ``locations[source]``; a native row the same of the chunk object
+    ``chunk_ids[source]``; an inline row is ``inline[offset:offset + length]`` (``source`` is 0).
+    The table takes ownership of its arrays and makes them read-only.
+    """
+
+    index: NDArray[np.uint32]  # (n, ndim) chunk coordinates
+    kind: NDArray[np.uint8]  # (n,) ChunkType
+    source: NDArray[np.uint32]  # (n,)
+    offset: NDArray[np.uint64]  # (n,) bytes
+    length: NDArray[np.uint64]  # (n,) bytes
+    locations: Locations = field(default_factory=Locations.none)
+    chunk_ids: NDArray[np.uint8] = field(default_factory=_no_ids)  # (m, 12)
+    inline: NDArray[np.uint8] = field(default_factory=_no_bytes)  # (bytes,)
+
+    def __post_init__(self) -> None:
+        n = len(self.index)
+        if self.index.ndim != 2:
+            raise ValueError(f"index has {self.index.ndim} dimensions, not 2")
+        for name in ("kind", "source", "offset", "length"):
+            if len(getattr(self, name)) != n:
+                raise ValueError(f"{name} has {len(getattr(self, name))} rows, index has {n}")
+        for name, dtype in _DTYPES.items():
+            column = getattr(self, name)
+            if column.dtype != dtype:
+                raise ValueError(f"{name} is {column.dtype}, not {dtype}")
+            column.flags.writeable = False
+
+    # -- making ------------------------------------------------------------------------------
+
+    @classmethod
+    def empty(cls, ndim: int) -> ChunkTable:
+        """Return the table of an array none of whose chunks was ever written."""
+        return cls(
+            index=np.zeros((0, ndim), np.uint32),
+            kind=np.zeros(0, np.uint8),
+            source=np.zeros(0, np.uint32),
+            offset=np.zeros(0, np.uint64),
+            length=np.zeros(0, np.uint64),
+        )
+
+    @classmethod
+    def virtual(
+        cls,
+        *,
+        index: NDArray[np.integer],
+        offset: NDArray[np.integer],
+        length: NDArray[np.integer],
+        locations: Locations,
+        source: NDArray[np.integer] | None = None,
+    ) -> ChunkTable:
+        """Make a table of virtual references in any order; ``source`` defaults to location 0."""
+        n = len(index)
+        return cls(
+            index=np.ascontiguousarray(index, np.uint32),
+            kind=np.full(n, ChunkType.virtual, np.uint8),
+            source=np.zeros(n, np.uint32) if source is None else source.astype(np.uint32),
+            offset=offset.astype(np.uint64),
+            length=length.astype(np.uint64),
+            locations=locations,
+        ).sorted()
+
+    @classmethod
+    def inlined(cls, *, index: NDArray[np.integer], chunks: Sequence[bytes]) -> ChunkTable:
+        """Make a table of inline chunks, in any order, from their encoded bytes."""
+        length = np.array([len(chunk) for chunk in chunks], np.uint64)
+        offset = np.zeros(len(chunks), np.uint64)
+        np.cumsum(length[:-1], out=offset[1:])
+        return cls(
+            index=np.ascontiguousarray(index, np.uint32),
+            kind=np.full(len(chunks), ChunkType.inline, np.uint8),
+            source=np.zeros(len(chunks), np.uint32),
+            offset=offset,
+            length=length,
+            inline=np.frombuffer(b"".join(chunks), np.uint8).copy(),
+        ).sorted()
+
+    @classmethod
+    def concatenate(cls, tables: Sequence[ChunkTable]) -> ChunkTable:
+        """Join tables of one array whose indices do not meet; locations and ids are appended."""
+        if len(tables) == 1:
+            return tables[0]
+        source, offset = [], []
+        places = ids = inline = 0
+        for table in tables:
+            shift = np.zeros(4, np.int64)
+            shift[ChunkType.virtual], shift[ChunkType.native] = places, ids
+            source.append((table.source + shift[table.kind]).astype(np.uint32))
+            moved = np.where(table.kind == ChunkType.inline, inline, 0).astype(np.uint64)
+            offset.append(table.offset + moved)
+            places += len(table.locations)
+            ids += len(table.chunk_ids)
+            inline += len(table.inline)
+        return cls(
+            index=np.concatenate([table.index for table in tables]),
+            kind=np.concatenate([table.kind for table in tables]),
+            source=np.concatenate(source),
+            offset=np.concatenate(offset),
+            length=np.concatenate([table.length for table in tables]),
+            locations=_join([table.locations for table in tables]),
+            chunk_ids=np.concatenate([table.chunk_ids for table in tables]),
+            inline=np.concatenate([table.inline for table in tables]),
+        ).sorted()
+
+    # -- asking ------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __eq__(self, other: object) -> bool:
+        """Two tables are equal when every column is, locations and blobs included."""
+        return (
+            isinstance(other, ChunkTable)
+            and self.locations == other.locations
+            and all(np.array_equal(getattr(self, name), getattr(other, name)) for name in _DTYPES)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def ndim(self) -> int:
+        """Number of array dimensions."""
+        return self.index.shape[1]
+
+    def count(self, kind: ChunkType) -> int:
+        """Return how many rows are of this kind."""
+        return int(np.count_nonzero(self.kind == kind))
+
+    def extents(self) -> tuple[tuple[int, int], ...]:
+        """Return the tight bounding box of the indices: (first, last + 1) for each dimension."""
+        if not len(self):
+            return tuple((0, 0) for _ in range(self.ndim))
+        low, high = self.index.min(axis=0), self.index.max(axis=0)
+        return tuple((int(a), int(b) + 1) for a, b in zip(low, high, strict=True))
+
+    def rows_of(self, index: NDArray[np.integer]) -> NDArray[np.int64]:
+        """Find the row of each chunk index, shape (k, ndim); -1 where the table has none.
+
+        A dense table is answered by arithmetic, a sparse one by binary search over scalar keys.
+        """
+        wanted = np.asarray(index, np.int64).reshape(len(index), self.ndim)
+        if not len(self):
+            return np.full(len(wanted), -1, np.int64)
+        box = np.array(self.extents(), np.int64).reshape(-1, 2)
+        low, size = box[:, 0], box[:, 1] - box[:, 0]
+        inside = np.all((wanted >= low) & (wanted < box[:, 1]), axis=1)
+        strides = _strides(size)
+        key = ((wanted - low) * strides).sum(axis=1)
+        if len(self) == _volume(size):
+            return np.where(inside, key, -1)
+        keys = ((self.index.astype(np.int64) - low) * strides).sum(axis=1)
+        row = np.minimum(np.searchsorted(keys, key), len(self) - 1)
+        found: NDArray[np.int64] = np.where(inside & (keys[row] == key), row, -1)
+        return found
+
+    # -- changing: each returns a new table ---------------------------------------------------
+
+    def sorted(self) -> ChunkTable:
+        """Return the table with its rows in lexicographic order of ``index``.
+
+        Raises:
+            ValueError: An index occurs twice.
+        """
+        n = len(self)
+        if n < 2:
+            return self
+        if self.ndim == 0:
+            raise ValueError("a 0-d array has one chunk")
+        order = _ascending(self.index)
+        table = self if order is None else self.take(order)
+        same = np.all(table.index[1:] == table.index[:-1], axis=1)
+        if same.any():
+            raise ValueError(f"chunk {tuple(table.index[int(np.argmax(same))].tolist())} twice")
+        return table
+
+    def take(self, rows: NDArray[np.integer] | NDArray[np.bool_]) -> ChunkTable:
+        """Return the given rows (or those where a mask is true); shared columns stay whole."""
+        return replace(
+            self,
+            index=self.index[rows],
+            kind=self.kind[rows],
+            source=self.source[rows],
+            offset=self.offset[rows],
+            length=self.length[rows],
+        )
+
+    def shifted(self, by: Sequence[int]) -> ChunkTable:
+        """Return the table with ``by`` (one number per dimension) added to every index."""
+        moved = self.index.astype(np.int64) + np.asarray(by, np.int64).reshape(1, -1)
+        if len(moved) and (moved.min(initial=0) < 0 or moved.max(initial=0) > 0xFFFFFFFF):
+            raise ValueError(f"shifting by {tuple(by)} leaves the range of u32")
+        return replace(self, index=moved.astype(np.uint32))
+
+
+_DTYPES = {
+    "index": np.dtype(np.uint32),
+    "kind": np.dtype(np.uint8),
+    "source": np.dtype(np.uint32),
+    "offset": np.dtype(np.uint64),
+    "length": np.dtype(np.uint64),
+    "chunk_ids": np.dtype(np.uint8),
+    "inline": np.dtype(np.uint8),
+}
+
+
+def _join(parts: Sequence[Locations]) -> Locations:
+    def strings(columns: list[Strings]) -> Strings:
+        base = np.cumsum([0] + [len(column.data) for column in columns])
+        starts = [column.starts[:-1] + at for column, at in zip(columns, base, strict=False)]
+        return Strings(
+            np.concatenate([column.data for column in columns]),
+            np.concatenate([*starts, base[-1:]]).astype(np.int64),
+        )
+
+    return Locations(
+        url=strings([part.url for part in parts]),
+        etag=strings([part.etag for part in parts]),
+        last_modified=np.concatenate([part.last_modified for part in parts]),
+    )
+
+
+def _volume(size: NDArray[np.int64]) -> int:
+    total = 1
+    for edge in size.tolist():
+        total *= edge
+    return total
+
+
+def _strides(size: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return C-order strides of a box; the box of one manifest always fits 63 bits or is refused."""
+    if _volume(size) >= 1 << 63:
+        raise ValueError(f"a box of {size.tolist()} chunks has no scalar keys")
+    strides = np.ones(len(size), np.int64)
+    np.cumprod(size[:0:-1], out=strides[-2::-1]) if len(size) > 1 else None
+    return strides
+
+
+def _ascending(index: NDArray[np.uint32]) -> NDArray[np.int64] | None:
+    """Return the sorting permutation, or None when the rows are in order already."""
+    later, earlier = index[1:].astype(np.int64), index[:-1].astype(np.int64)
+    step = later - earlier
+    first = np.argmax(step != 0, axis=1)
+    if bool(np.all(step[np.arange(len(step)), first] >= 0)):
+        return None
+    order: NDArray[np.int64] = np.lexsort(index.T[::-1])
+    return order

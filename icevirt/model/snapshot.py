@@ -1,0 +1,124 @@
+"""What one version of a repository holds: its nodes, their metadata, and where their manifests are.
+
+Spec: "Snapshot Files".
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from icevirt.errors import NodeNotFoundError
+from icevirt.ids import ObjectId8, ObjectId12
+from icevirt.model import paths
+from icevirt.model.json import JSONObject
+
+type Extents = tuple[tuple[int, int], ...]
+"""A box of the chunk grid: (from, to) for each dimension, ``to`` excluded. () covers a 0-d array."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestRef:
+    """A manifest and the tight box of the chunk grid whose references it holds."""
+
+    object_id: ObjectId12
+    extents: Extents
+
+    def covers(self, index: tuple[int, ...]) -> bool:
+        """Say whether the chunk at ``index`` can only be in this manifest."""
+        return all(low <= at < high for at, (low, high) in zip(index, self.extents, strict=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrayNode:
+    """An array. ``user_data`` is its zarr.json, byte for byte; the other fields repeat parts of it."""
+
+    id: ObjectId8
+    path: str
+    user_data: bytes
+    shape: tuple[int, ...]
+    num_chunks: tuple[int, ...]
+    dimension_names: tuple[str | None, ...] | None  # None: the metadata names no dimensions at all
+    manifests: tuple[ManifestRef, ...] = ()
+    extra: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupNode:
+    """A group. ``user_data`` is its zarr.json, byte for byte."""
+
+    id: ObjectId8
+    path: str
+    user_data: bytes
+    extra: bytes | None = None
+
+
+type Node = ArrayNode | GroupNode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestFileInfo:
+    """Facts about a manifest file; readers fetch exactly ``size_bytes`` of it."""
+
+    id: ObjectId12
+    size_bytes: int  # of the whole file, header included
+    num_chunk_refs: int
+    extra: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """One version of the repository. ``nodes`` are kept in the byte order of their paths."""
+
+    id: ObjectId12
+    nodes: tuple[Node, ...]
+    flushed_at: int  # microseconds since 1970
+    message: str
+    metadata: JSONObject = field(default_factory=dict)
+    manifest_files: tuple[ManifestFileInfo, ...] = ()  # ascending by id
+    parent_id: ObjectId12 | None = None  # V1 files only
+    extra: bytes | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(
+            self, "nodes", tuple(sorted(self.nodes, key=lambda node: paths.order(node.path)))
+        )
+        object.__setattr__(
+            self, "manifest_files", tuple(sorted(self.manifest_files, key=lambda info: info.id))
+        )
+
+    def find(self, path: str) -> Node | None:
+        """Return the node at ``path`` or None, by binary search."""
+        at = bisect_left(self.nodes, paths.order(path), key=lambda node: paths.order(node.path))
+        return self.nodes[at] if at < len(self.nodes) and self.nodes[at].path == path else None
+
+    def node(self, path: str) -> Node:
+        """Return the node at ``path``.
+
+        Raises:
+            NodeNotFoundError: There is none.
+        """
+        if (node := self.find(path)) is None:
+            raise NodeNotFoundError(
+                "no such array or group",
+                do="List what is there with `icevirt info`.",
+                path=path,
+                snapshot=str(self.id),
+            )
+        return node
+
+    def below(self, path: str) -> Iterator[Node]:
+        """Yield the nodes under ``path``, the node itself excluded, in snapshot order."""
+        prefix = path.rstrip("/") + "/"
+        return (node for node in self.nodes if node.path != path and node.path.startswith(prefix))
+
+    def arrays(self) -> Iterator[ArrayNode]:
+        """Yield the arrays, in snapshot order."""
+        return (node for node in self.nodes if isinstance(node, ArrayNode))
+
+    def manifest(self, object_id: ObjectId12) -> ManifestFileInfo | None:
+        """Return the facts about a manifest or None, by binary search."""
+        at = bisect_left(self.manifest_files, object_id, key=lambda info: info.id)
+        found = at < len(self.manifest_files) and self.manifest_files[at].id == object_id
+        return self.manifest_files[at] if found else None

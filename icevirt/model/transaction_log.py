@@ -1,0 +1,61 @@
+"""What one commit changed, node by node; the input of diffs and of conflict detection.
+
+Spec: "Transaction Log Files".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.ids import ObjectId8, ObjectId12
+
+
+class NodeType(IntEnum):
+    """Group or array; numbers are the format's."""
+
+    group = 0
+    array = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """A node that changed its path."""
+
+    from_path: str
+    to_path: str
+    node_id: ObjectId8
+    node_type: NodeType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionLog:
+    """Changes of the commit that made snapshot ``id``; chunk indices are sorted (n, ndim) u32 arrays."""
+
+    id: ObjectId12
+    new_groups: frozenset[ObjectId8] = frozenset()
+    new_arrays: frozenset[ObjectId8] = frozenset()
+    deleted_groups: frozenset[ObjectId8] = frozenset()
+    deleted_arrays: frozenset[ObjectId8] = frozenset()
+    updated_arrays: frozenset[ObjectId8] = frozenset()
+    updated_groups: frozenset[ObjectId8] = frozenset()
+    updated_chunks: Mapping[ObjectId8, NDArray[np.uint32]] = field(default_factory=dict)
+    moved_nodes: tuple[Move, ...] = ()
+    extra: bytes | None = None
+
+    def is_empty(self) -> bool:
+        """Say whether the commit changed nothing."""
+        return not (
+            self.new_groups
+            or self.new_arrays
+            or self.deleted_groups
+            or self.deleted_arrays
+            or self.updated_arrays
+            or self.updated_groups
+            or self.updated_chunks
+            or self.moved_nodes
+        )

@@ -1,0 +1,65 @@
+"""What a scanner is: a class that recognises files by their first bytes and describes them.
+
+Third parties plug in through the entry-point group ``icevirt.scanners``; a scanner sees only
+`icevirt.scan`, `icevirt.archive`, `icevirt.model` and `icevirt.errors`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from icevirt.archive.scanned import ScannedFile, SourceFile
+
+
+class ByteSource(Protocol):
+    """One source file, opened: size and checksum are captured once, when it was opened."""
+
+    @property
+    def file(self) -> SourceFile:
+        """The file's URL, size and checksum."""
+
+    @property
+    def local_path(self) -> str | None:
+        """The path on local disk, None for a remote file."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return ``length`` bytes at ``offset``, fewer only at the end of the file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanOptions:
+    """What a scan is asked for.
+
+    Args:
+        concat_dim: The dimension along which the file will be concatenated with others. Labels of
+            it are read; arrays without it get a digest, because they must be equal in all files.
+        group: Scan only below this group of the file, which becomes the root.
+        drop_variables: Names or absolute paths of variables to leave out.
+        max_native_bytes: How many bytes of values may be read and stored because they cannot be
+            referenced, in this file.
+    """
+
+    concat_dim: str | None = None
+    group: str = "/"
+    drop_variables: tuple[str, ...] = ()
+    max_native_bytes: int = 256 * 1024 * 1024
+
+
+@runtime_checkable
+class Scanner(Protocol):
+    """Describes files of one format."""
+
+    name: str
+    version: str  # changes whenever the same file would be described differently
+
+    def accepts(self, head: bytes) -> bool:
+        """Say whether a file that begins with ``head`` (at least 4 KiB of it) is of this format."""
+
+    def scan(self, source: ByteSource, options: ScanOptions) -> ScannedFile:
+        """Describe the file.
+
+        Raises:
+            ScanError: The file is damaged.
+            UnsupportedError: The file holds something that cannot be represented correctly.
+        """

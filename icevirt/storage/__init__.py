@@ -1,0 +1,1 @@
+"""A repository's root: get, put, conditional put, list and delete, on each kind of storage."""

@@ -1,0 +1,1 @@
+"""icevirt's own scanners; they plug in like anybody else's, by the group ``icevirt.scanners``."""

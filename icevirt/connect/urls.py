@@ -40,12 +40,15 @@ def local_path(url: str) -> str:
 
     Raises:
         InvalidInputError: It is no file URL, names another host, has a query or fragment, or a
-            ``.`` or ``..`` segment.
+            ``.`` or ``..`` segment, or is not well-formed.
     """
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        path = unquote(parts.path, errors="strict")
+    except ValueError as error:
+        raise InvalidInputError("not a well-formed URL", url=url) from error
     if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
         raise InvalidInputError("not the URL of a local file", url=url)
-    path = unquote(parts.path, errors="strict")
     if parts.query or parts.fragment or "\0" in path:
         raise InvalidInputError("a file URL has no query or fragment", url=url)
     if any(segment in (".", "..") for segment in path.split("/")):

@@ -1,0 +1,110 @@
+"""Who may read what: the container that covers a location, and whether it was authorised.
+
+Nothing outside an authorised prefix is ever granted: not by ``..``, percent-encoding, another scheme
+or another host. Symbolic links are caught where a file is opened (`icevirt.objects.fetch`).
+Pure: no file is touched here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from icevirt.connect import urls
+from icevirt.errors import InvalidInputError, UnauthorizedError
+from icevirt.model.config import VirtualChunkContainer
+
+_NAMED = "vcc://"
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """The permission to read one object, and the directory its file has to lie in."""
+
+    url: str  # the location with its container's name resolved
+    path: str  # of the file
+    root: str  # the container's directory
+
+
+def normalized(prefix: str) -> str:
+    """Return a prefix as containers spell it, with a trailing slash."""
+    return prefix if prefix.endswith("/") else prefix + "/"
+
+
+class Authorizer:
+    """Decides about locations, for one session.
+
+    Args:
+        containers: The virtual chunk containers of the repository, by url_prefix.
+        authorized: What the session was opened with: prefix to credentials. A prefix counts when
+            it equals the url_prefix of a container; one that covers it does not.
+    """
+
+    def __init__(
+        self,
+        containers: Mapping[str, VirtualChunkContainer],
+        authorized: Mapping[str, Any] | Iterable[str],
+    ) -> None:
+        by_length = sorted(containers.values(), key=lambda cont: -len(cont.url_prefix))
+        self._containers = tuple(by_length)
+        self._named = {cont.name: cont for cont in by_length if cont.name is not None}
+        self._authorized = frozenset(normalized(prefix) for prefix in authorized)
+
+    def grant(self, location: str) -> Grant:
+        """Grant the reading of ``location``.
+
+        Raises:
+            InvalidInputError: No container covers it, or it is no address of a file.
+            UnauthorizedError: Its container was not authorised.
+        """
+        container, url = self._container_of(location)
+        if container.url_prefix not in self._authorized:
+            raise _not_authorized(container, url)
+        if container.store.kind != "local_file_system":
+            raise InvalidInputError(
+                "this version reads virtual chunks from file:// locations only",
+                do="Copy or mount the source files locally and build from there.",
+                location=url,
+                store=container.store.kind,
+            )
+        return Grant(url, urls.local_path(url), urls.local_path(container.url_prefix))
+
+    def grants(self, locations: Iterable[str]) -> dict[str, Grant]:
+        """Grant every distinct location, each decided once. Raises as `grant` does."""
+        return {location: self.grant(location) for location in dict.fromkeys(locations)}
+
+    def _container_of(self, location: str) -> tuple[VirtualChunkContainer, str]:
+        """Find the container, and the absolute URL where ``vcc://name/...`` was given."""
+        if location.startswith(_NAMED):
+            name, _, rest = location.removeprefix(_NAMED).partition("/")
+            if (container := self._named.get(name)) is None:
+                raise _no_container(location, f"Add a container of the name {name!r}")
+            return container, container.url_prefix + rest
+        for container in self._containers:
+            if location.startswith(container.url_prefix):
+                return container, location
+        raise _no_container(location, "Add one whose url_prefix is a prefix of the location")
+
+
+def _no_container(location: str, hint: str) -> InvalidInputError:
+    return InvalidInputError(
+        "no virtual chunk container of this repository covers the location of a virtual chunk",
+        do=f"{hint}, with `repo.config.set_virtual_chunk_container(...)` and `repo.save_config()`.",
+        location=location,
+    )
+
+
+def _not_authorized(container: VirtualChunkContainer, url: str) -> UnauthorizedError:
+    return UnauthorizedError(
+        "a virtual chunk lies in a container that this session was not authorised to read",
+        do="If you trust the repository, open it with"
+        f" authorize_virtual_chunk_access=[{_quoted(container.url_prefix)}]",
+        location=url,
+        container=container.name or container.url_prefix,
+    )
+
+
+def _quoted(text: str) -> str:
+    """Return a Python literal in double quotes, so that it can be pasted."""
+    return '"' + repr(text)[1:-1].replace('"', '\\"') + '"'

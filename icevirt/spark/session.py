@@ -1,0 +1,144 @@
+"""Which Spark session a build runs on: the caller's, the one that is running, or a local one.
+
+A session that was found is used as it is, neither configured nor stopped. A local one is set up to
+start fast and to be silent, and is stopped by whoever started it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from icevirt.errors import BuildError, InvalidInputError
+from icevirt.spark.java import find_java, java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ATTEMPTS = 3  # of a task; Spark's own default in local mode is 1
+_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    # four times less overhead for each task than TCP
+    "spark.python.unix.domain.socket.enabled": "true",
+    # a crash inside the HDF5 library names the line that called it
+    "spark.python.worker.faulthandler.enabled": "true",
+    "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+}
+# half the start time: builds are short, and their heavy work is done in Python workers
+_JAVA_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+
+@contextlib.contextmanager
+def spark_or_local(spark: SparkSession | None = None) -> Iterator[SparkSession]:
+    """Yield ``spark``, or the running session, or a local one that ends with the block."""
+    found = spark if spark is not None else running_session()
+    if found is not None:
+        yield found
+        return
+    started = local_session()
+    try:
+        yield started
+    finally:
+        started.stop()
+
+
+def running_session() -> SparkSession | None:
+    """Return the session of this process, None if there is none; under spark-submit, make it."""
+    _require_spark()
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    if (active := SparkSession.getActiveSession()) is not None:
+        return active
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ or "SPARK_REMOTE" in os.environ
+    if SparkContext._active_spark_context is not None or submitted:  # noqa: SLF001 - no public way
+        return SparkSession.builder.getOrCreate()
+    return None
+
+
+def local_session(
+    *,
+    app_name: str = "icevirt",
+    cores: int | None = None,
+    config: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """Start a Spark session in this process, on ``cores`` cores (None: all that it may use).
+
+    Args:
+        app_name: The name Spark shows.
+        cores: How many tasks run at a time.
+        config: Further Spark settings; they win over ours.
+
+    Raises:
+        InvalidInputError: A session is running already.
+        BuildError: Spark or Java is missing, or Spark does not start.
+    """
+    if running_session() is not None:
+        raise InvalidInputError(
+            "a Spark session is already running in this process",
+            do="Pass it as spark=, or stop it first.",
+        )
+    settings = _settings(cores) | dict(config or {})
+    # Spark reads these once, when its JVM starts
+    with _environment(JAVA_HOME=str(java_home(find_java())), PYSPARK_PYTHON=sys.executable):
+        return _start(app_name, settings)
+
+
+def _settings(cores: int | None) -> dict[str, str]:
+    log4j = Path(__file__).with_name("log4j2.properties").as_uri()
+    return {
+        **_SETTINGS,
+        "spark.master": f"local[{cores or len(os.sched_getaffinity(0))},{ATTEMPTS}]",
+        "spark.driver.extraJavaOptions": " ".join(
+            [*_JAVA_OPTIONS, f"-Dlog4j2.configurationFile={log4j}"]
+        ),
+    }
+
+
+def _start(app_name: str, settings: Mapping[str, str]) -> SparkSession:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(app_name)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    try:
+        return builder.getOrCreate()
+    except (PySparkException, OSError) as error:
+        raise BuildError(
+            "Spark did not start",
+            do="Its own words are above. It needs bash, ps and Java on this machine.",
+            cause=str(error).partition("\n")[0],
+        ) from error
+
+
+def _require_spark() -> None:
+    missing = [
+        name for name in ("pyspark", "pandas", "pyarrow") if not importlib.util.find_spec(name)
+    ]
+    if missing:
+        raise BuildError(
+            "building needs Spark", do="Run `pip install 'icevirt[all]'`.", missing=missing
+        )
+
+
+@contextlib.contextmanager
+def _environment(**variables: str) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

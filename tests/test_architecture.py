@@ -1,0 +1,153 @@
+"""The layers of the package hold: imports point upwards, counting lazy and typing ones."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+# from the top; a module sees the rows above its own and nothing else of its own row
+LAYERS = (
+    ("errors", "ids", "version"),
+    ("model",),
+    ("archive", "connect"),
+    ("logic",),
+    ("wire", "storage", "objects"),
+    ("repo",),
+    ("access", "scan"),
+    ("spark", "display", "testing"),
+    ("api",),
+    ("cli",),
+)
+ROW = {name: row for row, names in enumerate(LAYERS) for name in names}
+SCANNERS_SEE = ("scan", "archive", "model", "errors")
+HEAVY = ("pyspark", "h5py", "xarray", "zarr", "pandas", "pyarrow", "numpy")
+
+
+def imports(source: str) -> Iterator[tuple[int, str]]:
+    """Yield the line and dotted name of every import, wherever it stands; "." marks relative."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Import(names=names):
+                yield from ((node.lineno, alias.name) for alias in names)
+            case ast.ImportFrom(level=0, module="icevirt", names=names):
+                yield from ((node.lineno, f"icevirt.{alias.name}") for alias in names)
+            case ast.ImportFrom(level=0, module=str(module)):
+                yield node.lineno, module
+            case ast.ImportFrom():
+                yield node.lineno, "."
+
+
+def complaints(root: Path) -> list[str]:
+    """Return what is wrong with the imports of the package below ``root``."""
+    found = []
+    for path in sorted((root / "icevirt").rglob("*.py")):
+        inside = path.relative_to(root / "icevirt")
+        if inside == Path("__init__.py"):  # the facade
+            continue
+        layer = inside.parts[0].removesuffix(".py")
+        if layer not in ROW:
+            found.append(f"{inside}: {layer} stands in no layer")
+            continue
+        found += [f"{inside}:{line} imports {name}" for line, name in wrong(path, layer)]
+    for path in sorted((root / "scanners").rglob("*.py")):
+        found += [f"{path.name}:{line} imports {name}" for line, name in unseen(path)]
+    return found
+
+
+def wrong(path: Path, layer: str) -> Iterator[tuple[int, str]]:
+    """Yield the imports of a module of icevirt that its layer does not allow."""
+    for line, name in imports(path.read_text()):
+        first, _, rest = name.partition(".")
+        target = rest.partition(".")[0]
+        if (
+            name == "."
+            or first == "icevirt_scanners"
+            or (first == "icevirt" and target != layer and ROW.get(target, 99) >= ROW[layer])
+        ):
+            yield line, name
+
+
+def unseen(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the imports of a scanner that reach beyond the scanner contract."""
+    for line, name in imports(path.read_text()):
+        first, _, rest = name.partition(".")
+        if name == "." or (first == "icevirt" and rest.partition(".")[0] not in SCANNERS_SEE):
+            yield line, name
+
+
+def test_every_import_points_to_a_higher_layer():
+    """The rule of ARCHITECTURE.md, on the package itself."""
+    assert complaints(ROOT) == []
+
+
+BAD = {
+    "a lower layer": ("icevirt/model/x.py", "import icevirt.wire.y"),
+    "a lower layer, inside a function": (
+        "icevirt/model/x.py",
+        "def f():\n    from icevirt.wire import y",
+    ),
+    "a lower layer, for typing only": (
+        "icevirt/model/x.py",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from icevirt.repo.y import Z",
+    ),
+    "a lower layer, from the package": ("icevirt/model/x.py", "from icevirt import wire"),
+    "a neighbour in the same row": ("icevirt/wire/x.py", "from icevirt.storage.y import Z"),
+    "a neighbouring module": ("icevirt/errors.py", "from icevirt.ids import Id"),
+    "the facade": ("icevirt/repo/x.py", "import icevirt"),
+    "a name of the facade": ("icevirt/repo/x.py", "from icevirt import build"),
+    "a relative import": ("icevirt/model/x.py", "from . import y"),
+    "the other package": ("icevirt/scan/x.py", "import icevirt_scanners.hdf5"),
+    "a package in no layer": ("icevirt/utils/x.py", "import os"),
+    "a scanner behind its contract": (
+        "scanners/icevirt_scanners/x.py",
+        "from icevirt.repo.y import Z",
+    ),
+}
+
+
+@pytest.mark.parametrize(("path", "source"), BAD.values(), ids=BAD.keys())
+def test_the_rule_fails_on(path, source, tmp_path):
+    """A checker that never complains would pass too."""
+    module = tmp_path / path
+    module.parent.mkdir(parents=True)
+    module.write_text(source)
+    assert len(complaints(tmp_path)) == 1
+
+
+def test_the_rule_passes_on_imports_from_above(tmp_path):
+    """Rows may be skipped, a package's own modules and foreign packages are free."""
+    module = tmp_path / "icevirt/repo/x.py"
+    module.parent.mkdir(parents=True)
+    module.write_text(
+        "import numpy\nfrom icevirt.errors import A\nimport icevirt.wire.b\nfrom icevirt.repo import c"
+    )
+    assert complaints(tmp_path) == []
+
+
+def test_importing_icevirt_imports_nothing_heavy():
+    """Completion, --help and error paths stay fast."""
+    code = "import sys, icevirt; print(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert [name for name in HEAVY if name in ran.stdout.split()] == []
+
+
+def test_the_public_names_are_all_there():
+    """Each name of __all__ resolves, and the lazy table says the same as the typing imports."""
+    import icevirt
+
+    tree = ast.parse(Path(icevirt.__file__).read_text())
+    typed = next(node for node in tree.body if isinstance(node, ast.If))
+    said = {
+        alias.name: node.module
+        for node in typed.body
+        if isinstance(node, ast.ImportFrom) and node.module != "icevirt"
+        for alias in node.names
+    }
+    assert said == icevirt._HOME
+    assert set(icevirt.__all__) == {*said, "errors", "__version__"}
+    assert [name for name in icevirt.__all__ if not hasattr(icevirt, name)] == []

@@ -105,6 +105,7 @@ class ScannedArray:
     ) -> bytes:
         """Return the array's zarr.json, with other shapes, codecs or attributes where given."""
         shown = self.attributes if attributes is None else attributes
+        edges = self.chunk_shape if chunk_shape is None else chunk_shape
         named = any(name is not None for name in self.dimension_names)
         return dump(
             {
@@ -115,7 +116,9 @@ class ScannedArray:
                 "chunk_grid": {
                     "name": "regular",
                     "configuration": {
-                        "chunk_shape": list(self.chunk_shape if chunk_shape is None else chunk_shape)
+                        "chunk_shape": list(
+                            self.chunk_shape if chunk_shape is None else chunk_shape
+                        )
                     },
                 },
                 "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},

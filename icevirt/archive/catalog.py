@@ -1,0 +1,98 @@
+"""The catalog's schema: what a scan leaves behind, and everything later starts from.
+
+A catalog is a set of *parts*. A part covers a fixed run of source files and is three Parquet
+files, written in the order ``refs``, ``arrays``, ``files``; a part whose ``files`` exists is
+complete. Part names are digests of the files (URL, size, checksum), the scan options and the
+scanners' versions, so that a repeated or resumed scan finds its finished parts and a changed file
+never does. Types are Arrow's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+
+from icevirt.archive.scanned import SourceFile
+
+VERSION = 1
+"""Of this schema; a catalog of another version is refused."""
+
+FILES = (
+    ("row", "int32"),  # of the file in its part
+    ("url", "string"),
+    ("size", "int64"),  # bytes
+    ("etag", "string"),
+    ("last_modified", "int64"),  # nanoseconds since 1970
+    ("status", "string"),  # "ok" or "bad"
+    ("code", "string"),  # of the error
+    ("error", "string"),
+    ("scanner", "string"),
+    ("scanner_version", "string"),
+    ("seconds", "float64"),
+    ("groups", "string"),  # JSON: [{"path", "values", "dtypes"}]
+    ("findings", "string"),  # JSON: [{"path", "code", "message", "severity"}]
+)
+
+ARRAYS = (
+    ("row", "int32"),  # of the file
+    ("path", "string"),
+    ("schema", "string"),  # JSON of `ArraySchema`: what is alike in most files
+    ("shape", "string"),  # JSON list
+    ("labels", "binary"),
+    ("labels_dtype", "string"),
+    ("digest", "string"),
+    ("virtual", "int64"),  # references
+    ("inline", "int64"),
+    ("virtual_bytes", "int64"),
+    ("inline_bytes", "int64"),
+)
+
+REFS = (
+    ("path", "string"),
+    ("ndim", "int32"),
+    ("files", "binary"),
+    ("counts", "binary"),
+    ("boxes", "binary"),
+    ("index", "binary"),
+    ("kinds", "binary"),
+    ("gaps", "binary"),
+    ("lengths", "binary"),
+    ("data", "binary"),
+)
+
+BLOCK_REFS = 65_536
+"""References after which a packed row is closed; with about 16 bytes each it stays near 1 MiB."""
+
+BLOCK_DATA = 1 << 20
+"""Inline bytes after which a packed row is closed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A run of source files that is scanned, written and resumed as one."""
+
+    name: str
+    files: tuple[SourceFile, ...]
+
+
+def parts_of(files: Sequence[SourceFile], *, identity: str) -> tuple[Part, ...]:
+    """Cut the files, in their order, into parts; ``identity`` covers options and scanners.
+
+    The size of a part depends on the number of files alone, so that a scan resumed on another
+    machine cuts alike.
+    """
+    size = max(1, min(256, -(-len(files) // 64)))
+    runs = [tuple(files[at : at + size]) for at in range(0, len(files), size)]
+    return tuple(Part(name=_digest(identity, run), files=run) for run in runs)
+
+
+def _digest(identity: str, files: Iterable[SourceFile]) -> str:
+    text = json.dumps([VERSION, identity, [list(asdict(file).values()) for file in files]])
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def path_of(table: str, part: str) -> str:
+    """Return where a table ("files", "arrays" or "refs") of a part lies in the catalog."""
+    return f"{table}/{part}.parquet"

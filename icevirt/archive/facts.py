@@ -1,0 +1,92 @@
+"""What the driver knows of a closed catalog: facts per file and per array, in columns.
+
+Strings that repeat (paths, schemas, shapes, digests) are dictionary-encoded, so that a million
+files cost integers. References are not here; they never reach the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.scanned import ScannedGroup
+from icevirt.model.strings import Strings
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Coded:
+    """A dictionary-encoded column of strings."""
+
+    codes: NDArray[np.int32]  # (n,)
+    values: tuple[str, ...]
+
+    @classmethod
+    def of(cls, column: Sequence[str]) -> Coded:
+        """Encode Python strings, numbering values by first appearance."""
+        numbers: dict[str, int] = {}
+        codes = [numbers.setdefault(value, len(numbers)) for value in column]
+        return cls(np.array(codes, np.int32), tuple(numbers))
+
+    def __getitem__(self, row: int) -> str:
+        return self.values[int(self.codes[row])]
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FileColumns:
+    """Source files, a row each."""
+
+    parts: tuple[str, ...]  # names of catalog parts
+    part: NDArray[np.int32]  # (n,) index into ``parts``
+    row: NDArray[np.int32]  # (n,) row of the file in its part
+    url: Strings  # (n,)
+    etag: Strings  # (n,)
+    size: NDArray[np.int64]  # (n,) bytes
+    last_modified: NDArray[np.int64]  # (n,) nanoseconds since 1970
+
+    def __len__(self) -> int:
+        return len(self.part)
+
+    def take(self, rows: NDArray[np.integer]) -> FileColumns:
+        """Return the given rows, in their order, with only the parts they need."""
+        used, part = np.unique(self.part[rows], return_inverse=True)
+        return FileColumns(
+            parts=tuple(self.parts[int(number)] for number in used),
+            part=part.astype(np.int32),
+            row=self.row[rows],
+            url=self.url[rows],
+            etag=self.etag[rows],
+            size=self.size[rows],
+            last_modified=self.last_modified[rows],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ArrayColumns:
+    """Arrays of the files, a row each."""
+
+    file: NDArray[np.int64]  # (n,) row in the file columns
+    path: Coded
+    schema: Coded  # JSON of `ArraySchema`
+    shape: Coded  # JSON lists
+    digest: Coded
+    labels: Mapping[int, bytes]  # by row, where the array orders files
+    labels_dtype: Mapping[int, str]
+    virtual: NDArray[np.int64]  # (n,) references
+    inline: NDArray[np.int64]  # (n,)
+    virtual_bytes: NDArray[np.int64]  # (n,)
+    inline_bytes: NDArray[np.int64]  # (n,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CatalogFacts:
+    """A closed catalog, as far as a plan needs it."""
+
+    files: FileColumns
+    arrays: ArrayColumns
+    groups_of: Callable[[int], tuple[ScannedGroup, ...]]  # of a file row; read on demand

@@ -1,0 +1,169 @@
+"""Chunk references of many files packed into one row: how they lie in the catalog and in shuffles.
+
+A block holds the references of one array in a run of files. Rows of a file are contiguous; where a
+file's references fill a box that begins at chunk 0, the box stands for all their indices. Offsets
+are stored as the gap to the end of the chunk before, which is 0 in most files and compresses away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.errors import FormatError
+from icevirt.model.chunks import ChunkTable, ChunkType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """References of one array in a run of files, unpacked; ``file`` says whose each row is."""
+
+    file: NDArray[np.int32]  # (n,) row of the file in its catalog part
+    index: NDArray[np.uint32]  # (n, ndim) in the file's own chunk grid
+    kind: NDArray[np.uint8]  # (n,) ChunkType: virtual or inline
+    offset: NDArray[np.uint64]  # (n,) in the file, or in ``data`` for inline rows
+    length: NDArray[np.uint64]  # (n,)
+    data: NDArray[np.uint8]  # bytes of the inline rows
+
+    def __len__(self) -> int:
+        return len(self.file)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedBlock:
+    """A block as columns of bytes; the fields are columns of the catalog's ``refs`` table."""
+
+    ndim: int
+    files: bytes  # i4 (m,) rows of the files
+    counts: bytes  # u4 (m,) references of each file
+    boxes: bytes | None  # u4 (m, ndim) grid of each file, where all are dense
+    index: bytes | None  # u4 (n, ndim) otherwise
+    kinds: bytes | None  # u1 (n,) None: all virtual
+    gaps: bytes  # i8 (n,), bytes transposed
+    lengths: bytes  # u8 (n,), bytes transposed
+    data: bytes
+
+
+def pack(files: Sequence[int], tables: Sequence[ChunkTable]) -> PackedBlock:
+    """Pack the tables of one array, one per file; tables hold virtual and inline rows only."""
+    ndim = tables[0].ndim
+    counts = np.array([len(table) for table in tables], np.uint32)
+    boxes = [_box(table) for table in tables]
+    dense = all(box is not None for box in boxes)
+    kind = np.concatenate([table.kind for table in tables])
+    length = np.concatenate([table.length for table in tables])
+    offset = _blob_offsets(tables)
+    index = np.concatenate([table.index for table in tables])
+    return PackedBlock(
+        ndim=ndim,
+        files=np.asarray(files, "<i4").tobytes(),
+        counts=counts.astype("<u4").tobytes(),
+        boxes=np.array(boxes, "<u4").reshape(-1, ndim).tobytes() if dense else None,
+        index=None if dense else index.astype("<u4").tobytes(),
+        kinds=None if bool(np.all(kind == ChunkType.virtual)) else kind.tobytes(),
+        gaps=_transpose(_gaps(offset, length)),
+        lengths=_transpose(length.astype("<u8")),
+        data=b"".join(table.inline.tobytes() for table in tables),
+    )
+
+
+def unpack(packed: PackedBlock) -> Block:
+    """Undo `pack`.
+
+    Raises:
+        FormatError: The columns do not fit together.
+    """
+    files = np.frombuffer(packed.files, "<i4")
+    counts = np.frombuffer(packed.counts, "<u4").astype(np.int64)
+    n = int(counts.sum())
+    length = _straight(packed.lengths, n, "<u8").astype(np.uint64)
+    gaps = _straight(packed.gaps, n, "<i8").astype(np.int64)
+    kind = (
+        np.full(n, ChunkType.virtual, np.uint8)
+        if packed.kinds is None
+        else np.frombuffer(packed.kinds, np.uint8)
+    )
+    if len(files) != len(counts) or len(kind) != n:
+        raise FormatError(
+            "a packed block of the catalog is damaged",
+            do="Delete this part of the catalog and scan again.",
+            files=len(files),
+            counts=len(counts),
+            rows=n,
+        )
+    return Block(
+        file=np.repeat(files, counts).astype(np.int32),
+        index=_indices(packed, counts, n),
+        kind=kind,
+        offset=_offsets(gaps, length),
+        length=length,
+        data=np.frombuffer(packed.data, np.uint8),
+    )
+
+
+def _box(table: ChunkTable) -> tuple[int, ...] | None:
+    """Return the grid that the table fills from chunk 0 on, or None."""
+    extents = table.extents()
+    volume = 1
+    for low, high in extents:
+        if low:
+            return None
+        volume *= high
+    return tuple(high for _, high in extents) if volume == len(table) else None
+
+
+def _blob_offsets(tables: Sequence[ChunkTable]) -> NDArray[np.uint64]:
+    """Return the offsets of all rows, inline ones moved to where their bytes will lie."""
+    moved = []
+    base = 0
+    for table in tables:
+        shift = np.where(table.kind == ChunkType.inline, base, 0).astype(np.uint64)
+        moved.append(table.offset + shift)
+        base += len(table.inline)
+    return np.concatenate(moved)
+
+
+def _gaps(offset: NDArray[np.uint64], length: NDArray[np.uint64]) -> NDArray[np.int64]:
+    end = offset + length  # wraps only where the sum of a reference does
+    gaps = offset.copy()
+    gaps[1:] -= end[:-1]
+    return gaps.view(np.int64)
+
+
+def _offsets(gaps: NDArray[np.int64], length: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    step = gaps.view(np.uint64).copy()
+    step[1:] += length[:-1]
+    offsets: NDArray[np.uint64] = np.cumsum(step, dtype=np.uint64)
+    return offsets
+
+
+def _transpose(column: NDArray[np.generic]) -> bytes:
+    """Put equal bytes of all rows together; zstd halves such columns."""
+    return np.ascontiguousarray(column.view(np.uint8).reshape(len(column), -1).T).tobytes()
+
+
+def _straight(raw: bytes, n: int, dtype: str) -> NDArray[np.generic]:
+    if len(raw) != 8 * n:
+        raise FormatError("a packed column of the catalog is cut short", rows=n, bytes=len(raw))
+    turned = np.frombuffer(raw, np.uint8).reshape(8, n).T
+    return np.ascontiguousarray(turned).reshape(-1).view(dtype)
+
+
+def _indices(packed: PackedBlock, counts: NDArray[np.int64], n: int) -> NDArray[np.uint32]:
+    if packed.index is not None:
+        return np.frombuffer(packed.index, "<u4").reshape(n, packed.ndim).astype(np.uint32)
+    boxes = np.frombuffer(packed.boxes or b"", "<u4").reshape(len(counts), packed.ndim)
+    starts = np.cumsum(counts) - counts
+    out = np.empty((n, packed.ndim), np.uint32)
+    distinct, which = np.unique(boxes, axis=0, return_inverse=True)
+    for number, box in enumerate(distinct):
+        grid = np.indices(tuple(box), np.uint32).reshape(packed.ndim, -1).T
+        members = starts[which.reshape(-1) == number]
+        if len(grid):
+            out[(members[:, None] + np.arange(len(grid))).reshape(-1)] = np.tile(
+                grid, (len(members), 1)
+            )
+    return out

@@ -1,0 +1,114 @@
+"""The plan of a build: frozen before anything is written, and then executed exactly.
+
+The write stage reads nothing but the closed catalog and the items of a plan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.facts import FileColumns
+from icevirt.archive.report import ReferenceCounts
+from icevirt.archive.schema import ArraySchema
+from icevirt.ids import ObjectId8
+from icevirt.model.config import SplitRule, VirtualChunkContainer
+from icevirt.model.snapshot import Extents
+
+
+class Mode(Enum):
+    """How the chunks of an array come from the files."""
+
+    once = "once"  # from the first file; all files hold the same
+    concat = "concat"  # each file's chunks, shifted along the axis
+    join = "join"  # values of all files, joined and stored in the repository
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PlannedArray:
+    """An array of the dataset to be."""
+
+    path: str  # in the repository
+    source_path: str  # in the files
+    node_id: ObjectId8
+    mode: Mode
+    axis: int  # along which files are concatenated; 0 in mode once
+    shape: tuple[int, ...]
+    chunk_shape: tuple[int, ...]
+    zarr_json: bytes
+    schema: ArraySchema  # of the first file
+    starts: NDArray[np.int64]  # (files,) where each file begins along the axis, in elements
+    lengths: NDArray[np.int64]  # (files,) how many elements it has along the axis
+    window: tuple[int, ...]  # chunks per manifest and axis
+    references: ReferenceCounts  # as scanned
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """Number of chunks along each axis."""
+        return tuple(
+            -(-length // edge) for length, edge in zip(self.shape, self.chunk_shape, strict=True)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class BuildPlan:
+    """Everything a build will do, files in the order of the dataset."""
+
+    build_id: str
+    group: str
+    concat_dim: str | None
+    files: FileColumns
+    groups: dict[str, bytes]  # path -> zarr.json
+    arrays: tuple[PlannedArray, ...]
+    containers: tuple[VirtualChunkContainer, ...]
+    split_rules: tuple[SplitRule, ...]
+    notes: tuple[str, ...]  # decisions, a line each
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WindowTask:
+    """The part of one array that goes into one manifest."""
+
+    source_path: str
+    node_id: ObjectId8
+    mode: Mode
+    axis: int
+    box: Extents  # in chunks
+    zarr_json: bytes
+    chunk_shape: tuple[int, ...]
+    schema: ArraySchema
+    starts: NDArray[np.int64]  # (files of the item,) in elements
+    lengths: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WriteItem:
+    """One manifest to be written: windows, and the files their references lie in."""
+
+    number: int
+    files: FileColumns
+    windows: tuple[WindowTask, ...]
+    expected: int  # references, for balancing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowResult:
+    """One array's share of a written manifest."""
+
+    node_id: bytes
+    extents: Extents
+    references: ReferenceCounts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteResult:
+    """What an executor says about one item; no references in it."""
+
+    number: int
+    manifest_id: bytes | None  # None: no chunk was ever written in these windows
+    size_bytes: int
+    num_chunk_refs: int
+    windows: tuple[WindowResult, ...]

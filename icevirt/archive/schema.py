@@ -1,0 +1,128 @@
+"""What an array is apart from its shape and values, and what of that decides how it decodes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from icevirt.archive.attributes import Attributes
+from icevirt.archive.scanned import ScannedArray
+from icevirt.model.json import JSON
+
+# Attributes that change decoded values, or what a decoded value means (CF 2.5, 3.1, 4.4, 8.1; NUG).
+_DECODING = (
+    "scale_factor",
+    "add_offset",
+    "_FillValue",
+    "missing_value",
+    "_Unsigned",
+    "units",
+    "calendar",
+    "flag_values",
+    "flag_masks",
+    "flag_meanings",
+    "_Encoding",
+    "dtype",
+)
+# Settings of an encoder that a decoder never looks at.
+_ENCODER_ONLY = ("level", "acceleration", "clevel")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArraySchema:
+    """Everything about a scanned array that is usually alike in all files of an archive."""
+
+    dimension_names: tuple[str | None, ...]
+    chunk_shape: tuple[int, ...] | None  # None where the array is stored whole
+    data_type: JSON
+    codecs: tuple[JSON, ...]
+    fill_value: JSON
+    attributes: Attributes = field(default_factory=Attributes)
+
+    @classmethod
+    def of(cls, array: ScannedArray) -> ArraySchema:
+        """Take the schema of a scanned array."""
+        return cls(
+            dimension_names=array.dimension_names,
+            chunk_shape=None if array.whole else array.chunk_shape,
+            data_type=array.data_type,
+            codecs=array.codecs,
+            fill_value=array.fill_value,
+            attributes=array.attributes,
+        )
+
+    @property
+    def whole(self) -> bool:
+        """Whether the values were read at scan time and can be joined at any length."""
+        return self.chunk_shape is None
+
+    def dumps(self) -> str:
+        """Return the JSON that the catalog holds."""
+        return json.dumps(
+            {
+                "dimension_names": self.dimension_names,
+                "chunk_shape": self.chunk_shape,
+                "data_type": self.data_type,
+                "codecs": self.codecs,
+                "fill_value": self.fill_value,
+                "attributes": dict(self.attributes.values),
+                "attribute_dtypes": dict(self.attributes.dtypes),
+            },
+            allow_nan=False,
+        )
+
+    @classmethod
+    def loads(cls, text: str) -> ArraySchema:
+        """Undo `dumps`."""
+        raw = json.loads(text)
+        edges = raw["chunk_shape"]
+        return cls(
+            dimension_names=tuple(raw["dimension_names"]),
+            chunk_shape=None if edges is None else tuple(edges),
+            data_type=raw["data_type"],
+            codecs=tuple(raw["codecs"]),
+            fill_value=raw["fill_value"],
+            attributes=Attributes(values=raw["attributes"], dtypes=raw["attribute_dtypes"]),
+        )
+
+    def decode_signature(self, *, stored: bool = True) -> dict[str, Any]:
+        """Return the facts that must be equal in files that share an array, by name.
+
+        Settings that only an encoder uses (a compression level) are not among them. ``stored``
+        False leaves out how chunks are cut and encoded, for arrays whose values were read.
+        """
+        facts: dict[str, Any] = {
+            "dimension names": list(self.dimension_names),
+            "data type": self.data_type,
+            "fill value": self.fill_value,
+        }
+        if stored:
+            facts["chunk shape"] = list(self.chunk_shape or ())
+            facts["codecs"] = [_decoder(codec) for codec in self.codecs]
+        for name in _DECODING:
+            if name in self.attributes.values:
+                facts[f"attribute {name}"] = [
+                    self.attributes.values[name],
+                    self.attributes.dtypes.get(name),
+                ]
+        return facts
+
+
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return the facts in which two decode signatures differ, with both values."""
+    names = [*one, *(name for name in other if name not in one)]
+    return {
+        name: (one.get(name), other.get(name)) for name in names if one.get(name) != other.get(name)
+    }
+
+
+def _decoder(codec: JSON) -> JSON:
+    if not isinstance(codec, Mapping):
+        return codec
+    configuration = codec.get("configuration")
+    if not isinstance(configuration, Mapping):
+        return codec
+    kept = {key: value for key, value in configuration.items() if key not in _ENCODER_ONLY}
+    return {"name": codec.get("name"), "configuration": kept}

@@ -1,0 +1,76 @@
+"""How the attributes of many files become those of one dataset: xarray's ``combine_attrs``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+from icevirt.archive.attributes import Attributes
+from icevirt.errors import CombineError, InvalidInputError
+
+type CombineAttrs = Literal["override", "drop", "identical", "no_conflicts", "drop_conflicts"]
+
+
+def check_policy(policy: str) -> None:
+    """Raise ``InvalidInputError`` unless ``policy`` is one of xarray's."""
+    known = get_args(CombineAttrs.__value__)
+    if policy not in known:
+        raise InvalidInputError(
+            "unknown combine_attrs", do=f"Use one of {', '.join(known)}.", combine_attrs=policy
+        )
+
+
+def combine_attributes(
+    found: Sequence[Attributes], policy: CombineAttrs, *, path: str
+) -> Attributes:
+    """Combine attributes, given in the order of the files, as xarray does.
+
+    Raises:
+        CombineError: "identical" or "no_conflicts" was asked for and is not the case.
+    """
+    match policy:
+        case "override":
+            return found[0]
+        case "drop":
+            return Attributes()
+        case "identical":
+            _refuse_unless(all(_items(each) == _items(found[0]) for each in found), policy, path)
+            return found[0]
+        case "no_conflicts":
+            merged, conflicts = _merge(found)
+            _refuse_unless(not conflicts, policy, path, conflicts)
+            return merged
+        case "drop_conflicts":
+            merged, conflicts = _merge(found)
+            return merged.without(*conflicts)
+
+
+def _items(attributes: Attributes) -> dict[str, object]:
+    return {k: (v, attributes.dtypes.get(k)) for k, v in attributes.values.items()}
+
+
+def _merge(found: Sequence[Attributes]) -> tuple[Attributes, list[str]]:
+    merged: dict[str, object] = {}
+    conflicts: list[str] = []
+    values, dtypes = {}, {}
+    for attributes in found:
+        for name, item in _items(attributes).items():
+            if name not in merged:
+                merged[name] = item
+                values[name] = attributes.values[name]
+                if name in attributes.dtypes:
+                    dtypes[name] = attributes.dtypes[name]
+            elif merged[name] != item and name not in conflicts:
+                conflicts.append(name)
+    return Attributes(values=values, dtypes=dtypes), conflicts
+
+
+def _refuse_unless(fine: bool, policy: str, path: str, conflicts: Sequence[str] = ()) -> None:
+    if not fine:
+        raise CombineError(
+            "the files' attributes differ",
+            do='Use combine_attrs="override" (the first file\'s) or "drop_conflicts".',
+            path=path,
+            attributes=list(conflicts) or "any",
+            combine_attrs=policy,
+        )

@@ -1,0 +1,146 @@
+"""One array in all files: whether the files agree on it well enough to be one array.
+
+Agreement is of decoding, not of encoding: a compression level may differ, a scale factor may not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.schema import ArraySchema, differences
+from icevirt.errors import CombineError
+from icevirt.logic.ordering import Order
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Member:
+    """An array with one row per file, in concatenation order."""
+
+    path: str
+    rows: NDArray[np.int64]  # (files,) rows of the array columns
+    schema: ArraySchema  # of the first file that keeps its chunks, else of the first
+    shapes: NDArray[np.int64]  # (files, ndim)
+    whole: NDArray[np.bool_]  # (files,)
+    axis: int | None  # of the concatenated dimension
+
+
+def members_of(facts: CatalogFacts, order: Order, dimension: str | None) -> list[Member]:
+    """Gather the arrays of all files.
+
+    Raises:
+        CombineError: An array is missing somewhere, decodes differently, or has another grid.
+    """
+    place = np.empty(len(order.rows), np.int64)
+    place[order.rows] = np.arange(len(order.rows))
+    schemas = [ArraySchema.loads(text) for text in facts.arrays.schema.values]
+    shapes = [json.loads(text) for text in facts.arrays.shape.values]
+    members = []
+    for code, path in enumerate(facts.arrays.path.values):
+        rows = np.flatnonzero(facts.arrays.path.codes == code)
+        rows = rows[np.argsort(place[facts.arrays.file[rows]], kind="stable")]
+        _refuse_missing(facts, order, rows, path)
+        codes = facts.arrays.schema.codes[rows]
+        _refuse_unlike(facts, rows, path, schemas, codes)
+        reference = next((schemas[c] for c in codes.tolist() if not schemas[c].whole), None)
+        schema = reference or schemas[int(codes[0])]
+        member = Member(
+            path=path,
+            rows=rows,
+            schema=schema,
+            shapes=np.array(
+                [shapes[c] for c in facts.arrays.shape.codes[rows].tolist()], np.int64
+            ).reshape(len(rows), len(schema.dimension_names)),
+            whole=np.array([each.whole for each in schemas], np.bool_)[codes],
+            axis=_axis(schema, dimension),
+        )
+        _refuse_unlike_grids(facts, member)
+        members.append(member)
+    return members
+
+
+def _axis(schema: ArraySchema, dimension: str | None) -> int | None:
+    if dimension is None or dimension not in schema.dimension_names:
+        return None
+    if schema.dimension_names.count(dimension) > 1:
+        raise CombineError(
+            "a variable has the concatenated dimension twice",
+            do="Leave it out with drop_variables.",
+            dimensions=list(schema.dimension_names),
+        )
+    return schema.dimension_names.index(dimension)
+
+
+def _refuse_missing(facts: CatalogFacts, order: Order, rows: NDArray[np.int64], path: str) -> None:
+    lacking = np.setdiff1d(order.rows, facts.arrays.file[rows])
+    if len(lacking):
+        raise CombineError(
+            f"variable {path} is missing in {len(lacking)} of {len(order.rows)} files",
+            do=f"Leave those files out, or leave the variable out with drop_variables=[{path!r}].",
+            variable=path,
+            first=facts.files.url[int(lacking[0])],
+        )
+
+
+def _refuse_unlike(
+    facts: CatalogFacts,
+    rows: NDArray[np.int64],
+    path: str,
+    schemas: Sequence[ArraySchema],
+    codes: NDArray[np.int32],
+) -> None:
+    """Refuse arrays that decode differently; files that share a schema are compared once."""
+    distinct, at = np.unique(codes, return_index=True)
+    distinct = distinct[np.argsort(at)]
+    stored = [schemas[c] for c in distinct.tolist() if not schemas[c].whole]
+    for group, kind in ((stored, True), ([schemas[c] for c in distinct.tolist()], False)):
+        for other in group[1:]:
+            unlike = differences(
+                group[0].decode_signature(stored=kind), other.decode_signature(stored=kind)
+            )
+            if unlike:
+                raise CombineError(
+                    f"variable {path} is not decoded alike in all files: {_told(unlike)}",
+                    do="Build the deviating files into another group, or leave the variable out"
+                    f" with drop_variables=[{path!r}].",
+                    variable=path,
+                    first=_file_with(facts, rows, codes, schemas.index(group[0])),
+                    other=_file_with(facts, rows, codes, schemas.index(other)),
+                )
+
+
+def _file_with(
+    facts: CatalogFacts, rows: NDArray[np.int64], codes: NDArray[np.int32], code: int
+) -> str:
+    row = rows[int(np.argmax(codes == code))]
+    return facts.files.url[int(facts.arrays.file[row])]
+
+
+def _told(unlike: dict[str, tuple[object, object]]) -> str:
+    return "; ".join(f"{name} {one!r} and {other!r}" for name, (one, other) in unlike.items())
+
+
+def _refuse_unlike_grids(facts: CatalogFacts, member: Member) -> None:
+    fixed = (
+        np.delete(member.shapes, member.axis, axis=1)
+        if member.axis is not None
+        else (member.shapes)
+    )
+    unlike = np.any(fixed != fixed[:1], axis=1)
+    if unlike.any():
+        other = int(np.argmax(unlike))
+        names = [name or f"axis {n}" for n, name in enumerate(member.schema.dimension_names)]
+        raise CombineError(
+            f"the grids of variable {member.path} differ",
+            do="Build the files of each grid into a group of its own.",
+            variable=member.path,
+            first=facts.files.url[int(facts.arrays.file[member.rows[0]])],
+            first_shape=dict(zip(names, member.shapes[0].tolist(), strict=True)),
+            other=facts.files.url[int(facts.arrays.file[member.rows[other]])],
+            other_shape=dict(zip(names, member.shapes[other].tolist(), strict=True)),
+        )

@@ -1,0 +1,106 @@
+"""In which order files are concatenated: by the coordinate's values, or by name without one."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.errors import CombineError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """The rows of the files in concatenation order, and why."""
+
+    rows: NDArray[np.int64]
+    reason: str
+
+
+def natural(text: str) -> tuple[tuple[int, str], ...]:
+    """Return a sort key under which ``f2`` comes before ``f10``."""
+    return tuple(
+        (int(part), "") if part.isdigit() and part.isascii() else (-1, part)
+        for part in re.split(r"([0-9]+)", text)
+    )
+
+
+def order_files(
+    urls: Sequence[str], labels: Sequence[NDArray[np.generic]] | None, *, dimension: str
+) -> Order:
+    """Order files by their labels along ``dimension``.
+
+    Args:
+        urls: Of the files.
+        labels: The raw values of the coordinate in each file, or None where there is no such
+            coordinate (or it holds no numbers).
+        dimension: Its name.
+
+    Raises:
+        CombineError: Labels are missing (NaN), repeat, or the files' ranges overlap.
+    """
+    by_name = np.array(sorted(range(len(urls)), key=lambda row: natural(urls[row])), np.int64)
+    if labels is None:
+        return Order(rows=by_name, reason=f"ordered by name: no numeric coordinate {dimension!r}")
+    filled = [row for row in range(len(urls)) if len(labels[row])]
+    if len(filled) > 1 and _constant([labels[row] for row in filled]):
+        return Order(
+            rows=by_name,
+            reason=f"ordered by name: coordinate {dimension!r} holds one and the same value"
+            f" ({labels[filled[0]][0]}) in every file",
+        )
+    return Order(
+        rows=_by_labels(urls, labels, by_name, dimension),
+        reason=f"ordered by the values of {dimension!r}",
+    )
+
+
+def _constant(labels: Sequence[NDArray[np.generic]]) -> bool:
+    first = labels[0][:1]
+    return all(len(each) == 1 and np.array_equal(each, first) for each in labels)
+
+
+def _by_labels(
+    urls: Sequence[str],
+    labels: Sequence[NDArray[np.generic]],
+    by_name: NDArray[np.int64],
+    dimension: str,
+) -> NDArray[np.int64]:
+    for row in by_name.tolist():
+        if labels[row].dtype.kind == "f" and bool(np.isnan(labels[row]).any()):
+            raise CombineError(
+                "a coordinate that orders files holds NaN",
+                do="Leave the file out, or repair it.",
+                file=urls[row],
+                dimension=dimension,
+            )
+    falling = _falling(labels)
+    filled = [row for row in by_name.tolist() if len(labels[row])]
+    ends = {row: (labels[row].min().item(), labels[row].max().item()) for row in filled}
+    filled.sort(key=lambda row: ends[row], reverse=falling)
+    for one, other in itertools.pairwise(filled):
+        low, high = (other, one) if falling else (one, other)
+        if not ends[low][1] < ends[high][0]:
+            raise CombineError(
+                f"two files overlap along {dimension!r}",
+                do="Leave one of them out.",
+                first=urls[one],
+                first_range=ends[one],
+                second=urls[other],
+                second_range=ends[other],
+            )
+    empty = [row for row in by_name.tolist() if not len(labels[row])]
+    return np.array([*filled, *empty], np.int64)
+
+
+def _falling(labels: Sequence[NDArray[np.generic]]) -> bool:
+    """Say whether the files count down: every file with more than one label does."""
+    longer = [each for each in labels if len(each) > 1]
+    return bool(longer) and all(
+        bool(np.all(each[1:] < each[:-1]))  # type: ignore[operator]  # labels are numbers here
+        for each in longer
+    )

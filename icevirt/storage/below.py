@@ -1,0 +1,54 @@
+"""A part of a storage as a storage of its own: everything below one prefix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from icevirt.storage.protocol import Lost, ObjectInfo, Storage, Version, Written
+
+
+@dataclass(frozen=True, slots=True)
+class Below:
+    """The objects of ``storage`` under ``prefix``, which ends in ``/``."""
+
+    storage: Storage
+    prefix: str
+
+    @property
+    def url(self) -> str:
+        """The prefix as a URL, without secrets."""
+        return f"{self.storage.url.rstrip('/')}/{self.prefix.rstrip('/')}"
+
+    def exists(self) -> bool:
+        """Say whether anything lies under the prefix."""
+        return next(self.list(), None) is not None
+
+    def get(self, path: str) -> bytes:
+        """Return the whole object. Raises ``ObjectNotFoundError``."""
+        return self.storage.get(self.prefix + path)
+
+    def get_range(self, path: str, *, offset: int, length: int) -> bytes:
+        """Return exactly ``length`` bytes; see `Storage.get_range`."""
+        return self.storage.get_range(self.prefix + path, offset=offset, length=length)
+
+    def get_versioned(self, path: str) -> tuple[bytes, Version]:
+        """Return the object and its version. Raises ``ObjectNotFoundError``."""
+        return self.storage.get_versioned(self.prefix + path)
+
+    def put(self, path: str, body: bytes) -> None:
+        """Write an immutable object; see `Storage.put`."""
+        self.storage.put(self.prefix + path, body)
+
+    def put_if(self, path: str, body: bytes, *, was: Version | None) -> Written | Lost:
+        """Write if unchanged; see `Storage.put_if`."""
+        return self.storage.put_if(self.prefix + path, body, was=was)
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """Yield the objects under the prefix, with paths relative to it."""
+        for info in self.storage.list((self.prefix + prefix).rstrip("/")):
+            yield replace(info, path=info.path.removeprefix(self.prefix))
+
+    def delete(self, path: str) -> None:
+        """Remove an object; one that is not there is no error."""
+        self.storage.delete(self.prefix + path)

@@ -1,0 +1,45 @@
+# Every recipe runs from a clean clone: uv makes the environment. `just` alone lists them.
+
+[private]
+default:
+    @just --list --unsorted
+
+# Make the development environment
+setup:
+    uv sync
+
+# Build a virtual repository over real ocean-model files and open it
+demo *args:
+    uv run icevirt demo {{args}}
+
+# Run the tests, or those that the arguments choose
+test *args:
+    uv run pytest {{args}}
+
+# Check style and formatting
+lint:
+    uv run ruff check
+    uv run ruff format --check
+
+# Put all code into the standard format
+format:
+    uv run ruff check --fix
+    uv run ruff format
+
+# Check types
+types:
+    uv run mypy
+
+# Build the wheel, install it alone, and check that a reader needs neither Spark nor HDF5
+wheel:
+    rm -rf dist
+    uv build --wheel --quiet
+    uv run python .ci/reader_only.py
+
+# Measure a build of 400 files against VirtualiZarr with icechunk
+bench *args:
+    uv run python bench/build_archive.py {{args}}
+
+# Run everything that .ci/run runs
+ci: lint types wheel
+    HYPOTHESIS_PROFILE=ci uv run pytest

@@ -1,7 +1,7 @@
 """Who may read what: the container that covers a location, and whether it was authorised.
 
-Nothing outside an authorised prefix is ever granted: not by ``..``, percent-encoding, another scheme
-or another host. Symbolic links are caught where a file is opened (`icevirt.objects.fetch`).
+Nothing outside an authorised prefix is ever granted: not by ``..``, percent-encoding, another
+scheme or host. Symbolic links are caught where a file is opened (`icevirt.objects.fetch`).
 Pure: no file is touched here.
 """
 

@@ -2,6 +2,7 @@
 
 import os
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -36,10 +37,10 @@ def source(archive):
 
 
 def mtime(source):
-    return os.stat(source.path).st_mtime_ns
+    return Path(source.path).stat().st_mtime_ns
 
 
-@pytest.mark.parametrize("offset, length", [(0, 1), (7, 100), (0, len(BODY)), (len(BODY), 0)])
+@pytest.mark.parametrize(("offset", "length"), [(0, 1), (7, 100), (0, len(BODY)), (len(BODY), 0)])
 def test_exactly_the_range_is_read(source, offset, length):
     assert read(source, offset=offset, length=length) == BODY[offset : offset + length]
 
@@ -52,7 +53,7 @@ def test_a_short_file_is_an_error(source):
 
 def test_a_file_that_went_missing_is_an_error_that_nobody_takes_for_absence(source):
     read(source, offset=0, length=1)
-    os.unlink(source.path)
+    Path(source.path).unlink()
     with pytest.raises(ObjectNotFoundError) as gone:
         read(source, offset=0, length=1)
     assert not isinstance(gone.value, KeyError | FileNotFoundError)
@@ -106,15 +107,14 @@ def test_a_file_rewritten_in_place_to_less_is_stale_rather_than_short(source):
     checksum = Checksum(last_modified=1000)
     os.utime(source.path, (1000, 1000))
     read(source, offset=0, length=9, checksum=checksum)
-    with open(source.path, "wb") as file:
-        file.write(b"x")
+    Path(source.path).write_bytes(b"x")
     with pytest.raises(StaleReferenceError):
         read(source, offset=0, length=9, checksum=checksum)
 
 
 @pytest.mark.parametrize("form", ["{}", '"{}"', 'W/"{}"'])
 def test_an_etag_of_inode_mtime_and_size_is_compared(source, form):
-    stat = os.stat(source.path)
+    stat = Path(source.path).stat()
     tag = f"{stat.st_ino:x}-{stat.st_mtime_ns // 1000:x}-{stat.st_size:x}"
     assert read(source, offset=0, length=1, checksum=Checksum(etag=form.format(tag))) == b"\0"
     os.utime(source.path, (1, 1))
@@ -201,8 +201,8 @@ def test_a_link_swapped_in_between_check_and_open_leads_nowhere(
     def swap(path, **options):
         found = realpath(path, **options)
         if path == source.path:
-            os.unlink(path)
-            os.symlink(secret, path)
+            Path(path).unlink()
+            Path(path).symlink_to(secret)
         return found
 
     monkeypatch.setattr(os.path, "realpath", swap)
@@ -214,7 +214,7 @@ def test_a_link_swapped_in_between_check_and_open_leads_nowhere(
 
 
 def count_open():
-    return len(os.listdir("/proc/self/fd"))
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def test_descriptors_are_bounded_and_closed(archive, monkeypatch):

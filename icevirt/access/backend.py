@@ -1,0 +1,158 @@
+"""The xarray engine ``icevirt``: a version of a repository as a Dataset or DataTree.
+
+What it shows equals what ``engine="netcdf4"`` shows of the source files: values, dtypes, attributes
+and the encodings that matter. xarray imports this module whenever it looks for engines, so
+everything heavy is imported where it is used.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from xarray.backends import BackendEntrypoint
+
+from icevirt.errors import IcevirtError
+
+if TYPE_CHECKING:
+    from xarray import Dataset, DataTree
+    from zarr.abc.store import Store
+
+    from icevirt.model.snapshot import Snapshot
+    from icevirt.storage.resolve import StorageLike
+
+type Authorization = Iterable[str] | Mapping[str, Any] | None
+
+_DECODERS = (
+    "mask_and_scale",
+    "decode_times",
+    "concat_characters",
+    "decode_coords",
+    "drop_variables",
+    "use_cftime",
+    "decode_timedelta",
+)
+_VERSION = ("branch", "tag", "snapshot_id", "as_of")
+
+
+class IcevirtBackendEntrypoint(BackendEntrypoint):
+    """Open Icechunk repositories, and the source files that they refer to."""
+
+    description: ClassVar[str] = "Open Icechunk repositories, virtual or not, using icevirt"
+    supports_groups: ClassVar[bool] = True
+    open_dataset_parameters: ClassVar[tuple[str, ...] | None] = (
+        "filename_or_obj",
+        *_DECODERS,
+        "group",
+        *_VERSION,
+        "authorize_virtual_chunk_access",
+    )
+
+    def guess_can_open(self, filename_or_obj: Any) -> bool:
+        """Say whether a path holds an Icechunk repository, by the first bytes of its ``repo``."""
+        if not isinstance(filename_or_obj, str | os.PathLike):
+            return False
+        from icevirt.storage.resolve import storage_of
+        from icevirt.wire.header import MAGIC
+
+        try:
+            head = storage_of(filename_or_obj).get_range("repo", offset=0, length=len(MAGIC))
+        except IcevirtError:
+            return False
+        return head == MAGIC
+
+    def open_dataset(  # type: ignore[override]
+        self,
+        filename_or_obj: StorageLike,
+        *,
+        group: str | None = None,
+        branch: str | None = None,
+        tag: str | None = None,
+        snapshot_id: str | None = None,
+        as_of: datetime | None = None,
+        authorize_virtual_chunk_access: Authorization = None,
+        **decoders: Any,
+    ) -> Dataset:
+        """Open one group of one version.
+
+        Args:
+            filename_or_obj: Path or URL of a repository.
+            group: Path of the group; the root by default.
+            branch: Open the tip of this branch; ``main`` where no version is named.
+            tag: Open the version of this name.
+            snapshot_id: Open the version of this id.
+            as_of: Open what the branch showed at this time.
+            authorize_virtual_chunk_access: The url prefixes of the virtual chunk containers that
+                may be read, or a mapping from them to credentials.
+            decoders: The decoding options of `xarray.open_dataset`.
+        """
+        version = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id, "as_of": as_of}
+        store, snapshot = _open(filename_or_obj, version, authorize_virtual_chunk_access)
+        return _dataset(store, snapshot, group or "/", decoders)
+
+    def open_groups_as_dict(  # type: ignore[override]
+        self,
+        filename_or_obj: StorageLike,
+        *,
+        group: str | None = None,
+        branch: str | None = None,
+        tag: str | None = None,
+        snapshot_id: str | None = None,
+        as_of: datetime | None = None,
+        authorize_virtual_chunk_access: Authorization = None,
+        **decoders: Any,
+    ) -> dict[str, Dataset]:
+        """Open a group and all groups below it. Arguments as in `open_dataset`.
+
+        Returns:
+            Datasets by their path relative to the group, ``/`` for the group itself.
+        """
+        version = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id, "as_of": as_of}
+        store, snapshot = _open(filename_or_obj, version, authorize_virtual_chunk_access)
+        return {
+            name: _dataset(store, snapshot, path, decoders)
+            for name, path in _groups(snapshot, group or "/")
+        }
+
+    def open_datatree(self, filename_or_obj: StorageLike, **options: Any) -> DataTree:  # type: ignore[override]
+        """Open a group and all groups below it as a tree. Arguments as in `open_dataset`."""
+        from xarray import DataTree
+
+        return DataTree.from_dict(self.open_groups_as_dict(filename_or_obj, **options))
+
+
+def _open(
+    root: StorageLike, version: dict[str, Any], authorize: Authorization
+) -> tuple[Store, Snapshot]:
+    from icevirt.access.store import IcevirtStore
+    from icevirt.repo import Repository
+
+    if version["tag"] is None and version["snapshot_id"] is None and version["branch"] is None:
+        version["branch"] = "main"
+    repository = Repository.open(root, authorize_virtual_chunk_access=authorize)
+    session = repository.readonly_session(**version)
+    return IcevirtStore(session), session.snapshot
+
+
+def _dataset(store: Store, snapshot: Snapshot, group: str, decoders: dict[str, Any]) -> Dataset:
+    from xarray.backends.store import StoreBackendEntrypoint
+
+    from icevirt.access.datastore import IcevirtDataStore
+
+    return StoreBackendEntrypoint().open_dataset(
+        IcevirtDataStore(store, snapshot, group), **decoders
+    )
+
+
+def _groups(snapshot: Snapshot, group: str) -> Iterable[tuple[str, str]]:
+    """Yield a group and those below it, as (relative path, path)."""
+    from icevirt.model import paths
+    from icevirt.model.snapshot import GroupNode
+
+    top = snapshot.node(paths.canonical(group)).path
+    yield paths.ROOT, top
+    for node in snapshot.below(top):
+        if isinstance(node, GroupNode):
+            yield node.path.removeprefix(top.rstrip("/")), node.path

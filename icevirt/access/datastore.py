@@ -1,0 +1,132 @@
+"""A group of a session as xarray variables: what the netCDF engine would show of the source files.
+
+The nodes come from the snapshot, which is in memory, so that opening costs no listing and no event
+loop. Only reading values goes through the zarr store.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import zarr
+from xarray import Variable
+from xarray.backends import AbstractDataStore
+from xarray.core import indexing
+from zarr.abc.store import Store
+from zarr.core.array import AsyncArray
+from zarr.core.metadata import ArrayV3Metadata
+from zarr.storage import StorePath
+
+from icevirt.access.attributes import shown
+from icevirt.access.lazy import LazyArray
+from icevirt.errors import InvalidInputError
+from icevirt.model import paths
+from icevirt.model.snapshot import ArrayNode, GroupNode, Snapshot
+
+
+class IcevirtDataStore(AbstractDataStore):
+    """The arrays directly below one group.
+
+    Args:
+        store: The zarr store that values are read from.
+        snapshot: The version of the repository that the store shows.
+        group: Path of the group.
+
+    Raises:
+        NodeNotFoundError: There is no such group.
+        InvalidInputError: The path is that of an array.
+    """
+
+    __slots__ = ("_group", "_phony", "_snapshot", "_store")
+
+    def __init__(self, store: Store, snapshot: Snapshot, group: str) -> None:
+        self._store = store
+        self._snapshot = snapshot
+        self._group = snapshot.node(paths.canonical(group))
+        self._phony: dict[int, list[str]] = {}
+        if not isinstance(self._group, GroupNode):
+            raise InvalidInputError(
+                "an array is not a dataset",
+                do=f"Open its group: group={paths.parent(self._group.path)!r}.",
+                path=self._group.path,
+            )
+
+    def get_attrs(self) -> Mapping[str, Any]:
+        """Return the attributes of the group."""
+        return shown(json.loads(self._group.user_data))
+
+    def get_dimensions(self) -> Mapping[str, int]:
+        """Return the lengths of all dimensions."""
+        return {
+            str(name): size
+            for variable in self.get_variables().values()
+            for name, size in variable.sizes.items()
+        }
+
+    def get_variables(self) -> Mapping[str, Variable]:
+        """Return the arrays of the group as lazy, undecoded variables."""
+        return {paths.name(node.path): self._variable(node) for node in self._arrays()}
+
+    def _arrays(self) -> Iterator[ArrayNode]:
+        for node in self._snapshot.below(self._group.path):
+            if isinstance(node, ArrayNode) and paths.parent(node.path) == self._group.path:
+                yield node
+
+    def _variable(self, node: ArrayNode) -> Variable:
+        metadata = json.loads(node.user_data)
+        array = _zarr_array(self._store, node.path, metadata)
+        lazy = LazyArray(array)
+        dims = self._dims(node)
+        data = indexing.LazilyIndexedArray(lazy)
+        return Variable(dims, data, shown(metadata, lazy.dtype), _encoding(array, dims))
+
+    def _dims(self, node: ArrayNode) -> tuple[str, ...]:
+        """Return the dimension names; unnamed ones are shared by length, as netCDF does it."""
+        names = node.dimension_names or (None,) * len(node.shape)
+        used: dict[int, int] = {}
+        dims = []
+        for name, size in zip(names, node.shape, strict=True):
+            if name is None:
+                known = self._phony.setdefault(size, [])
+                if (nth := used.setdefault(size, 0)) == len(known):
+                    known.append(f"phony_dim_{sum(map(len, self._phony.values()))}")
+                used[size] += 1
+                dims.append(known[nth])
+            else:
+                dims.append(name)
+        return tuple(dims)
+
+
+def _zarr_array(store: Store, path: str, metadata: dict[str, Any]) -> zarr.Array[Any]:
+    parsed = ArrayV3Metadata.from_dict(metadata)
+    return zarr.Array(AsyncArray(parsed, StorePath(store, path.strip("/"))))
+
+
+def _encoding(array: zarr.Array[Any], dims: tuple[str, ...]) -> dict[str, Any]:
+    """Return how the array is stored, in the words of xarray's zarr engine."""
+    chunks = _chunks(array)
+    return {
+        "chunks": chunks,
+        "preferred_chunks": dict(zip(dims, chunks, strict=True)),
+        "compressors": array.compressors,
+        "filters": array.filters,
+        "serializer": array.serializer,
+        "fill_value": array.fill_value,
+        "dtype": str if array.dtype.kind == "T" else array.dtype,
+        "original_shape": array.shape,
+    }
+
+
+def _chunks(array: zarr.Array[Any]) -> tuple[int | tuple[int, ...], ...]:
+    """Return the edges of the chunks for each dimension: one number, or all where they differ."""
+    try:
+        return tuple(array.chunks)
+    except NotImplementedError:  # a rectilinear grid
+        return tuple(_edge(sizes) for sizes in array.read_chunk_sizes)
+
+
+def _edge(sizes: tuple[int, ...]) -> int | tuple[int, ...]:
+    regular = all(size == sizes[0] for size in sizes[:-1]) and sizes[-1] <= sizes[0]
+    return sizes[0] if regular else sizes

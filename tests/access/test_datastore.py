@@ -1,0 +1,167 @@
+"""Groups of a snapshot as xarray variables, compared with what the netCDF engine shows."""
+
+import json
+import warnings
+from dataclasses import replace
+
+import h5py
+import netCDF4
+import numpy as np
+import pytest
+import xarray as xr
+from access.netcdf import translate, write_odd
+from xarray.backends.store import StoreBackendEntrypoint
+
+from icevirt.access.attributes import fill_value, shown
+from icevirt.access.datastore import IcevirtDataStore
+from icevirt.errors import InvalidInputError, NodeNotFoundError
+from icevirt.model.metadata import node_of
+
+ENCODINGS = (
+    "dtype units calendar _FillValue missing_value scale_factor add_offset coordinates"
+    " _Unsigned char_dim_name _Encoding original_shape"
+).split()
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory):
+    path = tmp_path_factory.mktemp("odd") / "odd.nc"
+    write_odd(path)
+    return path, *translate(path)
+
+
+def open_icevirt(odd, group="/", **decoders):
+    _, store, snapshot = odd
+    return StoreBackendEntrypoint().open_dataset(
+        IcevirtDataStore(store, snapshot, group), **decoders
+    )
+
+
+def same(ours, theirs):
+    """Compare values and dtypes of attributes or encodings, bit for bit."""
+    assert type(ours) is type(theirs), (ours, theirs)
+    if isinstance(theirs, np.generic | np.ndarray):
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_array_equal(ours, theirs)
+    else:
+        assert ours == theirs or (ours != ours and theirs != theirs)
+
+
+def same_mapping(ours, theirs):
+    assert list(ours) == list(theirs)
+    for name in theirs:
+        same(ours[name], theirs[name])
+
+
+OPTIONS = {
+    "decoded": {},
+    "raw": {
+        "mask_and_scale": False,
+        "decode_times": False,
+        "concat_characters": False,
+        "decode_coords": False,
+    },
+    "without characters": {"concat_characters": False},
+    "without times": {"decode_times": False},
+    "with all coordinates": {"decode_coords": "all"},
+    "with timedeltas": {"decode_timedelta": True},
+    "less one": {"drop_variables": ["packed"]},
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
+@pytest.mark.parametrize("group", ["/", "/inner", "inner/most"])
+def test_a_group_shows_what_the_netcdf_engine_shows(odd, options, group):
+    defaults = {"decode_timedelta": False} | options
+    theirs = xr.open_dataset(odd[0], engine="netcdf4", group=group, **defaults)
+    ours = open_icevirt(odd, group, **defaults)
+    with theirs:
+        assert set(ours.variables) == set(theirs.variables)
+        assert set(ours.coords) == set(theirs.coords)
+        same_mapping(ours.attrs, theirs.attrs)
+        for name in theirs.variables:
+            a, b = ours[name], theirs[name]
+            assert a.dims == b.dims
+            assert a.dtype == b.dtype, name
+            xr.testing.assert_equal(a.variable.to_base_variable(), b.variable.to_base_variable())
+            assert a.values.dtype == b.values.dtype, name
+            assert [type(v) for v in a.values.flat] == [type(v) for v in b.values.flat]
+            same_mapping(a.attrs, b.attrs)
+            for key in ENCODINGS:
+                assert (key in a.encoding) == (key in b.encoding), (name, key)
+                if key in b.encoding:
+                    same(a.encoding[key], b.encoding[key])
+
+
+def test_indexing_before_loading_reads_the_same(odd):
+    ours, theirs = open_icevirt(odd), xr.open_dataset(odd[0], engine="netcdf4")
+    with theirs:
+        for pick in (
+            {"x": 1},
+            {"x": [2, 0]},
+            {"x": slice(None, None, -1), "time": 2},
+            {"x": xr.DataArray([0, 1], dims="p"), "time": xr.DataArray([3, 1], dims="p")},
+        ):
+            for name in ("packed", "real", "names", "station"):
+                picked = {k: v for k, v in pick.items() if k in ours[name].dims}
+                xr.testing.assert_equal(ours[name].isel(picked), theirs[name].isel(picked))
+
+
+def test_a_dataset_opened_here_can_be_written_to_netcdf_again(odd, tmp_path):
+    ours = open_icevirt(odd, decode_timedelta=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ours.to_netcdf(tmp_path / "again.nc", engine="netcdf4")
+    with (
+        xr.open_dataset(tmp_path / "again.nc", decode_timedelta=False) as again,
+        xr.open_dataset(odd[0], decode_timedelta=False) as theirs,
+    ):
+        xr.testing.assert_identical(again, theirs)
+
+
+def test_a_missing_group_is_named(odd):
+    with pytest.raises(NodeNotFoundError, match="outer"):
+        open_icevirt(odd, "/outer")
+
+
+def test_an_array_is_no_dataset(odd):
+    with pytest.raises(InvalidInputError, match="group='/'"):
+        open_icevirt(odd, "/packed")
+
+
+def test_unnamed_dimensions_are_shared_by_length_as_netcdf_does(odd, tmp_path):
+    with h5py.File(tmp_path / "plain.h5", "w") as file:
+        file["a"] = np.zeros((2, 3, 2))
+        file["b"] = np.zeros((3,))
+    with netCDF4.Dataset(tmp_path / "plain.h5") as file:
+        named = {name: v.dimensions for name, v in file.variables.items()}
+    store, snapshot = translate(tmp_path / "plain.h5")
+    nodes = []
+    for node in snapshot.nodes:
+        document = json.loads(node.user_data)
+        document.pop("dimension_names", None)
+        nodes.append(node_of(node.path, json.dumps(document).encode(), node.id))
+    shown = IcevirtDataStore(store, replace(snapshot, nodes=tuple(nodes)), "/")
+    assert {name: v.dims for name, v in shown.get_variables().items()} == named
+    assert shown.get_dimensions() == {"phony_dim_0": 2, "phony_dim_1": 3, "phony_dim_2": 2}
+
+
+FILLS = {
+    "base64 as xarray writes it": ("AAAAAAAA+H8=", "f8", np.nan),
+    "a plain number": (1e20, "f4", 1e20),
+    "a word": ("NaN", "f4", np.nan),
+    "an integer": (-999, "i2", -999),
+    "text": ("-", "S1", b"-"),
+    "a string": ("-", object, "-"),
+    "complex": (["AAAAAAAA8D8=", "AAAAAAAA8D8="], "c16", 1 + 1j),
+}
+
+
+@pytest.mark.parametrize(("written", "dtype", "meant"), FILLS.values(), ids=FILLS.keys())
+def test_fill_values_of_foreign_repositories_are_understood(written, dtype, meant):
+    np.testing.assert_equal(fill_value(written, np.dtype(dtype)), meant)
+
+
+@pytest.mark.parametrize("extension", [None, 3, [], {}, {"attribute_dtypes": None}])
+def test_an_extension_of_another_form_is_ignored(extension):
+    assert shown({"attributes": {"a": 1}, "icevirt": extension}) == {"a": 1}

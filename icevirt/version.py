@@ -1,3 +1,6 @@
-"""The version of this package; the build backend reads it from here."""
+"""The version of icevirt, as a constant: reading it from package metadata is slow at import.
+
+The build backend reads it from here.
+"""
 
 __version__ = "0.1.0"

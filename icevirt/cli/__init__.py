@@ -1,0 +1,1 @@
+"""The command ``icevirt``: thin functions over the public API that return values to be shown."""

@@ -1,0 +1,133 @@
+"""``icevirt demo``: the main job on three months of a real ocean model, from pip.
+
+It calls the functions that a user's own program would call, and checks one promise in front of the
+user's eyes: what comes out of the repository is what h5py reads from the files.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from icevirt.cli.output import Answer, Output, OutputOption, progress
+from icevirt.errors import BuildError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from icevirt.archive.report import BuildReport, RepositorySummary
+
+_VARIABLE = "tos"  # sea surface temperature
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demo:
+    """What the demo built and then read."""
+
+    files: tuple[str, ...]
+    report: BuildReport
+    summary: RepositorySummary
+    dataset: str  # as xarray prints it
+    means: dict[str, float]  # month -> degrees
+    equal: bool  # the raw values, through the repository and in the files
+
+    def __rich__(self) -> RenderableType:
+        """Draw the demo as the four steps it took."""
+        from rich.console import Group
+        from rich.text import Text
+
+        from icevirt.display.render import render
+        from icevirt.display.text import plain
+
+        parts: list[RenderableType] = []
+        for title, what in (
+            ("1. The files", "\n".join(map(plain, self.files))),
+            ("2. icevirt.build(files, repo, concat_dim='time_counter')", self.report),
+            ("3. icevirt.info(repo)", self.summary),
+            ("4. xr.open_dataset(repo, engine='icevirt', ...)", self.dataset),
+            ("5. Mean sea surface temperature, all ocean points alike", self._table()),
+        ):
+            shown = Text(what) if isinstance(what, str) else render(what)
+            parts += [Text(title, "bold cyan"), shown, Text()]
+        return Group(*parts[:-1])
+
+    def _table(self) -> str:
+        rows = [f"  {month}  {mean:6.3f} °C" for month, mean in self.means.items()]
+        verdict = "equal" if self.equal else "DIFFERENT FROM"
+        return "\n".join([*rows, f"  every value {verdict} to h5py's reading of the files"])
+
+
+def demo(
+    repo: Annotated[
+        str, typer.Argument(help="Where the repository goes; an earlier demo is built over.")
+    ] = "icevirt-demo",
+    output: OutputOption = Output.text,
+) -> Answer:
+    """Build a virtual dataset over real ocean-model files, open it, and compute with it."""
+    import icevirt
+
+    files = sample_files()
+    with progress(quiet=output is Output.json) as listener:
+        report = icevirt.build(
+            files, repo, concat_dim="time_counter", mode="w", message="demo", progress=listener
+        )
+    dataset, means, equal = read(report, files)
+    value = Demo(
+        files=tuple(files),
+        report=report,
+        summary=icevirt.info(repo),
+        dataset=dataset,
+        means=means,
+        equal=equal,
+    )
+    return Answer(value=value, output=output)
+
+
+def sample_files() -> list[str]:
+    """Return the months of the NEMO ocean model in the package iris-sample-data.
+
+    Raises:
+        BuildError: The package is not installed.
+    """
+    try:
+        import iris_sample_data
+    except ImportError as error:
+        raise BuildError(
+            "the demo needs its data and Spark", do="Run `pip install 'icevirt[demo]'`."
+        ) from error
+    return sorted(map(str, (Path(iris_sample_data.path) / "NEMO").glob("*.nc")))
+
+
+def read(report: BuildReport, files: list[str]) -> tuple[str, dict[str, float], bool]:
+    """Open the dataset; return its text, monthly means, and whether its values are the files'."""
+    import xarray as xr
+
+    with xr.open_dataset(
+        report.repo, engine="icevirt", authorize_virtual_chunk_access=report.containers
+    ) as dataset:
+        values = dataset[_VARIABLE]
+        means = values.mean(("y", "x"))
+        months = [moment.strftime("%Y-%m") for moment in dataset["time_centered"].values]
+        by_month = dict(zip(months, map(float, means.values), strict=True))
+        return str(dataset), by_month, _equal(values.values, files)
+
+
+def _equal(values: Any, files: list[str]) -> bool:
+    """Compare with what h5py reads; NaN stands where a file has its fill value."""
+    import numpy as np
+
+    expected = np.concatenate([_raw(path) for path in files])
+    same_type = expected.dtype == values.dtype
+    return bool(same_type and np.array_equal(expected, values, equal_nan=True))
+
+
+def _raw(path: str) -> Any:
+    import h5py
+    import numpy as np
+
+    with h5py.File(path) as file:
+        found, fill = file[_VARIABLE][:], file[_VARIABLE].attrs["_FillValue"]
+    return np.where(found == fill, np.float32("nan"), found)

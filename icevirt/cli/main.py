@@ -1,0 +1,58 @@
+"""The program: its commands, its version, and what becomes of errors.
+
+An error of icevirt is one line on stderr and exit status 1; a wrong command line is status 2; a
+traceback is a bug.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from icevirt.cli import build, demo, inspect
+from icevirt.cli.output import show, show_error
+from icevirt.errors import IcevirtError
+from icevirt.version import __version__
+
+app = typer.Typer(
+    name="icevirt",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    result_callback=show,
+)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"icevirt {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def program(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Turn archives of NetCDF/HDF5 files into versioned Icechunk datasets, without copying them."""
+
+
+app.command()(build.build)
+app.command()(inspect.info)
+app.command()(inspect.scan)
+app.command()(demo.demo)
+
+
+def run() -> None:
+    """Run the command line of this process."""
+    try:
+        app()
+    except IcevirtError as error:
+        show_error(error)
+        sys.exit(1)

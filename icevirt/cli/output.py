@@ -1,0 +1,92 @@
+"""The one place that prints: answers on stdout, as text or JSON, errors and progress on stderr."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from icevirt.errors import IcevirtError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.console import Console
+
+    from icevirt.archive.report import Progress
+
+_WIDTH = 160  # of lines that no terminal reads
+
+
+class Output(StrEnum):
+    """How an answer is printed."""
+
+    text = "text"
+    json = "json"
+
+
+OutputOption = Annotated[
+    Output, typer.Option("--output", "-o", help="Print text for people or JSON for programs.")
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a command returns: a value, and how it was asked to be shown."""
+
+    value: object
+    output: Output = Output.text
+    quiet: bool = False  # text is not printed at all
+
+
+def show(answer: Answer | None, **_: object) -> None:
+    """Print the answer of a command; further arguments are those of the program itself."""
+    from icevirt.display.document import document
+    from icevirt.display.render import render
+
+    if answer is None:
+        return
+    if answer.output is Output.json:
+        json.dump(document(answer.value), sys.stdout, indent=2, ensure_ascii=False)
+        sys.stdout.write("\n")
+    elif not answer.quiet:
+        console(sys.stdout).print(render(answer.value))
+
+
+def show_error(error: IcevirtError) -> None:
+    """Print an error on one line of stderr."""
+    from icevirt.display.text import plain
+
+    sys.stderr.write(f"icevirt: {plain(error)}\n")
+
+
+@contextlib.contextmanager
+def progress(*, quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
+    """Yield what a build reports its progress to, None for silence."""
+    from icevirt.display.progress import ProgressDisplay
+
+    if quiet:
+        yield None
+        return
+    with ProgressDisplay(console(sys.stderr)) as display:
+        yield display
+
+
+def console(stream: object) -> Console:
+    """Return a console that prints names as they are: no markup, no emoji, no highlighting."""
+    from rich.console import Console
+
+    terminal = getattr(stream, "isatty", bool)()
+    return Console(
+        file=stream,  # type: ignore[arg-type]
+        width=None if terminal else _WIDTH,
+        markup=False,
+        emoji=False,
+        highlight=False,
+    )

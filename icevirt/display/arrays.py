@@ -1,0 +1,39 @@
+"""The table of arrays that reports and plans share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.table import Table
+
+from icevirt.archive.report import ArraySummary
+from icevirt.display.text import box, references, size, words
+
+
+def array_table(arrays: Iterable[ArraySummary]) -> Table:
+    """Return a row for each array: what it is, how it is chunked, where its chunks lie."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for heading in ("array", "type", "shape", "chunks of", "references", "in files", "stored"):
+        right = heading in ("in files", "stored")
+        table.add_column(heading, overflow="fold", justify="right" if right else "left")
+    for array in arrays:
+        table.add_row(
+            words(array.path, "bold"),
+            words(array.data_type),
+            box(array.shape),
+            box(array.chunk_shape),
+            references(array.references),
+            size(array.references.bytes_referenced) if array.references.bytes_referenced else "",
+            size(array.references.bytes_stored) if array.references.bytes_stored else "",
+        )
+    return table
+
+
+def facts(rows: dict[str, str]) -> Table:
+    """Return two columns: what it is, in grey, and its value."""
+    table = Table.grid(padding=(0, 2, 0, 2))
+    table.add_column(style="dim")
+    table.add_column(overflow="fold")
+    for name, value in rows.items():
+        table.add_row(name, words(value))
+    return table

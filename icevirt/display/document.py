@@ -1,0 +1,64 @@
+"""The same values as JSON documents, for programs that read the output of the command.
+
+Field names are those of the Python values; derived numbers that people are shown are included.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from enum import Enum
+from functools import singledispatch
+from typing import Any
+
+from icevirt.archive.report import BuildReport
+from icevirt.archive.scanned import ScannedFile
+from icevirt.display.scanned import summary_of
+from icevirt.model.json import JSON
+
+
+@singledispatch
+def document(value: Any) -> JSON:
+    """Return ``value`` as JSON: dataclasses by field, sequences as lists, the rest as it is."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {
+            field.name: document(getattr(value, field.name)) for field in dataclasses.fields(value)
+        }
+    if isinstance(value, Enum):
+        return str(value.value)
+    if isinstance(value, Mapping):
+        return {str(key): document(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [document(item) for item in value]
+    return value  # type: ignore[no-any-return]
+
+
+@document.register
+def _report(value: BuildReport) -> JSON:
+    fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return document({**fields, "references": value.references})
+
+
+@document.register
+def _scanned(value: ScannedFile) -> JSON:
+    return document(
+        {
+            "source": value.source,
+            "scanner": value.scanner,
+            "scanner_version": value.scanner_version,
+            "groups": [
+                {"path": group.path, "attributes": group.attributes.values}
+                for group in value.groups
+            ],
+            "arrays": [
+                {
+                    **dataclasses.asdict(summary_of(array)),
+                    "codecs": array.codecs,
+                    "fill_value": array.fill_value,
+                    "attributes": array.attributes.values,
+                }
+                for array in value.arrays
+            ],
+            "findings": value.findings,
+        }
+    )

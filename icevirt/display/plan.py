@@ -1,0 +1,56 @@
+"""What a build would do, and what it would cost, before it does it."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from icevirt.archive.plan import BuildPlan, PlannedArray
+from icevirt.archive.report import ArraySummary, ReferenceCounts
+from icevirt.display.arrays import array_table, facts
+from icevirt.display.scanned import type_name
+from icevirt.display.text import count, references, size, words
+
+
+def build_plan(plan: BuildPlan) -> RenderableType:
+    """Return the plan for a terminal."""
+    counts = sum((array.references for array in plan.arrays), ReferenceCounts())
+    told = {
+        "files": f"{len(plan.files):,}, {_along(plan)}",
+        "arrays": f"{len(plan.arrays)} in {plan.group}",
+        "references": f"{references(counts)}: {size(counts.bytes_referenced)} stay in the files,"
+        f" {size(counts.bytes_stored)} to be stored",
+        "manifests": count(sum(map(_windows, plan.arrays)), "window"),
+        "authorize": ", ".join(container.url_prefix for container in plan.containers),
+    }
+    return Group(
+        Text(f"Plan {plan.build_id}", "bold"),
+        facts(told),
+        Text(),
+        array_table(map(_summary, plan.arrays)),
+        *(words(f"note: {note}", "dim") for note in plan.notes),
+    )
+
+
+def _along(plan: BuildPlan) -> str:
+    return f"one after the other along {plan.concat_dim}" if plan.concat_dim else "not concatenated"
+
+
+def _windows(array: PlannedArray) -> int:
+    """Return how many manifests the chunk grid of an array is cut into."""
+    number = 1
+    for chunks, edge in zip(array.grid, array.window, strict=True):
+        number *= -(-chunks // edge)
+    return number
+
+
+def _summary(array: PlannedArray) -> ArraySummary:
+    return ArraySummary(
+        path=array.path,
+        data_type=type_name(array.schema.data_type),
+        shape=array.shape,
+        chunk_shape=array.chunk_shape,
+        dimension_names=array.schema.dimension_names,
+        references=array.references,
+        manifests=_windows(array),
+    )

@@ -1,0 +1,28 @@
+"""Which text belongs to which value."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+
+from rich.console import RenderableType
+
+from icevirt.archive.plan import BuildPlan
+from icevirt.archive.report import BuildReport, RepositorySummary
+from icevirt.archive.scanned import ScannedFile
+from icevirt.display.plan import build_plan
+from icevirt.display.report import build_report
+from icevirt.display.repository import repository_summary
+from icevirt.display.scanned import scanned_file
+from icevirt.display.text import words
+
+
+@singledispatch
+def render(value: object) -> RenderableType:
+    """Return ``value`` for a terminal; values with a ``__rich__`` of their own draw themselves."""
+    return value if hasattr(value, "__rich__") else words(value)
+
+
+render.register(BuildPlan, build_plan)
+render.register(BuildReport, build_report)
+render.register(RepositorySummary, repository_summary)
+render.register(ScannedFile, scanned_file)

@@ -1,0 +1,62 @@
+"""What a build did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from icevirt.archive.report import BadFile, BuildReport
+from icevirt.display.arrays import array_table, facts
+from icevirt.display.text import references, seconds, size, words
+
+
+def build_report(report: BuildReport) -> RenderableType:
+    """Return the report for a terminal."""
+    verb = "Already built" if report.already_built else "Built"
+    parts: list[RenderableType] = [
+        Text.assemble((verb, "bold green"), " ", words(report.repo, "bold")),
+        facts(_facts(report)),
+        Text(),
+        array_table(report.arrays),
+        *_listed("Worth knowing", report.findings),
+        *_listed("Left out", map(_bad, report.bad_files), "bold red"),
+        Text(),
+        Text("Open it", "bold"),
+        words(f"  {opening(report.repo, report.group, report.containers)}"),
+    ]
+    return Group(*parts)
+
+
+def opening(repo: str, group: str, containers: Iterable[str]) -> str:
+    """Return the line of Python that opens the dataset."""
+    where = "" if group == "/" else f", group={group!r}"
+    return (
+        f"xr.open_dataset({repo!r}{where}, engine='icevirt',"
+        f" authorize_virtual_chunk_access={list(containers)!r})"
+    )
+
+
+def _facts(report: BuildReport) -> dict[str, str]:
+    counts = report.references
+    reused = f", {report.files_reused:,} reused from an earlier run" if report.files_reused else ""
+    bad = f", {len(report.bad_files):,} left out" if report.bad_files else ""
+    return {
+        "snapshot": f"{report.snapshot_id} on {report.branch}",
+        "files": f"{report.files_scanned:,} scanned{reused}{bad}",
+        "arrays": f"{len(report.arrays)} in {report.group}",
+        "references": f"{references(counts)}: {size(counts.bytes_referenced)} stay in the files,"
+        f" {size(counts.bytes_stored)} stored here",
+        "manifests": f"{report.manifests:,} of {size(report.manifest_bytes)} together",
+        "time": ", ".join(f"{name} {seconds(took)}" for name, took in report.seconds.items()),
+    }
+
+
+def _bad(file: BadFile) -> str:
+    return f"{file.url}: {file.error} [{file.code}]"
+
+
+def _listed(title: str, lines: Iterable[str], style: str = "bold") -> list[RenderableType]:
+    told = [words(f"  {line}") for line in lines]
+    return [Text(), Text(title, style), *told] if told else []

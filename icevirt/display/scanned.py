@@ -1,0 +1,59 @@
+"""What a scan found in one file."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from icevirt.archive.report import ArraySummary, ReferenceCounts
+from icevirt.archive.scanned import ScannedArray, ScannedFile
+from icevirt.display.arrays import array_table, facts
+from icevirt.display.text import size, words
+from icevirt.model.chunks import ChunkType
+from icevirt.model.json import JSON
+
+
+def scanned_file(scanned: ScannedFile) -> RenderableType:
+    """Return the description of a file for a terminal."""
+    parts: list[RenderableType] = [
+        words(scanned.source.url, "bold"),
+        facts(
+            {
+                "size": size(scanned.source.size),
+                "read by": f"{scanned.scanner} {scanned.scanner_version}",
+                "groups": ", ".join(group.path for group in scanned.groups),
+            }
+        ),
+        Text(),
+        array_table(map(summary_of, scanned.arrays)),
+    ]
+    for finding in scanned.findings:
+        style = "yellow" if finding.severity == "warning" else "dim"
+        parts.append(words(f"{finding.severity} {finding.path}: {finding.message}", style))
+    return Group(*parts)
+
+
+def summary_of(array: ScannedArray) -> ArraySummary:
+    """Return the summary of one array of one file."""
+    table = array.references
+    virtual = table.kind == ChunkType.virtual
+    return ArraySummary(
+        path=array.path,
+        data_type=type_name(array.data_type),
+        shape=array.shape,
+        chunk_shape=array.chunk_shape,
+        dimension_names=array.dimension_names,
+        references=ReferenceCounts(
+            virtual=table.count(ChunkType.virtual),
+            native=table.count(ChunkType.native),
+            inline=table.count(ChunkType.inline),
+            bytes_referenced=int(table.length[virtual].sum()),
+            bytes_stored=int(table.length[~virtual].sum()),
+        ),
+        manifests=0,
+    )
+
+
+def type_name(data_type: JSON) -> str:
+    """Return the name of a zarr data type, which is a string or an object with a name."""
+    return str(data_type["name"]) if isinstance(data_type, dict) else str(data_type)

@@ -1,0 +1,76 @@
+"""Words and numbers that are safe and pleasant to print.
+
+Names and attributes come out of other people's files. A terminal would obey the control characters
+in them and rich the square brackets, so both are shown and never obeyed.
+"""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Sequence
+
+from rich.text import Text
+
+from icevirt.archive.report import ReferenceCounts
+
+# control, format (direction marks, zero-width), surrogate, private use, line and paragraph ends
+_UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+
+
+def plain(value: object) -> str:
+    r"""Return ``value`` as one line of text without control characters: they become ``\x1b``."""
+    return "".join(
+        _spelt(letter) if unicodedata.category(letter) in _UNSAFE else letter
+        for letter in str(value)
+    )
+
+
+def words(value: object, style: str = "") -> Text:
+    """Return ``value`` as text for rich that holds no markup."""
+    return Text(plain(value), style=style)
+
+
+def shortened(value: object, width: int = 60) -> str:
+    """Return ``value`` in at most ``width`` letters; strings as they are, other values as JSON."""
+    written = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = plain(written[: width + 1])
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def size(number: int) -> str:
+    """Return a number of bytes like ``1.4 MiB``."""
+    amount = float(number)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if amount < 1024:
+            return f"{amount:.0f} B" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} PiB"
+
+
+def count(number: int, noun: str) -> str:
+    """Return ``1 file`` or ``1,200 files``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def seconds(duration: float) -> str:
+    """Return a duration like ``0.4 s`` or ``2 min 05 s``."""
+    if duration < 60:
+        return f"{duration:.1f} s"
+    minutes, rest = divmod(round(duration), 60)
+    return f"{minutes} min {rest:02d} s"
+
+
+def box(lengths: Sequence[int]) -> str:
+    """Return a shape like ``3 × 330 × 360``; an array without dimensions is a ``scalar``."""
+    return " × ".join(map(str, lengths)) if lengths else "scalar"
+
+
+def references(counts: ReferenceCounts) -> str:
+    """Return ``120 virtual, 2 inline``, kinds that do not occur left out."""
+    told = {"virtual": counts.virtual, "native": counts.native, "inline": counts.inline}
+    return ", ".join(f"{number:,} {kind}" for kind, number in told.items() if number) or "none"
+
+
+def _spelt(letter: str) -> str:
+    return letter.encode("unicode_escape").decode()

@@ -1,0 +1,130 @@
+"""The command passes on what it was told, prints where it should, and fails in one line."""
+
+import json
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+import icevirt
+from icevirt.archive.report import Progress
+from icevirt.cli import main
+from icevirt.errors import CombineError
+from unit.display import samples
+
+RUNNER = CliRunner()
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Replace the public functions by ones that note how they were called."""
+    noted = []
+
+    def put(name, answer):
+        def function(*arguments, **options):
+            noted.append((name, arguments, options))
+            if listener := options.pop("progress", None):
+                listener(Progress(phase="scan", done=0, total=4))
+            return answer
+
+        monkeypatch.setitem(vars(icevirt), name, function)
+
+    put("build", samples.report())
+    put("info", samples.summary())
+    put("scan_file", samples.scanned())
+    return noted
+
+
+def test_build_passes_its_options_on(calls):
+    line = (
+        "build a.nc b/*.nc repo --concat-dim time --group /g --branch dev --message hello --mode w"
+        " --drop-variable x --drop-variable y --max-bad-files 3 --max-native-bytes 9 --catalog c"
+    )
+    result = RUNNER.invoke(main.app, line.split())
+    assert result.exit_code == 0, result.output
+    ((_, arguments, options),) = calls
+    assert arguments == (["a.nc", "b/*.nc"], "repo")
+    assert options == {
+        "concat_dim": "time",
+        "group": "/g",
+        "branch": "dev",
+        "message": "hello",
+        "mode": "w",
+        "drop_variables": ("x", "y"),
+        "max_bad_files": 3,
+        "max_native_bytes": 9,
+        "catalog": "c",
+    }
+
+
+def test_build_has_the_defaults_of_the_function(calls):
+    import inspect
+
+    from icevirt.api.build import build
+
+    RUNNER.invoke(main.app, ["build", "a.nc", "repo"])
+    ((_, _, options),) = calls
+    defaults = {
+        name: parameter.default
+        for name, parameter in inspect.signature(build).parameters.items()
+        if name in options
+    }
+    assert options == defaults
+
+
+def test_text_goes_to_stdout_and_progress_to_stderr(calls):
+    result = RUNNER.invoke(main.app, ["build", "a.nc", "repo"])
+    assert result.stdout.startswith("Built file:///data/repo")
+    assert result.stderr == "scan: 4 tasks\n"
+
+
+def test_json_is_all_there_is_on_stdout(calls):
+    for line in ("build a.nc repo", "info repo", "scan a.nc"):
+        result = RUNNER.invoke(main.app, [*line.split(), "--output", "json"])
+        assert json.loads(result.stdout)
+
+
+def test_quiet_says_nothing(calls):
+    result = RUNNER.invoke(main.app, ["build", "a.nc", "repo", "--quiet"])
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "")
+
+
+def test_info_takes_one_of_branch_tag_and_snapshot(calls):
+    assert RUNNER.invoke(main.app, ["info", "r", "--tag", "v1"]).exit_code == 0
+    assert calls[0][2] == {"branch": None, "tag": "v1", "snapshot_id": None}
+    assert RUNNER.invoke(main.app, ["info", "r", "--tag", "v1", "--branch", "b"]).exit_code == 2
+
+
+def test_scan_passes_its_options_on(calls):
+    RUNNER.invoke(main.app, "scan a.nc --concat-dim t --group /g --drop-variable x".split())
+    ((_, arguments, options),) = calls
+    assert arguments == ("a.nc",)
+    wanted = icevirt.ScanOptions(concat_dim="t", group="/g", drop_variables=("x",))
+    assert options == {"options": wanted}
+
+
+def test_an_error_is_one_line_and_status_1(monkeypatch, capsys):
+    def fail(*_, **__):
+        raise CombineError("grids\ndiffer", do="Build \x1b[2Jtwo groups.", one=1)
+
+    monkeypatch.setitem(vars(icevirt), "build", fail)
+    monkeypatch.setattr(sys, "argv", ["icevirt", "build", "a.nc", "repo"])
+    with pytest.raises(SystemExit) as stop:
+        main.run()
+    out = capsys.readouterr()
+    assert stop.value.code == 1
+    assert out.out == ""
+    assert out.err == "icevirt: grids\\ndiffer (one=1). Build \\x1b[2Jtwo groups.\n"
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["build", "build a.nc", "build a.nc r --mode x", "nonsense", "build a.nc r --max-bad-files -1"],
+)
+def test_a_wrong_command_line_is_status_2(line):
+    assert RUNNER.invoke(main.app, line.split()).exit_code == 2
+
+
+def test_the_version_is_printed():
+    result = RUNNER.invoke(main.app, ["--version"])
+    assert result.stdout == f"icevirt {icevirt.__version__}\n"

@@ -1,0 +1,123 @@
+"""Values as a build would make them, and a file whose author means harm."""
+
+import numpy as np
+
+from icevirt.archive.attributes import Attributes
+from icevirt.archive.report import (
+    ArraySummary,
+    BadFile,
+    BuildReport,
+    GroupSummary,
+    ReferenceCounts,
+    RepositorySummary,
+)
+from icevirt.archive.scanned import Finding, ScannedArray, ScannedFile, ScannedGroup, SourceFile
+from icevirt.model.chunks import ChunkTable, Locations
+
+HOSTILE = "[red]\x1b[2J\x1b]0;pwned\x07\r\n[/red]\u202e[link=file:///etc/passwd]"
+
+
+def array(path="/tos", **changed):
+    facts = {
+        "path": path,
+        "data_type": "float32",
+        "shape": (3, 330, 360),
+        "chunk_shape": (1, 330, 360),
+        "dimension_names": ("time_counter", "y", None),
+        "references": ReferenceCounts(virtual=3, bytes_referenced=1_425_600),
+        "manifests": 1,
+    }
+    return ArraySummary(**facts | changed)
+
+
+def report(**changed):
+    facts = {
+        "repo": "file:///data/repo",
+        "branch": "main",
+        "group": "/",
+        "snapshot_id": "1CECHNKREP0F1RSTCMT0",
+        "build_id": "b",
+        "already_built": False,
+        "files_scanned": 3,
+        "files_reused": 0,
+        "bad_files": (),
+        "arrays": (array(), array("/t", shape=(), chunk_shape=(), dimension_names=())),
+        "manifests": 2,
+        "manifest_bytes": 900,
+        "containers": ("file:///data/",),
+        "findings": (),
+        "seconds": {"list": 0.01, "scan": 61.4},
+    }
+    return BuildReport(**facts | changed)
+
+
+def summary(**changed):
+    facts = {
+        "repo": "file:///data/repo",
+        "spec_version": 2,
+        "branches": {"main": "A"},
+        "tags": {},
+        "snapshot_id": "A",
+        "message": "build",
+        "written_at": "2026-01-01T00:00:00Z",
+        "snapshots": 2,
+        "containers": ("file:///data/",),
+        "groups": (
+            GroupSummary(path="/", attributes={"title": "ocean", "n": 1}),
+            GroupSummary(path="/a", attributes={}),
+            GroupSummary(path="/a/b", attributes={f"k{i}": i for i in range(12)}),
+        ),
+        "arrays": (array(), array("/a/b/sst"), array("/nogroup/deep/x")),
+    }
+    return RepositorySummary(**facts | changed)
+
+
+def scanned(name="/tos", attributes=None):
+    table = ChunkTable.virtual(
+        index=np.zeros((1, 1), np.uint32),
+        offset=np.array([100], np.uint64),
+        length=np.array([40], np.uint64),
+        locations=Locations.one("file:///data/a.nc"),
+    )
+    found = ScannedArray(
+        path=name,
+        dimension_names=("x",),
+        shape=(10,),
+        chunk_shape=(10,),
+        data_type={"name": "numpy.datetime64", "configuration": {"unit": "s"}},
+        codecs=({"name": "bytes"},),
+        fill_value=0,
+        attributes=Attributes.of(attributes or {}),
+        references=table,
+    )
+    return ScannedFile(
+        source=SourceFile(url="file:///data/a.nc", size=140),
+        scanner="hdf5",
+        scanner_version="1",
+        groups=(ScannedGroup(path="/"),),
+        arrays=(found,),
+        findings=(Finding(path=name, code="c", message=HOSTILE),),
+    )
+
+
+def hostile():
+    """Return a value of each kind with hostile text in every place that a file's author fills."""
+    refused = BadFile(url=HOSTILE, code="scan", error=HOSTILE)
+    named = array("/" + HOSTILE, dimension_names=(HOSTILE, None, None), data_type=HOSTILE)
+    return {
+        "a report": report(
+            repo=HOSTILE,
+            arrays=(named,),
+            bad_files=(refused,),
+            findings=(HOSTILE,),
+            containers=(HOSTILE,),
+            group=HOSTILE,
+        ),
+        "a summary": summary(
+            message=HOSTILE,
+            tags={HOSTILE: "A"},
+            groups=(GroupSummary(path="/" + HOSTILE, attributes={HOSTILE: [HOSTILE]}),),
+            arrays=(named,),
+        ),
+        "a scanned file": scanned("/" + HOSTILE, {HOSTILE: HOSTILE}),
+    }

@@ -1,0 +1,117 @@
+"""What is shown is complete, and as harmless as JSON."""
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from icevirt.archive.report import BadFile, Progress
+from icevirt.display.document import document
+from icevirt.display.progress import ProgressDisplay
+from icevirt.display.render import render
+from unit.display import samples
+
+
+def shown(value, width=160, **terminal):
+    """Return what would be printed."""
+    out = io.StringIO()
+    Console(file=out, width=width, **terminal).print(render(value))
+    return out.getvalue()
+
+
+def test_a_report_tells_what_was_built_and_how_to_open_it():
+    told = shown(samples.report())
+    for words in (
+        "Built file:///data/repo",
+        "1CECHNKREP0F1RSTCMT0 on main",
+        "3 scanned",
+        "6 virtual: 2.7 MiB stay in the files, 0 B stored here",
+        "list 0.0 s, scan 1 min 01 s",
+        "3 × 330 × 360",
+        "scalar",
+        "xr.open_dataset('file:///data/repo', engine='icevirt', authorize_virtual_chunk_access=",
+    ):
+        assert words in told
+    assert "Left out" not in told
+
+
+def test_a_report_names_files_that_were_left_out():
+    bad = BadFile(url="file:///data/x.nc", code="scan", error="it is truncated")
+    told = shown(samples.report(bad_files=(bad,), files_reused=7, findings=("y follows x",)))
+    assert "file:///data/x.nc: it is truncated [scan]" in told
+    assert "7 reused from an earlier run, 1 left out" in told
+    assert "  y follows x" in told
+
+
+def test_a_report_says_when_nothing_was_written():
+    assert "Already built" in shown(samples.report(already_built=True))
+
+
+def test_a_report_of_another_group_opens_that_group():
+    assert "group='/a'" in shown(samples.report(group="/a"))
+
+
+def test_a_summary_is_a_tree():
+    told = shown(samples.summary())
+    lines = [line.strip("│├└─ ") for line in told.splitlines()]
+    assert "tos float32 (time_counter: 3, y: 330, ?: 360)" in told
+    assert lines.index("a") < lines.index("b") < lines.index("k0 = 0")
+    assert "and 4 attributes more" in lines
+    assert "title = ocean" in lines
+
+
+def test_a_scanned_file_shows_types_and_findings():
+    told = shown(samples.scanned())
+    assert "numpy.datetime64" in told
+    assert "1 virtual" in told
+    assert "note /tos" in told
+
+
+def test_long_names_are_folded_and_not_cut():
+    name = "/" + "n" * 300
+    told = shown(samples.report(arrays=(samples.array(name),)), width=100)
+    assert told.count("n") >= 300
+
+
+@pytest.mark.parametrize("value", samples.hostile().values(), ids=samples.hostile().keys())
+def test_hostile_names_and_attributes_are_shown_as_text(value):
+    """Nothing but rich's own escapes, which a console without colours has none of."""
+    told = shown(value, width=2000)
+    assert "[red]\\x1b[2J" in told
+    assert not set(told) & {"\x1b", "\x07", "\r", "\u202e"}
+    coloured = shown(value, width=2000, force_terminal=True, color_system="truecolor")
+    assert "\x1b[2J" not in coloured
+    assert "\x1b]" not in coloured  # titles and links
+
+
+@pytest.mark.parametrize(
+    "value",
+    [samples.report(), samples.summary(), samples.scanned(), *samples.hostile().values()],
+    ids=lambda value: type(value).__name__,
+)
+def test_every_value_is_a_json_document(value):
+    assert json.loads(json.dumps(document(value), allow_nan=False))
+
+
+def test_the_document_of_a_report_has_its_totals():
+    assert document(samples.report())["references"]["virtual"] == 6
+
+
+def test_progress_in_a_log_is_a_line_for_each_phase():
+    out = io.StringIO()
+    with ProgressDisplay(Console(file=out, width=80)) as display:
+        for done in range(3):
+            display(Progress(phase="scan", done=done, total=2))
+        display(Progress(phase="commit", done=0, total=0))
+    assert out.getvalue() == "scan: 2 tasks\ncommit\n"
+
+
+def test_progress_on_a_terminal_is_a_bar_that_goes_away():
+    out = io.StringIO()
+    console = Console(file=out, width=80, force_terminal=True)
+    with ProgressDisplay(console) as display:
+        display(Progress(phase="scan[red]", done=1, total=2, unit="\x1b]0;files"))
+    assert "1/2" in out.getvalue()
+    assert "scan[red]" in out.getvalue()
+    assert "\x1b]0" not in out.getvalue()

@@ -1,0 +1,68 @@
+"""Numbers read well, and hostile words are shown and never obeyed."""
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from icevirt.archive.report import ReferenceCounts
+from icevirt.display import text
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [
+        ("\x1b[2J", "\\x1b[2J"),
+        ("a\r\nb\tc", "a\\r\\nb\\tc"),
+        ("\x9b31m", "\\x9b31m"),
+        ("\u202eabc", "\\u202eabc"),
+        ("a\u2028b", "a\\u2028b"),
+        ("\udc80", "\\udc80"),
+        ("Zürich – 海", "Zürich – 海"),
+    ],
+    ids=["escape", "newlines", "8-bit csi", "bidi", "line separator", "surrogate", "letters"],
+)
+def test_control_characters_are_spelt(raw, shown):
+    assert text.plain(raw) == shown
+
+
+@given(st.text(alphabet=st.characters(codec=None)))
+def test_plain_text_is_one_harmless_line(raw):
+    shown = text.plain(raw)
+    assert len(shown.splitlines()) <= 1
+    assert all(unicodedata.category(letter)[0] != "C" for letter in shown)
+    shown.encode()
+
+
+@given(st.text(), st.integers(4, 80))
+def test_shortened_text_keeps_its_width(raw, width):
+    assert len(text.shortened(raw, width)) <= width
+
+
+def test_markup_stays_text():
+    assert text.words("[red]x[/red]").plain == "[red]x[/red]"
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"),
+    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (3 << 30, "3.0 GiB"), (9 << 50, "9.0 PiB")],
+)
+def test_sizes_have_the_unit_that_fits(number, shown):
+    assert text.size(number) == shown
+
+
+@pytest.mark.parametrize(
+    ("duration", "shown"), [(0.04, "0.0 s"), (59.9, "59.9 s"), (125, "2 min 05 s")]
+)
+def test_durations_have_the_unit_that_fits(duration, shown):
+    assert text.seconds(duration) == shown
+
+
+def test_counts_shapes_and_references_are_words():
+    assert text.count(1, "file") == "1 file"
+    assert text.count(1200, "file") == "1,200 files"
+    assert text.box(()) == "scalar"
+    assert text.box((3, 4)) == "3 × 4"
+    assert text.references(ReferenceCounts()) == "none"
+    assert text.references(ReferenceCounts(virtual=1000, inline=2)) == "1,000 virtual, 2 inline"

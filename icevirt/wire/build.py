@@ -1,0 +1,147 @@
+"""Writes tables as FlatBuffers, front to back: a table, then what it refers to.
+
+References of FlatBuffers point forward, so this order needs no second pass. Columnar vectors are
+left open: their places are returned, and whoever owns the columns appends and links them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+from icevirt.wire.layout import layout
+from icevirt.wire.schema import (
+    BYTES,
+    Field,
+    Kind,
+    Scalar,
+    Struct,
+    Table,
+    Text,
+    Union,
+    Values,
+    Vector,
+)
+
+FILE_IDENTIFIER = b"Ichk"
+ROOT_AT = 8
+
+
+def build(table: Table, values: Values) -> bytes:
+    """Return the FlatBuffer whose root is ``table`` with these values."""
+    return bytes(Builder().root(table, values).out)
+
+
+class Builder:
+    """Grows one FlatBuffer."""
+
+    def __init__(self) -> None:
+        self.out = bytearray(4) + FILE_IDENTIFIER
+        self.open: list[tuple[int, Any]] = []  # (place of a reference, its columnar value)
+        self._vtables: dict[bytes, int] = {}
+
+    def root(self, table: Table, values: Values) -> Builder:
+        """Write the root table and everything below it."""
+        self.link(0, self._table(table, values))
+        return self
+
+    def root_field(self, table: Table, name: str) -> int:
+        """Return where a field of the root table stands, which must have been written."""
+        (start,) = struct.unpack_from("<I", self.out, 0)
+        (back,) = struct.unpack_from("<i", self.out, start)
+        entry = start - back + 4 + 2 * table.slots[name]
+        return int(start + struct.unpack_from("<H", self.out, entry)[0])
+
+    def align(self, to: int, ahead: int = 0) -> int:
+        """Pad so that ``ahead`` bytes further on a multiple of ``to`` is reached; return the end."""
+        self.out += bytes(-(len(self.out) + ahead) % to)
+        return len(self.out)
+
+    def link(self, place: int, target: int) -> None:
+        """Make the reference at ``place`` point to ``target``."""
+        struct.pack_into("<I", self.out, place, target - place)
+
+    def _table(self, table: Table, values: Values) -> int:
+        stored = [field for field in table.fields if _is_stored(table, field, values)]
+        shape = layout(table, frozenset(field.name for field in stored))
+        vtable = self._vtable(shape.vtable)
+        start = self.align(shape.align)
+        self.out += bytes(shape.size)
+        struct.pack_into("<i", self.out, start, start - vtable)
+        outside: list[tuple[Kind, int, Any]] = []
+        for field in stored:
+            place, value, kind = start + shape.at[field.name], values[field.name], field.kind
+            match kind:
+                case Scalar(code=code):
+                    struct.pack_into("<" + code, self.out, place, value)
+                case Struct(size=size):
+                    self.out[place : place + size] = _exactly(value, size)
+                case Union(members=members):
+                    tag, value = value
+                    self.out[start + shape.at[field.name + "_type"]] = tag
+                    outside.append((members[tag - 1], place, value))
+                case _:
+                    outside.append((kind, place, value))
+        for kind, place, value in outside:
+            self._outside(kind, place, value)
+        return start
+
+    def _vtable(self, raw: bytes) -> int:
+        """Return the position of this vtable, written once per file."""
+        if raw not in self._vtables:
+            self._vtables[raw] = self.align(2)
+            self.out += raw
+        return self._vtables[raw]
+
+    def _outside(self, kind: Kind, place: int, value: Any) -> None:
+        match kind:
+            case Vector(columnar=True):
+                self.open.append((place, value))
+            case Table():
+                self.link(place, self._table(kind, value))
+            case Text():
+                self.link(place, self._counted(value.encode(), 1))
+                self.out += b"\0"
+            case Vector():
+                self._vector(kind, place, value)
+            case _:
+                raise TypeError(kind)
+
+    def _counted(self, raw: bytes | memoryview, size: int, align: int = 4) -> int:
+        """Write a count of elements of ``size`` bytes and the elements; return where."""
+        start = self.align(max(4, align), ahead=4)
+        self.out += struct.pack("<I", len(raw) // size) + raw
+        return start
+
+    def _vector(self, kind: Vector, place: int, value: Sequence[Any]) -> None:
+        element = kind.of
+        if kind == BYTES:
+            self.link(place, self._counted(memoryview(bytes(value)), 1))
+        elif isinstance(element, Scalar):
+            raw = struct.pack(f"<{len(value)}{element.code}", *value)
+            self.link(place, self._counted(raw, element.size, element.size))
+        elif isinstance(element, Struct):
+            raw = b"".join(_exactly(item, element.size) for item in value)
+            self.link(place, self._counted(raw, element.size, element.align))
+        else:
+            start = self._counted(bytes(4 * len(value)), 4)
+            self.link(place, start)
+            for at, item in enumerate(value):
+                self._outside(element, start + 4 + 4 * at, item)
+
+
+def _is_stored(table: Table, field: Field, values: Values) -> bool:
+    """Say whether a field is written: scalars unless at their default, others unless None."""
+    value = values.get(field.name)
+    if isinstance(field.kind, Scalar):
+        return value is not None and int(value) != field.default
+    if value is None and field.required:
+        raise ValueError(f"{table.name}.{field.name} is required")
+    return value is not None
+
+
+def _exactly(value: bytes, size: int) -> bytes:
+    if len(value) != size:
+        raise ValueError(f"a struct of {size} bytes, not {len(value)}")
+    return value

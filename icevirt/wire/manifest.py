@@ -1,0 +1,105 @@
+"""Manifests: the chunk references of one or more arrays, as one immutable file.
+
+Spec: "Chunk Manifest Files". The id is a digest of the content, and nothing else varies, so equal
+tables make equal files: a task that runs twice writes the same object twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from icevirt.errors import InvalidInputError
+from icevirt.ids import ObjectId8, ObjectId12
+from icevirt.model.chunks import ChunkTable
+from icevirt.model.manifest import Manifest
+from icevirt.wire import header
+from icevirt.wire.build import Builder
+from icevirt.wire.columns_read import Payload
+from icevirt.wire.columns_write import Tail
+from icevirt.wire.header import FileKind
+from icevirt.wire.ranges import ascends
+from icevirt.wire.read import Damage, Reader, reading
+from icevirt.wire.references_read import Locator, read_table
+from icevirt.wire.references_write import write_table
+from icevirt.wire.schema import MANIFEST
+
+_PLAIN = 0  # compression_algorithm; its default is 1, so that this must be stored
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodedManifest:
+    """A manifest file and the facts a snapshot records about it."""
+
+    id: ObjectId12
+    raw: bytes
+    num_chunk_refs: int
+
+
+def encode(arrays: Mapping[ObjectId8, ChunkTable], *, level: int = 3) -> EncodedManifest:
+    """Return the manifest of these tables; arrays without references are left out.
+
+    Raises:
+        InvalidInputError: Rows are out of order, a reference is empty or points nowhere, or there
+            are more references than fit one file.
+    """
+    stored = {node: arrays[node] for node in sorted(arrays) if len(arrays[node])}
+    small = Builder().root(
+        MANIFEST,
+        {
+            "id": bytes(12),
+            "arrays": [{"node_id": node, "refs": table} for node, table in stored.items()],
+            "compression_algorithm": _PLAIN,
+        },
+    )
+    tail = Tail(len(small.out))
+    for place, table in small.open:
+        check(table)
+        small.link(place, write_table(tail, table))
+    payload = np.concatenate([np.frombuffer(small.out, np.uint8), *tail.parts])
+    digest = ObjectId12.of_content(memoryview(payload), bytes((level,)))
+    at = small.root_field(MANIFEST, "id")
+    payload[at : at + 12] = np.frombuffer(digest, np.uint8)
+    return EncodedManifest(
+        id=digest,
+        raw=header.pack(FileKind.manifest, memoryview(payload), level=level),
+        num_chunk_refs=sum(map(len, stored.values())),
+    )
+
+
+def decode(raw: bytes) -> Manifest:
+    """Read a manifest. Raises ``FormatError``."""
+    _, data = header.unpack(raw, FileKind.manifest)
+    with reading(FileKind.manifest.name):
+        values = Reader(data).root(MANIFEST)
+        payload = Payload(data)
+        dictionary = values["location_dictionary"] if values["compression_algorithm"] else None
+        locator = Locator(payload, dictionary)
+        left = payload.size // 4
+        found: dict[ObjectId8, ChunkTable] = {}
+        for each in values["arrays"]:
+            node, span = ObjectId8(each["node_id"]), each["refs"]
+            left -= span.count
+            if left < 0 or node in found:
+                raise Damage("an array is listed twice, or its references are", span.start)
+            found[node] = read_table(payload, span, locator)
+        return Manifest(id=ObjectId12(values["id"]), arrays=found)
+
+
+def check(table: ChunkTable) -> None:
+    """Make sure that every reader would find and could read each reference of the table.
+
+    Raises:
+        InvalidInputError: One it could not.
+    """
+    if not ascends(table.index):
+        raise InvalidInputError("chunk indices are not in ascending order", do="Sort the table.")
+    if len(table) and int(table.length.min()) == 0:
+        row = int(np.argmin(table.length))
+        raise InvalidInputError(
+            "a reference to no bytes",
+            do="Leave chunks that are not stored out of the table.",
+            index=tuple(table.index[row].tolist()),
+        )

@@ -1,0 +1,33 @@
+"""Metadata of snapshots and repositories: named JSON values, each encoded on its own.
+
+Spec: "Common Types", MetadataItem. V2 files hold FlexBuffers, V1 files MessagePack; which one
+follows from the spec byte of the file, since upgraded repositories hold files of both.
+"""
+
+from __future__ import annotations
+
+from icevirt.model.json import JSON, JSONObject
+from icevirt.wire import flex_read, flex_write, msgpack
+from icevirt.wire.read import Damage
+from icevirt.wire.schema import Values
+
+
+def to_items(metadata: JSONObject) -> list[Values]:
+    """Return the items of a V2 file, ascending by the bytes of their names."""
+    names = sorted(metadata, key=lambda name: name.encode())
+    return [{"name": name, "value": flex_write.dumps(metadata[name])} for name in names]
+
+
+def from_items(items: list[Values], spec_version: int) -> dict[str, JSON]:
+    """Read items of a file of this spec version. Raises ``Damage``."""
+    loads = msgpack.loads if spec_version == 1 else flex_read.loads
+    found: dict[str, JSON] = {}
+    for row, item in enumerate(items):
+        try:
+            if item["name"] in found:
+                raise Damage("a name occurs twice", 0)
+            found[item["name"]] = loads(item["value"])
+        except Damage as damage:
+            damage.trail += [f"[{row}]", "metadata"]
+            raise
+    return found

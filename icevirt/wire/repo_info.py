@@ -1,0 +1,170 @@
+"""The repo info object: branches, tags, snapshots, configuration and the ops log.
+
+Spec: "Repo Info File". Snapshots are sorted by id and referred to by their row, here only. The
+official client trusts rows, orders and the ops log's shape so far that a wrong one ends its
+process, so wrong ones are refused both ways.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from icevirt.errors import InvalidInputError
+from icevirt.ids import ObjectId12
+from icevirt.model.json import JSONObject
+from icevirt.model.repo_info import RepoInfo, SnapshotInfo
+from icevirt.wire import flex_read, flex_write, header, metadata, updates
+from icevirt.wire.build import build
+from icevirt.wire.header import FileKind
+from icevirt.wire.read import Damage, Reader, reading
+from icevirt.wire.schema import REPO, Values
+
+NO_PARENT = -1
+MAIN = "main"
+
+
+def encode(info: RepoInfo, *, level: int = 3) -> bytes:
+    """Return the V2 ``repo`` object.
+
+    Raises:
+        InvalidInputError: There is no branch ``main``, a branch or tag names an unknown snapshot,
+            or the newest entry of the ops log has a backup already.
+    """
+    _check(info)
+    snapshots = sorted(info.snapshots.values(), key=lambda each: each.id)
+    rows = {each.id: row for row, each in enumerate(snapshots)}
+    values = {
+        "spec_version": info.spec_version,
+        "tags": _ref_values(info.tags, rows),
+        "branches": _ref_values(info.branches, rows),
+        "deleted_tags": sorted(info.deleted_tags, key=str.encode),
+        "snapshots": [_snapshot_values(each, rows) for each in snapshots],
+        "status": updates.status_values(info.status),
+        "metadata": None if info.metadata is None else metadata.to_items(info.metadata),
+        "latest_updates": [updates.to_values(each) for each in info.latest_updates],
+        "repo_before_updates": info.repo_before_updates,
+        "config": None if info.config is None else flex_write.dumps(info.config),
+        "enabled_feature_flags": _sorted(info.enabled_feature_flags),
+        "disabled_feature_flags": _sorted(info.disabled_feature_flags),
+        "extra": info.extra,
+    }
+    return header.pack(FileKind.repo_info, build(REPO, values), level=level)
+
+
+def decode(raw: bytes) -> RepoInfo:
+    """Read the ``repo`` object. Raises ``FormatError``."""
+    spec_version, payload = header.unpack(raw, FileKind.repo_info)
+    with reading(FileKind.repo_info.name):
+        values = Reader(payload).root(REPO)
+        ids = [ObjectId12(each["id"]) for each in values["snapshots"]]
+        infos = [_snapshot_info(each, ids, spec_version) for each in values["snapshots"]]
+        if len(set(ids)) != len(ids):
+            raise Damage("a snapshot is listed twice", 0)
+        return RepoInfo(
+            spec_version=values["spec_version"],
+            tags=_refs(values["tags"], ids),
+            branches=_refs(values["branches"], ids),
+            deleted_tags=frozenset(values["deleted_tags"]),
+            snapshots={info.id: info for info in infos},
+            status=updates.status(values["status"]),
+            metadata=_optional_metadata(values["metadata"], spec_version),
+            latest_updates=tuple(updates.from_values(each) for each in values["latest_updates"]),
+            repo_before_updates=updates.backup_name(values["repo_before_updates"]),
+            config=_config(values["config"]),
+            enabled_feature_flags=_flags(values["enabled_feature_flags"]),
+            disabled_feature_flags=_flags(values["disabled_feature_flags"]),
+            extra=values["extra"],
+        )
+
+
+# -- writing --------------------------------------------------------------------------------------
+
+
+def _check(info: RepoInfo) -> None:
+    if MAIN not in info.branches:
+        raise InvalidInputError("a repository always has the branch 'main'")
+    named = {*info.tags.values(), *info.branches.values()}
+    if unknown := named - info.snapshots.keys():
+        raise InvalidInputError(
+            "a branch or tag points to an unknown snapshot", snapshots=sorted(map(str, unknown))
+        )
+    if info.latest_updates and info.latest_updates[0].backup_path is not None:
+        raise InvalidInputError(
+            "the newest entry of the ops log cannot have a backup yet",
+            do="Give the name of the backup to the entry that was the newest in it.",
+        )
+
+
+def _ref_values(refs: Mapping[str, ObjectId12], rows: Mapping[ObjectId12, int]) -> list[Values]:
+    names = sorted(refs, key=str.encode)
+    return [{"name": name, "snapshot_index": rows[refs[name]]} for name in names]
+
+
+def _snapshot_values(info: SnapshotInfo, rows: Mapping[ObjectId12, int]) -> Values:
+    parent = info.parent_id
+    if parent is not None and parent not in rows:
+        raise InvalidInputError(
+            "the parent of a snapshot is unknown", snapshot=str(info.id), parent=str(parent)
+        )
+    return {
+        "id": info.id,
+        "parent_offset": NO_PARENT if parent is None else rows[parent],
+        "flushed_at": info.flushed_at,
+        "message": info.message,
+        "metadata": metadata.to_items(info.metadata),
+        # never an empty vector: absent unless expiry edited the entry
+        "pruned_ancestor_tx_logs": list(info.pruned_ancestor_tx_logs or ()) or None,
+    }
+
+
+def _sorted(flags: tuple[int, ...] | None) -> list[int] | None:
+    return None if flags is None else sorted(flags)
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+def _refs(values: list[Values], ids: list[ObjectId12]) -> dict[str, ObjectId12]:
+    found = {}
+    for each in values:
+        if each["snapshot_index"] >= len(ids) or each["name"] in found:
+            raise Damage("a branch or tag is listed twice or points to no snapshot", 0)
+        found[each["name"]] = ids[each["snapshot_index"]]
+    return found
+
+
+def _snapshot_info(values: Values, ids: list[ObjectId12], spec_version: int) -> SnapshotInfo:
+    parent = values["parent_offset"]
+    if not NO_PARENT <= parent < len(ids):
+        raise Damage("the parent of a snapshot is not in the list", 0)
+    pruned = values["pruned_ancestor_tx_logs"]
+    return SnapshotInfo(
+        id=ObjectId12(values["id"]),
+        parent_id=None if parent == NO_PARENT else ids[parent],
+        flushed_at=values["flushed_at"],
+        message=values["message"],
+        metadata=metadata.from_items(values["metadata"] or [], spec_version),
+        pruned_ancestor_tx_logs=None if pruned is None else tuple(map(ObjectId12, pruned)),
+    )
+
+
+def _optional_metadata(values: list[Values] | None, spec_version: int) -> JSONObject | None:
+    return None if values is None else metadata.from_items(values, spec_version)
+
+
+def _config(raw: bytes | None) -> JSONObject | None:
+    if raw is None:
+        return None
+    try:
+        document: Any = flex_read.loads(raw)
+    except Damage as damage:
+        damage.trail += ["config", REPO.name]
+        raise
+    if not isinstance(document, Mapping):
+        raise Damage("the configuration is not a map", 0)
+    return document
+
+
+def _flags(flags: list[int] | None) -> tuple[int, ...] | None:
+    return None if flags is None else tuple(flags)

@@ -1,0 +1,320 @@
+"""The FlatBuffers tables of the format as data, in the order of the spec.
+
+Spec: common.fbs, repo.fbs, snapshot.fbs, manifest.fbs, transaction_log.fbs. Field order gives the
+slots: no field has an explicit id, and a union takes two slots, its type and its value. A test
+holds these tables against ``fixtures/icechunk.fbs``.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A number or a flag, stored inside its table."""
+
+    name: str
+    code: str  # of ``struct``, little-endian
+
+    @property
+    def size(self) -> int:
+        """Bytes, and alignment too."""
+        return struct.calcsize("<" + self.code)
+
+
+@dataclass(frozen=True, slots=True)
+class Struct:
+    """Bytes of one size, stored inside their table or vector."""
+
+    name: str
+    size: int
+    align: int
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A UTF-8 string."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """A counted sequence; ``columnar`` ones are read and written by numpy, as a whole."""
+
+    of: Kind
+    columnar: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Union:
+    """One of several tables; ``members[tag - 1]`` is the table of a tag."""
+
+    members: tuple[Table, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of a table."""
+
+    name: str
+    kind: Kind
+    required: bool = False
+    default: int = 0
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table: named fields with slots."""
+
+    name: str
+    fields: tuple[Field, ...] = ()
+    slots: dict[str, int] = field(init=False, repr=False, compare=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        slot = 0
+        for each in self.fields:
+            if isinstance(each.kind, Union):  # the slot of the value follows that of the type
+                slot += 1
+            self.slots[each.name] = slot
+            slot += 1
+
+    def __getitem__(self, name: str) -> Field:
+        """Return the field of this name."""
+        return self._by_name[name]
+
+    @cached_property
+    def _by_name(self) -> dict[str, Field]:
+        return {each.name: each for each in self.fields}
+
+
+type Kind = Scalar | Struct | Text | Vector | Union | Table
+type Values = dict[str, Any]
+"""A table in Python: absent fields are None, tables are dicts, unions are (tag, dict)."""
+
+U8 = Scalar("uint8", "B")
+BOOL = Scalar("bool", "?")
+U16 = Scalar("uint16", "H")
+I32 = Scalar("int32", "i")
+U32 = Scalar("uint32", "I")
+U64 = Scalar("uint64", "Q")
+TEXT = Text()
+BYTES = Vector(U8)
+
+
+def _required(name: str, kind: Kind) -> Field:
+    return Field(name, kind, required=True)
+
+
+# -- common.fbs -----------------------------------------------------------------------------------
+
+OBJECT_ID_12 = Struct("ObjectId12", 12, 1)
+OBJECT_ID_8 = Struct("ObjectId8", 8, 1)
+METADATA_ITEM = Table("MetadataItem", (_required("name", TEXT), _required("value", BYTES)))
+EXTRA = Field("extra", BYTES)
+
+# -- manifest.fbs ---------------------------------------------------------------------------------
+
+CHUNK_REF = Table(
+    "ChunkRef",
+    (
+        _required("index", Vector(U32)),
+        Field("inline", BYTES),
+        Field("offset", U64),
+        Field("length", U64),
+        Field("chunk_id", OBJECT_ID_12),
+        Field("location", TEXT),
+        Field("checksum_etag", TEXT),
+        Field("checksum_last_modified", U32),
+        Field("compressed_location", BYTES),
+        EXTRA,
+    ),
+)
+ARRAY_MANIFEST = Table(
+    "ArrayManifest",
+    (
+        _required("node_id", OBJECT_ID_8),
+        _required("refs", Vector(CHUNK_REF, columnar=True)),
+        EXTRA,
+    ),
+)
+MANIFEST = Table(
+    "Manifest",
+    (
+        _required("id", OBJECT_ID_12),
+        _required("arrays", Vector(ARRAY_MANIFEST)),
+        Field("location_dictionary", BYTES),
+        Field("compression_algorithm", U8, default=1),
+        EXTRA,
+    ),
+)
+
+# -- snapshot.fbs ---------------------------------------------------------------------------------
+
+MANIFEST_FILE_INFO = Struct("ManifestFileInfo", 32, 8)
+MANIFEST_FILE_INFO_LAYOUT = struct.Struct("<12s4xQI4x")  # id, size_bytes, num_chunk_refs
+CHUNK_INDEX_RANGE = Struct("ChunkIndexRange", 8, 4)
+CHUNK_INDEX_RANGE_LAYOUT = struct.Struct("<II")  # from (included), to (excluded)
+DIMENSION_SHAPE = Struct("DimensionShape", 16, 8)
+DIMENSION_SHAPE_LAYOUT = struct.Struct("<QQ")  # array_length, chunk_length
+MANIFEST_FILE_INFO_V2 = Table(
+    "ManifestFileInfoV2",
+    (
+        Field("id", OBJECT_ID_12),
+        Field("size_bytes", U64),
+        Field("num_chunk_refs", U32),
+        EXTRA,
+    ),
+)
+MANIFEST_REF = Table(
+    "ManifestRef",
+    (_required("object_id", OBJECT_ID_12), _required("extents", Vector(CHUNK_INDEX_RANGE))),
+)
+DIMENSION_SHAPE_V2 = Table(
+    "DimensionShapeV2", (Field("array_length", U64), Field("num_chunks", U32))
+)
+DIMENSION_NAME = Table("DimensionName", (Field("name", TEXT),))
+ARRAY_NODE_DATA = Table(
+    "ArrayNodeData",
+    (
+        _required("shape", Vector(DIMENSION_SHAPE)),
+        Field("dimension_names", Vector(DIMENSION_NAME)),
+        _required("manifests", Vector(MANIFEST_REF)),
+        Field("shape_v2", Vector(DIMENSION_SHAPE_V2)),
+    ),
+)
+GROUP_NODE_DATA = Table("GroupNodeData")
+NODE_DATA = Union((ARRAY_NODE_DATA, GROUP_NODE_DATA))
+NODE_SNAPSHOT = Table(
+    "NodeSnapshot",
+    (
+        _required("id", OBJECT_ID_8),
+        _required("path", TEXT),
+        _required("user_data", BYTES),
+        _required("node_data", NODE_DATA),
+        EXTRA,
+    ),
+)
+SNAPSHOT = Table(
+    "Snapshot",
+    (
+        _required("id", OBJECT_ID_12),
+        Field("parent_id", OBJECT_ID_12),
+        _required("nodes", Vector(NODE_SNAPSHOT)),
+        Field("flushed_at", U64),
+        _required("message", TEXT),
+        _required("metadata", Vector(METADATA_ITEM)),
+        _required("manifest_files", Vector(MANIFEST_FILE_INFO)),
+        Field("manifest_files_v2", Vector(MANIFEST_FILE_INFO_V2)),
+        EXTRA,
+    ),
+)
+
+# -- transaction_log.fbs --------------------------------------------------------------------------
+
+CHUNK_INDICES = Table("ChunkIndices", (_required("coords", Vector(U32)),))
+ARRAY_UPDATED_CHUNKS = Table(
+    "ArrayUpdatedChunks",
+    (
+        _required("node_id", OBJECT_ID_8),
+        _required("chunks", Vector(CHUNK_INDICES, columnar=True)),
+    ),
+)
+MOVE_OPERATION = Table(
+    "MoveOperation",
+    (
+        Field("from", TEXT),
+        Field("to", TEXT),
+        Field("node_id", OBJECT_ID_8),
+        Field("node_type", U8),
+    ),
+)
+TRANSACTION_LOG = Table(
+    "TransactionLog",
+    (
+        _required("id", OBJECT_ID_12),
+        _required("new_groups", Vector(OBJECT_ID_8)),
+        _required("new_arrays", Vector(OBJECT_ID_8)),
+        _required("deleted_groups", Vector(OBJECT_ID_8)),
+        _required("deleted_arrays", Vector(OBJECT_ID_8)),
+        _required("updated_arrays", Vector(OBJECT_ID_8)),
+        _required("updated_groups", Vector(OBJECT_ID_8)),
+        _required("updated_chunks", Vector(ARRAY_UPDATED_CHUNKS)),
+        Field("moved_nodes", Vector(MOVE_OPERATION)),
+        EXTRA,
+    ),
+)
+
+# -- repo.fbs -------------------------------------------------------------------------------------
+
+REF = Table("Ref", (_required("name", TEXT), Field("snapshot_index", U32)))
+SNAPSHOT_INFO = Table(
+    "SnapshotInfo",
+    (
+        _required("id", OBJECT_ID_12),
+        Field("parent_offset", I32),  # absent means 0, which is a parent; no parent is -1
+        Field("flushed_at", U64),
+        _required("message", TEXT),
+        Field("metadata", Vector(METADATA_ITEM)),
+        Field("pruned_ancestor_tx_logs", Vector(OBJECT_ID_12)),  # spec 2.1
+    ),
+)
+REPO_STATUS = Table(
+    "RepoStatus",
+    (Field("availability", U8), Field("set_at", U64), Field("limited_availability_reason", TEXT)),
+)
+_NAME = _required("name", TEXT)
+_BRANCH = _required("branch", TEXT)
+_PREVIOUS = _required("previous_snap_id", OBJECT_ID_12)
+_NEW = _required("new_snap_id", OBJECT_ID_12)
+UPDATE_TYPE = Union(
+    (
+        Table("RepoInitializedUpdate"),
+        Table("RepoMigratedUpdate", (Field("from_version", U8), Field("to_version", U8))),
+        Table("ConfigChangedUpdate"),
+        Table("MetadataChangedUpdate"),
+        Table("TagCreatedUpdate", (_NAME,)),
+        Table("TagDeletedUpdate", (_NAME, _PREVIOUS)),
+        Table("BranchCreatedUpdate", (_NAME,)),
+        Table("BranchDeletedUpdate", (_NAME, _PREVIOUS)),
+        Table("BranchResetUpdate", (_NAME, _PREVIOUS)),
+        Table("NewCommitUpdate", (_BRANCH, _NEW)),
+        Table("CommitAmendedUpdate", (_BRANCH, _PREVIOUS, _NEW)),
+        Table("NewDetachedSnapshotUpdate", (_NEW,)),
+        Table("GCRanUpdate"),
+        Table("ExpirationRanUpdate"),
+        Table(
+            "FeatureFlagChangedUpdate",
+            (Field("id", U16), Field("new_value", BOOL), Field("is_set", BOOL)),
+        ),
+        Table("RepoStatusChangedUpdate", (Field("status", REPO_STATUS),)),
+    )
+)
+UPDATE = Table(
+    "Update",
+    (
+        _required("update_type", UPDATE_TYPE),
+        Field("updated_at", U64),
+        Field("backup_path", TEXT),
+    ),
+)
+REPO = Table(
+    "Repo",
+    (
+        Field("spec_version", U8),
+        _required("tags", Vector(REF)),
+        _required("branches", Vector(REF)),
+        _required("deleted_tags", Vector(TEXT)),
+        _required("snapshots", Vector(SNAPSHOT_INFO)),
+        _required("status", REPO_STATUS),
+        Field("metadata", Vector(METADATA_ITEM)),
+        _required("latest_updates", Vector(UPDATE)),
+        Field("repo_before_updates", TEXT),
+        Field("config", BYTES),  # a FlexBuffer
+        Field("enabled_feature_flags", Vector(U16)),
+        Field("disabled_feature_flags", Vector(U16)),
+        EXTRA,
+    ),
+)

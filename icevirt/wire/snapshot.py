@@ -1,0 +1,167 @@
+"""Snapshot files: the nodes of one version of the repository, and the manifests they use.
+
+Spec: "Snapshot Files". V2 is written; V1 files, which upgraded repositories keep, are read too.
+What tells them apart inside is which of the twin fields is there: ``shape`` or ``shape_v2``,
+``manifest_files`` or ``manifest_files_v2``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from icevirt.ids import ObjectId8, ObjectId12
+from icevirt.model.snapshot import (
+    ArrayNode,
+    GroupNode,
+    ManifestFileInfo,
+    ManifestRef,
+    Node,
+    Snapshot,
+)
+from icevirt.wire import header, metadata
+from icevirt.wire.build import build
+from icevirt.wire.header import FileKind
+from icevirt.wire.read import Damage, Reader, reading
+from icevirt.wire.schema import (
+    CHUNK_INDEX_RANGE_LAYOUT,
+    DIMENSION_SHAPE_LAYOUT,
+    MANIFEST_FILE_INFO_LAYOUT,
+    SNAPSHOT,
+    Values,
+)
+
+_ARRAY, _GROUP = 1, 2  # tags of the union NodeData
+
+
+def encode(snapshot: Snapshot, *, level: int = 3) -> bytes:
+    """Return the V2 file of a snapshot."""
+    values = {
+        "id": snapshot.id,
+        "parent_id": None,  # V2 keeps parents in the repo info
+        "nodes": [_node_values(node) for node in snapshot.nodes],
+        "flushed_at": snapshot.flushed_at,
+        "message": snapshot.message,
+        "metadata": metadata.to_items(snapshot.metadata),
+        "manifest_files": [],
+        "manifest_files_v2": [
+            {
+                "id": info.id,
+                "size_bytes": info.size_bytes,
+                "num_chunk_refs": info.num_chunk_refs,
+                "extra": info.extra,
+            }
+            for info in snapshot.manifest_files
+        ],
+        "extra": snapshot.extra,
+    }
+    return header.pack(FileKind.snapshot, build(SNAPSHOT, values), level=level)
+
+
+def decode(raw: bytes) -> Snapshot:
+    """Read a snapshot file. Raises ``FormatError``."""
+    spec_version, payload = header.unpack(raw, FileKind.snapshot)
+    with reading(FileKind.snapshot.name):
+        values = Reader(payload).root(SNAPSHOT)
+        nodes = tuple(_node(row, each) for row, each in enumerate(values["nodes"]))
+        if len({node.path for node in nodes}) != len(nodes):
+            raise Damage("two nodes have one path", 0)
+        return Snapshot(
+            id=ObjectId12(values["id"]),
+            nodes=nodes,
+            flushed_at=values["flushed_at"],
+            message=values["message"],
+            metadata=metadata.from_items(values["metadata"], spec_version),
+            manifest_files=_manifest_files(values),
+            parent_id=ObjectId12(values["parent_id"]) if values["parent_id"] else None,
+            extra=values["extra"],
+        )
+
+
+# -- writing --------------------------------------------------------------------------------------
+
+
+def _node_values(node: Node) -> Values:
+    return {
+        "id": node.id,
+        "path": node.path,
+        "user_data": node.user_data,
+        "node_data": (_ARRAY, _array_values(node)) if isinstance(node, ArrayNode) else (_GROUP, {}),
+        "extra": node.extra,
+    }
+
+
+def _array_values(node: ArrayNode) -> Values:
+    names = node.dimension_names
+    return {
+        "shape": [],
+        "dimension_names": None if names is None else [{"name": name} for name in names],
+        "manifests": [
+            {
+                "object_id": ref.object_id,
+                "extents": [CHUNK_INDEX_RANGE_LAYOUT.pack(*extent) for extent in ref.extents],
+            }
+            for ref in node.manifests
+        ],
+        # present even when empty: that it is there is what says V2
+        "shape_v2": [
+            {"array_length": length, "num_chunks": count}
+            for length, count in zip(node.shape, node.num_chunks, strict=True)
+        ],
+    }
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+def _node(row: int, values: Values) -> Node:
+    tag, data = values["node_data"]
+    common: dict[str, Any] = {
+        "id": ObjectId8(values["id"]),
+        "path": values["path"],
+        "user_data": values["user_data"],
+        "extra": values["extra"],
+    }
+    if not values["path"].startswith("/"):
+        damage = Damage("a node's path does not begin with '/'", 0)
+        damage.trail = ["path", f"[{row}]", "nodes", "Snapshot"]
+        raise damage
+    if tag == _GROUP:
+        return GroupNode(**common)
+    shape, num_chunks = _shape(data)
+    names = data["dimension_names"]
+    return ArrayNode(
+        **common,
+        shape=shape,
+        num_chunks=num_chunks,
+        dimension_names=None if names is None else tuple(each["name"] for each in names),
+        manifests=tuple(_manifest_ref(each) for each in data["manifests"]),
+    )
+
+
+def _shape(data: Values) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return array lengths and chunk counts; V1 tells chunk lengths instead of counts."""
+    if (dimensions := data["shape_v2"]) is not None:
+        return (
+            tuple(each["array_length"] for each in dimensions),
+            tuple(each["num_chunks"] for each in dimensions),
+        )
+    pairs = [DIMENSION_SHAPE_LAYOUT.unpack(raw) for raw in data["shape"]]
+    counts = tuple(-(-length // chunk) if chunk else 0 for length, chunk in pairs)
+    return tuple(length for length, _ in pairs), counts
+
+
+def _manifest_ref(values: Values) -> ManifestRef:
+    extents = tuple(CHUNK_INDEX_RANGE_LAYOUT.unpack(raw) for raw in values["extents"])
+    return ManifestRef(object_id=ObjectId12(values["object_id"]), extents=extents)
+
+
+def _manifest_files(values: Values) -> tuple[ManifestFileInfo, ...]:
+    if (rows := values["manifest_files_v2"]) is None:
+        found = [MANIFEST_FILE_INFO_LAYOUT.unpack(raw) for raw in values["manifest_files"]]
+        return tuple(
+            ManifestFileInfo(id=ObjectId12(i), size_bytes=size, num_chunk_refs=count)
+            for i, size, count in found
+        )
+    if any(row["id"] is None for row in rows):
+        raise Damage("a manifest has no id", 0)
+    return tuple(ManifestFileInfo(**{**row, "id": ObjectId12(row["id"])}) for row in rows)

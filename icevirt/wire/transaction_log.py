@@ -1,0 +1,126 @@
+"""Transaction logs: which nodes and chunks a commit changed.
+
+Spec: "Transaction Log Files". Chunk coordinates, of which there may be millions, go by numpy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.errors import InvalidInputError
+from icevirt.ids import ObjectId8, ObjectId12
+from icevirt.model.transaction_log import Move, NodeType, TransactionLog
+from icevirt.wire import header
+from icevirt.wire.build import Builder
+from icevirt.wire.columns_read import Payload
+from icevirt.wire.columns_write import Records, Tail, references, vector_slots
+from icevirt.wire.header import FileKind
+from icevirt.wire.ranges import ascends
+from icevirt.wire.read import Damage, Reader, reading
+from icevirt.wire.schema import CHUNK_INDICES, TRANSACTION_LOG, Values
+
+NODE_SETS = (
+    "new_groups",
+    "new_arrays",
+    "deleted_groups",
+    "deleted_arrays",
+    "updated_arrays",
+    "updated_groups",
+)
+
+
+def encode(log: TransactionLog, *, level: int = 3) -> bytes:
+    """Return the file of a transaction log.
+
+    Raises:
+        InvalidInputError: Chunk indices are out of order, or too many for one file.
+    """
+    values = {
+        "id": log.id,
+        **{name: sorted(getattr(log, name)) for name in NODE_SETS},
+        "updated_chunks": [
+            {"node_id": node, "chunks": log.updated_chunks[node]}
+            for node in sorted(log.updated_chunks)
+        ],
+        "moved_nodes": [_move_values(move) for move in sorted(log.moved_nodes, key=_by_target)],
+        "extra": log.extra,
+    }
+    small = Builder().root(TRANSACTION_LOG, values)
+    tail = Tail(len(small.out))
+    for place, index in small.open:
+        small.link(place, _write_chunks(tail, index))
+    payload = np.concatenate([np.frombuffer(small.out, np.uint8), *tail.parts])
+    return header.pack(FileKind.transaction_log, memoryview(payload), level=level)
+
+
+def decode(raw: bytes) -> TransactionLog:
+    """Read a transaction log. Raises ``FormatError``."""
+    _, data = header.unpack(raw, FileKind.transaction_log)
+    with reading(FileKind.transaction_log.name):
+        values = Reader(data).root(TRANSACTION_LOG)
+        return TransactionLog(
+            id=ObjectId12(values["id"]),
+            **{name: frozenset(map(ObjectId8, values[name])) for name in NODE_SETS},
+            updated_chunks=_read_chunks(Payload(data), values["updated_chunks"]),
+            moved_nodes=tuple(_move(each) for each in values["moved_nodes"] or ()),
+            extra=values["extra"],
+        )
+
+
+def _by_target(move: Move) -> list[bytes]:
+    """Order moves component by component, unlike the nodes of a snapshot."""
+    return [part.encode() for part in move.to_path.split("/")]
+
+
+def _move_values(move: Move) -> Values:
+    return {
+        "from": move.from_path,
+        "to": move.to_path,
+        "node_id": move.node_id,
+        "node_type": int(move.node_type),
+    }
+
+
+def _move(values: Values) -> Move:
+    source, target, node = values["from"], values["to"], values["node_id"]
+    if source is None or target is None or node is None:
+        raise Damage("a move lacks its paths or its node", 0)
+    return Move(
+        from_path=source,
+        to_path=target,
+        node_id=ObjectId8(node),
+        node_type=NodeType(values["node_type"]),
+    )
+
+
+def _write_chunks(tail: Tail, index: NDArray[np.uint32]) -> int:
+    """Write the vector of an array's chunk indices and its records; return where it stands."""
+    if not ascends(index):
+        raise InvalidInputError("chunk indices are not in ascending order", do="Sort them.")
+    count, ndim = index.shape
+    records = Records.of(CHUNK_INDICES, frozenset({"coords"}), "coords", ndim)
+    vector = np.empty(count + 1, "<u4")
+    vector[0] = count
+    start = tail.add(vector)
+    rows = tail.add(records.rows(index))
+    vector[1:] = references(vector_slots(start, count), records.places(rows, count))
+    return start
+
+
+def _read_chunks(
+    payload: Payload, arrays: Iterable[Values]
+) -> dict[ObjectId8, NDArray[np.uint32]]:
+    found: dict[ObjectId8, NDArray[np.uint32]] = {}
+    left = payload.size // 4
+    for each in arrays:
+        left -= each["chunks"].count
+        node = ObjectId8(each["node_id"])
+        if left < 0 or node in found:
+            raise Damage("an array is listed twice, or its chunks are", each["chunks"].start)
+        index = payload.tables(each["chunks"], CHUNK_INDICES).coordinates("coords")
+        index.flags.writeable = False
+        found[node] = index
+    return found

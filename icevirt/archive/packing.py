@@ -7,6 +7,7 @@ are stored as the gap to the end of the chunk before, which is 0 in most files a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -61,7 +62,7 @@ def pack(files: Sequence[int], tables: Sequence[ChunkTable]) -> PackedBlock:
         ndim=ndim,
         files=np.asarray(files, "<i4").tobytes(),
         counts=counts.astype("<u4").tobytes(),
-        boxes=np.array(boxes, "<u4").reshape(-1, ndim).tobytes() if dense else None,
+        boxes=np.array(boxes, "<u4").tobytes() if dense else None,
         index=None if dense else index.astype("<u4").tobytes(),
         kinds=None if bool(np.all(kind == ChunkType.virtual)) else kind.tobytes(),
         gaps=_transpose(_gaps(offset, length)),
@@ -142,7 +143,9 @@ def _offsets(gaps: NDArray[np.int64], length: NDArray[np.uint64]) -> NDArray[np.
 
 def _transpose(column: NDArray[np.generic]) -> bytes:
     """Put equal bytes of all rows together; zstd halves such columns."""
-    return np.ascontiguousarray(column.view(np.uint8).reshape(len(column), -1).T).tobytes()
+    return np.ascontiguousarray(
+        column.view(np.uint8).reshape(len(column), column.itemsize).T
+    ).tobytes()
 
 
 def _straight(raw: bytes, n: int, dtype: str) -> NDArray[np.generic]:
@@ -160,7 +163,8 @@ def _indices(packed: PackedBlock, counts: NDArray[np.int64], n: int) -> NDArray[
     out = np.empty((n, packed.ndim), np.uint32)
     distinct, which = np.unique(boxes, axis=0, return_inverse=True)
     for number, box in enumerate(distinct):
-        grid = np.indices(tuple(box), np.uint32).reshape(packed.ndim, -1).T
+        volume = math.prod(box.tolist())
+        grid = np.indices(tuple(box), np.uint32).reshape(packed.ndim, volume).T
         members = starts[which.reshape(-1) == number]
         if len(grid):
             out[(members[:, None] + np.arange(len(grid))).reshape(-1)] = np.tile(

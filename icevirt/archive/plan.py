@@ -42,6 +42,8 @@ class PlannedArray:
     schema: ArraySchema  # of the first file
     starts: NDArray[np.int64]  # (files,) where each file begins along the axis, in elements
     lengths: NDArray[np.int64]  # (files,) how many elements it has along the axis
+    whole: NDArray[np.bool_]  # (files,) whether its values were read at scan time
+    whole_schema: ArraySchema | None  # of those files
     window: tuple[int, ...]  # chunks per manifest and axis
     references: ReferenceCounts  # as scanned
 
@@ -79,9 +81,12 @@ class WindowTask:
     box: Extents  # in chunks
     zarr_json: bytes
     chunk_shape: tuple[int, ...]
-    schema: ArraySchema
+    direct: bool  # the catalog holds the chunks as the array wants them, values included
+    shape: tuple[int, ...]  # of the whole array
     starts: NDArray[np.int64]  # (files of the item,) in elements
-    lengths: NDArray[np.int64]
+    lengths: NDArray[np.int64]  # (files of the item,)
+    whole: NDArray[np.bool_]  # (files of the item,)
+    whole_schema: ArraySchema | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

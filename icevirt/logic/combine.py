@@ -7,7 +7,6 @@ with the files, the variable and the difference.
 
 from __future__ import annotations
 
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -158,6 +157,8 @@ def _planned(facts: CatalogFacts, member: Member, wish: Wish) -> PlannedArray:
         schema=schema,
         starts=starts,
         lengths=lengths,
+        whole=member.whole[: len(rows)],
+        whole_schema=member.whole_schema,
         window=window_of(grid, axis),
         references=_counts(facts.arrays, rows),
     )

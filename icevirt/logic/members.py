@@ -27,6 +27,7 @@ class Member:
     schema: ArraySchema  # of the first file that keeps its chunks, else of the first
     shapes: NDArray[np.int64]  # (files, ndim)
     whole: NDArray[np.bool_]  # (files,)
+    whole_schema: ArraySchema | None  # of the files whose values were read
     axis: int | None  # of the concatenated dimension
 
 
@@ -57,6 +58,7 @@ def members_of(facts: CatalogFacts, order: Order, dimension: str | None) -> list
                 [shapes[c] for c in facts.arrays.shape.codes[rows].tolist()], np.int64
             ).reshape(len(rows), len(schema.dimension_names)),
             whole=np.array([each.whole for each in schemas], np.bool_)[codes],
+            whole_schema=next((schemas[c] for c in codes.tolist() if schemas[c].whole), None),
             axis=_axis(schema, dimension),
         )
         _refuse_unlike_grids(facts, member)

@@ -1,0 +1,213 @@
+"""Catalog parts on a storage: written by scan tasks, read by the plan and by write tasks.
+
+Parquet through pyarrow and the repository's own storage verbs, because pip's Spark has no cloud
+file systems. The bytes of a part depend on its content only.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from icevirt.archive import catalog
+from icevirt.archive.attributes import Attributes
+from icevirt.archive.facts import ArrayColumns, CatalogFacts, Coded, FileColumns
+from icevirt.archive.packing import PackedBlock
+from icevirt.archive.report import BadFile
+from icevirt.archive.scanned import ScannedGroup
+from icevirt.errors import FormatError
+from icevirt.model.strings import Strings
+from icevirt.storage.protocol import Storage
+
+_MARK = "catalog.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartTables:
+    """The rows of a part, as columns by name, in the order of `icevirt.archive.catalog`."""
+
+    files: Mapping[str, Sequence[Any]]
+    arrays: Mapping[str, Sequence[Any]]
+    refs: Sequence[tuple[str, PackedBlock]]  # (path of the array, block)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosedCatalog:
+    """What the driver reads of a finished scan: facts of the good files, and the bad ones."""
+
+    facts: CatalogFacts
+    bad: tuple[BadFile, ...]
+    findings: tuple[tuple[str, str], ...]  # (url, text), one per distinct text
+
+
+def mark(storage: Storage) -> None:
+    """Make the storage a catalog, or check that it is one of this version.
+
+    Raises:
+        FormatError: It is a catalog of another version.
+    """
+    if not storage.exists():
+        storage.put(_MARK, json.dumps({"icevirt_catalog": catalog.VERSION}).encode())
+        return
+    found = json.loads(storage.get(_MARK)).get("icevirt_catalog")
+    if found != catalog.VERSION:
+        raise FormatError(
+            "the catalog was written by another version of icevirt",
+            do="Name another directory for the catalog.",
+            catalog=storage.url,
+            found=found,
+            expected=catalog.VERSION,
+        )
+
+
+def complete_parts(storage: Storage) -> frozenset[str]:
+    """Return the names of the parts whose three files are there."""
+    names = (info.path for info in storage.list("files"))
+    return frozenset(
+        name.removeprefix("files/").removesuffix(".parquet")
+        for name in names
+        if name.endswith(".parquet")
+    )
+
+
+def write_part(storage: Storage, name: str, tables: PartTables) -> None:
+    """Write a part; it counts from the moment its ``files`` table is there."""
+    packed = [block for _, block in tables.refs]
+    refs: dict[str, Sequence[Any]] = {"path": [path for path, _ in tables.refs]}
+    for column in fields(PackedBlock):
+        refs[column.name] = [getattr(block, column.name) for block in packed]
+    storage.put(catalog.path_of("refs", name), _parquet(refs, catalog.REFS))
+    storage.put(catalog.path_of("arrays", name), _parquet(tables.arrays, catalog.ARRAYS))
+    storage.put(catalog.path_of("files", name), _parquet(tables.files, catalog.FILES))
+
+
+def _parquet(columns: Mapping[str, Sequence[Any]], schema: Sequence[tuple[str, str]]) -> bytes:
+    types = pa.schema([(name, getattr(pa, kind)()) for name, kind in schema])
+    table = pa.table({name: columns[name] for name, _ in schema}, schema=types)
+    sink = io.BytesIO()
+    pq.write_table(table, sink, compression="zstd", write_statistics=False)
+    return sink.getvalue()
+
+
+def read_blocks(storage: Storage, part: str, path: str) -> Iterator[PackedBlock]:
+    """Yield the packed references of one array in a part."""
+    raw = storage.get(catalog.path_of("refs", part))
+    table = pq.read_table(pa.BufferReader(raw), filters=[("path", "==", path)])
+    for row in table.to_pylist():
+        yield PackedBlock(**{column.name: row[column.name] for column in fields(PackedBlock)})
+
+
+# -- the driver's side -------------------------------------------------------------------------
+
+
+def read_facts(storage: Storage, parts: Sequence[str]) -> ClosedCatalog:
+    """Read the facts of a closed catalog: files and arrays, no references."""
+    files = _read(storage, "files", parts, [name for name, _ in catalog.FILES if name != "groups"])
+    arrays = _read(storage, "arrays", parts, [name for name, _ in catalog.ARRAYS])
+    good = np.asarray(pa.compute.equal(files["status"], "ok").to_numpy(zero_copy_only=False))
+    rows = np.flatnonzero(good)
+    columns = FileColumns(
+        parts=tuple(parts),
+        part=files["part"].to_numpy()[rows].astype(np.int32),
+        row=files["row"].to_numpy()[rows].astype(np.int32),
+        url=_strings(files["url"])[rows],
+        etag=_strings(files["etag"])[rows],
+        size=files["size"].to_numpy()[rows],
+        last_modified=files["last_modified"].to_numpy()[rows],
+    )
+    return ClosedCatalog(
+        facts=CatalogFacts(
+            files=columns,
+            arrays=_array_columns(arrays, columns),
+            groups_of=lambda row: _groups(storage, columns, row),
+        ),
+        bad=tuple(
+            BadFile(url=row["url"], code=row["code"], error=row["error"])
+            for row in files.select(["url", "code", "error"]).filter(pa.array(~good)).to_pylist()
+        ),
+        findings=_findings(files),
+    )
+
+
+def _read(storage: Storage, name: str, parts: Sequence[str], columns: list[str]) -> pa.Table:
+    tables = []
+    for number, part in enumerate(parts):
+        raw = storage.get(catalog.path_of(name, part))
+        table = pq.read_table(
+            pa.BufferReader(raw),
+            columns=columns,
+            read_dictionary=[c for c in columns if c in ("path", "schema", "shape", "digest")],
+        )
+        tables.append(table.append_column("part", pa.array([number] * len(table), pa.int32())))
+    return pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+
+
+def _array_columns(arrays: pa.Table, files: FileColumns) -> ArrayColumns:
+    """Number the arrays' files as the file columns do; rows of bad files do not occur."""
+    keys = files.part.astype(np.int64) << 32 | files.row
+    order = np.argsort(keys)
+    wanted = arrays["part"].to_numpy().astype(np.int64) << 32 | arrays["row"].to_numpy()
+    labelled = np.flatnonzero(arrays["labels"].is_valid().to_numpy(zero_copy_only=False)).tolist()
+    dtypes = arrays["labels_dtype"]
+    return ArrayColumns(
+        file=order[np.searchsorted(keys[order], wanted)],
+        path=_coded(arrays["path"]),
+        schema=_coded(arrays["schema"]),
+        shape=_coded(arrays["shape"]),
+        digest=_coded(arrays["digest"]),
+        labels={row: arrays["labels"][row].as_py() for row in labelled},
+        labels_dtype={row: dtypes[row].as_py() for row in labelled},
+        virtual=arrays["virtual"].to_numpy(),
+        inline=arrays["inline"].to_numpy(),
+        virtual_bytes=arrays["virtual_bytes"].to_numpy(),
+        inline_bytes=arrays["inline_bytes"].to_numpy(),
+    )
+
+
+def _coded(column: pa.ChunkedArray) -> Coded:
+    one = column.combine_chunks()
+    if isinstance(one, pa.ChunkedArray):
+        one = pa.concat_arrays(one.chunks) if one.num_chunks else pa.array([], one.type)
+    if not pa.types.is_dictionary(one.type):
+        one = one.dictionary_encode()
+    codes: NDArray[np.int32] = one.indices.to_numpy(zero_copy_only=False).astype(np.int32)
+    used, compact = np.unique(codes, return_inverse=True)
+    values = one.dictionary.to_pylist()
+    return Coded(compact.astype(np.int32), tuple(values[code] for code in used.tolist()))
+
+
+def _strings(column: pa.ChunkedArray) -> Strings:
+    return Strings.of(column.to_pylist())
+
+
+def _findings(files: pa.Table) -> tuple[tuple[str, str], ...]:
+    """Return each distinct finding once, with the first file it was made in."""
+    found: dict[str, str] = {}
+    texts = files["findings"].to_pylist()
+    for url, text in zip(files["url"].to_pylist(), texts, strict=True):
+        for finding in json.loads(text) if text != "[]" else ():
+            found.setdefault(f"{finding['path']}: {finding['message']}", url)
+    return tuple((url, text) for text, url in found.items())
+
+
+def _groups(storage: Storage, files: FileColumns, row: int) -> tuple[ScannedGroup, ...]:
+    part = files.parts[int(files.part[row])]
+    table = pq.read_table(
+        pa.BufferReader(storage.get(catalog.path_of("files", part))), columns=["row", "groups"]
+    )
+    rows = dict(zip(table["row"].to_pylist(), table["groups"].to_pylist(), strict=True))
+    return tuple(
+        ScannedGroup(
+            path=group["path"],
+            attributes=Attributes(values=group["values"], dtypes=group["dtypes"]),
+        )
+        for group in json.loads(rows[int(files.row[row])])
+    )

@@ -1,0 +1,108 @@
+"""Scanned files as the rows of a catalog part."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from icevirt.archive import catalog
+from icevirt.archive.packing import PackedBlock, pack
+from icevirt.archive.scanned import ScannedArray, ScannedFile, SourceFile
+from icevirt.archive.schema import ArraySchema
+from icevirt.errors import IcevirtError
+from icevirt.model.chunks import ChunkTable, ChunkType
+from icevirt.spark.catalog import PartTables
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """One file after the attempt to scan it."""
+
+    file: SourceFile
+    scanned: ScannedFile | None
+    error: IcevirtError | None
+    seconds: float
+
+
+def tables_of(outcomes: Sequence[Outcome]) -> PartTables:
+    """Turn the outcomes of a part into the rows of its three tables."""
+    arrays: dict[str, list[Any]] = {name: [] for name, _ in catalog.ARRAYS}
+    tables: dict[str, list[tuple[int, ChunkTable]]] = defaultdict(list)
+    for row, outcome in enumerate(outcomes):
+        for array in outcome.scanned.arrays if outcome.scanned else ():
+            for name, value in _array_row(row, array).items():
+                arrays[name].append(value)
+            tables[array.path].append((row, array.references))
+    return PartTables(
+        files=_columns([_file_row(row, outcome) for row, outcome in enumerate(outcomes)]),
+        arrays=arrays,
+        refs=[(path, block) for path in sorted(tables) for block in _blocks(tables[path])],
+    )
+
+
+def _columns(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
+    return {name: [row[name] for row in rows] for name, _ in catalog.FILES}
+
+
+def _file_row(row: int, outcome: Outcome) -> dict[str, Any]:
+    scanned, error = outcome.scanned, outcome.error
+    groups = scanned.groups if scanned else ()
+    return {
+        "row": row,
+        "url": outcome.file.url,
+        "size": outcome.file.size,
+        "etag": outcome.file.etag,
+        "last_modified": outcome.file.last_modified,
+        "status": "ok" if error is None else "bad",
+        "code": error.code if error else "",
+        "error": str(error) if error else "",
+        "scanner": scanned.scanner if scanned else "",
+        "scanner_version": scanned.scanner_version if scanned else "",
+        "seconds": round(outcome.seconds, 6),
+        "groups": json.dumps(
+            [
+                {
+                    "path": group.path,
+                    "values": dict(group.attributes.values),
+                    "dtypes": dict(group.attributes.dtypes),
+                }
+                for group in groups
+            ]
+        ),
+        "findings": json.dumps([asdict(f) for f in (scanned.findings if scanned else ())]),
+    }
+
+
+def _array_row(row: int, array: ScannedArray) -> dict[str, Any]:
+    table = array.references
+    virtual = table.kind == ChunkType.virtual
+    return {
+        "row": row,
+        "path": array.path,
+        "schema": ArraySchema.of(array).dumps(),
+        "shape": json.dumps(array.shape),
+        "labels": array.labels,
+        "labels_dtype": array.labels_dtype,
+        "digest": array.digest,
+        "virtual": int(virtual.sum()),
+        "inline": int((~virtual).sum()),
+        "virtual_bytes": int(table.length[virtual].sum()),
+        "inline_bytes": int(table.length[~virtual].sum()),
+    }
+
+
+def _blocks(tables: Iterable[tuple[int, ChunkTable]]) -> Iterable[PackedBlock]:
+    """Pack tables, closing a block when it holds enough references or bytes."""
+    run: list[tuple[int, ChunkTable]] = []
+    for row, table in tables:
+        run.append((row, table))
+        refs = sum(len(each) for _, each in run)
+        data = sum(len(each.inline) for _, each in run)
+        if refs >= catalog.BLOCK_REFS or data >= catalog.BLOCK_DATA:
+            yield pack([r for r, _ in run], [t for _, t in run])
+            run = []
+    if run:
+        yield pack([r for r, _ in run], [t for _, t in run])

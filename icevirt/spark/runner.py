@@ -1,0 +1,154 @@
+"""Run tasks on Spark, a partition each, and bring home what they return.
+
+A task and its result travel pickled inside Arrow batches; an `IcevirtError` comes back as itself
+and is raised in the driver, anything else is Spark's to retry. Results are small by contract.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from icevirt.archive.report import Progress
+from icevirt.errors import BuildError, IcevirtError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_OUT = pa.schema([("id", pa.int32()), ("ok", pa.bool_()), ("payload", pa.binary())])
+_INTERVAL = 0.5  # seconds between two looks at the progress
+
+
+def stage[T, R](
+    function: Callable[[T], R],
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Make the function from Arrow batches to Arrow batches that runs ``function`` on each row."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for row in batch.to_pylist():
+                ok, payload = _run_one(function, row["payload"])
+                columns = [[row["id"]], [ok], [payload]]
+                yield pa.RecordBatch.from_arrays(
+                    [pa.array(c, f.type) for c, f in zip(columns, _OUT, strict=True)], schema=_OUT
+                )
+
+    return run
+
+
+def _run_one[T, R](function: Callable[[T], R], payload: bytes) -> tuple[bool, bytes]:
+    try:
+        return True, pickle.dumps(function(pickle.loads(payload)))  # noqa: S301  # our own task
+    except IcevirtError as error:
+        return False, pickle.dumps(error)
+
+
+def batch_of[T](tasks: Sequence[T]) -> pa.Table:
+    """Return the table of tasks that a stage takes."""
+    return pa.table(
+        {
+            "id": pa.array(range(len(tasks)), pa.int32()),
+            "payload": pa.array([pickle.dumps(task) for task in tasks], pa.binary()),
+        }
+    )
+
+
+def results_of[R](rows: Sequence[tuple[int, bool, bytes]]) -> list[R]:
+    """Return the results in the order of the tasks, or raise the first task's error."""
+    results: list[R] = []
+    for _, ok, payload in sorted(rows, key=lambda row: row[0]):
+        value = pickle.loads(payload)  # noqa: S301  # made by `stage`
+        if not ok:
+            raise value
+        results.append(value)
+    return results
+
+
+def run_on_spark[T, R](
+    spark: SparkSession,
+    function: Callable[[T], R],
+    tasks: Sequence[T],
+    *,
+    progress: Callable[[], None] | None = None,
+) -> list[R]:
+    """Run every task in a partition of its own and return the results in their order.
+
+    Raises:
+        IcevirtError: The one a task raised.
+        BuildError: A task failed for another reason, as often as Spark retries it.
+    """
+    if not tasks:
+        return []
+    from pyspark.errors import PySparkException
+
+    frame = spark.createDataFrame(batch_of(tasks))
+    spread = frame.repartitionById(len(tasks), "id")
+    with _Watch(progress):
+        try:
+            rows = spread.mapInArrow(
+                stage(function), "id int, ok boolean, payload binary"
+            ).collect()
+        except PySparkException as error:
+            raise BuildError(
+                "a Spark task failed",
+                do="The cause is in the text; a build that is run again continues where it was.",
+                cause=_short(str(error)),
+            ) from error
+    return results_of([(row["id"], row["ok"], bytes(row["payload"])) for row in rows])
+
+
+def slots(spark: SparkSession) -> int:
+    """Return how many tasks run at a time."""
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except Exception:  # noqa: BLE001  # Spark Connect has no context to ask
+        return int(spark.conf.get("spark.default.parallelism", "8") or 8)
+
+
+def _short(text: str) -> str:
+    """Return the last lines of a traceback through two languages, where the cause is."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    python = [line for line in lines if not line.startswith(("at ", "File ", "..."))]
+    return " | ".join(python[-6:])[:2000]
+
+
+class _Watch:
+    """Call ``look`` every now and then while the block runs, from a thread of its own."""
+
+    def __init__(self, look: Callable[[], None] | None) -> None:
+        self._look = look
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="icevirt-progress", daemon=True)
+
+    def __enter__(self) -> None:
+        if self._look is not None:
+            self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        if self._look is not None:
+            self._thread.join()
+            self._look()
+
+    def _run(self) -> None:
+        while not self._done.wait(_INTERVAL):
+            if self._look is not None:
+                self._look()
+
+
+def reporter(
+    progress: Callable[[Progress], None] | None,
+    phase: str,
+    total: int,
+    done: Callable[[], int],
+    unit: str,
+) -> Callable[[], None] | None:
+    """Return what a watch calls: it counts what is done and tells ``progress``."""
+    if progress is None:
+        return None
+    tell = progress
+    return lambda: tell(Progress(phase=phase, done=min(done(), total), total=total, unit=unit))

@@ -1,0 +1,272 @@
+"""The write stage: items of the plan in, manifests out; only their names come back to the driver.
+
+A task holds one manifest at a time. Its bytes follow from the item and the catalog alone and its
+id covers them, so a retried, speculative or late attempt writes the same object again.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.facts import FileColumns
+from icevirt.archive.packing import Block, unpack
+from icevirt.archive.plan import Mode, WindowResult, WindowTask, WriteItem, WriteResult
+from icevirt.archive.report import ReferenceCounts
+from icevirt.errors import FormatError
+from icevirt.ids import ObjectId8, ObjectId12
+from icevirt.model.chunks import ChunkTable, ChunkType, Locations
+from icevirt.spark.catalog import read_blocks
+from icevirt.spark.encoding import decode_whole, encode_chunks
+from icevirt.storage.protocol import Storage
+from icevirt.wire import manifest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteTask:
+    """Some items to write, in order."""
+
+    items: tuple[WriteItem, ...]
+    catalog: Storage
+    repo: Storage
+    record: Storage  # of finished items, for a build that is resumed
+    inline_threshold: int  # bytes
+    level: int  # zstd
+
+
+def run_write(task: WriteTask) -> tuple[WriteResult, ...]:
+    """Write the manifests of a task, skipping those that an earlier run finished."""
+    return tuple(_finished(task, item) or _write(task, item) for item in task.items)
+
+
+def record_path(item: WriteItem) -> str:
+    """Return where the result of an item is recorded."""
+    return f"items/{item.number:08d}"
+
+
+def _finished(task: WriteTask, item: WriteItem) -> WriteResult | None:
+    """Return the recorded result if there is one and its manifest is still there."""
+    path = record_path(item)
+    if next(task.record.list(path), None) is None:
+        return None
+    result: WriteResult = pickle.loads(task.record.get(path))  # noqa: S301  # our own record
+    if result.manifest_id is None:
+        return result
+    name = f"manifests/{ObjectId12(result.manifest_id)}"
+    sizes = [info.size for info in task.repo.list(name)]
+    return result if sizes == [result.size_bytes] else None
+
+
+def _write(task: WriteTask, item: WriteItem) -> WriteResult:
+    tables = {}
+    for window in item.windows:
+        table = _stored(window_table(task.catalog, item.files, window), task)
+        if len(table):
+            tables[window.node_id] = table
+    result = WriteResult(
+        number=item.number, manifest_id=None, size_bytes=0, num_chunk_refs=0, windows=()
+    )
+    if tables:
+        encoded = manifest.encode(tables, level=task.level)
+        task.repo.put(f"manifests/{encoded.id}", encoded.raw)
+        result = replace(
+            result,
+            manifest_id=bytes(encoded.id),
+            size_bytes=len(encoded.raw),
+            num_chunk_refs=encoded.num_chunk_refs,
+            windows=tuple(_window_result(node, table) for node, table in tables.items()),
+        )
+    task.record.put(record_path(item), pickle.dumps(result))
+    return result
+
+
+def _window_result(node_id: ObjectId8, table: ChunkTable) -> WindowResult:
+    virtual = table.kind == ChunkType.virtual
+    return WindowResult(
+        node_id=bytes(node_id),
+        extents=table.extents(),
+        references=ReferenceCounts(
+            virtual=int(virtual.sum()),
+            native=table.count(ChunkType.native),
+            inline=table.count(ChunkType.inline),
+            bytes_referenced=int(table.length[virtual].sum()),
+            bytes_stored=int(table.length[~virtual].sum()),
+        ),
+    )
+
+
+# -- references of one window --------------------------------------------------------------------
+
+
+def window_table(catalog: Storage, files: FileColumns, window: WindowTask) -> ChunkTable:
+    """Collect the references of a window from the catalog: virtual and inline rows.
+
+    Raises:
+        FormatError: A value-bearing chunk of the plan is not in the catalog.
+    """
+    blocks = [
+        (number, unpack(packed))
+        for number, part in enumerate(files.parts)
+        for packed in read_blocks(catalog, part, window.source_path)
+    ]
+    if window.mode is Mode.join:
+        return _clipped(_joined(files, window, blocks), window)
+    tables = [table for number, block in blocks for table in _shifted(files, window, number, block)]
+    empty = ChunkTable.empty(len(window.chunk_shape))
+    return _clipped(ChunkTable.concatenate(tables) if tables else empty, window)
+
+
+def _clipped(table: ChunkTable, window: WindowTask) -> ChunkTable:
+    if not window.box or not len(table):
+        return table
+    box = np.array(window.box, np.int64)
+    index = table.index.astype(np.int64)
+    inside = np.all((index >= box[:, 0]) & (index < box[:, 1]), axis=1)
+    return table if inside.all() else table.take(inside)
+
+
+def _places(files: FileColumns, number: int, block: Block) -> NDArray[np.int64]:
+    """Return for each row of a block its file's place in the item, -1 where it has none."""
+    mine = np.flatnonzero(files.part == number)
+    size = 1 + max(int(files.row[mine].max(initial=0)), int(block.file.max(initial=0)))
+    place = np.full(size, -1, np.int64)
+    place[files.row[mine]] = mine
+    places: NDArray[np.int64] = place[block.file]
+    return places
+
+
+def _shifted(
+    files: FileColumns, window: WindowTask, number: int, block: Block
+) -> Iterator[ChunkTable]:
+    """Yield the block's chunks where the plan puts their files, encoding those stored whole."""
+    place = _places(files, number, block)
+    keep = place >= 0
+    if not window.direct:
+        whole = keep & window.whole[place]
+        for row in np.flatnonzero(whole).tolist():
+            yield _encoded(window, int(place[row]), _data(block, row))
+        keep &= ~whole
+    yield _moved(files, window, block, place, keep)
+
+
+def _moved(
+    files: FileColumns,
+    window: WindowTask,
+    block: Block,
+    place: NDArray[np.int64],
+    keep: NDArray[np.bool_],
+) -> ChunkTable:
+    rows = np.flatnonzero(keep)
+    index = block.index[rows].astype(np.int64)
+    if window.mode is Mode.concat and index.shape[1]:
+        edge = window.chunk_shape[window.axis]
+        index[:, window.axis] += (window.starts // edge)[place[rows]]
+    used, source = np.unique(place[rows], return_inverse=True)
+    virtual = block.kind[rows] == ChunkType.virtual
+    return ChunkTable(
+        index=index.astype(np.uint32),
+        kind=block.kind[rows],
+        source=np.where(virtual, source, 0).astype(np.uint32),
+        offset=block.offset[rows],
+        length=block.length[rows],
+        locations=_locations(files, used),
+        inline=block.data.copy() if len(block.data) else np.zeros(0, np.uint8),
+    ).sorted()
+
+
+def _locations(files: FileColumns, rows: NDArray[np.int64]) -> Locations:
+    """Return the files with the checksum of their scan, in whole seconds rounded up."""
+    etag = files.etag[rows]
+    seconds = -(-files.last_modified[rows] // 1_000_000_000)
+    return Locations(
+        url=files.url[rows],
+        etag=etag,
+        last_modified=np.where(etag.lengths > 0, 0, seconds).astype(np.uint32),
+    )
+
+
+# -- values that were read at scan time ----------------------------------------------------------
+
+
+def _data(block: Block, row: int) -> bytes:
+    at, size = int(block.offset[row]), int(block.length[row])
+    return block.data[at : at + size].tobytes()
+
+
+def _file_shape(window: WindowTask, place: int) -> tuple[int, ...]:
+    shape = list(window.shape)
+    shape[window.axis] = int(window.lengths[place])
+    return tuple(shape)
+
+
+def _encoded(window: WindowTask, place: int, raw: bytes) -> ChunkTable:
+    """Encode the values of one file for the grid that the other files' chunks have."""
+    assert window.whole_schema is not None
+    values = decode_whole(window.whole_schema, _file_shape(window, place), raw)
+    at = [0] * values.ndim
+    at[window.axis] = int(window.starts[place])
+    return encode_chunks(
+        window.zarr_json, values, tuple(at), _chunks_in(values.shape, window.chunk_shape)
+    )
+
+
+def _joined(files: FileColumns, window: WindowTask, blocks: list[tuple[int, Block]]) -> ChunkTable:
+    """Join the values of all files, in their order, and encode them."""
+    assert window.whole_schema is not None
+    pieces: dict[int, NDArray[Any]] = {}
+    for number, block in blocks:
+        for row, place in enumerate(_places(files, number, block).tolist()):
+            if place >= 0:
+                shape = _file_shape(window, place)
+                pieces[place] = decode_whole(window.whole_schema, shape, _data(block, row))
+    lacking = [place for place in np.flatnonzero(window.lengths) if int(place) not in pieces]
+    if lacking and len(pieces):
+        raise FormatError(
+            "the catalog lacks values that the plan counts on",
+            do="Delete the catalog and scan again.",
+            variable=window.source_path,
+            file=files.url[int(lacking[0])],
+        )
+    if not pieces:
+        return ChunkTable.empty(len(window.chunk_shape))
+    values = np.concatenate([pieces[place] for place in sorted(pieces)], axis=window.axis)
+    return encode_chunks(
+        window.zarr_json, values, (0,) * values.ndim, _chunks_in(values.shape, window.chunk_shape)
+    )
+
+
+def _chunks_in(shape: tuple[int, ...], edges: tuple[int, ...]) -> int:
+    return math.prod(-(-n // edge) for n, edge in zip(shape, edges, strict=True))
+
+
+# -- chunks too large to be inline ---------------------------------------------------------------
+
+
+def _stored(table: ChunkTable, task: WriteTask) -> ChunkTable:
+    """Put inline chunks above the threshold into chunk objects; ids cover their content."""
+    large = np.flatnonzero(
+        (table.kind == ChunkType.inline) & (table.length > task.inline_threshold)
+    )
+    if not len(large):
+        return table
+    kind, source, offset = table.kind.copy(), table.source.copy(), table.offset.copy()
+    ids = []
+    for row in large.tolist():
+        at, size = int(table.offset[row]), int(table.length[row])
+        body = table.inline[at : at + size].tobytes()
+        ids.append(ObjectId12.of_content(body))
+        task.repo.put(f"chunks/{ids[-1]}", body)
+    kind[large], source[large], offset[large] = ChunkType.native, np.arange(len(ids)), 0
+    return replace(
+        table,
+        kind=kind,
+        source=source,
+        offset=offset,
+        chunk_ids=np.frombuffer(b"".join(ids), np.uint8).reshape(-1, 12).copy(),
+    )

@@ -1,0 +1,98 @@
+"""What goes into a packed block comes out of it."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from icevirt.archive.packing import pack, unpack
+from icevirt.errors import FormatError
+from icevirt.model.chunks import ChunkTable, Locations
+
+FILE = Locations.one("file:///a.nc", last_modified=7)
+
+
+@st.composite
+def tables(draw, ndim):
+    """A table of virtual and inline rows: dense or sparse, in any mix."""
+    shape = draw(st.tuples(*[st.integers(1, 4)] * ndim))
+    cells = np.indices(shape).reshape(ndim, -1).T if ndim else np.zeros((1, 0), int)
+    keep = draw(
+        st.one_of(
+            st.just([True] * len(cells)),
+            st.lists(st.booleans(), min_size=len(cells), max_size=len(cells)),
+        )
+    )
+    index = cells[np.array(keep, bool)]
+    inline = np.array(
+        draw(st.lists(st.booleans(), min_size=len(index), max_size=len(index))), bool
+    )
+    parts = [ChunkTable.empty(ndim)]
+    if (~inline).any():
+        n = int((~inline).sum())
+        big = st.lists(st.integers(0, 2**63 - 1), min_size=n, max_size=n)
+        parts.append(
+            ChunkTable.virtual(
+                index=index[~inline],
+                offset=np.array(draw(big), np.uint64),
+                length=np.array(draw(big), np.uint64),
+                locations=FILE,
+            )
+        )
+    if inline.any():
+        n = int(inline.sum())
+        chunks = draw(st.lists(st.binary(max_size=9), min_size=n, max_size=n))
+        parts.append(ChunkTable.inlined(index=index[inline], chunks=chunks))
+    return ChunkTable.concatenate(parts)
+
+
+@given(st.integers(0, 3).flatmap(lambda n: st.lists(tables(n), min_size=1, max_size=5)))
+def test_a_block_gives_back_every_row_of_every_file(found):
+    """File, index, kind, offset, length and inline bytes survive, row for row."""
+    files = [7 * number + 3 for number in range(len(found))]
+    block = unpack(pack(files, found))
+    assert block.file.tolist() == [
+        file for file, table in zip(files, found, strict=True) for _ in range(len(table))
+    ]
+    rows = 0
+    for table in found:
+        mine = slice(rows, rows + len(table))
+        assert np.array_equal(block.index[mine], table.index)
+        assert np.array_equal(block.kind[mine], table.kind)
+        assert np.array_equal(block.length[mine], table.length)
+        for at, row in enumerate(range(rows, rows + len(table))):
+            start, size = int(table.offset[at]), int(table.length[at])
+            moved = int(block.offset[row])
+            if table.kind[at] == 3:
+                assert block.data[moved : moved + size].tobytes() == (
+                    table.inline[start : start + size].tobytes()
+                )
+            else:
+                assert moved == start
+        rows += len(table)
+    assert rows == len(block)
+
+
+def test_dense_files_store_no_indices():
+    """A file whose chunks fill its grid costs a box, not an index per reference."""
+    index = np.indices((10, 20)).reshape(2, -1).T
+    table = ChunkTable.virtual(
+        index=index, offset=np.arange(200), length=np.ones(200), locations=FILE
+    )
+    packed = pack([0, 1], [table, table])
+    assert packed.index is None
+    assert packed.boxes is not None
+
+
+def test_a_column_that_is_cut_short_is_refused():
+    """Damage of the catalog is an error, not a wrong reference."""
+    table = ChunkTable.virtual(
+        index=np.zeros((1, 1)), offset=np.ones(1), length=np.ones(1), locations=FILE
+    )
+    packed = pack([0], [table])
+    with pytest.raises(FormatError, match="cut short"):
+        unpack(type(packed)(**{**_fields(packed), "gaps": packed.gaps[:-1]}))
+
+
+def _fields(packed):
+    return {name: getattr(packed, name) for name in type(packed).__dataclass_fields__}

@@ -1,0 +1,1 @@
+"""Repositories and sessions: commits, history, branches and tags, configuration."""

@@ -1,6 +1,7 @@
 """The verbs a repository's storage has, and the laws they keep.
 
-Paths are relative to the root, with ``/`` between segments, like ``manifests/1CECHNKREP0F1RSTCMT0``.
+Paths are relative to the root, with ``/`` between segments, like
+``manifests/1CECHNKREP0F1RSTCMT0``.
 """
 
 from __future__ import annotations

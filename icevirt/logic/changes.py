@@ -1,0 +1,138 @@
+"""What changed between two states of the nodes: the transaction log of a commit, and diffs.
+
+Changes are derived by comparing states, not recorded while they are made: a node that was added and
+deleted again leaves no trace, and nothing can be forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.ids import ObjectId8, ObjectId12
+from icevirt.model.snapshot import ArrayNode, GroupNode, Node, Snapshot
+from icevirt.model.transaction_log import Move, NodeType, TransactionLog
+
+type Chunks = Mapping[ObjectId8, NDArray[np.uint32]]
+
+
+def log_of(
+    id: ObjectId12,  # noqa: A002 - the format's name
+    before: Iterable[Node],
+    after: Iterable[Node],
+    chunks: Chunks,
+) -> TransactionLog:
+    """Return the transaction log of the commit ``id`` that led from ``before`` to ``after``.
+
+    Args:
+        id: Of the commit's snapshot.
+        before: Nodes of the parent.
+        after: Nodes of the snapshot.
+        chunks: Indices of the chunks that were written or deleted, by array; those of arrays that
+            are gone are left out.
+    """
+    old = {node.id: node for node in before}
+    new = {node.id: node for node in after}
+    added, gone = new.keys() - old.keys(), old.keys() - new.keys()
+    updated = {key for key in new.keys() & old.keys() if new[key].user_data != old[key].user_data}
+    return TransactionLog(
+        id=id,
+        new_groups=_groups(new, added),
+        new_arrays=_arrays(new, added),
+        deleted_groups=_groups(old, gone),
+        deleted_arrays=_arrays(old, gone),
+        updated_groups=_groups(new, updated),
+        updated_arrays=_arrays(new, updated),
+        updated_chunks={
+            key: index for key, index in sorted(chunks.items()) if key in new and len(index)
+        },
+        moved_nodes=_moves(old, new),
+    )
+
+
+def _groups(nodes: Mapping[ObjectId8, Node], ids: Iterable[ObjectId8]) -> frozenset[ObjectId8]:
+    return frozenset(key for key in ids if isinstance(nodes[key], GroupNode))
+
+
+def _arrays(nodes: Mapping[ObjectId8, Node], ids: Iterable[ObjectId8]) -> frozenset[ObjectId8]:
+    return frozenset(key for key in ids if isinstance(nodes[key], ArrayNode))
+
+
+def _moves(old: Mapping[ObjectId8, Node], new: Mapping[ObjectId8, Node]) -> tuple[Move, ...]:
+    moves = [
+        Move(
+            from_path=old[key].path,
+            to_path=node.path,
+            node_id=key,
+            node_type=NodeType.array if isinstance(node, ArrayNode) else NodeType.group,
+        )
+        for key, node in new.items()
+        if key in old and old[key].path != node.path
+    ]
+    return tuple(sorted(moves, key=lambda move: move.to_path.split("/")))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diff:
+    """What differs between two snapshots, by path."""
+
+    new_groups: frozenset[str] = frozenset()
+    new_arrays: frozenset[str] = frozenset()
+    deleted_groups: frozenset[str] = frozenset()
+    deleted_arrays: frozenset[str] = frozenset()
+    updated_groups: frozenset[str] = frozenset()
+    updated_arrays: frozenset[str] = frozenset()
+    updated_chunks: Mapping[str, NDArray[np.uint32]] = field(default_factory=dict)  # (n, ndim)
+    moved_nodes: tuple[tuple[str, str], ...] = ()
+
+    def is_empty(self) -> bool:
+        """Say whether nothing differs."""
+        return not any(getattr(self, name) for name in self.__slots__)
+
+    def __repr__(self) -> str:
+        told = []
+        for name in self.__slots__:
+            value = getattr(self, name)
+            if name == "updated_chunks":
+                told += [f"updated_chunks {path}: {len(index)}" for path, index in value.items()]
+            elif value:
+                told.append(f"{name} {', '.join(map(str, sorted(value)))}")
+        return f"<icevirt.Diff {'; '.join(told) or 'empty'}>"
+
+
+def diff_of(before: Snapshot, after: Snapshot, logs: Sequence[TransactionLog]) -> Diff:
+    """Sum up the logs between two snapshots, oldest first, in the words of their nodes."""
+    old = {node.id: node.path for node in before.nodes}
+    new = {node.id: node.path for node in after.nodes}
+
+    def of(name: str, known: Mapping[ObjectId8, str]) -> frozenset[str]:
+        ids: frozenset[ObjectId8] = frozenset().union(*(getattr(log, name) for log in logs))
+        return frozenset(known[key] for key in ids if key in known)
+
+    new_groups, new_arrays = of("new_groups", new), of("new_arrays", new)
+    return Diff(
+        new_groups=new_groups,
+        new_arrays=new_arrays,
+        deleted_groups=of("deleted_groups", old),
+        deleted_arrays=of("deleted_arrays", old),
+        updated_groups=of("updated_groups", new) - new_groups,
+        updated_arrays=of("updated_arrays", new) - new_arrays,
+        updated_chunks=_chunks(logs, new),
+        moved_nodes=tuple(
+            sorted((old[key], new[key]) for key in old.keys() & new.keys() if old[key] != new[key])
+        ),
+    )
+
+
+def _chunks(
+    logs: Sequence[TransactionLog], paths: Mapping[ObjectId8, str]
+) -> dict[str, NDArray[np.uint32]]:
+    by_node: dict[ObjectId8, list[NDArray[np.uint32]]] = {}
+    for log in logs:
+        for key, index in log.updated_chunks.items():
+            by_node.setdefault(key, []).append(index)
+    found = {paths[key]: parts for key, parts in by_node.items() if key in paths}
+    return {path: np.unique(np.concatenate(parts), axis=0) for path, parts in sorted(found.items())}

@@ -1,0 +1,42 @@
+"""Whether the virtual chunk containers of a repository cover the locations that references use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.model.config import VirtualChunkContainer
+from icevirt.model.strings import Strings
+
+_ROWS_AT_ONCE = 1 << 16
+
+
+def prefixes_of(containers: Iterable[VirtualChunkContainer]) -> tuple[str, ...]:
+    """Return every beginning of a location that some container covers."""
+    found = []
+    for container in containers:
+        found.append(container.url_prefix)
+        if container.name is not None:
+            found.append(f"vcc://{container.name}/")
+    return tuple(found)
+
+
+def first_uncovered(urls: Strings, prefixes: Iterable[str]) -> str | None:
+    """Return the first location that begins with none of the prefixes, or None."""
+    uncovered = np.ones(len(urls), np.bool_)
+    for prefix in prefixes:
+        rows = np.flatnonzero(uncovered)
+        uncovered[rows] = ~_begins(urls, rows, prefix.encode())
+    return urls[int(uncovered.argmax())] if uncovered.any() else None
+
+
+def _begins(urls: Strings, rows: NDArray[np.int64], prefix: bytes) -> NDArray[np.bool_]:
+    wanted = np.frombuffer(prefix, np.uint8)
+    begins = urls.lengths[rows] >= len(wanted)
+    for start in range(0, len(rows), _ROWS_AT_ONCE):
+        part = np.flatnonzero(begins[start : start + _ROWS_AT_ONCE]) + start
+        at = urls.starts[rows[part], None] + np.arange(len(wanted))
+        begins[part] = (urls.data[at] == wanted).all(axis=1)
+    return begins

@@ -1,0 +1,240 @@
+"""What can be done to a repository, as pure steps from one repo info to the next.
+
+Each function makes an `Edit`. Applied to the current repo info it answers with the changed one and
+the ops-log entry that tells it, or None when nothing is to be done; it raises when it may not be.
+The caller repeats it on the newer repo info when somebody else was faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from icevirt.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    InvalidInputError,
+    RefNotFoundError,
+    SnapshotNotFoundError,
+)
+from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId12
+from icevirt.model.json import JSONObject
+from icevirt.model.repo_info import (
+    BranchCreated,
+    BranchDeleted,
+    BranchReset,
+    ConfigChanged,
+    MetadataChanged,
+    NewCommit,
+    RepoAvailability,
+    RepoInfo,
+    RepoInitialized,
+    RepoStatus,
+    RepoStatusChanged,
+    SnapshotInfo,
+    TagCreated,
+    TagDeleted,
+    Update,
+    UpdateKind,
+)
+
+type Edit = Callable[[RepoInfo], tuple[RepoInfo, UpdateKind] | None]
+
+MAIN = "main"
+INITIAL_MESSAGE = "Repository initialized"
+INITIAL_METADATA: JSONObject = {"__icechunk": {"is_root": True}}
+
+
+def initialised(now: int, config: JSONObject | None = None) -> RepoInfo:
+    """Return the repo info of a new repository, whose only snapshot is the empty initial one."""
+    root = SnapshotInfo(
+        id=INITIAL_SNAPSHOT_ID,
+        parent_id=None,
+        flushed_at=now,
+        message=INITIAL_MESSAGE,
+        metadata=INITIAL_METADATA,
+    )
+    return RepoInfo(
+        branches={MAIN: root.id},
+        snapshots={root.id: root},
+        status=RepoStatus(availability=RepoAvailability.online, set_at=now),
+        latest_updates=(Update(kind=RepoInitialized(), updated_at=now),),
+        config=config,
+    )
+
+
+def branch_tip(info: RepoInfo, branch: str) -> ObjectId12:
+    """Return the snapshot a branch points at.
+
+    Raises:
+        RefNotFoundError: There is no such branch.
+    """
+    return _ref(info.branches, branch, "branch")
+
+
+def tag_target(info: RepoInfo, tag: str) -> ObjectId12:
+    """Return the snapshot a tag points at.
+
+    Raises:
+        RefNotFoundError: There is no such tag.
+    """
+    return _ref(info.tags, tag, "tag")
+
+
+def known(info: RepoInfo, snapshot: ObjectId12) -> SnapshotInfo:
+    """Return the facts about a snapshot.
+
+    Raises:
+        SnapshotNotFoundError: The repository has none of this id.
+    """
+    if (found := info.snapshots.get(snapshot)) is None:
+        raise SnapshotNotFoundError(
+            "no such snapshot",
+            do="List them with `repo.ancestry(branch=...)`; expired ones are gone.",
+            snapshot=str(snapshot),
+        )
+    return found
+
+
+def commit(branch: str, snapshot: SnapshotInfo) -> Edit:
+    """Add a snapshot and point ``branch`` at it; its parent must be the branch's tip."""
+
+    def edit(info: RepoInfo) -> tuple[RepoInfo, UpdateKind]:
+        tip = branch_tip(info, branch)
+        if tip != snapshot.parent_id:
+            raise ConflictError(
+                f"the branch {branch!r} moved since this session began",
+                do="Start a new session at its tip and make the changes again there.",
+                branch=branch,
+                expected_parent=str(snapshot.parent_id),
+                actual_parent=str(tip),
+            )
+        changed = replace(
+            info,
+            branches={**info.branches, branch: snapshot.id},
+            snapshots={**info.snapshots, snapshot.id: snapshot},
+        )
+        return changed, NewCommit(branch, snapshot.id)
+
+    return edit
+
+
+def create_branch(branch: str, snapshot: ObjectId12) -> Edit:
+    """Create a branch at a snapshot."""
+
+    def edit(info: RepoInfo) -> tuple[RepoInfo, UpdateKind]:
+        known(info, snapshot)
+        if branch in info.branches:
+            raise AlreadyExistsError(
+                "a branch of this name exists",
+                do="Choose another name, or move it with `reset_branch`.",
+                branch=branch,
+            )
+        return replace(info, branches={**info.branches, branch: snapshot}), BranchCreated(branch)
+
+    return edit
+
+
+def reset_branch(branch: str, snapshot: ObjectId12, *, expected: ObjectId12 | None = None) -> Edit:
+    """Point an existing branch at any snapshot, if it is still at ``expected`` (None: wherever)."""
+
+    def edit(info: RepoInfo) -> tuple[RepoInfo, UpdateKind]:
+        known(info, snapshot)
+        tip = branch_tip(info, branch)
+        if expected is not None and tip != expected:
+            raise ConflictError(
+                f"the branch {branch!r} is not where it was expected",
+                do="Look at its new tip, then reset it with that as `from_snapshot_id`.",
+                branch=branch,
+                expected_parent=str(expected),
+                actual_parent=str(tip),
+            )
+        changed = replace(info, branches={**info.branches, branch: snapshot})
+        return changed, BranchReset(branch, tip)
+
+    return edit
+
+
+def delete_branch(branch: str) -> Edit:
+    """Delete a branch; its snapshots stay until they are garbage."""
+
+    def edit(info: RepoInfo) -> tuple[RepoInfo, UpdateKind]:
+        if branch == MAIN:
+            raise InvalidInputError(
+                "the branch 'main' cannot be deleted", do="Reset it with `reset_branch` instead."
+            )
+        tip = branch_tip(info, branch)
+        rest = {name: at for name, at in info.branches.items() if name != branch}
+        return replace(info, branches=rest), BranchDeleted(branch, tip)
+
+    return edit
+
+
+def create_tag(tag: str, snapshot: ObjectId12) -> Edit:
+    """Create a tag; a name is used once, even if its tag was deleted."""
+
+    def edit(info: RepoInfo) -> tuple[RepoInfo, UpdateKind]:
+        known(info, snapshot)
+        if tag in info.tags or tag in info.deleted_tags:
+            raise AlreadyExistsError(
+                "a tag of this name exists, or existed and was deleted",
+                do="Choose another name: tags never change what they mean.",
+                tag=tag,
+            )
+        return replace(info, tags={**info.tags, tag: snapshot}), TagCreated(tag)
+
+    return edit
+
+
+def delete_tag(tag: str) -> Edit:
+    """Delete a tag; its name stays taken."""
+
+    def edit(info: RepoInfo) -> tuple[RepoInfo, UpdateKind]:
+        target = tag_target(info, tag)
+        rest = {name: at for name, at in info.tags.items() if name != tag}
+        changed = replace(info, tags=rest, deleted_tags=info.deleted_tags | {tag})
+        return changed, TagDeleted(tag, target)
+
+    return edit
+
+
+def set_config(change: Callable[[JSONObject], JSONObject]) -> Edit:
+    """Replace the persisted configuration by what ``change`` makes of the one persisted now."""
+
+    def edit(info: RepoInfo) -> tuple[RepoInfo, UpdateKind] | None:
+        before = info.config or {}
+        after = change(before)
+        return None if after == before else (replace(info, config=after), ConfigChanged())
+
+    return edit
+
+
+def set_metadata(change: Callable[[JSONObject], JSONObject]) -> Edit:
+    """Replace the repository's metadata by what ``change`` makes of the present ones."""
+
+    def edit(info: RepoInfo) -> tuple[RepoInfo, UpdateKind] | None:
+        before = info.metadata or {}
+        after = change(before)
+        return None if after == before else (replace(info, metadata=after), MetadataChanged())
+
+    return edit
+
+
+def set_status(status: RepoStatus) -> Edit:
+    """Change the availability of the repository."""
+
+    def edit(info: RepoInfo) -> tuple[RepoInfo, UpdateKind]:
+        return replace(info, status=status), RepoStatusChanged(status)
+
+    return edit
+
+
+def _ref(refs: Mapping[str, ObjectId12], name: str, kind: str) -> ObjectId12:
+    if (target := refs.get(name)) is None:
+        make = f"Create it with `repo.create_{kind}({name!r}, snapshot_id)`"
+        raise RefNotFoundError(
+            f"no such {kind}",
+            do=f"{make}, or use one of {sorted(refs)[:10]}.",
+            **{kind: name},
+        )
+    return target

@@ -1,0 +1,58 @@
+"""Configurations on top of each other: a caller's on the persisted one, an edit on somebody else's.
+
+A document is a tree of mappings; absent and null mean the default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_WHOLE = (
+    ("virtual_chunk_containers",),
+    ("manifest", "preload"),
+    ("manifest", "splitting"),
+)  # replaced as a whole, as the official client does
+
+
+def merged(
+    persisted: Mapping[str, Any], given: Mapping[str, Any], at: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """Return the persisted document with what ``given`` sets in its place."""
+    result = dict(persisted)
+    for key, value in given.items():
+        here = (*at, key)
+        old = persisted.get(key)
+        if value is None:
+            result.setdefault(key, None)
+        elif isinstance(value, Mapping) and isinstance(old, Mapping) and here not in _WHOLE:
+            result[key] = merged(old, value, here)
+        else:
+            result[key] = value
+    return result
+
+
+def rebased(
+    base: Mapping[str, Any], mine: Mapping[str, Any], theirs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return ``theirs`` with the changes that led from ``base`` to ``mine``.
+
+    Two writers that each add a container both keep theirs; where both changed one value, mine wins.
+    """
+    result = dict(theirs)
+    for key in sorted(base.keys() | mine.keys()):
+        before, after, other = base.get(key), mine.get(key), theirs.get(key)
+        if before == after:
+            continue
+        if isinstance(after, Mapping) and isinstance(other, Mapping):
+            result[key] = rebased(before if isinstance(before, Mapping) else {}, after, other)
+        elif key in mine:
+            result[key] = after
+        else:
+            result.pop(key, None)
+    return result
+
+
+def persistable(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is written: never the defaults of a kind of storage, which would not travel."""
+    return {**document, "storage": document.get("storage")}

@@ -1,0 +1,146 @@
+"""How nodes are added to a hierarchy, replaced and removed: pure steps over a mapping of paths.
+
+Parents that are missing become groups. A group that is there already takes new attributes that do
+not contradict its own; everything else that is there already is an error.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from dataclasses import replace
+from typing import Any
+
+from icevirt.errors import AlreadyExistsError, InvalidInputError
+from icevirt.ids import ObjectId8
+from icevirt.model import paths
+from icevirt.model.metadata import node_of
+from icevirt.model.snapshot import ArrayNode, GroupNode, Node
+
+type Hierarchy = MutableMapping[str, Node]
+type NewId = Callable[[], ObjectId8]
+
+PLAIN_GROUP = b'{"zarr_format":3,"node_type":"group","attributes":{}}'
+
+
+def add_parents(nodes: Hierarchy, path: str, new_id: NewId) -> None:
+    """Add the groups that are missing above ``path``.
+
+    Raises:
+        InvalidInputError: One of them is an array.
+    """
+    for above in paths.ancestors(path):
+        found = nodes.get(above)
+        if isinstance(found, ArrayNode):
+            raise InvalidInputError(
+                "nothing can lie below an array", do="Choose another path.", path=path, array=above
+            )
+        if found is None:
+            nodes[above] = GroupNode(id=new_id(), path=above, user_data=PLAIN_GROUP)
+
+
+def add_group(nodes: Hierarchy, path: str, user_data: bytes, new_id: NewId) -> None:
+    """Add a group, or its attributes to the group that is there.
+
+    Raises:
+        AlreadyExistsError: An array is there, or a group that says something else.
+    """
+    found = nodes.get(path)
+    if found is None:
+        add_parents(nodes, path, new_id)
+        nodes[path] = GroupNode(id=new_id(), path=path, user_data=user_data)
+    elif isinstance(found, ArrayNode):
+        raise _exists(path, "an array")
+    else:
+        nodes[path] = replace(found, user_data=_united(path, found.user_data, user_data))
+
+
+def add_array(nodes: Hierarchy, node: ArrayNode, new_id: NewId) -> None:
+    """Add an array.
+
+    Raises:
+        AlreadyExistsError: Something is there.
+    """
+    if (found := nodes.get(node.path)) is not None:
+        raise _exists(node.path, "a group" if isinstance(found, GroupNode) else "an array")
+    add_parents(nodes, node.path, new_id)
+    nodes[node.path] = node
+
+
+def set_metadata(nodes: Hierarchy, node: Node, user_data: bytes) -> Node:
+    """Give a node other metadata, and return it; it stays the kind of node it is.
+
+    Raises:
+        InvalidInputError: A group would become an array, or the other way round.
+    """
+    if node.user_data == user_data:
+        return node
+    manifests = node.manifests if isinstance(node, ArrayNode) else ()
+    changed = node_of(node.path, user_data, node.id, manifests)
+    if type(changed) is not type(node) or _ndim(changed) != _ndim(node):
+        raise InvalidInputError(
+            "a node keeps its kind and its number of dimensions",
+            do="Delete it and add the new one.",
+            path=node.path,
+        )
+    nodes[node.path] = replace(changed, extra=node.extra)
+    return nodes[node.path]
+
+
+def remove(nodes: Hierarchy, path: str) -> None:
+    """Remove a node and all below it; one that is not there is no error."""
+    remove_below(nodes, path)
+    nodes.pop(path, None)
+
+
+def remove_below(nodes: Hierarchy, path: str) -> None:
+    """Remove all nodes below ``path``, the node itself excepted."""
+    prefix = path.rstrip("/") + "/"
+    for other in [other for other in nodes if other.startswith(prefix) and other != path]:
+        del nodes[other]
+
+
+def by_path(nodes: Iterable[Node]) -> dict[str, Node]:
+    """Return the nodes keyed by path."""
+    return {node.path: node for node in nodes}
+
+
+def _ndim(node: Node) -> int:
+    return len(node.shape) if isinstance(node, ArrayNode) else -1
+
+
+def _united(path: str, old: bytes, new: bytes) -> bytes:
+    """Return a group document that says what both say, ``old`` itself if it says it all."""
+    if old == new:
+        return old
+    before, after = json.loads(old), json.loads(new)
+    attributes = _union(path, before.get("attributes") or {}, after.get("attributes") or {})
+    rest = _union(path, _without_attributes(before), _without_attributes(after))
+    united = {**rest, "attributes": attributes}
+    if united == {**before, "attributes": before.get("attributes") or {}}:
+        return old
+    return json.dumps(united, allow_nan=False, ensure_ascii=False).encode()
+
+
+def _without_attributes(document: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in document.items() if k != "attributes" and v is not None}
+
+
+def _union(path: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    differing = sorted(key for key in old.keys() & new.keys() if old[key] != new[key])
+    if differing:
+        raise AlreadyExistsError(
+            "a group is there already and says something else",
+            do="Choose another group, delete that one first, or change it with `set_metadata`.",
+            path=path,
+            differing=differing,
+        )
+    return {**old, **new}
+
+
+def _exists(path: str, what: str) -> AlreadyExistsError:
+    return AlreadyExistsError(
+        f"{what} is there already",
+        do="Choose another path, or delete that one first.",
+        path=path,
+    )

@@ -1,0 +1,73 @@
+"""The ops log inside `repo`: newest first, bounded, continued in the backups.
+
+Spec: "Updates to the repo info file". An entry names the backup in which it was the newest, so the
+newest entry of a file names none: it gets its name when the next one is put on top of it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from icevirt.errors import FormatError
+from icevirt.ids import ObjectId12
+from icevirt.logic.stamps import stamp
+from icevirt.model.repo_info import RepoInfo, Update, UpdateKind
+
+_YEAR_3000 = 32_503_680_000_000  # milliseconds since 1970
+_BACKUP = re.compile(r"repo\.\d{14}\.[0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{20}")
+
+
+def backup_name(now: int, unique: ObjectId12) -> str:
+    """Return the name of a backup made ``now`` (microseconds); later ones sort first."""
+    return f"repo.{_YEAR_3000 - now // 1000:014d}.{unique}"
+
+
+def checked_backup(name: str) -> str:
+    """Return ``name`` if it can only be a backup's.
+
+    Raises:
+        FormatError: It is something else, perhaps a path out of the directory.
+    """
+    if not _BACKUP.fullmatch(name):
+        raise FormatError("not the name of a backup", do="The ops log is damaged.", name=name)
+    return name
+
+
+def newest_at(info: RepoInfo) -> int:
+    """Return the time of the newest entry."""
+    return info.latest_updates[0].updated_at if info.latest_updates else 0
+
+
+def logged(
+    info: RepoInfo, kind: UpdateKind, *, now: int, backup: str, limit: int = 1000
+) -> RepoInfo:
+    """Put an entry on top of the log.
+
+    Args:
+        info: The repo info with the change already made, its log still that of before.
+        kind: What was done.
+        now: This machine's clock, microseconds.
+        backup: Name of the backup of the repo info of before.
+        limit: Entries to keep in the file.
+
+    Raises:
+        StorageError: The log's newest entry lies too far in the future.
+    """
+    entry = Update(kind=kind, updated_at=stamp(now, top=newest_at(info)))
+    older = info.latest_updates
+    if older:
+        older = (replace(older[0], backup_path=backup), *older[1:])
+    return _cut(replace(info, latest_updates=(entry, *older)), max(limit, 1))
+
+
+def _cut(info: RepoInfo, limit: int) -> RepoInfo:
+    """Drop what exceeds the limit, from the newest entry on that the backups can continue with."""
+    for at, entry in enumerate(info.latest_updates[limit:], limit):
+        if entry.backup_path is not None:
+            return replace(
+                info,
+                latest_updates=info.latest_updates[:at],
+                repo_before_updates=entry.backup_path,
+            )
+    return info

@@ -1,0 +1,173 @@
+"""Which manifest a chunk belongs to: boxes of manifests, and the persisted splitting of new ones.
+
+Spec of the configuration: `manifest.splitting`. An array's rules accumulate: each axis takes the
+first rule that says something about it, and an axis without one is not split.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.errors import InvalidInputError
+from icevirt.model import paths
+from icevirt.model.snapshot import ManifestRef
+
+_CELLS_AT_ONCE = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class Boxes:
+    """The boxes of an array's manifests as columns, asked for many chunks at once."""
+
+    low: NDArray[np.int64]  # (m, ndim)
+    high: NDArray[np.int64]  # (m, ndim), excluded
+
+    @classmethod
+    def of(cls, manifests: Sequence[ManifestRef], ndim: int) -> Boxes:
+        """Make the columns; empty extents cover everything."""
+        anything = ((0, 1 << 32),) * ndim
+        box = np.array([ref.extents or anything for ref in manifests], np.int64)
+        box = box.reshape(len(manifests), ndim, 2)
+        return cls(box[:, :, 0], box[:, :, 1])
+
+    def first_containing(self, index: NDArray[np.integer]) -> NDArray[np.int64]:
+        """Return, for each index (k, ndim), the first box that contains it, or -1."""
+        found = np.full(len(index), -1, np.int64)
+        if not len(self.low):
+            return found
+        step = max(1, _CELLS_AT_ONCE // len(self.low))
+        for start in range(0, len(index), step):
+            wanted = index[start : start + step, None, :]
+            inside = np.all((wanted >= self.low) & (wanted < self.high), axis=2)
+            hit = inside.argmax(axis=1)
+            found[start : start + step] = np.where(inside[np.arange(len(hit)), hit], hit, -1)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Cells into which an array's chunk grid is split: regular steps along each axis."""
+
+    num_chunks: tuple[int, ...]
+    steps: tuple[int, ...]  # chunks per cell; the last cell of an axis may be smaller
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Number of cells along each axis."""
+        return tuple(
+            -(-chunks // step) for chunks, step in zip(self.num_chunks, self.steps, strict=True)
+        )
+
+    def inside(self, index: NDArray[np.integer]) -> NDArray[np.bool_]:
+        """Say which chunk indices, shape (k, ndim), lie in the chunk grid."""
+        within: NDArray[np.bool_] = np.all(index < np.array(self.num_chunks, np.int64), axis=1)
+        return within
+
+    def cells_of(self, index: NDArray[np.integer]) -> NDArray[np.int64]:
+        """Return the number of the cell of each chunk index, in C order of the cells."""
+        if math.prod(self.counts) >= 1 << 62:
+            raise InvalidInputError("the splitting makes too many manifests", steps=self.steps)
+        cell = np.asarray(index, np.int64) // np.array(self.steps, np.int64)
+        number = np.zeros(len(index), np.int64)
+        for axis, count in enumerate(self.counts):
+            number = number * count + cell[:, axis]
+        return number
+
+    def cells_under(self, low: Sequence[int], high: Sequence[int]) -> NDArray[np.int64]:
+        """Return the numbers of the cells that a box, cut to the grid, meets."""
+        ranges = [
+            np.arange(max(first, 0) // step, -(-min(last, chunks) // step), dtype=np.int64)
+            for first, last, step, chunks in zip(
+                low, high, self.steps, self.num_chunks, strict=True
+            )
+        ]
+        number = np.zeros(1, np.int64)
+        for cells, count in zip(ranges, self.counts, strict=True):
+            number = (number[:, None] * count + cells).reshape(-1)
+        return number
+
+
+def grid_of(
+    rules: Sequence[Any] | None,
+    *,
+    path: str,
+    num_chunks: tuple[int, ...],
+    dimension_names: tuple[str | None, ...] | None,
+) -> Grid:
+    """Apply the persisted ``split_sizes`` to an array.
+
+    Raises:
+        InvalidInputError: A rule is not understood.
+    """
+    names = dimension_names or (None,) * len(num_chunks)
+    steps: list[int | None] = [None] * len(num_chunks)
+    for condition, sizes in rules or ():
+        if all(step is not None for step in steps) or not _matches(condition, path):
+            continue
+        for axis, name in enumerate(names):
+            if steps[axis] is None:
+                steps[axis] = _step(sizes, axis, name)
+    whole = [max(chunks, 1) for chunks in num_chunks]
+    return Grid(num_chunks, tuple(s or w for s, w in zip(steps, whole, strict=True)))
+
+
+def _step(sizes: Sequence[Mapping[str, Any]], axis: int, name: str | None) -> int | None:
+    for size in sizes:
+        if _is_axis(size["condition"], axis, name):
+            return max(1, int(size["num_chunks"]))
+    return None
+
+
+def _is_axis(condition: object, axis: int, name: str | None) -> bool:
+    match condition:
+        case "Any":
+            return True
+        case {"Axis": wanted}:
+            return bool(wanted == axis)
+        case {"DimensionName": pattern}:
+            return name is not None and _search(str(pattern), name)
+        case _:
+            raise _unknown(condition)
+
+
+def _matches(condition: object, path: str) -> bool:
+    match condition:
+        case "any_array":
+            return True
+        case {"path_matches": {"regex": pattern}}:
+            return _search(str(pattern), path)
+        case {"name_matches": {"regex": pattern}}:
+            return _search(str(pattern), paths.name(path))
+        case {"or": [*parts]}:
+            return any(_matches(part, path) for part in parts)
+        case {"and": [*parts]}:
+            return all(_matches(part, path) for part in parts)
+        case _:
+            raise _unknown(condition)
+
+
+def _search(pattern: str, text: str) -> bool:
+    import re2  # linear in the text, like the regexes of the official client
+
+    try:
+        return re2.search(pattern, text) is not None
+    except re2.error as error:
+        raise InvalidInputError(
+            "a splitting rule has a regular expression that is not understood",
+            do="Correct `manifest.splitting` in the repository's config.",
+            pattern=pattern,
+        ) from error
+
+
+def _unknown(condition: object) -> InvalidInputError:
+    return InvalidInputError(
+        "a splitting rule has a condition that is not understood",
+        do="Correct `manifest.splitting` in the repository's config.",
+        condition=condition,
+    )

@@ -1,0 +1,127 @@
+"""Arithmetic on chunk tables: find rows quickly, overlay one table on another, drop what is unused.
+
+All of it is over columns; nothing loops over references.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.model.chunks import ChunkTable, ChunkType, Locations
+
+
+@dataclass(frozen=True, slots=True)
+class RowFinder:
+    """What `ChunkTable.rows_of` needs, computed once for a table that is asked often."""
+
+    low: NDArray[np.int64]  # (ndim,) first corner of the bounding box
+    high: NDArray[np.int64]  # (ndim,) corner after the last
+    strides: NDArray[np.int64]  # (ndim,) of scalar keys within the box
+    keys: NDArray[np.int64] | None  # (n,) ascending; None: the box is full, a key is its row
+    rows: int
+
+    @classmethod
+    def of(cls, table: ChunkTable) -> RowFinder:
+        """Prepare a table."""
+        box = np.array(table.extents(), np.int64).reshape(-1, 2)
+        low, high = box[:, 0], box[:, 1]
+        size = (high - low).tolist()
+        strides = np.ones(len(size), np.int64)
+        for axis in range(len(size) - 2, -1, -1):
+            strides[axis] = strides[axis + 1] * size[axis + 1]
+        full = len(table) == int(np.prod([float(edge) for edge in size]))
+        keys = None if full else ((table.index.astype(np.int64) - low) * strides).sum(axis=1)
+        return cls(low, high, strides, keys, len(table))
+
+    def find(self, index: NDArray[np.integer]) -> NDArray[np.int64]:
+        """Return the row of each index, shape (k, ndim); -1 where there is none."""
+        if not self.rows:
+            return np.full(len(index), -1, np.int64)
+        wanted = np.asarray(index, np.int64).reshape(len(index), len(self.low))
+        inside = np.all((wanted >= self.low) & (wanted < self.high), axis=1)
+        key = ((wanted - self.low) * self.strides).sum(axis=1)
+        if self.keys is None:
+            return np.where(inside, key, -1)
+        row = np.minimum(np.searchsorted(self.keys, key), self.rows - 1)
+        found: NDArray[np.int64] = np.where(inside & (self.keys[row] == key), row, -1)
+        return found
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        return 0 if self.keys is None else self.keys.nbytes
+
+
+def overlay(base: ChunkTable, over: ChunkTable) -> ChunkTable:
+    """Return the rows of both; where both have a chunk, that of ``over``."""
+    if not len(base):
+        return over
+    if not len(over):
+        return base
+    kept = RowFinder.of(over).find(base.index) < 0
+    return ChunkTable.concatenate([base.take(kept), over])
+
+
+def stored(table: ChunkTable) -> ChunkTable:
+    """Return the table without rows that say "deleted"."""
+    there = table.kind != ChunkType.uninitialized
+    return table if bool(there.all()) else table.take(there)
+
+
+def compact(table: ChunkTable) -> ChunkTable:
+    """Return the same references, with only the locations, ids and inline bytes they use."""
+    virtual = table.kind == ChunkType.virtual
+    native = table.kind == ChunkType.native
+    source = np.zeros_like(table.source)
+    places, source[virtual] = _used(table.source[virtual], len(table.locations))
+    ids, source[native] = _used(table.source[native], len(table.chunk_ids))
+    offset, inline = _inline(table)
+    return replace(
+        table,
+        source=source,
+        offset=offset,
+        locations=table.locations if places is None else table.locations.take(places),
+        chunk_ids=table.chunk_ids if ids is None else table.chunk_ids[ids],
+        inline=inline,
+    )
+
+
+def _used(
+    source: NDArray[np.uint32], available: int
+) -> tuple[NDArray[np.int64] | None, NDArray[np.uint32]]:
+    """Return which entries are used (None: all) and the renumbered references to them."""
+    present = np.zeros(available, np.bool_)
+    present[source] = True
+    if bool(present.all()):
+        return None, source
+    renumbered = np.cumsum(present, dtype=np.int64) - 1
+    return np.flatnonzero(present), renumbered[source].astype(np.uint32)
+
+
+def _inline(table: ChunkTable) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
+    rows = np.flatnonzero(table.kind == ChunkType.inline)
+    length = table.length[rows].astype(np.int64)
+    if int(length.sum()) == len(table.inline):
+        return table.offset, table.inline
+    start = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(length, out=start[1:])
+    shift = table.offset[rows].astype(np.int64) - start[:-1]
+    at = np.repeat(shift, length) + np.arange(start[-1])
+    offset = table.offset.copy()
+    offset[rows] = start[:-1].astype(np.uint64)
+    return offset, table.inline[at]
+
+
+def nbytes(table: ChunkTable) -> int:
+    """Return the memory a table holds."""
+    columns = (table.index, table.kind, table.source, table.offset, table.length)
+    shared = (table.chunk_ids, table.inline)
+    return sum(column.nbytes for column in columns + shared) + _locations_nbytes(table.locations)
+
+
+def _locations_nbytes(places: Locations) -> int:
+    strings = (places.url, places.etag)
+    return places.last_modified.nbytes + sum(s.data.nbytes + s.starts.nbytes for s in strings)

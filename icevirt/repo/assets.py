@@ -1,0 +1,150 @@
+"""A repository's objects as values: the one place where wire and storage meet.
+
+Snapshots, manifests and transaction logs are immutable and cached by id. The repo info is read anew
+each time; `icevirt.repo.head` changes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from icevirt.errors import FormatError
+from icevirt.ids import ObjectId8, ObjectId12
+from icevirt.logic import tables
+from icevirt.model.chunks import ChunkTable
+from icevirt.model.manifest import Manifest
+from icevirt.model.snapshot import ManifestFileInfo, Snapshot
+from icevirt.model.transaction_log import TransactionLog
+from icevirt.repo import layout
+from icevirt.repo.cache import Cache
+from icevirt.storage.protocol import Storage
+from icevirt.wire import manifest as manifest_file
+from icevirt.wire import snapshot as snapshot_file
+from icevirt.wire import transaction_log as log_file
+
+CACHE_BYTES = 256 * 1024 * 1024
+_NODE_BYTES = 600  # a decoded node without its document, roughly
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedTable:
+    """A chunk table and what is needed to look things up in it quickly."""
+
+    table: ChunkTable
+    rows: tables.RowFinder
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        return tables.nbytes(self.table) + self.rows.nbytes
+
+
+type IndexedManifest = dict[ObjectId8, IndexedTable]
+
+
+class Assets:
+    """Fetches and stores the objects below one root.
+
+    Args:
+        storage: The root.
+        cache_bytes: Memory for decoded objects.
+        level: zstd level of what is written.
+    """
+
+    def __init__(self, storage: Storage, *, cache_bytes: int = CACHE_BYTES, level: int = 3) -> None:
+        self.storage = storage
+        self.level = level
+        self._cache_bytes = cache_bytes
+        self._cache = Cache(cache_bytes)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _assets, (self.storage, self._cache_bytes, self.level)
+
+    # -- fetching ----------------------------------------------------------------------------
+
+    def snapshot(self, key: ObjectId12) -> Snapshot:
+        """Return a snapshot.
+
+        Raises:
+            ObjectNotFoundError: Its file is gone.
+            FormatError: Its file is damaged, or another snapshot's.
+        """
+        return self._cache.get(("snapshot", key), lambda: self._fetch_snapshot(key))
+
+    def transaction_log(self, key: ObjectId12) -> TransactionLog:
+        """Return the transaction log of a snapshot; raises as `snapshot` does."""
+        return self._cache.get(("log", key), lambda: self._fetch_log(key))
+
+    def manifest(self, key: ObjectId12) -> IndexedManifest:
+        """Return the tables of a manifest by node id; raises as `snapshot` does."""
+        return self._cache.get(("manifest", key), lambda: self._fetch_manifest(key))
+
+    def read_manifest(self, key: ObjectId12) -> Manifest:
+        """Return a manifest without keeping it; raises as `snapshot` does."""
+        return _same(key, manifest_file.decode(self.storage.get(layout.manifest(key))))
+
+    def chunk(self, key: ObjectId12, *, offset: int, length: int) -> bytes:
+        """Return bytes of a native chunk. Raises ``StorageError``."""
+        return self.storage.get_range(layout.chunk(key), offset=offset, length=length)
+
+    # -- storing -----------------------------------------------------------------------------
+
+    def put_snapshot(self, snapshot: Snapshot) -> None:
+        """Store a snapshot."""
+        raw = snapshot_file.encode(snapshot, level=self.level)
+        self.storage.put(layout.snapshot(snapshot.id), raw)
+
+    def put_transaction_log(self, log: TransactionLog) -> None:
+        """Store a transaction log."""
+        raw = log_file.encode(log, level=self.level)
+        self.storage.put(layout.transaction_log(log.id), raw)
+
+    def put_manifest(self, arrays: dict[ObjectId8, ChunkTable]) -> ManifestFileInfo:
+        """Store chunk tables as one manifest; its id covers its content."""
+        encoded = manifest_file.encode(arrays, level=self.level)
+        self.storage.put(layout.manifest(encoded.id), encoded.raw)
+        return ManifestFileInfo(
+            id=encoded.id,
+            size_bytes=len(encoded.raw),
+            num_chunk_refs=encoded.num_chunk_refs,
+        )
+
+    def put_chunk(self, body: bytes) -> ObjectId12:
+        """Store the encoded bytes of a chunk under a new random id."""
+        key = ObjectId12.random()
+        self.storage.put(layout.chunk(key), body)
+        return key
+
+    # -- with their weight -------------------------------------------------------------------
+
+    def _fetch_snapshot(self, key: ObjectId12) -> tuple[Snapshot, int]:
+        found = _same(key, snapshot_file.decode(self.storage.get(layout.snapshot(key))))
+        return found, sum(_NODE_BYTES + len(node.user_data) for node in found.nodes)
+
+    def _fetch_log(self, key: ObjectId12) -> tuple[TransactionLog, int]:
+        raw = self.storage.get(layout.transaction_log(key))
+        log = _same(key, log_file.decode(raw))
+        return log, len(raw) + sum(index.nbytes for index in log.updated_chunks.values())
+
+    def _fetch_manifest(self, key: ObjectId12) -> tuple[IndexedManifest, int]:
+        found = {
+            node: IndexedTable(table, tables.RowFinder.of(table))
+            for node, table in self.read_manifest(key).arrays.items()
+        }
+        return found, sum(indexed.nbytes for indexed in found.values())
+
+
+def _same[T: (Snapshot, Manifest, TransactionLog)](key: ObjectId12, found: T) -> T:
+    if found.id != key:
+        raise FormatError(
+            "a file holds another object than its name says",
+            do="Restore it from a copy of the repository.",
+            name=str(key),
+            found=str(found.id),
+        )
+    return found
+
+
+def _assets(storage: Storage, cache_bytes: int, level: int) -> Assets:
+    return Assets(storage, cache_bytes=cache_bytes, level=level)

@@ -1,0 +1,90 @@
+"""Making a repository, so that it is there whole or not at all.
+
+The initial snapshot and its transaction log come first, `repo` last and only if there is none.
+A process killed in between leaves files that no reader sees and that the next creation reuses.
+"""
+
+from __future__ import annotations
+
+from icevirt.errors import AlreadyExistsError
+from icevirt.ids import INITIAL_SNAPSHOT_ID
+from icevirt.logic import edits
+from icevirt.logic.merge_config import persistable
+from icevirt.model.json import JSONObject
+from icevirt.model.repo_info import RepoInfo
+from icevirt.model.snapshot import Snapshot
+from icevirt.model.transaction_log import TransactionLog
+from icevirt.repo import layout
+from icevirt.repo.assets import Assets
+from icevirt.repo.head import Head
+from icevirt.storage.protocol import Storage
+
+
+def create(assets: Assets, head: Head, config: JSONObject | None) -> None:
+    """Make an empty repository.
+
+    Raises:
+        AlreadyExistsError: There is one.
+    """
+    first = prepare(assets, head.now(), config)
+    if head.find() is not None or head.create(first) is None:
+        raise AlreadyExistsError(
+            "a repository lies here already",
+            do="Open it with `Repository.open`, or choose another path.",
+            repo=assets.storage.url,
+        )
+
+
+def prepare(assets: Assets, now: int, config: JSONObject | None) -> RepoInfo:
+    """Write the objects of a new repository except `repo`, and return what that will hold."""
+    info = edits.initialised(now, None if not config else persistable(config))
+    root = info.snapshots[INITIAL_SNAPSHOT_ID]
+    assets.put_transaction_log(TransactionLog(id=root.id))
+    assets.put_snapshot(
+        Snapshot(
+            id=root.id,
+            nodes=(),
+            flushed_at=root.flushed_at,
+            message=root.message,
+            metadata=root.metadata,
+        )
+    )
+    return info
+
+
+def refuse_foreign(storage: Storage) -> None:
+    """Check that nothing lies at the root but what an interrupted creation or build left there.
+
+    Raises:
+        AlreadyExistsError: Something else does.
+    """
+    for found in storage.list():
+        if found.path.split("/", 1)[0] not in (*layout.FOLDERS, *layout.WORK):
+            raise _occupied(storage, found.path)
+    _refuse_file(storage)
+
+
+def refuse_occupied(storage: Storage) -> None:
+    """Check that nothing lies at the root but what an interrupted creation left there.
+
+    Raises:
+        AlreadyExistsError: Something else does.
+    """
+    for found in storage.list():
+        if found.path not in layout.INITIAL_OBJECTS and found.path != layout.REPO:
+            raise _occupied(storage, found.path)
+    _refuse_file(storage)
+
+
+def _refuse_file(storage: Storage) -> None:
+    if storage.exists() and next(iter(storage.list()), None) is None:
+        raise _occupied(storage, "")
+
+
+def _occupied(storage: Storage, path: str) -> AlreadyExistsError:
+    return AlreadyExistsError(
+        "this path holds something that is not a repository",
+        do="Choose an empty or new path, or clear this one.",
+        repo=storage.url,
+        found=path,
+    )

@@ -1,0 +1,121 @@
+"""Staged references into manifests: only the cells of the splitting that they touch are rewritten.
+
+A manifest is kept when it lies in one cell that nothing touches. Manifests that reach over several
+cells, or over the edge of a grid that shrank, are taken apart: a changed splitting applies lazily.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.errors import FormatError
+from icevirt.logic import tables
+from icevirt.logic.splitting import Boxes, Grid, grid_of
+from icevirt.model.chunks import ChunkTable
+from icevirt.model.config import RepositoryConfig
+from icevirt.model.snapshot import ArrayNode, ManifestFileInfo, ManifestRef, Node, Snapshot
+from icevirt.repo.assets import Assets
+from icevirt.repo.reader import ArrayReader
+from icevirt.repo.staging import Staging
+
+
+def write_manifests(
+    assets: Assets, staging: Staging, config: RepositoryConfig
+) -> tuple[tuple[Node, ...], tuple[ManifestFileInfo, ...]]:
+    """Store the staged references; return the nodes of the new snapshot and its manifest files."""
+    staged = staging.tables()
+    old = {node.id: node for node in staging.base.arrays()}
+    written: dict[object, ManifestFileInfo] = {}
+    result: list[Node] = []
+    for node in staging.nodes.values():
+        if isinstance(node, ArrayNode):
+            before = old.get(node.id)
+            resized = before is not None and before.num_chunks != node.num_chunks
+            if node.id in staged or resized:
+                over = staged.get(node.id, ChunkTable.empty(len(node.num_chunks)))
+                node, infos = _rewritten(assets, node, over, config)  # noqa: PLW2901
+                written |= {info.id: info for info in infos}
+        result.append(node)
+    return tuple(result), manifest_files(result, staging.base, written)
+
+
+def manifest_files(
+    nodes: list[Node], base: Snapshot, written: dict[object, ManifestFileInfo]
+) -> tuple[ManifestFileInfo, ...]:
+    """Return the facts about every manifest that nodes refer to, each once.
+
+    Raises:
+        FormatError: Neither the base nor what was written knows one of them.
+    """
+    used = {
+        ref.object_id for node in nodes if isinstance(node, ArrayNode) for ref in node.manifests
+    }
+    found = []
+    for key in sorted(used):
+        info = written.get(key) or base.manifest(key)
+        if info is None:
+            raise FormatError(
+                "the snapshot refers to a manifest that it does not list",
+                do="Restore the snapshot from a copy of the repository.",
+                manifest=str(key),
+                snapshot=str(base.id),
+            )
+        found.append(info)
+    return tuple(found)
+
+
+def _rewritten(
+    assets: Assets, node: ArrayNode, over: ChunkTable, config: RepositoryConfig
+) -> tuple[ArrayNode, list[ManifestFileInfo]]:
+    grid = grid_of(
+        config.splitting_document,
+        path=node.path,
+        num_chunks=node.num_chunks,
+        dimension_names=node.dimension_names,
+    )
+    kept, taken = _sorted_out(node, grid, grid.cells_of(over.index))
+    merged = tables.overlay(ArrayReader(assets, node).table(taken), over)
+    merged = tables.stored(merged)
+    merged = merged.take(grid.inside(merged.index))
+    refs, infos = list(kept), []
+    for part in _by_cell(merged, grid):
+        info = assets.put_manifest({node.id: tables.compact(part)})
+        refs.append(ManifestRef(object_id=info.id, extents=part.extents()))
+        infos.append(info)
+    refs.sort(key=lambda ref: tuple(low for low, _ in ref.extents))
+    return replace(node, manifests=tuple(refs)), infos
+
+
+def _sorted_out(
+    node: ArrayNode, grid: Grid, touched: NDArray[np.int64]
+) -> tuple[tuple[ManifestRef, ...], tuple[ManifestRef, ...]]:
+    """Return the manifests to keep and those to take apart."""
+    boxes = Boxes.of(node.manifests, len(node.num_chunks))
+    contained = np.all(boxes.high <= np.array(node.num_chunks, np.int64), axis=1)
+    first, last = boxes.low, np.minimum(boxes.high, np.array(node.num_chunks, np.int64)) - 1
+    steps = np.array(grid.steps, np.int64)
+    contained &= np.all(first // steps == last // steps, axis=1)
+    reaching = [
+        grid.cells_under(low.tolist(), high.tolist())
+        for low, high in zip(boxes.low[~contained], boxes.high[~contained], strict=True)
+    ]
+    rewritten = np.unique(np.concatenate([touched, *reaching]))
+    own = grid.cells_of(first)
+    keep = contained & ~np.isin(own, rewritten)
+    return (
+        tuple(ref for ref, kept in zip(node.manifests, keep, strict=True) if kept),
+        tuple(ref for ref, kept in zip(node.manifests, keep, strict=True) if not kept),
+    )
+
+
+def _by_cell(table: ChunkTable, grid: Grid) -> list[ChunkTable]:
+    """Return the rows of each cell as a table, in the order of the cells."""
+    if not len(table):
+        return []
+    cell = grid.cells_of(table.index)
+    order = np.argsort(cell, kind="stable")
+    ends = np.flatnonzero(np.diff(cell[order])) + 1
+    return [table.take(rows) for rows in np.split(order, ends)]

@@ -1,0 +1,179 @@
+"""The one mutable object, `repo`: read with its version, backed up, and replaced if unchanged.
+
+Spec: "Updates to the repo info file". Everything a repository promises about concurrent writers
+hangs on `Head.swap`; what is changed is decided by pure edits, which are repeated on newer states.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from icevirt.errors import (
+    FormatError,
+    ObjectNotFoundError,
+    ReadOnlyError,
+    RepositoryNotFoundError,
+    StorageError,
+)
+from icevirt.ids import ObjectId12
+from icevirt.logic import ops_log
+from icevirt.logic.edits import Edit
+from icevirt.model.config import RepositoryConfig
+from icevirt.model.repo_info import RepoAvailability, RepoInfo
+from icevirt.repo import layout
+from icevirt.storage.protocol import Lost, Storage, Version
+from icevirt.wire import repo_info
+
+_TRIES = 100
+_IMMEDIATE = 5
+_LONGEST_PAUSE = 5.0  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Current:
+    """The repo info as it was read, with what is needed to replace it."""
+
+    info: RepoInfo
+    raw: bytes
+    version: Version
+
+
+class Head:
+    """The `repo` object of one root."""
+
+    def __init__(self, storage: Storage, clock: Callable[[], int] | None = None) -> None:
+        self.storage = storage
+        self.now = clock or _now
+
+    def find(self) -> Current | None:
+        """Read it; None where there is no repository.
+
+        Raises:
+            FormatError: It is damaged, or a repository of the V1 format lies there.
+        """
+        try:
+            raw, version = self.storage.get_versioned(layout.REPO)
+        except ObjectNotFoundError:
+            self._refuse_v1()
+            return None
+        return Current(repo_info.decode(raw), raw, version)
+
+    def read(self) -> Current:
+        """Read it.
+
+        Raises:
+            RepositoryNotFoundError: There is no repository.
+            FormatError: It is damaged, or of the V1 format.
+        """
+        if (found := self.find()) is None:
+            raise RepositoryNotFoundError(
+                "no repository lies here",
+                do="Check the path, or make one with `Repository.create` or `icevirt build`.",
+                repo=self.storage.url,
+            )
+        return found
+
+    def backup(self, name: str) -> RepoInfo:
+        """Read a backup. Raises ``ObjectNotFoundError``, ``FormatError``."""
+        return repo_info.decode(self.storage.get(layout.backup(ops_log.checked_backup(name))))
+
+    def update(self, *edits: Edit, even_read_only: bool = False) -> RepoInfo:
+        """Apply edits in their order, all or none, and return the result.
+
+        Raises:
+            ReadOnlyError: The repository does not take writes.
+            StorageError: Others were faster too often.
+        """
+        for attempt in range(_TRIES):
+            current = self.read()
+            if not even_read_only:
+                refuse_read_only(current.info)
+            after = self.swap(current, *edits)
+            if after is not None:
+                return after
+            pause(attempt)
+        raise StorageError(
+            "other writers changed the repository each time before this one could",
+            do="Try again, or let fewer processes write to it at once.",
+            tries=_TRIES,
+        )
+
+    def swap(self, current: Current, *edits: Edit) -> RepoInfo | None:
+        """Apply edits to what was read; None when somebody else changed it meanwhile."""
+        after, backups = self._edited(current.info, current.raw, edits)
+        if not backups:
+            return after
+        return after if self._publish(after, backups, current.version) else None
+
+    def create(self, first: RepoInfo, *edits: Edit) -> RepoInfo | None:
+        """Make the repository with edits done already; None when somebody else made one."""
+        after, backups = self._edited(first, repo_info.encode(first), edits)
+        return after if self._publish(after, backups, None) else None
+
+    def _edited(
+        self, info: RepoInfo, raw: bytes, edits: tuple[Edit, ...]
+    ) -> tuple[RepoInfo, dict[str, bytes]]:
+        """Return the last state, and the states before it as backups by name."""
+        backups: dict[str, bytes] = {}
+        for edit in edits:
+            if (done := edit(info)) is None:
+                continue
+            changed, kind = done
+            now = self.now()
+            name = ops_log.backup_name(now, ObjectId12.random())
+            limit = RepositoryConfig(dict(changed.config or {})).num_updates_per_repo_info_file
+            after = ops_log.logged(changed, kind, now=now, backup=name, limit=limit)
+            backups[name] = raw or repo_info.encode(info)
+            info, raw = after, b""
+        return info, backups
+
+    def _publish(self, after: RepoInfo, backups: dict[str, bytes], was: Version | None) -> bool:
+        body = repo_info.encode(after)
+        for name, raw in backups.items():
+            self.storage.put(layout.backup(name), raw)
+        outcome = self.storage.put_if(layout.REPO, body, was=was)
+        if isinstance(outcome, Lost):
+            for name in backups:
+                self.storage.delete(layout.backup(name))
+            return False
+        return True
+
+    def _refuse_v1(self) -> None:
+        for sign in V1_FILES:
+            try:
+                self.storage.get(sign)
+            except ObjectNotFoundError:
+                continue
+            raise FormatError(
+                "a repository of the V1 format lies here, which this version does not read",
+                do="Upgrade a copy of it: icechunk.upgrade_icechunk_repository(repo,"
+                " dry_run=False).",
+                repo=self.storage.url,
+            )
+
+
+V1_FILES = ("refs/branch.main/ref.json",)
+
+
+def refuse_read_only(info: RepoInfo) -> None:
+    """Raise ``ReadOnlyError`` unless the repository takes writes."""
+    if info.status.availability is not RepoAvailability.online:
+        raise ReadOnlyError(
+            "the repository was made read-only",
+            do="Make it writable with `repo.set_status(...)`.",
+            reason=info.status.limited_availability_reason,
+        )
+
+
+def pause(attempt: int) -> None:
+    """Wait before the next attempt: the first few follow at once, then longer, never in step."""
+    if attempt >= _IMMEDIATE:
+        longest = min(_LONGEST_PAUSE, 0.02 * 2 ** (attempt - _IMMEDIATE))
+        time.sleep(longest * random.random())  # noqa: S311 - spreads writers, hides nothing
+
+
+def _now() -> int:
+    return time.time_ns() // 1000

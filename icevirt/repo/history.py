@@ -1,0 +1,116 @@
+"""Walks through what happened: ancestry, time travel, the ops log, differences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
+
+from icevirt.errors import FormatError, InvalidInputError, SnapshotNotFoundError
+from icevirt.ids import ObjectId12
+from icevirt.logic import edits
+from icevirt.logic.changes import Diff, diff_of
+from icevirt.logic.stamps import micros
+from icevirt.model.repo_info import RepoInfo, SnapshotInfo, Update
+from icevirt.repo import layout
+from icevirt.repo.assets import Assets
+from icevirt.repo.head import Head
+
+
+def resolve(
+    info: RepoInfo,
+    *,
+    branch: str | None = None,
+    tag: str | None = None,
+    snapshot_id: str | None = None,
+    as_of: datetime | None = None,
+) -> ObjectId12:
+    """Return the snapshot that exactly one of branch, tag and snapshot id names.
+
+    Raises:
+        InvalidInputError: None or several are given, or ``as_of`` without a branch.
+        RefNotFoundError: There is no such branch or tag.
+        SnapshotNotFoundError: There is no such snapshot, or none is that old.
+    """
+    if sum(given is not None for given in (branch, tag, snapshot_id)) != 1:
+        raise InvalidInputError(
+            "say which version to use", do="Pass exactly one of branch, tag and snapshot_id."
+        )
+    if as_of is not None and branch is None:
+        raise InvalidInputError("as_of goes with a branch", do="Pass branch= as well.")
+    if tag is not None:
+        return edits.tag_target(info, tag)
+    if snapshot_id is not None:
+        return edits.known(info, layout.snapshot_id(snapshot_id)).id
+    assert branch is not None
+    tip = edits.branch_tip(info, branch)
+    return tip if as_of is None else _as_of(info, tip, as_of)
+
+
+def ancestry(info: RepoInfo, tip: ObjectId12) -> Iterator[SnapshotInfo]:
+    """Yield a snapshot and those before it, newest first.
+
+    Raises:
+        FormatError: The parents go round in a circle.
+    """
+    seen: set[ObjectId12] = set()
+    at: ObjectId12 | None = tip
+    while at is not None:
+        if at in seen:
+            raise FormatError("the history goes round in a circle", snapshot=str(at))
+        seen.add(at)
+        found = edits.known(info, at)
+        yield found
+        at = found.parent_id
+
+
+def operations(head: Head) -> Iterator[Update]:
+    """Yield the ops log, newest first, across the backups that continue it."""
+    info = head.read().info
+    yield from info.latest_updates
+    seen: set[str] = set()
+    while (name := info.repo_before_updates) is not None:
+        if name in seen:
+            raise FormatError("the ops log goes round in a circle", backup=name)
+        seen.add(name)
+        info = head.backup(name)
+        if info.latest_updates:  # its newest entry says the rest of itself there
+            yield replace(info.latest_updates[0], backup_path=name)
+            yield from info.latest_updates[1:]
+
+
+def diff(assets: Assets, info: RepoInfo, before: ObjectId12, after: ObjectId12) -> Diff:
+    """Say what changed from one snapshot to a later one of the same history.
+
+    Raises:
+        InvalidInputError: ``before`` is not an ancestor of ``after``.
+    """
+    logs: list[ObjectId12] = []
+    for snapshot in ancestry(info, after):
+        if snapshot.id == before:
+            break
+        logs += [snapshot.id, *reversed(snapshot.pruned_ancestor_tx_logs or ())]
+    else:
+        raise InvalidInputError(
+            "a diff goes from a snapshot to one that came after it in the same history",
+            do="Swap them, or pass an ancestor; list them with `repo.ancestry(...)`.",
+            from_snapshot=str(before),
+            to_snapshot=str(after),
+        )
+    return diff_of(
+        assets.snapshot(before),
+        assets.snapshot(after),
+        [assets.transaction_log(key) for key in reversed(logs)],
+    )
+
+
+def _as_of(info: RepoInfo, tip: ObjectId12, moment: datetime) -> ObjectId12:
+    latest = micros(moment)
+    for snapshot in ancestry(info, tip):
+        if snapshot.flushed_at <= latest:
+            return snapshot.id
+    raise SnapshotNotFoundError(
+        "the branch has no snapshot that is that old",
+        do="Pass a later time.",
+        as_of=moment.isoformat(),
+    )

@@ -1,0 +1,56 @@
+"""Where each kind of object lies below a repository's root. Spec: "File Layout"."""
+
+from __future__ import annotations
+
+from icevirt.errors import SnapshotNotFoundError
+from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId12
+
+REPO = "repo"
+FOLDERS = ("snapshots", "manifests", "transactions", "chunks", "overwritten")
+WORK = ("icevirt",)
+"""Where builds keep what they need until they commit, catalogs above all."""
+
+
+def snapshot(key: ObjectId12) -> str:
+    """Return the path of a snapshot."""
+    return f"snapshots/{key}"
+
+
+def manifest(key: ObjectId12) -> str:
+    """Return the path of a manifest."""
+    return f"manifests/{key}"
+
+
+def transaction_log(key: ObjectId12) -> str:
+    """Return the path of the transaction log of a snapshot."""
+    return f"transactions/{key}"
+
+
+def chunk(key: ObjectId12) -> str:
+    """Return the path of a native chunk."""
+    return f"chunks/{key}"
+
+
+def backup(name: str) -> str:
+    """Return the path of a backup of the repo info."""
+    return f"overwritten/{name}"
+
+
+INITIAL_OBJECTS = frozenset({snapshot(INITIAL_SNAPSHOT_ID), transaction_log(INITIAL_SNAPSHOT_ID)})
+"""What a creation writes before it writes `repo`."""
+
+
+def snapshot_id(text: str) -> ObjectId12:
+    """Read a snapshot id that a person typed.
+
+    Raises:
+        SnapshotNotFoundError: It is no id at all.
+    """
+    try:
+        return ObjectId12.parse(text)
+    except ValueError as error:
+        raise SnapshotNotFoundError(
+            "not a snapshot id",
+            do="An id has 20 letters and digits; list them with `repo.ancestry(branch=...)`.",
+            snapshot=text,
+        ) from error

@@ -1,0 +1,69 @@
+"""The history of a repository as its users see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from icevirt.logic import edits
+from icevirt.logic.changes import Diff
+from icevirt.repo import history, layout
+from icevirt.repo.assets import Assets
+from icevirt.repo.head import Head
+from icevirt.repo.views import ManifestFileInfo, SnapshotInfo, Update
+
+
+class Past:
+    """The part of `Repository` that tells what happened."""
+
+    _head: Head
+    _assets: Assets
+
+    def ancestry(
+        self,
+        *,
+        branch: str | None = None,
+        tag: str | None = None,
+        snapshot_id: str | None = None,
+    ) -> Iterator[SnapshotInfo]:
+        """Yield a version and those before it, newest first; exactly one argument names it."""
+        info = self._head.read().info
+        tip = history.resolve(info, branch=branch, tag=tag, snapshot_id=snapshot_id)
+        return (SnapshotInfo.of(found) for found in history.ancestry(info, tip))
+
+    def ops_log(self) -> Iterator[Update]:
+        """Yield every operation on the repository, newest first."""
+        return (Update.of(update) for update in history.operations(self._head))
+
+    def lookup_snapshot(self, snapshot_id: str) -> SnapshotInfo:
+        """Return the facts about a snapshot. Raises ``SnapshotNotFoundError``."""
+        info = self._head.read().info
+        return SnapshotInfo.of(edits.known(info, layout.snapshot_id(snapshot_id)))
+
+    def list_manifest_files(self, snapshot_id: str) -> list[ManifestFileInfo]:
+        """Return the manifest files of a snapshot. Raises ``SnapshotNotFoundError``."""
+        known = edits.known(self._head.read().info, layout.snapshot_id(snapshot_id))
+        files = self._assets.snapshot(known.id).manifest_files
+        return [ManifestFileInfo.of(info) for info in files]
+
+    def diff(
+        self,
+        *,
+        from_branch: str | None = None,
+        from_tag: str | None = None,
+        from_snapshot_id: str | None = None,
+        to_branch: str | None = None,
+        to_tag: str | None = None,
+        to_snapshot_id: str | None = None,
+    ) -> Diff:
+        """Say what changed from one version to a later one.
+
+        Raises:
+            InvalidInputError: One of the two is not named by exactly one argument, or the first is
+                not an ancestor of the second.
+        """
+        info = self._head.read().info
+        before = history.resolve(
+            info, branch=from_branch, tag=from_tag, snapshot_id=from_snapshot_id
+        )
+        after = history.resolve(info, branch=to_branch, tag=to_tag, snapshot_id=to_snapshot_id)
+        return history.diff(self._assets, info, before, after)

@@ -1,0 +1,74 @@
+"""Branches and tags of a repository."""
+
+from __future__ import annotations
+
+from icevirt.logic import edits
+from icevirt.repo import layout
+from icevirt.repo.head import Head
+
+
+class Refs:
+    """The part of `Repository` that names snapshots."""
+
+    _head: Head
+
+    def list_branches(self) -> set[str]:
+        """Return the names of all branches."""
+        return set(self._head.read().info.branches)
+
+    def lookup_branch(self, branch: str) -> str:
+        """Return the id of the snapshot at the tip of a branch. Raises ``RefNotFoundError``."""
+        return str(edits.branch_tip(self._head.read().info, branch))
+
+    def create_branch(self, branch: str, snapshot_id: str) -> None:
+        """Create a branch.
+
+        Raises:
+            AlreadyExistsError: There is one of this name.
+            SnapshotNotFoundError: There is no such snapshot.
+        """
+        self._head.update(edits.create_branch(branch, layout.snapshot_id(snapshot_id)))
+
+    def reset_branch(
+        self, branch: str, snapshot_id: str, *, from_snapshot_id: str | None = None
+    ) -> None:
+        """Point a branch at another snapshot.
+
+        Args:
+            branch: An existing branch.
+            snapshot_id: Any snapshot of the repository.
+            from_snapshot_id: Do it only if the branch is there now.
+
+        Raises:
+            RefNotFoundError: There is no such branch.
+            SnapshotNotFoundError: There is no such snapshot.
+            ConflictError: The branch is not at ``from_snapshot_id``.
+        """
+        expected = None if from_snapshot_id is None else layout.snapshot_id(from_snapshot_id)
+        target = layout.snapshot_id(snapshot_id)
+        self._head.update(edits.reset_branch(branch, target, expected=expected))
+
+    def delete_branch(self, branch: str) -> None:
+        """Delete a branch, ``main`` excepted. Raises ``RefNotFoundError``."""
+        self._head.update(edits.delete_branch(branch))
+
+    def list_tags(self) -> set[str]:
+        """Return the names of all tags."""
+        return set(self._head.read().info.tags)
+
+    def lookup_tag(self, tag: str) -> str:
+        """Return the id of the snapshot that a tag names. Raises ``RefNotFoundError``."""
+        return str(edits.tag_target(self._head.read().info, tag))
+
+    def create_tag(self, tag: str, snapshot_id: str) -> None:
+        """Create a tag; it never changes, and its name is never used again.
+
+        Raises:
+            AlreadyExistsError: There is or was one of this name.
+            SnapshotNotFoundError: There is no such snapshot.
+        """
+        self._head.update(edits.create_tag(tag, layout.snapshot_id(snapshot_id)))
+
+    def delete_tag(self, tag: str) -> None:
+        """Delete a tag. Raises ``RefNotFoundError``."""
+        self._head.update(edits.delete_tag(tag))

@@ -1,0 +1,252 @@
+"""A repository: where everything starts, to read it, to change it, and to look at its history."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, Self
+
+from icevirt.errors import RepositoryNotFoundError
+from icevirt.logic import edits
+from icevirt.logic.merge_config import merged
+from icevirt.model.config import RepositoryConfig
+from icevirt.repo import creation, history
+from icevirt.repo.assets import Assets
+from icevirt.repo.authorization import Authorization, authorized
+from icevirt.repo.head import Head, refuse_read_only
+from icevirt.repo.past import Past
+from icevirt.repo.refs import Refs
+from icevirt.repo.session import Context, Session
+from icevirt.repo.settings import Settings
+from icevirt.storage.protocol import Storage
+from icevirt.storage.resolve import StorageLike, storage_of
+
+
+class Repository(Refs, Past, Settings):
+    """An Icechunk repository. Make one with `create`, `open` or `open_or_create`."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        *,
+        persisted: Mapping[str, Any],
+        config: RepositoryConfig,
+        credentials: Mapping[str, Any],
+    ) -> None:
+        self._storage = storage
+        self._persisted = copy.deepcopy(dict(persisted))
+        self._config = config
+        self._credentials = credentials
+        self._commit_metadata = {}
+        self._head = Head(storage)
+        self._assets = Assets(storage, level=config.compression_level)
+
+    def __repr__(self) -> str:
+        return f"<icevirt.Repository {self._storage.url}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        parts = {
+            "persisted": self._persisted,
+            "config": self._config,
+            "credentials": self._credentials,
+        }
+        return _unpickled, (type(self), self._storage, parts, self._commit_metadata)
+
+    # -- making and opening ------------------------------------------------------------------
+
+    @classmethod
+    def create(
+        cls,
+        storage: StorageLike,
+        config: RepositoryConfig | None = None,
+        authorize_virtual_chunk_access: Authorization = None,
+        *,
+        check_clean_root: bool = True,
+    ) -> Self:
+        """Make a new repository and open it.
+
+        Args:
+            storage: A storage, a path, or a ``file://`` URL.
+            config: Persisted in the repository.
+            authorize_virtual_chunk_access: As for `open`.
+            check_clean_root: Refuse a path that holds anything.
+
+        Raises:
+            AlreadyExistsError: A repository, or something else, lies there.
+            StorageError: The path cannot be written to.
+        """
+        root = storage_of(storage)
+        if check_clean_root:
+            creation.refuse_occupied(root)
+        document = {} if config is None else config.document
+        creation.create(Assets(root), Head(root), document)
+        return cls.open(root, None, authorize_virtual_chunk_access)
+
+    @classmethod
+    def open(
+        cls,
+        storage: StorageLike,
+        config: RepositoryConfig | None = None,
+        authorize_virtual_chunk_access: Authorization = None,
+    ) -> Self:
+        """Open an existing repository.
+
+        Args:
+            storage: A storage, a path, or a ``file://`` URL.
+            config: Used on top of the persisted configuration, and persisted by `save_config`.
+            authorize_virtual_chunk_access: Prefixes below which virtual chunks may be read, or a
+                mapping of prefixes to credentials. Only prefixes of the repository's virtual chunk
+                containers count.
+
+        Raises:
+            RepositoryNotFoundError: There is none.
+            FormatError: It is damaged, or of the V1 format.
+        """
+        root = storage_of(storage)
+        credentials = authorized(authorize_virtual_chunk_access)
+        persisted = dict(Head(root).read().info.config or {})
+        given = {} if config is None else config.document
+        return cls(
+            root,
+            persisted=persisted,
+            config=RepositoryConfig(copy.deepcopy(merged(persisted, given))),
+            credentials=credentials,
+        )
+
+    @classmethod
+    def open_or_create(
+        cls,
+        storage: StorageLike,
+        config: RepositoryConfig | None = None,
+        authorize_virtual_chunk_access: Authorization = None,
+        *,
+        check_clean_root: bool = True,
+    ) -> Self:
+        """Open the repository that is there, or make one; arguments as for both."""
+        try:
+            return cls.open(storage, config, authorize_virtual_chunk_access)
+        except RepositoryNotFoundError:
+            return cls.create(
+                storage,
+                config,
+                authorize_virtual_chunk_access,
+                check_clean_root=check_clean_root,
+            )
+
+    @staticmethod
+    def exists(storage: StorageLike) -> bool:
+        """Say whether a repository lies there."""
+        return Head(storage_of(storage)).find() is not None
+
+    @staticmethod
+    def fetch_config(storage: StorageLike) -> RepositoryConfig | None:
+        """Return the persisted configuration; None where there is no repository or none."""
+        found = Head(storage_of(storage)).find()
+        config = None if found is None else found.info.config
+        return None if config is None else RepositoryConfig(dict(config))
+
+    def reopen(
+        self,
+        config: RepositoryConfig | None = None,
+        authorize_virtual_chunk_access: Authorization = None,
+    ) -> Self:
+        """Open the same repository anew; authorisation stays as it is unless given."""
+        given = authorize_virtual_chunk_access
+        return type(self).open(self._storage, config, self._credentials if given is None else given)
+
+    # -- what it is --------------------------------------------------------------------------
+
+    @property
+    def storage(self) -> Storage:
+        """Where it lies."""
+        return self._storage
+
+    @property
+    def assets(self) -> Assets:
+        """Its objects."""
+        return self._assets
+
+    @property
+    def head(self) -> Head:
+        """Its mutable object."""
+        return self._head
+
+    @property
+    def spec_version(self) -> int:
+        """The version of the Icechunk format."""
+        return self._head.read().info.spec_version
+
+    @property
+    def authorized_virtual_container_prefixes(self) -> set[str]:
+        """URL prefixes whose virtual chunks may be read."""
+        return set(self._credentials)
+
+    # -- sessions ----------------------------------------------------------------------------
+
+    def readonly_session(
+        self,
+        branch: str | None = None,
+        *,
+        tag: str | None = None,
+        snapshot_id: str | None = None,
+        as_of: datetime | None = None,
+    ) -> Session:
+        """Return a session that reads one version.
+
+        Args:
+            branch: Its tip, or with ``as_of`` its newest snapshot that is not younger.
+            tag: The snapshot it names.
+            snapshot_id: Of any snapshot.
+            as_of: A time; one without a zone is local.
+
+        Raises:
+            InvalidInputError: Not exactly one of branch, tag and snapshot_id is given.
+            RefNotFoundError: There is no such branch or tag.
+            SnapshotNotFoundError: There is no such snapshot, or none is that old.
+        """
+        info = self._head.read().info
+        key = history.resolve(info, branch=branch, tag=tag, snapshot_id=snapshot_id, as_of=as_of)
+        return Session(self._context(), self._assets.snapshot(key))
+
+    def writable_session(self, branch: str) -> Session:
+        """Return a session whose changes can be committed to ``branch``.
+
+        Raises:
+            RefNotFoundError: There is no such branch.
+            ReadOnlyError: The repository takes no writes.
+        """
+        info = self._head.read().info
+        refuse_read_only(info)
+        base = self._assets.snapshot(edits.branch_tip(info, branch))
+        return Session(self._context(), base, branch)
+
+    @contextmanager
+    def transaction(
+        self, branch: str, *, message: str, metadata: Mapping[str, Any] | None = None
+    ) -> Iterator[Any]:
+        """Give a zarr store whose changes are committed at the end, or dropped on an error."""
+        session = self.writable_session(branch)
+        yield session.store
+        session.commit(message, metadata)
+
+    def _context(self) -> Context:
+        return Context(
+            assets=self._assets,
+            head=self._head,
+            config=copy.deepcopy(self._config),
+            credentials=self._credentials,
+            commit_metadata=dict(self._commit_metadata),
+        )
+
+
+def _unpickled(
+    kind: type[Repository],
+    storage: Storage,
+    parts: dict[str, Any],
+    commit_metadata: dict[str, Any],
+) -> Repository:
+    repo = kind(storage, **parts)
+    repo.set_default_commit_metadata(commit_metadata)
+    return repo

@@ -1,0 +1,116 @@
+"""Configuration, metadata and status of a repository."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from icevirt.errors import InvalidInputError
+from icevirt.logic import edits
+from icevirt.logic.merge_config import persistable, rebased
+from icevirt.logic.stamps import moment
+from icevirt.model import repo_info
+from icevirt.model.config import RepositoryConfig
+from icevirt.model.json import JSONObject
+from icevirt.model.repo_info import RepoAvailability
+from icevirt.repo.head import Head
+from icevirt.repo.views import RepoStatus
+
+
+class Settings:
+    """The part of `Repository` that is about the repository as a whole."""
+
+    _head: Head
+    _config: RepositoryConfig
+    _persisted: dict[str, Any]  # the document when it was last read or saved
+    _commit_metadata: dict[str, Any]
+
+    @property
+    def config(self) -> RepositoryConfig:
+        """The configuration in use: the persisted one with what `open` was given on top.
+
+        Changes to it are in force for new sessions, and persisted by `save_config`.
+        """
+        return self._config
+
+    def save_config(self) -> None:
+        """Persist `config`.
+
+        Only what was changed here is written, onto what is persisted by then: containers that
+        others added meanwhile stay.
+        """
+        mine = copy.deepcopy(self._config.document)
+        base = self._persisted
+        edit = edits.set_config(lambda now: persistable(rebased(base, mine, now)))
+        info = self._head.update(edit)
+        self._persisted = copy.deepcopy(dict(info.config or {}))
+        self._config.document = copy.deepcopy(self._persisted)
+
+    def get_metadata(self) -> dict[str, Any]:
+        """Return the repository's metadata."""
+        return dict(self._head.read().info.metadata or {})
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The repository's metadata."""
+        return self.get_metadata()
+
+    def set_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Replace the repository's metadata. Raises ``InvalidInputError``."""
+        new = as_json(metadata)
+        self._head.update(edits.set_metadata(lambda _: new))
+
+    def update_metadata(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
+        """Add to the repository's metadata and return all. Raises ``InvalidInputError``."""
+        new = as_json(metadata)
+        info = self._head.update(edits.set_metadata(lambda old: {**old, **new}))
+        return dict(info.metadata or {})
+
+    def get_status(self) -> RepoStatus:
+        """Return whether the repository takes writes."""
+        status = self._head.read().info.status
+        return RepoStatus(
+            availability=status.availability,
+            set_at=moment(status.set_at),
+            limited_availability_reason=status.limited_availability_reason,
+        )
+
+    @property
+    def status(self) -> RepoStatus:
+        """Whether the repository takes writes."""
+        return self.get_status()
+
+    def set_status(self, availability: RepoAvailability, reason: str | None = None) -> None:
+        """Make the repository read-only, or writable again."""
+        status = repo_info.RepoStatus(
+            availability=availability,
+            set_at=self._head.now(),
+            limited_availability_reason=reason,
+        )
+        self._head.update(edits.set_status(status), even_read_only=True)
+
+    def set_default_commit_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Give this metadata to every commit of new sessions. Raises ``InvalidInputError``."""
+        self._commit_metadata = dict(as_json(metadata))
+
+    def default_commit_metadata(self) -> dict[str, Any]:
+        """Return what `set_default_commit_metadata` was given."""
+        return dict(self._commit_metadata)
+
+
+def as_json(metadata: Mapping[str, Any]) -> JSONObject:
+    """Return a copy that is surely JSON.
+
+    Raises:
+        InvalidInputError: A value or key is not.
+    """
+    try:
+        document: JSONObject = json.loads(json.dumps(dict(metadata), allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"metadata must be JSON: {error}",
+            do="Use text, finite numbers, true, false, null, lists and mappings of these.",
+        ) from error
+    return document

@@ -1,0 +1,114 @@
+"""Node metadata is checked with zarr's own classes before it is staged; bytes are kept verbatim.
+
+The official client accepts nearly anything and fails later, or for other readers (a dtype that does
+not exist, NaN in JSON, more dimension names than dimensions, chunk keys that nobody looks up).
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from typing import Any, NoReturn
+
+from icevirt.errors import InvalidInputError
+from icevirt.model.metadata import grid_facts
+
+_U32 = 0xFFFFFFFF
+_I64 = 0x7FFFFFFFFFFFFFFF
+_REMEDY = "Write zarr v3 metadata as zarr itself would."
+
+
+def checked(path: str, zarr_json: bytes) -> str:
+    """Check a zarr.json and return its node type, "group" or "array".
+
+    Raises:
+        InvalidInputError: It is no zarr v3 document that readers of this repository can use.
+    """
+    document = _strict(path, zarr_json)
+    kind = document.get("node_type")
+    if document.get("zarr_format") != 3 or kind not in ("group", "array"):
+        raise InvalidInputError(
+            "not the metadata of a zarr v3 group or array",
+            do=_REMEDY,
+            path=path,
+            zarr_format=document.get("zarr_format"),
+            node_type=kind,
+        )
+    try:
+        _parse(document)
+    except InvalidInputError:
+        raise
+    except Exception as error:  # zarr raises many kinds
+        raise InvalidInputError(
+            f"zarr refuses this metadata: {error}", do=_REMEDY, path=path
+        ) from error
+    if kind == "array":
+        _check_array(path, document)
+    return str(kind)
+
+
+def _strict(path: str, zarr_json: bytes) -> dict[str, Any]:
+    def refuse(constant: str) -> NoReturn:
+        raise InvalidInputError(
+            f"the metadata holds a bare {constant}, which is not JSON",
+            do='Write it as a string, "NaN" or "Infinity".',
+            path=path,
+        )
+
+    try:
+        document = json.loads(zarr_json, parse_constant=refuse)
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, InvalidInputError):
+            raise
+        raise InvalidInputError(
+            f"the metadata is not JSON: {error}", do=_REMEDY, path=path
+        ) from error
+    if not isinstance(document, dict):
+        raise InvalidInputError("the metadata is not a JSON object", do=_REMEDY, path=path)
+    return document
+
+
+def _parse(document: dict[str, Any]) -> None:
+    """Let zarr read the document; whether a codec is specified already is not our concern."""
+    from zarr.core.group import GroupMetadata
+    from zarr.core.metadata import ArrayV3Metadata
+
+    reader = GroupMetadata if document["node_type"] == "group" else ArrayV3Metadata
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        reader.from_dict(json.loads(json.dumps(document)))  # zarr empties what it is given
+
+
+def _check_array(path: str, document: dict[str, Any]) -> None:
+    facts = grid_facts(document)
+    if any(not 0 <= edge <= _I64 for edge in facts.shape):
+        raise InvalidInputError("the shape is out of range", path=path, shape=facts.shape)
+    if any(chunks > _U32 for chunks in facts.num_chunks):
+        raise InvalidInputError(
+            "an axis has more chunks than the format can number",
+            do="Use larger chunks.",
+            path=path,
+            num_chunks=facts.num_chunks,
+        )
+    names = facts.dimension_names
+    if names is not None and len(names) != len(facts.shape):
+        raise InvalidInputError(
+            "there are not as many dimension names as dimensions",
+            do="Give a name or null for each dimension.",
+            path=path,
+            dimension_names=names,
+            shape=facts.shape,
+        )
+    _check_keys(path, document.get("chunk_key_encoding"))
+
+
+def _check_keys(path: str, encoding: Any) -> None:
+    named = encoding if isinstance(encoding, dict) else {"name": encoding}
+    separator = (named.get("configuration") or {}).get("separator", "/")
+    if named.get("name") != "default" or separator != "/":
+        raise InvalidInputError(
+            "chunk keys other than c/0/1 do not exist in an Icechunk repository",
+            do='Use the chunk key encoding "default" with the separator "/".',
+            path=path,
+            chunk_key_encoding=encoding,
+        )

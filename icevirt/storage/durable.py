@@ -1,0 +1,116 @@
+"""Files written so that a crash leaves the old bytes or the new ones: the steps, in their order.
+
+A new file is written without a name (``O_TMPFILE``) where the file system can, synced, and then
+linked; elsewhere, and where a file is replaced, it is staged as ``name#digits`` and renamed.
+Every function syncs the directory last, so that what it did survives a power cut.
+"""
+
+# ruff: noqa: PTH102, PTH108, PTH112, PTH113, PTH116, PTH118, PTH120, PTH123
+# The order of system calls is the point here.
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+_NO_TMPFILE = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.ENOSYS}
+_NO_LINK = {errno.EOPNOTSUPP, errno.EPERM, errno.EXDEV, errno.ENOENT, errno.ENOSYS}
+
+
+@contextmanager
+def directory(path: str) -> Iterator[int]:
+    """Open a directory for the relative calls of this module."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def make_directory(path: str) -> None:
+    """Create a directory and its missing parents, each durably."""
+    if os.path.isdir(path):
+        return
+    above = os.path.dirname(path)
+    make_directory(above)
+    with suppress(FileExistsError):
+        os.mkdir(path)
+    with directory(above) as fd:
+        os.fsync(fd)
+
+
+def create(at: int, name: str, body: bytes) -> bool:
+    """Create a file that must not exist; False when it does, and then nothing was changed."""
+    return _create_unnamed(at, name, body) if _has_unnamed(at) else _create_staged(at, name, body)
+
+
+def replace(at: int, name: str, body: bytes, *, staged: str) -> None:
+    """Put a file in the place of whatever has the name; ``staged`` is its name meanwhile."""
+    _write_file(os.open(staged, _STAGE, 0o666, dir_fd=at), body)
+    os.rename(staged, name, src_dir_fd=at, dst_dir_fd=at)
+    os.fsync(at)
+
+
+_STAGE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+def _has_unnamed(at: int) -> bool:
+    return hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd") and at >= 0
+
+
+def _create_unnamed(at: int, name: str, body: bytes) -> bool:
+    try:
+        fd = os.open(".", os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o666, dir_fd=at)
+    except OSError as error:
+        if error.errno in _NO_TMPFILE:
+            return _create_staged(at, name, body)
+        raise
+    try:
+        _write_all(fd, body)
+        os.fsync(fd)
+        # a directory descriptor makes CPython call linkat, which follows the link in /proc
+        os.link(f"/proc/self/fd/{fd}", name, dst_dir_fd=at, follow_symlinks=True)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno in _NO_LINK:
+            return _create_staged(at, name, body)
+        raise
+    finally:
+        os.close(fd)
+    os.fsync(at)
+    return True
+
+
+def _create_staged(at: int, name: str, body: bytes) -> bool:
+    staged = unfinished(name)
+    try:
+        _write_file(os.open(staged, _STAGE | os.O_EXCL, 0o666, dir_fd=at), body)
+        os.link(staged, name, src_dir_fd=at, dst_dir_fd=at, follow_symlinks=False)
+    except FileExistsError:
+        return False
+    finally:
+        with suppress(OSError):
+            os.unlink(staged, dir_fd=at)
+    os.fsync(at)
+    return True
+
+
+def unfinished(name: str) -> str:
+    """Return a name, never used before, for the unfinished file of ``name``."""
+    return f"{name}#{int.from_bytes(os.urandom(8))}"
+
+
+def _write_file(fd: int, body: bytes) -> None:
+    try:
+        _write_all(fd, body)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _write_all(fd: int, body: bytes) -> None:
+    rest = memoryview(body)
+    while rest:
+        rest = rest[os.write(fd, rest) :]

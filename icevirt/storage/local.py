@@ -1,0 +1,236 @@
+"""A repository in a directory of the local disk, as safe for icevirt's writers as an object store.
+
+Promises: every write is atomic and durable; conditional writes exclude one another by an exclusive
+lock on the root's directory descriptor, so that no acknowledged one is lost, in threads and between
+processes. The lock does not bind the official client, whose local commits overwrite without asking:
+do not let both write to one local repository at the same time. Network file systems whose
+``flock`` is local to the machine give no protection between machines.
+"""
+
+# ruff: noqa: PTH102, PTH108, PTH112, PTH113, PTH116, PTH118, PTH120, PTH123
+# Plain system calls, so that their errors are told apart.
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from icevirt.connect import urls
+from icevirt.errors import ObjectNotFoundError, StorageError
+from icevirt.storage import durable, keys
+from icevirt.storage.memory import too_short
+from icevirt.storage.protocol import Lost, ObjectInfo, Version, Written
+
+_ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
+_REMEDIES = {
+    errno.EACCES: "Give this user permission to read and write there, or choose another path.",
+    errno.EPERM: "Give this user permission to read and write there, or choose another path.",
+    errno.EROFS: "The file system is mounted read-only; choose another path.",
+    errno.ENOSPC: "The disk is full; free some space, then run this again.",
+    errno.EDQUOT: "The disk quota is used up; free some space, then run this again.",
+    errno.ENOTDIR: "A part of the path is a file; choose another path.",
+    errno.ENAMETOOLONG: "Choose a shorter path.",
+    errno.EMFILE: "Raise the limit of open files (ulimit -n).",
+}
+
+
+class LocalStorage:
+    """The root is a directory, created by the first write."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._root = urls.as_local_path(path)
+
+    @property
+    def url(self) -> str:
+        """The root as a ``file://`` URL."""
+        return urls.file_url(self._root)
+
+    def __repr__(self) -> str:
+        return f"<icevirt.LocalStorage {self._root}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LocalStorage) and self._root == other._root
+
+    def __hash__(self) -> int:
+        return hash(self._root)
+
+    # -- reading -----------------------------------------------------------------------------
+
+    def exists(self) -> bool:
+        """Say whether anything lies at the root, an empty directory excepted."""
+        with _told(self._root):
+            try:
+                with os.scandir(self._root) as entries:
+                    return any(not keys.is_unfinished(entry.name) for entry in entries)
+            except NotADirectoryError:
+                return True
+            except FileNotFoundError:
+                return False
+
+    def get(self, path: str) -> bytes:
+        """Return the whole object."""
+        return self._read(path)[0]
+
+    def get_range(self, path: str, *, offset: int, length: int) -> bytes:
+        """Return exactly ``length`` bytes."""
+        full = self._full(path)
+        with _told(full), _opened(full) as fd:
+            body = _read_exactly(fd, offset, length)
+        if len(body) != length:
+            raise too_short(full, offset, length, len(body))
+        return body
+
+    def get_versioned(self, path: str) -> tuple[bytes, Version]:
+        """Return the object and its version."""
+        return self._read(path)
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """Yield the objects below ``prefix``, in no particular order."""
+        prefix = prefix.strip("/")
+        start = self._full(prefix) if prefix else self._root
+        with _told(start):
+            if os.path.isfile(start) and prefix:
+                yield _info(prefix, os.stat(start))
+            else:
+                yield from _walk(start, prefix)
+
+    def _read(self, path: str) -> tuple[bytes, Version]:
+        full = self._full(path)
+        with _told(full), _opened(full) as fd:
+            facts = os.fstat(fd)
+            body = _read_exactly(fd, 0, facts.st_size)
+        return body, _version(body, facts)
+
+    # -- writing -----------------------------------------------------------------------------
+
+    def put(self, path: str, body: bytes) -> None:
+        """Write an object; one that holds these very bytes already is left as it is."""
+        full = self._full(path)
+        folder, name = os.path.split(full)
+        with _told(full):
+            durable.make_directory(folder)
+            with durable.directory(folder) as at:
+                if durable.create(at, name, body):
+                    return
+                if _holds(full, body):
+                    os.fsync(at)  # whoever linked it may not have come to this yet
+                    return
+                durable.replace(at, name, body, staged=durable.unfinished(name))
+
+    def put_if(self, path: str, body: bytes, *, was: Version | None) -> Written | Lost:
+        """Write ``body`` if the object is still at ``was``, under the root's lock."""
+        full = self._full(path)
+        folder, name = os.path.split(full)
+        with _told(full):
+            durable.make_directory(folder)
+            with self._locked(), durable.directory(folder) as at:
+                if was is None:
+                    won = durable.create(at, name, body)
+                elif won := self._is_at(path, was):
+                    durable.replace(at, name, body, staged=f"{name}#0")
+                return Written(self._read(path)[1]) if won else Lost()
+
+    def delete(self, path: str) -> None:
+        """Remove an object."""
+        full = self._full(path)
+        with _told(full):
+            try:
+                os.unlink(full)
+            except (FileNotFoundError, NotADirectoryError):
+                return
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with durable.directory(self._root) as root:
+            fcntl.flock(root, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                fcntl.flock(root, fcntl.LOCK_UN)  # a child forked meanwhile must not keep it
+
+    def _is_at(self, path: str, version: Version) -> bool:
+        try:
+            return self._read(path)[1] == version
+        except ObjectNotFoundError:
+            return False
+
+    def _full(self, path: str) -> str:
+        return os.path.join(self._root, keys.checked(path))
+
+
+def local_filesystem_storage(path: str | os.PathLike[str]) -> LocalStorage:
+    """Return the storage of a repository on local disk."""
+    return LocalStorage(path)
+
+
+@contextmanager
+def _opened(full: str) -> Iterator[int]:
+    try:
+        fd = os.open(full, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in _ABSENT:
+            raise ObjectNotFoundError("no such object", path=full) from error
+        raise
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def _told(full: str) -> Iterator[None]:
+    """Turn what the operating system says into an error with the path and a remedy."""
+    try:
+        yield
+    except IsADirectoryError as error:
+        raise ObjectNotFoundError("no such object", path=full) from error
+    except OSError as error:
+        raise StorageError(
+            f"cannot use the repository's storage: {os.strerror(error.errno or 0)}",
+            do=_REMEDIES.get(error.errno or 0, "Check the disk and the path."),
+            path=full,
+        ) from error
+
+
+def _version(body: bytes, facts: os.stat_result) -> Version:
+    """Cover the content, and the file, so that equal content written anew is another version."""
+    digest = hashlib.blake2b(body, digest_size=16).hexdigest()
+    return Version(f"{digest}-{facts.st_ino:x}-{facts.st_mtime_ns:x}-{facts.st_ctime_ns:x}")
+
+
+def _read_exactly(fd: int, offset: int, length: int) -> bytes:
+    parts = []
+    while length and (part := os.pread(fd, length, offset)):
+        parts.append(part)
+        offset += len(part)
+        length -= len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _holds(full: str, body: bytes) -> bool:
+    with open(full, "rb") as file:
+        return os.fstat(file.fileno()).st_size == len(body) and file.read() == body
+
+
+def _info(path: str, facts: os.stat_result) -> ObjectInfo:
+    return ObjectInfo(path=path, size=facts.st_size, last_modified=facts.st_mtime_ns // 1000)
+
+
+def _walk(folder: str, path: str) -> Iterator[ObjectInfo]:
+    try:
+        with os.scandir(folder) as found:
+            entries = list(found)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for entry in entries:
+        inner = f"{path}/{entry.name}" if path else entry.name
+        if entry.is_dir():
+            yield from _walk(entry.path, inner)
+        elif not keys.is_unfinished(entry.name):
+            try:
+                yield _info(inner, entry.stat())
+            except FileNotFoundError:
+                continue  # deleted while we listed

@@ -1,0 +1,123 @@
+"""A repository in this process's memory, for tests, examples and scratch work.
+
+It pickles within the process only: another process could not see its objects.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+from weakref import WeakValueDictionary
+
+from icevirt.errors import ObjectNotFoundError, StorageError
+from icevirt.storage import keys
+from icevirt.storage.protocol import Lost, ObjectInfo, Version, Written
+
+_numbers = itertools.count(1)
+_alive: WeakValueDictionary[tuple[int, int], MemoryStorage] = WeakValueDictionary()
+
+
+class MemoryStorage:
+    """Objects in a dictionary; versions are a counter."""
+
+    def __init__(self) -> None:
+        self._number = next(_numbers)
+        self._lock = threading.Lock()
+        self._clock = itertools.count(1)
+        self._objects: dict[str, tuple[bytes, Version, int]] = {}
+        _alive[os.getpid(), self._number] = self
+
+    @property
+    def url(self) -> str:
+        """``memory://`` and a number."""
+        return f"memory://{self._number}"
+
+    def __repr__(self) -> str:
+        return f"<icevirt.MemoryStorage {self.url} {len(self._objects)} objects>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _attach, (os.getpid(), self._number)
+
+    def exists(self) -> bool:
+        """Say whether there is any object."""
+        return bool(self._objects)
+
+    def get(self, path: str) -> bytes:
+        """Return the whole object."""
+        return self.get_versioned(path)[0]
+
+    def get_range(self, path: str, *, offset: int, length: int) -> bytes:
+        """Return exactly ``length`` bytes."""
+        body = self.get(path)[offset : offset + length]
+        if len(body) != length:
+            raise too_short(f"{self.url}/{path}", offset, length, len(body))
+        return body
+
+    def get_versioned(self, path: str) -> tuple[bytes, Version]:
+        """Return the object and its version."""
+        found = self._objects.get(keys.checked(path))
+        if found is None:
+            raise ObjectNotFoundError("no such object", url=f"{self.url}/{path}")
+        return found[0], found[1]
+
+    def put(self, path: str, body: bytes) -> None:
+        """Write an object."""
+        with self._lock:
+            self._write(keys.checked(path), body)
+
+    def put_if(self, path: str, body: bytes, *, was: Version | None) -> Written | Lost:
+        """Write ``body`` if the object is still at ``was``."""
+        with self._lock:
+            found = self._objects.get(keys.checked(path))
+            if (found[1] if found else None) != was:
+                return Lost()
+            return Written(self._write(path, body))
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """Yield the objects below ``prefix``."""
+        with self._lock:
+            objects = sorted(self._objects.items())
+        for path, (body, _, at) in objects:
+            if keys.below(path, prefix):
+                yield ObjectInfo(path=path, size=len(body), last_modified=at)
+
+    def delete(self, path: str) -> None:
+        """Remove an object."""
+        with self._lock:
+            self._objects.pop(keys.checked(path), None)
+
+    def _write(self, path: str, body: bytes) -> Version:
+        version = Version(str(next(self._clock)))
+        self._objects[path] = (bytes(body), version, time.time_ns() // 1000)
+        return version
+
+
+def too_short(url: str, offset: int, length: int, found: int) -> StorageError:
+    """Return the error of an object that ends before the bytes asked for."""
+    return StorageError(
+        "the object is shorter than its references say",
+        do="It was truncated or replaced after it was written.",
+        url=url,
+        offset=offset,
+        length=length,
+        found=found,
+    )
+
+
+def _attach(process: int, number: int) -> MemoryStorage:
+    found = _alive.get((process, number))
+    if found is None or process != os.getpid():
+        raise StorageError(
+            "a repository in memory is seen by its own process only",
+            do="Use a repository on disk to share it between processes.",
+        )
+    return found
+
+
+def in_memory_storage() -> MemoryStorage:
+    """Return a new, empty storage in memory."""
+    return MemoryStorage()

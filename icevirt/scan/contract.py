@@ -26,6 +26,13 @@ class ByteSource(Protocol):
     def read(self, offset: int, length: int) -> bytes:
         """Return ``length`` bytes at ``offset``, fewer only at the end of the file."""
 
+    def check_unchanged(self) -> None:
+        """Compare the file with what it was when it was opened.
+
+        Raises:
+            StaleReferenceError: It was rewritten or replaced since.
+        """
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanOptions:

@@ -1,0 +1,109 @@
+"""A source file as scanners see it: opened once, its size and time captured by that very opening."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from types import TracebackType
+from typing import Self
+
+from icevirt.archive.scanned import SourceFile
+from icevirt.connect import urls
+from icevirt.errors import NotFoundError, ScanError, StaleReferenceError
+from icevirt.scan.contract import ByteSource
+
+
+class LocalSource:
+    """A local file. Size and modification time are those of the open file, not of its name.
+
+    Raises:
+        NotFoundError: There is no such file.
+        ScanError: It is a directory or device, or may not be read.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = os.path.realpath(path)
+        url = urls.file_url(self._path)
+        self._descriptor = _open(self._path, url)
+        self._close = weakref.finalize(self, os.close, self._descriptor)
+        self._status = os.fstat(self._descriptor)
+        self.file = SourceFile(
+            url=url, size=self._status.st_size, last_modified=self._status.st_mtime_ns
+        )
+
+    @property
+    def local_path(self) -> str:
+        """The path, symbolic links followed."""
+        return self._path
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return ``length`` bytes at ``offset``, fewer only at the end of the file."""
+        parts: list[bytes] = []
+        while length > 0 and (part := os.pread(self._descriptor, length, offset)):
+            parts.append(part)
+            offset, length = offset + len(part), length - len(part)
+        return b"".join(parts)
+
+    def check_unchanged(self) -> None:
+        """Compare the open file, and what its path leads to, with what was opened.
+
+        Raises:
+            StaleReferenceError: They differ.
+        """
+        try:
+            now = [os.fstat(self._descriptor), os.stat(self._path)]
+        except FileNotFoundError:
+            now = []
+        if not now or any(_identity(status) != _identity(self._status) for status in now):
+            raise StaleReferenceError(
+                "the file changed while it was scanned",
+                do="Scan it again when nobody writes it.",
+                file=self.file.url,
+            )
+
+    def close(self) -> None:
+        """Close the file; closing twice is fine."""
+        self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _open(path: str, url: str) -> int:
+    # a pipe or device must neither block the opening nor be read
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise ScanError("not a regular file", do="Leave it out.", file=url)
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError as error:
+        raise NotFoundError("no such file", do="Check the path.", file=url) from error
+    except OSError as error:
+        raise ScanError(
+            "the file cannot be opened", do="Check its permissions.", file=url, cause=error.strerror
+        ) from error
+
+
+def _identity(status: os.stat_result) -> tuple[int, int, int, int]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def open_source(url: str | os.PathLike[str]) -> LocalSource:
+    """Open a path or ``file://`` URL as a byte source.
+
+    Raises:
+        InvalidInputError: The URL has a scheme that is not supported.
+        NotFoundError: There is no such file.
+        ScanError: It cannot be read.
+    """
+    return LocalSource(urls.as_local_path(url))
+
+
+_: type[ByteSource] = LocalSource

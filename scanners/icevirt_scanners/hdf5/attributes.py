@@ -1,0 +1,153 @@
+"""Read the attributes of an HDF5 object once, as netCDF4 shows them.
+
+One-element arrays become scalars, strings become ``str``, netCDF's own bookkeeping is kept apart.
+An attribute that cannot be read or represented never costs its variable: it is left out and told.
+Text that is not UTF-8 is taken for Latin-1, which keeps every byte (netCDF4 would replace them).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import h5py
+import numpy as np
+from h5py import h5, h5a, h5g, h5s, h5t
+
+# netCDF's bookkeeping: read where the dimensions need it, never shown
+_NEEDED = frozenset({"CLASS", "NAME", "_Netcdf4Dimid", "_Netcdf4Coordinates"})
+_HIDDEN = frozenset(
+    {
+        *_NEEDED,
+        "DIMENSION_LIST",
+        "REFERENCE_LIST",
+        "_NCProperties",
+        "_NetcdfDimid",
+        "_nc3_strict",
+    }
+)
+_NATIVE = {
+    (h5t.INTEGER, size, sign): (np.dtype(f"{kind}{size}"), getattr(h5t, f"NATIVE_{c}INT{8 * size}"))
+    for size in (1, 2, 4, 8)
+    for sign, kind, c in ((h5t.SGN_2, "i", ""), (h5t.SGN_NONE, "u", "U"))
+} | {
+    (h5t.FLOAT, 4, None): (np.dtype("f4"), h5t.NATIVE_FLOAT),
+    (h5t.FLOAT, 8, None): (np.dtype("f8"), h5t.NATIVE_DOUBLE),
+}
+
+
+@dataclass(slots=True)
+class FoundAttributes:
+    """The attributes of one object."""
+
+    shown: dict[str, Any] = field(default_factory=dict)
+    hidden: dict[str, Any] = field(default_factory=dict)
+    has_dimension_list: bool = False
+    lost: dict[str, str] = field(default_factory=dict)  # name -> why it is not represented
+    latin: list[str] = field(default_factory=list)  # names of those that were not UTF-8
+
+
+class NotRepresentableError(Exception):
+    """An attribute has no JSON form; the message says why."""
+
+
+def attributes_of(oid: Any) -> FoundAttributes:
+    """Read the attributes of a group or dataset, in creation order where the file keeps one."""
+    found = FoundAttributes()
+    for raw in _names(oid):
+        name = raw.decode("utf-8", "backslashreplace")
+        if name == "DIMENSION_LIST":
+            found.has_dimension_list = True
+        if name in _HIDDEN and name not in _NEEDED:
+            continue
+        try:
+            value = _read(oid, raw, name, found)
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with it, the variable stays
+            found.lost[name] = str(error) or type(error).__name__
+            continue
+        (found.hidden if name in _HIDDEN else found.shown)[name] = value
+    return found
+
+
+def _names(oid: Any) -> list[bytes]:
+    names: list[bytes] = []
+    try:
+        h5a.iterate(oid, names.append, index_type=h5.INDEX_CRT_ORDER)
+    except (RuntimeError, ValueError, KeyError):
+        names.clear()
+        h5a.iterate(oid, names.append, index_type=h5.INDEX_NAME)
+    return names
+
+
+def _read(oid: Any, raw: bytes, name: str, found: FoundAttributes) -> Any:
+    attribute = h5a.open(oid, raw)
+    kind = attribute.get_type()
+    family = kind.get_class()
+    space = attribute.get_space()
+    if space.get_simple_extent_type() == h5s.NULL:
+        return "" if family == h5t.STRING else np.zeros(0, _plain_dtype(kind) or np.int32)
+    if family == h5t.STRING:
+        texts = _texts(attribute, kind, space.shape)
+        decoded = [_decoded(text, name, found) for text in texts]
+        return decoded[0] if len(decoded) == 1 else decoded
+    plain = _plain(kind, family)
+    if plain is None:
+        return _other(oid, raw, family)
+    values = np.empty(space.shape, plain[0])
+    attribute.read(values, plain[1])
+    return values.reshape(-1)[0] if values.size == 1 else values
+
+
+def _plain(kind: Any, family: int) -> tuple[np.dtype[Any], Any] | None:
+    sign = kind.get_sign() if family == h5t.INTEGER else None
+    return _NATIVE.get((family, kind.get_size(), sign))
+
+
+def _plain_dtype(kind: Any) -> np.dtype[Any] | None:
+    found = _plain(kind, kind.get_class())
+    return found[0] if found else None
+
+
+def _texts(attribute: Any, kind: Any, shape: tuple[int, ...]) -> list[bytes]:
+    if kind.is_variable_str():
+        variable = np.empty(shape, kind.dtype)
+        attribute.read(variable)
+        return [text or b"" for text in variable.reshape(-1).tolist()]
+    fixed = np.empty(shape, f"S{kind.get_size()}")
+    attribute.read(fixed, kind)
+    texts = fixed.reshape(-1).tolist()
+    if kind.get_strpad() == h5t.STR_NULLTERM:
+        return [text.split(b"\0", 1)[0] for text in texts]
+    return [text.replace(b"\0", b"") for text in texts]
+
+
+def _decoded(text: bytes, name: str, found: FoundAttributes) -> str:
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        found.latin.append(name)
+        return text.decode("latin-1")
+
+
+def _other(oid: Any, raw: bytes, family: int) -> Any:
+    """Read an attribute of a rarer type through h5py's high level."""
+    if family in (h5t.REFERENCE, h5t.TIME):
+        raise NotRepresentableError("a reference" if family == h5t.REFERENCE else "a time type")
+    owner = h5py.Group(oid) if isinstance(oid, h5g.GroupID) else h5py.Dataset(oid)
+    value = np.asarray(owner.attrs[raw])
+    if value.dtype.kind == "O" or h5py.check_ref_dtype(value.dtype) is not None:
+        value = _listed(value)
+    if isinstance(value, np.ndarray) and value.dtype.kind == "f" and value.dtype.itemsize > 8:
+        value = value.astype(np.float64)
+    if isinstance(value, np.ndarray) and value.dtype.kind in "iufb":
+        # the metadata that h5py hangs on enum dtypes does not belong to the value
+        value = value.astype(np.dtype(value.dtype.str))
+    return value.reshape(-1)[0] if isinstance(value, np.ndarray) and value.size == 1 else value
+
+
+def _listed(value: np.ndarray[Any, Any]) -> Any:
+    """Return variable-length numbers as lists; references among them are not representable."""
+    items = [np.asarray(item) for item in value.reshape(-1)]
+    if any(item.dtype.kind == "O" for item in items):
+        raise NotRepresentableError("it holds references")
+    return items[0] if len(items) == 1 else [item.tolist() for item in items]

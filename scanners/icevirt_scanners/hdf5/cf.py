@@ -1,0 +1,77 @@
+"""CF's ``_FillValue``, made fit for readers of zarr.
+
+xarray wants it to be one value of the variable's dtype. Files hold others: two values, or a double
+on a float variable. What would change decoding is never dropped quietly: an inexact or longer one
+moves to ``missing_value``, which masks the same values, and the scan says so.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from icevirt_scanners.hdf5.datatypes import Element
+
+FILL = "_FillValue"
+MISSING = "missing_value"
+
+
+def with_fit_fill(
+    shown: dict[str, Any], element: Element, tell: Callable[[str, str], None]
+) -> dict[str, Any]:
+    """Return the attributes with a ``_FillValue`` that fits the element's dtype, or without.
+
+    Args:
+        shown: Attributes as read.
+        element: Type of the variable.
+        tell: Takes the code and message of a warning.
+    """
+    if FILL not in shown:
+        return shown
+    given = shown[FILL]
+    if element.dtype.kind == "S" and isinstance(given, str):
+        return {**shown, FILL: base64.standard_b64encode(given.encode()).decode()}
+    if element.text and isinstance(given, str):
+        return shown
+    fitted = _fitted(given, element.dtype)
+    if fitted is not None:
+        if fitted.dtype != np.asarray(given).dtype:
+            tell("fill-value-cast", f"_FillValue {given!r} was cast to {fitted.dtype}")
+        return {**shown, FILL: fitted}
+    rest = {name: value for name, value in shown.items() if name != FILL}
+    if not isinstance(given, np.ndarray | np.generic) or element.dtype.kind not in "iuf":
+        tell("fill-value-left-out", f"_FillValue {given!r} is no value of the variable")
+        return rest
+    tell("fill-value-moved", f"_FillValue {given!r} became part of missing_value")
+    return {**rest, MISSING: _joined(rest.get(MISSING), given)}
+
+
+def _fitted(given: Any, dtype: np.dtype[Any]) -> np.generic | None:
+    """Return ``given`` as one value of ``dtype``, None where that is not exactly possible."""
+    if not isinstance(given, np.generic) or given.dtype.kind not in "iufbc":
+        return None
+    if given.dtype == dtype:
+        return given
+    if dtype.kind not in "iufbc":
+        return None
+    with np.errstate(all="ignore"):
+        try:
+            cast: np.generic = given.astype(dtype)
+        except (TypeError, ValueError):
+            return None
+        if dtype.kind in "iu" and given.dtype.kind == "f" and not np.isfinite(given):
+            return None
+        back = cast.astype(given.dtype)
+    same = back == given or (back != back and given != given)  # noqa: PLR0124 - both are NaN
+    return cast if same else None
+
+
+def _joined(missing: Any, given: np.ndarray[Any, Any] | np.generic) -> Any:
+    parts = [np.atleast_1d(given)]
+    if isinstance(missing, np.ndarray | np.generic):
+        parts.insert(0, np.atleast_1d(missing))
+    joined = np.unique(np.concatenate(parts))
+    return joined if joined.size > 1 else joined[0]

@@ -1,0 +1,243 @@
+"""HDF5 datatypes as zarr data types, and whether file bytes may be referenced under them.
+
+A type may be referenced when a zarr reader that views the file's bytes sees what h5py reads.
+Otherwise ``not_plain`` says why, and the values are read and stored. What zarr cannot say at all
+raises `NoDataTypeError`: references, variable-length numbers, times.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from h5py import h5t
+
+from icevirt.model.json import JSON
+
+_NUMBERS = {
+    (h5t.INTEGER, h5t.SGN_2): "int",
+    (h5t.INTEGER, h5t.SGN_NONE): "uint",
+    (h5t.BITFIELD, None): "uint",
+    (h5t.FLOAT, None): "float",
+}
+_IEEE = {
+    (2, h5t.ORDER_LE): h5t.IEEE_F16LE,
+    (2, h5t.ORDER_BE): h5t.IEEE_F16BE,
+    (4, h5t.ORDER_LE): h5t.IEEE_F32LE,
+    (4, h5t.ORDER_BE): h5t.IEEE_F32BE,
+    (8, h5t.ORDER_LE): h5t.IEEE_F64LE,
+    (8, h5t.ORDER_BE): h5t.IEEE_F64BE,
+}
+
+
+class NoDataTypeError(Exception):
+    """Zarr has no data type for this; the message says for what."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Element:
+    """The type of one element."""
+
+    dtype: np.dtype[Any]  # what values are stored as: numpy, little-endian; object for strings
+    data_type: JSON
+    big_endian: bool = False
+    inner: tuple[int, ...] = ()  # extents of an array type; they become further dimensions
+    not_plain: str = ""  # why the file's bytes cannot be referenced; "" when they can
+    read_as: np.dtype[Any] | None = None  # what is read into, where that is not ``dtype``
+    memory: Any = None  # h5py TypeID of that, where numpy's dtype does not say it
+
+    @property
+    def text(self) -> bool:
+        """Whether these are variable-length strings."""
+        return self.data_type == "string"
+
+    def codec(self) -> JSON:
+        """Return the array-to-bytes codec under which the file's bytes may be referenced."""
+        return bytes_codec(self, "big" if self.big_endian else "little")
+
+
+def bytes_codec(element: Element, endian: str = "little") -> JSON:
+    """Return the array-to-bytes codec of values stored in the given order."""
+    if element.text:
+        return {"name": "vlen-utf8", "configuration": {}}
+    if element.dtype.kind in "SVb" and element.dtype.names is None:
+        return {"name": "bytes"}
+    return {"name": "bytes", "configuration": {"endian": endian}}
+
+
+def element_of(tid: Any) -> Element:
+    """Describe an HDF5 datatype.
+
+    Raises:
+        NoDataTypeError: Zarr has no data type for it.
+    """
+    match tid.get_class():
+        case h5t.INTEGER | h5t.BITFIELD:
+            return _integer(tid)
+        case h5t.FLOAT:
+            return _float(tid)
+        case h5t.STRING:
+            return _string(tid)
+        case h5t.ENUM:
+            return _enum(tid)
+        case h5t.COMPOUND | h5t.COMPLEX:
+            return _compound(tid)
+        case h5t.OPAQUE:
+            return _opaque(tid)
+        case h5t.ARRAY:
+            return _array(tid)
+        case h5t.REFERENCE:
+            raise NoDataTypeError("references to other objects")
+        case h5t.VLEN:
+            raise NoDataTypeError("variable-length sequences")
+        case h5t.TIME:
+            raise NoDataTypeError("the HDF5 time type")
+        case other:
+            raise NoDataTypeError(f"HDF5 datatype class {other}")
+
+
+def _integer(tid: Any) -> Element:
+    size, sign = tid.get_size(), None
+    if tid.get_class() == h5t.INTEGER:
+        sign = tid.get_sign()
+    kind = _NUMBERS[tid.get_class(), sign]
+    full = tid.get_precision() == 8 * size and tid.get_offset() == 0
+    held = next((n for n in (1, 2, 4, 8) if n >= size), None)
+    if held is None:
+        raise NoDataTypeError(f"integers of {size} bytes")
+    dtype = np.dtype(f"<{kind[0]}{held}")
+    return Element(
+        dtype=dtype,
+        data_type=f"{kind}{8 * held}",
+        big_endian=tid.get_order() == h5t.ORDER_BE,
+        not_plain="" if full and held == size else f"integers of {tid.get_precision()} bits",
+        **({} if tid.get_class() == h5t.INTEGER else {"read_as": tid.dtype, "memory": tid}),
+    )
+
+
+def _float(tid: Any) -> Element:
+    size, order = tid.get_size(), tid.get_order()
+    standard = _IEEE.get((size, order))
+    if standard is not None and tid == standard:
+        return Element(
+            dtype=np.dtype(f"<f{size}"),
+            data_type=f"float{8 * size}",
+            big_endian=order == h5t.ORDER_BE,
+        )
+    held = tid.dtype.itemsize  # the smallest numpy float that holds every value of this type
+    return Element(
+        dtype=np.dtype(f"<f{min(held, 8)}"),
+        data_type=f"float{8 * min(held, 8)}",
+        not_plain=f"floats of {tid.get_precision()} bits",
+        read_as=np.dtype(np.longdouble) if held > 8 else None,
+    )
+
+
+def _string(tid: Any) -> Element:
+    if tid.is_variable_str():
+        return Element(
+            dtype=np.dtype(object),
+            data_type="string",
+            not_plain="variable-length strings",
+            read_as=tid.dtype,  # its metadata makes h5py read Python strings, not pointers
+        )
+    size, pad = tid.get_size(), tid.get_strpad()
+    # behind the first NUL a null-terminated string may hold anything, which HDF5 does not show
+    exact = pad == h5t.STR_NULLPAD or (pad == h5t.STR_NULLTERM and size == 1)
+    return Element(
+        dtype=np.dtype(f"S{size}"),
+        data_type={"name": "null_terminated_bytes", "configuration": {"length_bytes": size}},
+        not_plain="" if exact else "strings padded with spaces or garbage",
+    )
+
+
+def _enum(tid: Any) -> Element:
+    dtype = tid.dtype
+    base = element_of(tid.get_super())
+    if dtype.kind == "b":
+        return Element(dtype=np.dtype("?"), data_type="bool")
+    return Element(
+        dtype=base.dtype,
+        data_type=base.data_type,
+        big_endian=base.big_endian,
+        not_plain=base.not_plain,
+        read_as=dtype,
+        memory=tid,
+    )
+
+
+def _compound(tid: Any) -> Element:
+    dtype = tid.dtype
+    if dtype.kind == "c":
+        return _complex(tid, dtype)
+    fields: list[dict[str, JSON]] = []
+    packed: list[tuple[str, np.dtype[Any]]] = []
+    plain, at = True, 0
+    for number in range(tid.get_nmembers()):
+        name = tid.get_member_name(number).decode("utf-8", "replace")
+        member = element_of(tid.get_member_type(number))
+        if member.inner or member.dtype.hasobject:
+            raise NoDataTypeError(f"compounds with arrays or strings inside (member {name!r})")
+        plain = plain and not member.not_plain and not member.big_endian
+        plain = plain and tid.get_member_offset(number) == at
+        at += member.dtype.itemsize
+        fields.append({"name": name, "data_type": member.data_type})
+        packed.append((name, member.dtype))
+    return Element(
+        dtype=np.dtype(packed),
+        data_type={"name": "struct", "configuration": {"fields": fields}},
+        not_plain="" if plain and at == tid.get_size() else "a compound with gaps or mixed order",
+        read_as=dtype,
+    )
+
+
+def _complex(tid: Any, dtype: np.dtype[Any]) -> Element:
+    if dtype.itemsize not in (8, 16):
+        raise NoDataTypeError(f"complex numbers of {dtype.itemsize} bytes")
+    part = dtype.itemsize // 2
+    packed = tid.get_size() == dtype.itemsize and (
+        tid.get_class() != h5t.COMPOUND
+        or (tid.get_member_offset(0) == 0 and tid.get_member_offset(1) == part)
+    )
+    return Element(
+        dtype=dtype.newbyteorder("<"),
+        data_type=f"complex{8 * dtype.itemsize}",
+        big_endian=dtype.byteorder == ">",
+        not_plain="" if packed else "complex numbers with gaps",
+        read_as=dtype,
+    )
+
+
+def _opaque(tid: Any) -> Element:
+    dtype = tid.dtype
+    if dtype.kind in "mM":
+        unit, count = np.datetime_data(dtype)
+        name = "numpy.datetime64" if dtype.kind == "M" else "numpy.timedelta64"
+        return Element(
+            dtype=dtype.newbyteorder("<"),
+            data_type={"name": name, "configuration": {"unit": unit, "scale_factor": count}},
+            big_endian=dtype.byteorder == ">",
+            read_as=dtype,
+            memory=tid,
+        )
+    size = tid.get_size()
+    return Element(
+        dtype=np.dtype(f"V{size}"),
+        data_type={"name": "raw_bytes", "configuration": {"length_bytes": size}},
+        memory=tid,
+    )
+
+
+def _array(tid: Any) -> Element:
+    base = element_of(tid.get_super())
+    if base.text or base.dtype.names:
+        raise NoDataTypeError("arrays of strings or compounds as elements")
+    extents = tuple(int(extent) for extent in tid.get_array_dims())
+    read_as = base.read_as or base.dtype
+    return replace(
+        base,
+        inner=(*extents, *base.inner),
+        read_as=read_as,
+        memory=h5t.array_create(base.memory or h5t.py_create(read_as), extents),
+    )

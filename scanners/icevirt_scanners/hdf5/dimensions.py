@@ -1,0 +1,129 @@
+"""Names and lengths of dimensions, by the conventions of dimension scales and netCDF-4.
+
+A dimension is known by the address of its scale and named like the scale's link. Axes without one
+get phony names as in netCDF-C: ``phony_dim_N``, one for each length within a group, and another
+when a variable has two axes of one length.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import h5py
+import numpy as np
+from h5py import h5a, h5i, h5o, h5r
+
+from icevirt.model import paths
+from icevirt_scanners.hdf5.attributes import FoundAttributes
+from icevirt_scanners.hdf5.names import node_name
+from icevirt_scanners.hdf5.walk import FoundDataset
+
+_NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable"
+_REFERENCES = h5py.vlen_dtype(h5py.ref_dtype)
+
+
+def is_scale(attributes: FoundAttributes) -> bool:
+    """Say whether a dataset is a dimension scale."""
+    return attributes.hidden.get("CLASS") == "DIMENSION_SCALE"
+
+
+def is_bare_dimension(attributes: FoundAttributes) -> bool:
+    """Say whether a dataset only names a dimension; netCDF has no variable for it."""
+    return is_scale(attributes) and str(attributes.hidden.get("NAME", "")).startswith(_NO_VARIABLE)
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis of a variable: the dimension's name, and its scale's address (0: phony)."""
+
+    name: str
+    address: int = 0
+
+
+@dataclass(slots=True)
+class Dimensions:
+    """The dimensions of one file."""
+
+    fid: Any
+    _by_address: dict[int, Axis] = field(default_factory=dict)
+    _by_number: dict[int, Axis] = field(default_factory=dict)
+    _lengths: dict[int, int] = field(default_factory=dict)
+    _phony: dict[str, list[Axis]] = field(default_factory=lambda: defaultdict(list))
+    _phony_lengths: dict[str, int] = field(default_factory=dict)
+
+    def add_scale(self, found: FoundDataset, attributes: FoundAttributes) -> None:
+        """Take note of a dimension scale; its first name stays."""
+        axis = Axis(node_name(found.link.encode("utf-8", "surrogateescape"))[0], found.address)
+        self._by_address.setdefault(found.address, axis)
+        number = attributes.hidden.get("_Netcdf4Dimid")
+        if isinstance(number, np.integer):
+            self._by_number.setdefault(int(number), axis)
+
+    def axes_of(
+        self, found: FoundDataset, attributes: FoundAttributes, shape: Sequence[int]
+    ) -> tuple[tuple[Axis, ...], bool]:
+        """Return the axes of a dataset, and whether one of them had several scales to choose from.
+
+        ``shape`` may have more axes than the dataset has: those of an array type are phony.
+        """
+        given, several = self._given(found, attributes, len(shape))
+        axes: list[Axis] = []
+        for length, axis in zip(shape, given, strict=True):
+            chosen = axis or self._make_phony(paths.parent(found.path), length, axes)
+            axes.append(chosen)
+            if chosen.address:
+                known = self._lengths.get(chosen.address, 0)
+                self._lengths[chosen.address] = max(known, length)
+        return tuple(axes), several
+
+    def length(self, axis: Axis, own: int) -> int:
+        """Return how long netCDF takes the dimension to be: as its longest variable."""
+        return self._lengths.get(axis.address, own) if axis.address else own
+
+    def _given(
+        self, found: FoundDataset, attributes: FoundAttributes, ndim: int
+    ) -> tuple[list[Axis | None], bool]:
+        axes: list[Axis | None] = [None] * ndim
+        several = False
+        if attributes.has_dimension_list:
+            for at, references in enumerate(_dimension_list(found.dsid)[:ndim]):
+                several = several or len(references) > 1
+                axes[at] = self._referenced(references[0]) if len(references) else None
+        elif (numbers := attributes.hidden.get("_Netcdf4Coordinates")) is not None:
+            for at, number in enumerate(np.atleast_1d(numbers).tolist()[:ndim]):
+                axes[at] = self._by_number.get(number)
+        elif is_scale(attributes) and ndim:
+            axes[0] = self._by_address.get(found.address)
+        return axes, several
+
+    def _referenced(self, reference: Any) -> Axis | None:
+        if not reference:
+            return None
+        oid = h5r.dereference(reference, self.fid)
+        address = h5o.get_info(oid).addr
+        axis = self._by_address.get(address)
+        if axis is None:  # a scale outside of the scanned group
+            raw = h5i.get_name(oid) or b""
+            axis = Axis(node_name(raw.rsplit(b"/", 1)[-1])[0], address)
+            self._by_address[address] = axis
+        return axis
+
+    def _make_phony(self, group: str, length: int, taken: Sequence[Axis]) -> Axis:
+        for axis in self._phony[group]:
+            if self._phony_lengths[axis.name] == length and axis not in taken:
+                return axis
+        number = len(self._by_number or self._by_address) + len(self._phony_lengths)
+        axis = Axis(f"phony_dim_{number}")
+        self._phony[group].append(axis)
+        self._phony_lengths[axis.name] = length
+        return axis
+
+
+def _dimension_list(dsid: Any) -> list[Any]:
+    attribute = h5a.open(dsid, b"DIMENSION_LIST")
+    references = np.empty(attribute.shape, _REFERENCES)
+    attribute.read(references)
+    return list(references)

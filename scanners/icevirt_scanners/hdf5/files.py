@@ -1,0 +1,97 @@
+"""Open an HDF5 file from a byte source, and say what its errors mean.
+
+Files are opened without file locks (archives are often read-only mounts) and closed with
+everything that was opened through them. External links are never followed.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import h5py
+from h5py import h5f, h5p
+
+from icevirt.errors import IcevirtError, ScanError
+from icevirt.scan.contract import ByteSource
+
+# what h5py raises for damage somewhere inside a file
+_DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError, OverflowError, EOFError)
+
+
+@contextmanager
+def opened(source: ByteSource) -> Iterator[h5f.FileID]:
+    """Open ``source`` for reading.
+
+    Raises:
+        ScanError: libhdf5 cannot open it.
+    """
+    with explained(source.file.url):
+        if source.local_path is None:
+            handle = h5py.File(RangeReader(source), "r").id
+        else:
+            handle = h5f.open(source.local_path.encode(), h5f.ACC_RDONLY, _access())
+    try:
+        yield handle
+    finally:
+        handle.close()
+
+
+def _access() -> h5p.PropFAID:
+    access = h5p.create(h5p.FILE_ACCESS)
+    access.set_fclose_degree(h5f.CLOSE_STRONG)
+    access.set_file_locking(False, True)
+    return access
+
+
+@contextmanager
+def explained(url: str, variable: str | None = None) -> Iterator[None]:
+    """Turn what h5py raises into a `ScanError` that names the file and the variable."""
+    try:
+        yield
+    except IcevirtError:
+        raise
+    except _DAMAGE as error:
+        cause = str(error).strip("'\"") or type(error).__name__
+        where = {} if variable is None else {"variable": variable}
+        raise ScanError(
+            "the file is truncated" if "truncated" in cause else "the file is damaged",
+            do="Fetch it again, or leave it out.",
+            file=url,
+            **where,
+            cause=cause,
+        ) from error
+
+
+class RangeReader(io.RawIOBase):
+    """A byte source as the seekable file that h5py's file-object driver wants."""
+
+    def __init__(self, source: ByteSource) -> None:
+        self._source = source
+        self._at = 0
+
+    def readable(self) -> bool:
+        """Say yes."""
+        return True
+
+    def seekable(self) -> bool:
+        """Say yes."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move to ``offset`` from the start, the current place or the end."""
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._source.file.size}
+        self._at = base[whence] + offset
+        return self._at
+
+    def tell(self) -> int:
+        """Return the current place."""
+        return self._at
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        """Fill ``buffer`` from the current place; return how many bytes there were."""
+        data = self._source.read(self._at, len(buffer))
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)

@@ -1,0 +1,159 @@
+"""Choose how a variable is represented.
+
+In this order: stored whole (coordinates, strings, scalars, compact layout, short odd lengths),
+referenced, referenced but for a few stored chunks, stored chunk by chunk.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from h5py import h5d
+
+from icevirt.archive.scanned import ScannedArray
+from icevirt.errors import UnsupportedError
+from icevirt.model.chunks import ChunkTable
+from icevirt.model.json import JSON
+from icevirt_scanners.hdf5 import references, values
+from icevirt_scanners.hdf5.context import FileContext
+from icevirt_scanners.hdf5.datatypes import bytes_codec
+from icevirt_scanners.hdf5.digests import digest_of_dataset
+from icevirt_scanners.hdf5.stored import store_chunks, store_some
+from icevirt_scanners.hdf5.variable import Variable
+from icevirt_scanners.hdf5.whole import stored_whole, wants_whole
+
+
+def represent(variable: Variable, context: FileContext) -> ScannedArray:
+    """Return the scanned array.
+
+    Raises:
+        UnsupportedError: The values can neither be referenced nor read and stored.
+    """
+    if wants_whole(variable, context):
+        return stored_whole(variable, context)
+    more: dict[str, Any] = {}
+    if context.options.concat_dim and variable.axis(context.options.concat_dim) is None:
+        more["digest"] = digest_of_dataset(variable)
+    if variable.not_plain:
+        return _natively(variable, context, more)
+    if variable.chunk is not None:
+        return _chunked(variable, variable.chunk, context, more)
+    return _block(variable, context, more)
+
+
+def _block(variable: Variable, context: FileContext, more: dict[str, Any]) -> ScannedArray:
+    """Reference a contiguous dataset, split into chunks of a readable size."""
+    itemsize = variable.element.dtype.itemsize
+    chunk = _block_grid(variable, context)
+    offset = variable.dsid.get_offset()
+    table = ChunkTable.empty(len(variable.shape))
+    if offset is not None and variable.nbytes:
+        index, offsets, length = references.block_chunks(variable.shape, chunk, itemsize, offset)
+        table = _virtual(variable, index, offsets, length, context)
+    return variable.array(chunk, (variable.element.codec(),), table, **more)
+
+
+def _block_grid(variable: Variable, context: FileContext) -> tuple[int, ...]:
+    return references.grid_of_block(
+        variable.shape,
+        variable.element.dtype.itemsize,
+        concat_axis=variable.axis(context.options.concat_dim),
+    )
+
+
+def _chunked(
+    variable: Variable, chunk: tuple[int, ...], context: FileContext, more: dict[str, Any]
+) -> ScannedArray:
+    """Reference the chunks of a dataset; those that decode differently are stored."""
+    found = references.stored_chunks(variable.dsid, variable.plist.get_chunk())
+    index = _with_inner(found.index, len(variable.shape))
+    odd = _odd(variable, found)
+    codecs: tuple[JSON, ...] = (variable.element.codec(), *variable.pipeline.kept())
+    if not odd.any():
+        table = _virtual(variable, index, found.offset, found.length, context)
+        return variable.array(chunk, codecs, table, **more)
+    mask = int(found.mask[0])
+    size = int(np.count_nonzero(odd)) * variable.element.dtype.itemsize * int(np.prod(chunk))
+    if size > context.budget.left and mask and bool((found.mask == mask).all()):
+        # every chunk skipped the same filters, so the array simply does not have them
+        table = _virtual(variable, index, found.offset, found.length, context)
+        context.tell(variable.path, "filters-skipped", "all chunks skip a filter; left out")
+        return variable.array(
+            chunk, (variable.element.codec(), *variable.pipeline.kept(mask)), table, **more
+        )
+    cause = f"{np.count_nonzero(odd)} of {len(odd)} chunks skip a filter"
+    _check_decodable(variable, context, cause)
+    stored = store_some(variable, index[odd], budget=context.budget, cause=cause)
+    if stored is None:
+        return _natively(variable, context, more)
+    context.tell(variable.path, "chunks-stored", cause)
+    plain = ~odd
+    virtual = _virtual(variable, index[plain], found.offset[plain], found.length[plain], context)
+    return variable.array(chunk, codecs, ChunkTable.concatenate([virtual, stored]), **more)
+
+
+def _odd(variable: Variable, found: references.Stored) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Return which chunks do not, or may not, decode by the pipeline.
+
+    Newer files may leave partial edge chunks unfiltered without saying so in the chunk's mask. Such
+    a chunk has the size of a full one; in doubt it is stored, which is always right.
+    """
+    odd: np.ndarray[Any, np.dtype[np.bool_]] = found.mask != 0
+    if variable.pipeline.codecs:
+        own = np.array(variable.plist.get_chunk(), np.int64)
+        size = int(own.prod()) * variable.dsid.get_type().get_size()
+        edge = ((found.index + 1) * own > np.array(variable.own_shape, np.int64)).any(axis=1)
+        odd = odd | (edge & (found.length == size))
+    return odd
+
+
+def _with_inner(index: np.ndarray[Any, Any], ndim: int) -> np.ndarray[Any, Any]:
+    """Add zeros for the axes of an array type."""
+    return np.pad(index, ((0, 0), (0, ndim - index.shape[1])))
+
+
+def _natively(variable: Variable, context: FileContext, more: dict[str, Any]) -> ScannedArray:
+    """Read and store all chunks."""
+    cause = variable.not_plain or "filters that libhdf5 skips"
+    _check_decodable(variable, context, cause)
+    if variable.chunk is not None:
+        chunk = variable.chunk
+        found = references.stored_chunks(variable.dsid, variable.plist.get_chunk())
+        index = _with_inner(found.index, len(variable.shape))
+    else:
+        chunk = _block_grid(variable, context)
+        index = _all_chunks(variable.shape, chunk)
+    table = store_chunks(variable, chunk, index, budget=context.budget, cause=cause)
+    context.tell(variable.path, "stored-natively", cause)
+    codecs = (bytes_codec(variable.element), values.GZIP)
+    return variable.array(chunk, codecs, table, **more)
+
+
+def _all_chunks(shape: tuple[int, ...], chunk: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    counts = tuple(-(-length // edge) for length, edge in zip(shape, chunk, strict=True))
+    return np.indices(counts, np.int64).reshape(len(counts), -1).T
+
+
+def _check_decodable(variable: Variable, context: FileContext, cause: str) -> None:
+    if variable.pipeline.undecodable:
+        raise UnsupportedError(
+            "a filter that neither zarr nor this libhdf5 can undo",
+            do="Install its plugin (hdf5plugin) or leave the variable out with drop_variables.",
+            file=context.source.file.url,
+            variable=variable.path,
+            filter=variable.pipeline.undecodable,
+            cause=cause,
+        )
+
+
+def _virtual(
+    variable: Variable,
+    index: np.ndarray[Any, Any],
+    offset: np.ndarray[Any, Any],
+    length: np.ndarray[Any, Any],
+    context: FileContext,
+) -> ChunkTable:
+    file = context.source.file
+    references.check_inside(offset, length, size=file.size, url=file.url, variable=variable.path)
+    return ChunkTable.virtual(index=index, offset=offset, length=length, locations=context.location)

@@ -1,0 +1,145 @@
+"""Read values through libhdf5, encode them as zarr would, and hash them."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from h5py import h5s
+
+from icevirt.errors import UnsupportedError
+from icevirt.model.json import JSON
+from icevirt_scanners.hdf5.datatypes import Element
+
+PIECE = 32 * 1024 * 1024  # bytes of values read at a time where they are only looked at
+GZIP: JSON = {"name": "gzip", "configuration": {"level": 1}}  # a core codec of zarr v3
+
+
+class UnfaithfulError(Exception):
+    """Values have no exact form under the data type that their HDF5 type maps to."""
+
+
+@dataclass(slots=True)
+class Budget:
+    """How many bytes of values may still be read and stored."""
+
+    left: int
+    file: str
+
+    def spend(self, nbytes: int, *, variable: str, cause: str) -> None:
+        """Take ``nbytes``.
+
+        Raises:
+            UnsupportedError: That many are not left.
+        """
+        if nbytes > self.left:
+            raise UnsupportedError(
+                "a variable cannot be referenced and is too large to be stored",
+                do="Raise max_native_bytes, or leave it out with drop_variables.",
+                file=self.file,
+                variable=variable,
+                cause=cause,
+                nbytes=nbytes,
+                left=self.left,
+            )
+        self.left -= nbytes
+
+
+def read(
+    dsid: Any,
+    element: Element,
+    start: tuple[int, ...] | None = None,
+    count: tuple[int, ...] | None = None,
+) -> np.ndarray[Any, Any]:
+    """Read all values, or those of one box, as an array of ``element.dtype``.
+
+    Raises:
+        UnfaithfulError: The dtype cannot hold them exactly.
+    """
+    shape = tuple(dsid.shape) if count is None else count
+    # zeros, because libhdf5 leaves never-written elements alone when no fill value is defined
+    values = np.zeros((*shape, *element.inner), element.read_as or element.dtype)
+    if values.size:
+        file_space, memory_space = h5s.ALL, h5s.ALL
+        if start is not None and count:
+            file_space = dsid.get_space()
+            file_space.select_hyperslab(start, count)
+            memory_space = h5s.create_simple(count)
+        dsid.read(memory_space, file_space, values, element.memory)
+    return _faithful(values, element)
+
+
+def _faithful(values: np.ndarray[Any, Any], element: Element) -> np.ndarray[Any, Any]:
+    if values.dtype == element.dtype:
+        return values
+    stored = values.astype(element.dtype)
+    if values.dtype.kind == "f" and values.dtype.itemsize > stored.dtype.itemsize:
+        same = np.array_equal(values, stored.astype(values.dtype), equal_nan=True)
+        if not same:
+            raise UnfaithfulError("extended-precision floats that a float64 cannot hold")
+    return stored
+
+
+def encode(values: np.ndarray[Any, Any], element: Element) -> bytes:
+    """Encode values with the codec `bytes_codec` names, little-endian."""
+    if not element.text:
+        return np.ascontiguousarray(values, element.dtype).tobytes()
+    texts = [text or b"" for text in values.reshape(-1).tolist()]
+    parts = [len(texts).to_bytes(4, "little")]
+    for text in texts:
+        parts += (len(text).to_bytes(4, "little"), text)
+    return b"".join(parts)
+
+
+def squeezed(data: bytes) -> bytes:
+    """Compress with `GZIP`; the same bytes every time."""
+    return gzip.compress(data, 1, mtime=0)
+
+
+def is_utf8(values: np.ndarray[Any, Any]) -> bool:
+    """Say whether all byte strings of an object array are UTF-8."""
+    try:
+        b"\n".join(text or b"" for text in values.reshape(-1).tolist()).decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def digest(dsid: Any, element: Element, chunk: tuple[int, ...] | None) -> str:
+    """Hash dtype, shape and values, a bounded piece at a time."""
+    shape = tuple(dsid.shape)
+    sum_ = hashlib.blake2b(digest_size=16)
+    sum_.update(repr((element.data_type, (*shape, *element.inner))).encode())
+    for start, count in _pieces(shape, element, chunk):
+        sum_.update(encode(read(dsid, element, start, count), element))
+    return sum_.hexdigest()
+
+
+def digest_of(values: np.ndarray[Any, Any], element: Element) -> str:
+    """Hash values that were read already; equal to `digest` while they fit one piece."""
+    sum_ = hashlib.blake2b(digest_size=16)
+    sum_.update(repr((element.data_type, values.shape)).encode())
+    sum_.update(encode(values, element))
+    return sum_.hexdigest()
+
+
+def _pieces(
+    shape: tuple[int, ...], element: Element, chunk: tuple[int, ...] | None
+) -> Iterator[tuple[tuple[int, ...] | None, tuple[int, ...] | None]]:
+    """Cut along the leading axis, where possible between HDF5 chunks."""
+    total = element.dtype.itemsize * int(np.prod((*shape, *element.inner), dtype=np.int64))
+    if total <= PIECE or not shape or element.text:
+        yield None, None
+        return
+    rows = max(1, PIECE // (total // shape[0]))
+    edge = chunk[0] if chunk else 1
+    rows = rows // edge * edge or rows
+    for first in range(0, shape[0], rows):
+        yield (
+            (first, *(0,) * (len(shape) - 1)),
+            (min(rows, shape[0] - first), *shape[1:]),
+        )

@@ -1,0 +1,145 @@
+"""One HDF5 dataset with everything that decides how it is represented."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from h5py import h5d, h5s
+
+from icevirt.archive.attributes import Attributes
+from icevirt.archive.scanned import ScannedArray
+from icevirt.model import paths
+from icevirt.model.chunks import ChunkTable
+from icevirt.model.json import JSON
+from icevirt_scanners.hdf5.attributes import FoundAttributes
+from icevirt_scanners.hdf5.cf import with_fit_fill
+from icevirt_scanners.hdf5.context import FileContext
+from icevirt_scanners.hdf5.datatypes import Element
+from icevirt_scanners.hdf5.dimensions import Axis, Dimensions
+from icevirt_scanners.hdf5.elsewhere import check_elsewhere
+from icevirt_scanners.hdf5.fill import fill_json, fill_of
+from icevirt_scanners.hdf5.filters import Pipeline, pipeline_of
+from icevirt_scanners.hdf5.walk import FoundDataset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variable:
+    """A dataset as it lies in the file, in zarr's terms."""
+
+    path: str
+    dsid: Any  # h5py DatasetID
+    plist: Any  # its creation properties
+    element: Element
+    axes: tuple[Axis, ...]
+    own_shape: tuple[int, ...]  # as stored
+    shape: tuple[int, ...]  # in netCDF's lengths, with the axes of an array type
+    layout: int
+    chunk: tuple[int, ...] | None  # with the axes of an array type
+    pipeline: Pipeline
+    elsewhere: str  # in which other files the values lie; "" for this one
+    fill: np.ndarray[Any, Any]
+    attributes: Attributes
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all values."""
+        return self.element.dtype.itemsize * int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def not_plain(self) -> str:
+        """Why the bytes of the file cannot be referenced; "" when they can."""
+        return self.element.not_plain or self.pipeline.not_plain or self.elsewhere
+
+    @property
+    def is_coordinate(self) -> bool:
+        """Whether it is 1-D and named like its dimension."""
+        return len(self.axes) == 1 and self.axes[0].name == paths.name(self.path)
+
+    def axis(self, name: str | None) -> int | None:
+        """Return the number of the axis called ``name``, None where there is none."""
+        names = [axis.name for axis in self.axes]
+        return names.index(name) if name in names else None
+
+    def array(
+        self, chunk: tuple[int, ...], codecs: tuple[JSON, ...], table: ChunkTable, **more: Any
+    ) -> ScannedArray:
+        """Return the scanned array under the given representation."""
+        return ScannedArray(
+            path=self.path,
+            dimension_names=tuple(axis.name for axis in self.axes),
+            shape=self.shape,
+            chunk_shape=chunk,
+            data_type=self.element.data_type,
+            codecs=codecs,
+            fill_value=fill_json(self.fill, self.element),
+            attributes=self.attributes,
+            references=table,
+            **more,
+        )
+
+
+def describe(
+    found: FoundDataset,
+    attributes: FoundAttributes,
+    element: Element,
+    axes: tuple[Axis, ...],
+    dimensions: Dimensions,
+    context: FileContext,
+) -> Variable:
+    """Gather what decides how a dataset is represented."""
+    plist = found.dsid.get_create_plist()
+    layout = plist.get_layout()
+    chunk = (*plist.get_chunk(), *element.inner) if layout == h5d.CHUNKED else None
+    size = element.dtype.itemsize * int(np.prod(chunk or (1,), dtype=np.int64))
+
+    def warn(code: str, message: str) -> None:
+        context.warn(found.path, code, message)
+
+    return Variable(
+        path=found.path,
+        dsid=found.dsid,
+        plist=plist,
+        element=element,
+        axes=axes,
+        own_shape=tuple(found.dsid.shape),
+        shape=_netcdf_shape(found, element, axes, dimensions, context),
+        layout=layout,
+        chunk=chunk,
+        pipeline=pipeline_of(plist, size) if chunk else Pipeline(),
+        elsewhere=check_elsewhere(
+            plist,
+            layout,
+            file=context.source.file.url,
+            path=context.source.local_path,
+            variable=found.path,
+        ),
+        fill=fill_of(plist, element),
+        attributes=Attributes.of(with_fit_fill(attributes.shown, element, warn)),
+    )
+
+
+def _netcdf_shape(
+    found: FoundDataset,
+    element: Element,
+    axes: tuple[Axis, ...],
+    dimensions: Dimensions,
+    context: FileContext,
+) -> tuple[int, ...]:
+    """Return the shape with unlimited axes as long as the longest variable along them.
+
+    netCDF reads what was not written there as fill values.
+    """
+    own = (*found.dsid.shape, *element.inner)
+    lengths = tuple(dimensions.length(axis, n) for axis, n in zip(axes, own, strict=True))
+    if lengths == own:
+        return own
+    limits = found.dsid.get_space().get_simple_extent_dims(True)
+    grown = tuple(
+        length if at < len(limits) and limits[at] == h5s.UNLIMITED else n
+        for at, (length, n) in enumerate(zip(lengths, own, strict=True))
+    )
+    if grown != own:
+        context.tell(found.path, "shorter-than-dimension", f"{own} is read as {grown}")
+    return grown

@@ -1,0 +1,165 @@
+"""Find the groups and datasets of a file, each group once.
+
+Hard links come first, so that an object is known by a real name. A further hard or soft link to a
+*dataset* is an array of its own with the same references: the name stays usable and no data is
+copied. A further link to a *group* is only reported, because its content stands under its first
+name already (and because cycles end there). Dangling and external links are reported.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from h5py import h5, h5d, h5g, h5l, h5o
+
+from icevirt.archive.scanned import Finding, Severity
+from icevirt.model import paths
+from icevirt_scanners.hdf5.names import node_name
+
+_DEPTH = 16  # soft links to soft links
+
+
+@dataclass(slots=True, kw_only=True)
+class FoundGroup:
+    """A group as it lies in the file."""
+
+    path: str
+    gid: Any  # h5py GroupID
+
+
+@dataclass(slots=True, kw_only=True)
+class FoundDataset:
+    """A dataset as it lies in the file."""
+
+    path: str
+    link: str  # the name of its link, as the file spells it
+    dsid: Any  # h5py DatasetID
+    address: int
+
+
+@dataclass(slots=True)
+class Walk:
+    """All that was found below a group, in the order of the file."""
+
+    groups: list[FoundGroup] = field(default_factory=list)
+    datasets: list[FoundDataset] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    _seen: dict[int, str] = field(default_factory=dict)  # address of a group or dataset -> path
+
+    def below(self, root: Any) -> Walk:
+        """Walk everything below an open group, which becomes the root."""
+        soft: list[tuple[Any, str, bytes]] = []
+        self._seen[h5o.get_info(root).addr] = paths.ROOT
+        pending = deque([FoundGroup(path=paths.ROOT, gid=root)])
+        while pending:
+            group = pending.popleft()
+            self.groups.append(group)
+            inner = self._links(group, soft)
+            pending.extendleft(reversed(inner))
+        for gid, path, raw in soft:
+            self._soft(gid, path, raw)
+        return self
+
+    def _links(self, group: FoundGroup, soft: list[tuple[Any, str, bytes]]) -> list[FoundGroup]:
+        inner: list[FoundGroup] = []
+        for raw, kind in _links_of(group.gid):
+            name, odd = node_name(raw)
+            path = paths.join(group.path, name)
+            if odd:
+                self._tell(path, "renamed", f"the link {raw!r} is no node name in zarr")
+            if kind == h5l.TYPE_HARD:
+                found = self._object(group.gid, path, raw)
+                if found is not None:
+                    inner.append(found)
+            elif kind == h5l.TYPE_SOFT:
+                soft.append((group.gid, path, raw))
+            else:
+                self._tell(path, "external-link", "a link to another file", Severity.warning)
+        return inner
+
+    def _object(self, gid: Any, path: str, raw: bytes) -> FoundGroup | None:
+        oid = h5o.open(gid, raw)
+        address = h5o.get_info(oid).addr
+        first = self._seen.setdefault(address, path)
+        if isinstance(oid, h5d.DatasetID):
+            link = raw.decode("utf-8", "surrogateescape")
+            self.datasets.append(FoundDataset(path=path, link=link, dsid=oid, address=address))
+            if first != path:
+                self._tell(path, "linked-dataset", f"another name of {first}")
+        elif isinstance(oid, h5g.GroupID):
+            if first == path:
+                return FoundGroup(path=path, gid=oid)
+            self._tell(path, "linked-group", f"another name of {first}, left out")
+        return None
+
+    def _soft(self, gid: Any, path: str, raw: bytes) -> None:
+        target = _target(gid, raw, _DEPTH)
+        if target is None:
+            self._tell(path, "dangling-link", "a link to nothing in this file", Severity.warning)
+            return
+        found = self._object(*target[:1], path, target[1])
+        if found is not None:  # reachable by no hard link below the root of this scan
+            self.groups.append(found)
+            rest: list[tuple[Any, str, bytes]] = []
+            pending = deque(self._links(found, rest))
+            while pending:
+                group = pending.popleft()
+                self.groups.append(group)
+                pending.extendleft(reversed(self._links(group, rest)))
+            for inner in rest:
+                self._soft(*inner)
+
+    def _tell(self, path: str, code: str, message: str, severity: Severity = Severity.note) -> None:
+        self.findings.append(Finding(path=path, code=code, message=message, severity=severity))
+
+
+def _links_of(gid: Any) -> list[tuple[bytes, int]]:
+    links: list[tuple[bytes, int]] = []
+
+    def note(name: bytes, info: Any) -> None:
+        links.append((name, info.type))
+
+    try:
+        gid.links.iterate(note, info=True, idx_type=h5.INDEX_CRT_ORDER)
+    except (RuntimeError, ValueError, KeyError):
+        links.clear()
+        gid.links.iterate(note, info=True, idx_type=h5.INDEX_NAME)
+    return links
+
+
+def _target(gid: Any, raw: bytes, depth: int) -> tuple[Any, bytes] | None:
+    """Follow a soft link, step by step so that no external link on the way is ever opened.
+
+    Returns the group and the name of the hard link at the end, None where there is none.
+    """
+    here, name = gid, raw
+    for _ in range(depth):
+        kind = here.links.get_info(name).type
+        if kind == h5l.TYPE_HARD:
+            return here, name
+        if kind != h5l.TYPE_SOFT:
+            return None
+        step = _step(here, here.links.get_val(name), depth - 1)
+        if step is None:
+            return None
+        here, name = step
+    return None
+
+
+def _step(gid: Any, target: bytes, depth: int) -> tuple[Any, bytes] | None:
+    """Walk the path of a soft link up to its last part."""
+    here = h5g.open(gid, b"/") if target.startswith(b"/") else gid
+    parts = [part for part in target.split(b"/") if part not in (b"", b".")]
+    for part in parts[:-1]:
+        if depth <= 0 or not here.links.exists(part):
+            return None
+        end = _target(here, part, depth)
+        if end is None:
+            return None
+        opened = h5o.open(*end)
+        if not isinstance(opened, h5g.GroupID):
+            return None
+        here = opened
+    return (here, parts[-1]) if parts and here.links.exists(parts[-1]) else None

@@ -1,0 +1,121 @@
+"""Arrays that are read at scan and stored as one chunk without compression.
+
+They are those whose values the plan needs (coordinates), those that could not be joined with other
+files otherwise (lengths that are no multiple of the chunk), and those too small to be worth a
+request of their own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from h5py import h5d
+
+from icevirt.archive.scanned import ScannedArray
+from icevirt.errors import UnsupportedError
+from icevirt.model.chunks import ChunkTable
+from icevirt_scanners.hdf5 import values
+from icevirt_scanners.hdf5.context import FileContext
+from icevirt_scanners.hdf5.datatypes import bytes_codec
+from icevirt_scanners.hdf5.references import grid_of_block
+from icevirt_scanners.hdf5.variable import Variable
+
+SMALL = 1024 * 1024  # joined with other files at any length up to this
+TINY = 64 * 1024  # stored rather than referenced when there is any reason to
+
+
+def wants_whole(variable: Variable, context: FileContext) -> bool:
+    """Say whether a variable is stored whole."""
+    if variable.is_coordinate or variable.element.text or not variable.shape:
+        return True
+    if variable.layout == h5d.COMPACT:
+        return True
+    if variable.not_plain and variable.nbytes <= TINY:
+        return True
+    axis = variable.axis(context.options.concat_dim)
+    return axis is not None and _joins_badly(variable, axis)
+
+
+def _joins_badly(variable: Variable, axis: int) -> bool:
+    """Say whether a small array along the concatenated dimension has an awkward chunk length."""
+    length = variable.shape[axis]
+    if variable.chunk is not None:
+        return bool(length % variable.chunk[axis]) and variable.nbytes <= SMALL
+    grid = grid_of_block(variable.shape, variable.element.dtype.itemsize, concat_axis=axis)
+    return length > 1 and grid[axis] > 1 and variable.nbytes <= TINY
+
+
+def stored_whole(variable: Variable, context: FileContext) -> ScannedArray:
+    """Read a variable and store it as one chunk.
+
+    Raises:
+        UnsupportedError: It is too large, or cannot be decoded.
+    """
+    cause = variable.not_plain or "stored whole"
+    if variable.pipeline.undecodable:
+        raise UnsupportedError(
+            "a filter that this libhdf5 cannot undo, on values that must be read",
+            do="Install its plugin (hdf5plugin) or leave the variable out with drop_variables.",
+            file=context.source.file.url,
+            variable=variable.path,
+            filter=variable.pipeline.undecodable,
+        )
+    context.budget.spend(variable.nbytes, variable=variable.path, cause=cause)
+    found = _lengthened(values.read(variable.dsid, variable.element), variable)
+    if variable.element.text and not values.is_utf8(found):
+        return _as_bytes(variable, found, context)
+    if variable.not_plain and not variable.element.text:
+        context.tell(variable.path, "stored-natively", cause)
+    return _one_chunk(variable, found, (bytes_codec(variable.element),), context)
+
+
+def _as_bytes(
+    variable: Variable, found: np.ndarray[Any, Any], context: FileContext
+) -> ScannedArray:
+    context.warn(variable.path, "strings-not-utf8", "stored as variable_length_bytes")
+    array = _one_chunk(variable, found, ({"name": "vlen-bytes", "configuration": {}},), context)
+    return replace(array, data_type="variable_length_bytes", fill_value="")
+
+
+def _one_chunk(
+    variable: Variable, found: np.ndarray[Any, Any], codecs: tuple[Any, ...], context: FileContext
+) -> ScannedArray:
+    ndim = len(variable.shape)
+    table = ChunkTable.empty(ndim)
+    if found.size:
+        chunk = values.encode(found, variable.element)
+        table = ChunkTable.inlined(index=np.zeros((1, ndim), np.int64), chunks=[chunk])
+    return variable.array(
+        tuple(max(length, 1) for length in variable.shape),
+        codecs,
+        table,
+        whole=True,
+        **_facts(variable, found, context.options.concat_dim),
+    )
+
+
+def _facts(
+    variable: Variable, found: np.ndarray[Any, Any], concat_dim: str | None
+) -> dict[str, Any]:
+    """Return labels of the concatenated dimension, or the digest of what does not follow it."""
+    if concat_dim is None:
+        return {}
+    if variable.axis(concat_dim) is None:
+        return {"digest": values.digest_of(found, variable.element)}
+    if not variable.is_coordinate:
+        return {}
+    labels = found
+    if variable.element.text:
+        labels = np.array([(text or b"").decode("utf-8", "replace") for text in found.tolist()])
+    return {"labels": labels.tobytes(), "labels_dtype": labels.dtype.str}
+
+
+def _lengthened(found: np.ndarray[Any, Any], variable: Variable) -> np.ndarray[Any, Any]:
+    """Fill values up to netCDF's lengths."""
+    if found.shape == variable.shape:
+        return found
+    full = np.full(variable.shape, variable.fill, found.dtype)
+    full[tuple(slice(length) for length in found.shape)] = found
+    return full

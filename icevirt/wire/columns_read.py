@@ -23,6 +23,8 @@ class Payload:
     def __init__(self, raw: bytes) -> None:
         self.bytes: Bytes = np.frombuffer(raw, np.uint8)
         self.size = len(raw)
+        # up to three zeros behind the end, for those who read whole words of a string
+        self.padded = self.bytes if self.size % 4 == 0 else np.pad(self.bytes, (0, -self.size % 4))
         self._views = {
             size: self.bytes[: self.size // size * size].view(dtype)
             for size, dtype in _DTYPES.items()

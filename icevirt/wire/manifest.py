@@ -22,7 +22,8 @@ from icevirt.wire.columns_write import Tail
 from icevirt.wire.header import FileKind
 from icevirt.wire.ranges import ascends
 from icevirt.wire.read import Damage, Reader, reading
-from icevirt.wire.references_read import Locator, read_table
+from icevirt.wire.locations_read import Locator
+from icevirt.wire.references_read import read_table
 from icevirt.wire.references_write import write_table
 from icevirt.wire.schema import MANIFEST
 
@@ -75,8 +76,7 @@ def decode(raw: bytes) -> Manifest:
     with reading(FileKind.manifest.name):
         values = Reader(data).root(MANIFEST)
         payload = Payload(data)
-        dictionary = values["location_dictionary"] if values["compression_algorithm"] else None
-        locator = Locator(payload, dictionary)
+        locator = Locator(payload, values["compression_algorithm"], values["location_dictionary"])
         left = payload.size // 4
         found: dict[ObjectId8, ChunkTable] = {}
         for each in values["arrays"]:

@@ -10,19 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
-from icevirt.model.strings import Strings
 from icevirt.wire.columns_read import Payload, Tables
-from icevirt.wire.ranges import Bytes, Places, ascends, gather
+from icevirt.wire.locations_read import Locator
+from icevirt.wire.ranges import Bytes, ascends, gather
 from icevirt.wire.read import Damage, Span
 from icevirt.wire.schema import CHUNK_REF
-
-
-class Locator:
-    """Makes location tables; holds what the arrays of one manifest share."""
-
-    def __init__(self, payload: Payload, dictionary: bytes | None) -> None:
-        self.payload = payload
-        self.dictionary = dictionary
 
 
 def read_table(payload: Payload, span: Span, locator: Locator) -> ChunkTable:
@@ -37,7 +29,7 @@ def read_table(payload: Payload, span: Span, locator: Locator) -> ChunkTable:
     source = np.zeros(len(refs), np.uint32)
     offset, length = refs.numbers("offset", 8), refs.numbers("length", 8)
     chunk_ids = _chunk_ids(payload, refs, kind, source)
-    locations = _locations(payload, refs, kind, source)
+    locations = _locations(locator, refs, kind, source)
     inline = _inline(payload, refs, kind, offset, length)
     return ChunkTable(
         index=index,
@@ -100,24 +92,11 @@ def _inline(
 
 
 def _locations(
-    payload: Payload, refs: Tables, kind: NDArray[np.uint8], source: NDArray[np.uint32]
+    locator: Locator, refs: Tables, kind: NDArray[np.uint8], source: NDArray[np.uint32]
 ) -> Locations:
     rows = np.flatnonzero(kind == ChunkType.virtual)
     if not len(rows):
         return Locations.none()
-    found = refs.vectors("location", 1)
-    assert found is not None
-    _, start, count = found
-    data, starts = gather(payload.bytes, start, count)
-    etag = refs.vectors("checksum_etag", 1)
-    url = Strings(data, starts)
-    lm = refs.numbers("checksum_last_modified", 4).astype(np.uint32)
-    source[rows] = np.arange(len(rows))
-    if etag is None:
-        tags = Strings.empty(len(rows))
-    else:
-        per = np.zeros(len(refs), np.int64)
-        beg = np.zeros(len(refs), np.int64)
-        beg[etag[0]], per[etag[0]] = etag[1], etag[2]
-        tags = Strings(*gather(payload.bytes, beg[rows], per[rows]))
-    return Locations(url=url, etag=tags, last_modified=lm[rows])
+    locations, rank = locator.read(refs, rows)
+    source[rows] = rank
+    return locations

@@ -1,0 +1,124 @@
+"""Reads the locations of virtual references: the distinct ones, and which row has which.
+
+Spec: "ChunkRef", location, compressed_location and the checksums. Writers may share a string or
+repeat it; either way a location that a million rows have is read once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.model.chunks import Locations
+from icevirt.model.strings import Strings
+from icevirt.wire.columns_read import Payload, Tables
+from icevirt.wire.dictionary import Dictionary
+from icevirt.wire.distinct import equal_ranges, first_uses
+from icevirt.wire.ranges import Places, gather
+from icevirt.wire.read import Damage
+
+
+@dataclass(frozen=True)
+class Locator:
+    """Reads locations of one manifest, whose arrays share a payload and a dictionary."""
+
+    payload: Payload
+    algorithm: int
+    trained: bytes | None
+
+    @cached_property
+    def dictionary(self) -> Dictionary:
+        """What decompresses locations, made when the first compressed one is met."""
+        if self.algorithm != 1 or self.trained is None:
+            raise Damage("a compressed location, but no dictionary to decompress it", 0)
+        return Dictionary(self.trained)
+
+    def read(self, refs: Tables, rows: Places) -> tuple[Locations, Places]:
+        """Return the distinct locations of ``rows`` of the references, and each row's number."""
+        url, url_rank = self._urls(refs, rows)
+        etag, etag_rank = self._etags(refs, rows)
+        seconds = refs.numbers("checksum_last_modified", 4)[rows].astype(np.uint32)
+        _, keys = first_uses(seconds)
+        for part, height in ((etag_rank, len(etag)), (url_rank, len(url))):
+            # renumber at every step, so that products stay far below 63 bits
+            _, keys = first_uses(keys * max(height, 1) + part)
+        first, rank = first_uses(keys)
+        found = Locations(
+            url=url[url_rank[first]], etag=etag[etag_rank[first]], last_modified=seconds[first]
+        )
+        return found, rank
+
+    def _urls(self, refs: Tables, rows: Places) -> tuple[Strings, Places]:
+        plain = _ranges(refs, "location", rows)
+        packed = _ranges(refs, "compressed_location", rows)
+        if packed is None:
+            assert plain is not None
+            return self._strings(*plain)
+        hidden = packed.start != 0  # compressed ones go first
+        if plain is None or hidden.all():
+            return self._unpacked(*packed)
+        names, rank = self._strings(plain.start[~hidden], plain.length[~hidden])
+        more, more_rank = self._unpacked(packed.start[hidden], packed.length[hidden])
+        both = np.empty(len(rows), np.int64)
+        both[~hidden], both[hidden] = rank, more_rank + len(names)
+        return names + more, both
+
+    def _etags(self, refs: Tables, rows: Places) -> tuple[Strings, Places]:
+        found = _ranges(refs, "checksum_etag", rows)
+        if found is None:
+            return Strings.empty(1), np.zeros(len(rows), np.int64)
+        return self._strings(*found)
+
+    def _strings(self, start: Places, length: Places) -> tuple[Strings, Places]:
+        """Return the distinct strings among these, and every row's number."""
+        first, rank = self._distinct(start, length)
+        return text(*gather(self.payload.bytes, start[first], length[first])), rank
+
+    def _unpacked(self, start: Places, length: Places) -> tuple[Strings, Places]:
+        first, rank = self._distinct(start, length)
+        frames, starts = gather(self.payload.bytes, start[first], length[first])
+        return text(*self.dictionary.decompress(frames, starts)), rank
+
+    def _distinct(self, start: Places, length: Places) -> tuple[Places, Places]:
+        """Tell equal ranges by their place, which is cheap, then by their bytes."""
+        first, rank = first_uses(start)
+        start, length = start[first], length[first]
+        if int(length.sum()) > self.payload.size:
+            raise Damage("strings overlap", int(start[0]))
+        again, number = equal_ranges(self.payload.padded, start, length)
+        return first[again], number[rank]
+
+
+class _Ranges(NamedTuple):
+    start: Places  # 0 where the field is absent
+    length: Places
+
+
+def _ranges(refs: Tables, name: str, rows: Places) -> _Ranges | None:
+    found = refs.vectors(name, 1)
+    if found is None:
+        return None
+    present, start, count = found
+    if len(present) == len(refs) == len(rows):
+        return _Ranges(start, count)
+    all_starts, all_lengths = np.zeros((2, len(refs)), np.int64)
+    all_starts[present], all_lengths[present] = start, count
+    return _Ranges(all_starts[rows], all_lengths[rows])
+
+
+def text(data: NDArray[np.uint8], starts: Places) -> Strings:
+    """Return strings, made sure that each is UTF-8 by itself. Raises ``Damage``."""
+    try:
+        data.tobytes().decode()
+    except UnicodeDecodeError as error:
+        raise Damage("a location or etag is not UTF-8", error.start) from None
+    begins = starts[:-1][np.diff(starts) > 0]
+    if bool((data[begins] & 0xC0 == 0x80).any()):  # a character cut in two
+        raise Damage("a location or etag is not UTF-8", 0)
+    return Strings(data, starts)
+
+

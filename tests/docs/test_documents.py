@@ -1,0 +1,96 @@
+"""What the documents say is true: commands exist, code runs, output is the output, links lead."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from icevirt.cli.main import app
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+ICEVIRT = Path(sys.executable).parent / "icevirt"
+COMMANDS = ["build", "demo", "info", "scan"]
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    """Return the fenced blocks of a page: language and text."""
+    return re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def commands(word: str) -> list[str]:
+    """Return the lines of all pages' code that call a program, without what precedes it."""
+    pattern = re.compile(rf"(?:^|[`\s])(?:uv run )?({word} [a-z][^`#\n]*)")
+    return sorted({found.strip() for page in PAGES for found in pattern.findall(page.read_text())})
+
+
+def same(text: str) -> str:
+    """Return text without what differs from run to run: ids, times, directories."""
+    text = re.sub(r"\b[0-9A-HJKMNP-TV-Z]{20}\b", "ID", text)
+    text = re.sub(r"file://\S*?(?=[\w.-]+/?['\s\]])", "file:///", text)
+    return re.sub(r"\d+\.\d s\b", "T s", text)
+
+
+@pytest.mark.spark
+def test_the_python_of_the_readme_prints_what_it_says(tmp_path):
+    found = blocks(ROOT / "README.md")
+    at = next(at for at, (language, _) in enumerate(found) if language == "python")
+    ran = subprocess.run(
+        [sys.executable, "-c", found[at][1]],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert same(ran.stdout).split() == same(found[at + 1][1]).split()
+
+
+@pytest.mark.spark
+def test_the_demo_runs_and_runs_again(tmp_path):
+    for _ in range(2):
+        ran = subprocess.run(
+            [ICEVIRT, "demo"], capture_output=True, text=True, check=False, cwd=tmp_path
+        )
+        assert ran.returncode == 0, ran.stderr
+        assert "every value equal to h5py's reading of the files" in ran.stdout
+        assert len(re.findall(r"2015-0[123]  +\d+\.\d+ °C", ran.stdout)) == 3
+    assert [path.name for path in tmp_path.iterdir()] == ["icevirt-demo"]
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help_is_there(command):
+    result = CliRunner().invoke(app, [*command.split(), "--help"])
+    assert result.exit_code == 0
+    assert f"Usage: icevirt {command}".strip() in result.stdout
+    assert [name for name in COMMANDS if command or name in result.stdout] == COMMANDS
+
+
+@pytest.mark.parametrize("line", commands("icevirt"))
+def test_commands_of_the_pages_exist_with_their_options(line):
+    words = shlex.split(line)
+    assert words[1] in COMMANDS
+    told = CliRunner().invoke(app, [words[1], "--help"]).stdout
+    assert [word for word in words if word.startswith("--") and word not in told] == []
+
+
+@pytest.mark.parametrize("line", commands("just"))
+def test_recipes_of_the_pages_exist(line):
+    just = Path(sys.executable).parent / "just"
+    listed = subprocess.run([just, "--summary"], capture_output=True, text=True, check=True)
+    assert line.split()[1] in listed.stdout.split()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_pages_are_free_of_one_machine(page):
+    assert re.findall(r"/(?:home|root|work|tmp|usr)/\S+", page.read_text()) == []

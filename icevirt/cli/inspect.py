@@ -40,7 +40,7 @@ def scan(
     """Show what a build would find in one file, and what it would have to store."""
     import icevirt
 
-    options = icevirt.ScanOptions(
-        concat_dim=concat_dim, group=group, drop_variables=tuple(drop_variable or ())
+    scanned = icevirt.scan_file(
+        file, concat_dim=concat_dim, group=group, drop_variables=tuple(drop_variable or ())
     )
-    return Answer(value=icevirt.scan_file(file, options=options), output=output)
+    return Answer(value=scanned, output=output)

@@ -23,9 +23,18 @@ def blocks(page: Path) -> list[tuple[str, str]]:
 
 
 def commands(word: str) -> list[str]:
-    """Return the lines of all pages' code that call a program, without what precedes it."""
-    pattern = re.compile(rf"(?:^|[`\s])(?:uv run )?({word} [a-z][^`#\n]*)")
-    return sorted({found.strip() for page in PAGES for found in pattern.findall(page.read_text())})
+    """Return the command lines of all pages that call a program, inline or in a block."""
+    found = set()
+    for page in PAGES:
+        lines = [
+            line for language, text in blocks(page) if not language for line in text.split("\n")
+        ]
+        for line in [*lines, *re.findall(r"`([^`\n]+)`", page.read_text())]:
+            for part in line.partition("#")[0].split("&&"):
+                call = part.strip().removeprefix("uv run ")
+                if re.match(rf"{word} [a-z]", call):
+                    found.add(call)
+    return sorted(found)
 
 
 def same(text: str) -> str:

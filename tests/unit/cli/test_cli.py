@@ -99,8 +99,7 @@ def test_scan_passes_its_options_on(calls):
     RUNNER.invoke(main.app, "scan a.nc --concat-dim t --group /g --drop-variable x".split())
     ((_, arguments, options),) = calls
     assert arguments == ("a.nc",)
-    wanted = icevirt.ScanOptions(concat_dim="t", group="/g", drop_variables=("x",))
-    assert options == {"options": wanted}
+    assert options == {"concat_dim": "t", "group": "/g", "drop_variables": ("x",)}
 
 
 def test_an_error_is_one_line_and_status_1(monkeypatch, capsys):

@@ -45,12 +45,20 @@ INITIAL_MESSAGE = "Repository initialized"
 INITIAL_METADATA: JSONObject = {"__icechunk": {"is_root": True}}
 
 
-def initialised(now: int, config: JSONObject | None = None) -> RepoInfo:
-    """Return the repo info of a new repository, whose only snapshot is the empty initial one."""
+def initialised(
+    now: int, config: JSONObject | None = None, *, flushed_at: int | None = None
+) -> RepoInfo:
+    """Return the repo info of a new repository, whose only snapshot is the empty initial one.
+
+    Args:
+        now: This machine's clock.
+        config: To be persisted.
+        flushed_at: When the initial snapshot was written, if that was not now.
+    """
     root = SnapshotInfo(
         id=INITIAL_SNAPSHOT_ID,
         parent_id=None,
-        flushed_at=now,
+        flushed_at=now if flushed_at is None else flushed_at,
         message=INITIAL_MESSAGE,
         metadata=INITIAL_METADATA,
     )

@@ -18,7 +18,7 @@ from icevirt.model.snapshot import ManifestFileInfo, Snapshot
 from icevirt.model.transaction_log import TransactionLog
 from icevirt.repo import layout
 from icevirt.repo.cache import Cache
-from icevirt.storage.protocol import Storage
+from icevirt.storage.protocol import Storage, Written
 from icevirt.wire import manifest as manifest_file
 from icevirt.wire import snapshot as snapshot_file
 from icevirt.wire import transaction_log as log_file
@@ -94,6 +94,12 @@ class Assets:
         """Store a snapshot."""
         raw = snapshot_file.encode(snapshot, level=self.level)
         self.storage.put(layout.snapshot(snapshot.id), raw)
+
+    def put_new_snapshot(self, snapshot: Snapshot) -> Snapshot:
+        """Store a snapshot unless its file is there; return the one that is there afterwards."""
+        raw = snapshot_file.encode(snapshot, level=self.level)
+        outcome = self.storage.put_if(layout.snapshot(snapshot.id), raw, was=None)
+        return snapshot if isinstance(outcome, Written) else self.snapshot(snapshot.id)
 
     def put_transaction_log(self, log: TransactionLog) -> None:
         """Store a transaction log."""

@@ -26,13 +26,8 @@ def create(assets: Assets, head: Head, config: JSONObject | None) -> None:
     Raises:
         AlreadyExistsError: There is one.
     """
-    first = prepare(assets, head.now(), config)
-    if head.find() is not None or head.create(first) is None:
-        raise AlreadyExistsError(
-            "a repository lies here already",
-            do="Open it with `Repository.open`, or choose another path.",
-            repo=assets.storage.url,
-        )
+    if head.create(prepare(assets, head.now(), config)) is None:
+        raise there_is_one(assets.storage)
 
 
 def prepare(assets: Assets, now: int, config: JSONObject | None) -> RepoInfo:
@@ -40,7 +35,7 @@ def prepare(assets: Assets, now: int, config: JSONObject | None) -> RepoInfo:
     info = edits.initialised(now, None if not config else persistable(config))
     root = info.snapshots[INITIAL_SNAPSHOT_ID]
     assets.put_transaction_log(TransactionLog(id=root.id))
-    assets.put_snapshot(
+    written = assets.put_new_snapshot(
         Snapshot(
             id=root.id,
             nodes=(),
@@ -49,7 +44,16 @@ def prepare(assets: Assets, now: int, config: JSONObject | None) -> RepoInfo:
             metadata=root.metadata,
         )
     )
-    return info
+    return edits.initialised(now, info.config, flushed_at=written.flushed_at)
+
+
+def there_is_one(storage: Storage) -> AlreadyExistsError:
+    """Return the error of making a repository where there is one."""
+    return AlreadyExistsError(
+        "a repository lies here already",
+        do="Open it with `Repository.open`, or choose another path.",
+        repo=storage.url,
+    )
 
 
 def refuse_foreign(storage: Storage) -> None:

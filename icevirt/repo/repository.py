@@ -78,6 +78,8 @@ class Repository(Refs, Past, Settings):
             StorageError: The path cannot be written to.
         """
         root = storage_of(storage)
+        if Head(root).find() is not None:
+            raise creation.there_is_one(root)
         if check_clean_root:
             creation.refuse_occupied(root)
         document = {} if config is None else config.document

@@ -5,7 +5,6 @@ linked; elsewhere, and where a file is replaced, it is staged as ``name#digits``
 Every function syncs the directory last, so that what it did survives a power cut.
 """
 
-# ruff: noqa: PTH102, PTH108, PTH112, PTH113, PTH116, PTH118, PTH120, PTH123
 # The order of system calls is the point here.
 from __future__ import annotations
 

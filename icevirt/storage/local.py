@@ -7,7 +7,6 @@ do not let both write to one local repository at the same time. Network file sys
 ``flock`` is local to the machine give no protection between machines.
 """
 
-# ruff: noqa: PTH102, PTH108, PTH112, PTH113, PTH116, PTH118, PTH120, PTH123
 # Plain system calls, so that their errors are told apart.
 from __future__ import annotations
 

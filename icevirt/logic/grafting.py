@@ -1,0 +1,121 @@
+"""A finished build placed into the nodes of a snapshot, and whether it still may be.
+
+Pure: what is written is decided here from the state of the branch, again whenever that moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from icevirt.errors import ConflictError, InvalidInputError
+from icevirt.ids import ObjectId8
+from icevirt.logic import nodes
+from icevirt.logic.nodes import NewId
+from icevirt.model import paths
+from icevirt.model.metadata import node_of
+from icevirt.model.snapshot import ArrayNode, GroupNode, ManifestRef, Node, Snapshot
+
+
+class BuiltArray(NamedTuple):
+    """An array whose manifests are written."""
+
+    zarr_json: bytes
+    node_id: ObjectId8
+    manifests: Sequence[ManifestRef]
+
+
+type BuiltArrays = Mapping[str, tuple[bytes, ObjectId8, Sequence[ManifestRef]]]
+
+
+def grafted(
+    base: Snapshot,
+    *,
+    groups: Mapping[str, bytes],
+    arrays: BuiltArrays,
+    replace_group: str | None,
+    new_id: NewId,
+) -> tuple[Node, ...]:
+    """Return the nodes of ``base`` with the build's groups and arrays.
+
+    Args:
+        base: What the branch holds.
+        groups: zarr.json by path.
+        arrays: zarr.json, node id and manifests by path.
+        replace_group: Everything below this group goes first; its own metadata is replaced.
+        new_id: Makes ids of groups.
+
+    Raises:
+        AlreadyExistsError: Something of the build is there already.
+        InvalidInputError: Something would lie below an array, or a node id is taken.
+    """
+    result = nodes.by_path(base.nodes)
+    if replace_group is not None:
+        _clear(result, paths.canonical(replace_group), groups)
+    taken = {node.id for node in base.nodes}
+    for path, zarr_json in sorted(groups.items(), key=lambda item: paths.order(item[0])):
+        nodes.add_group(result, paths.canonical(path), zarr_json, new_id)
+    for path, (zarr_json, node_id, manifests) in arrays.items():
+        if node_id in taken:
+            raise InvalidInputError(
+                "the id of a new array is taken",
+                do="Give every build its own node ids.",
+                path=path,
+                node_id=str(node_id),
+            )
+        taken.add(node_id)
+        nodes.add_array(result, _array(path, zarr_json, node_id, manifests), new_id)
+    if paths.ROOT not in result:
+        nodes.add_group(result, paths.ROOT, nodes.PLAIN_GROUP, new_id)
+    return tuple(result.values())
+
+
+def refuse_touched(
+    planned: Snapshot, tip: Snapshot, touched: Sequence[str], replace_group: str | None
+) -> None:
+    """Check that nobody changed what the build is about since it was planned.
+
+    Args:
+        planned: The tip when the build was planned.
+        tip: The tip now.
+        touched: Paths of the build's groups and arrays.
+        replace_group: All nodes below it are the build's affair as well.
+
+    Raises:
+        ConflictError: Somebody did.
+    """
+    before, now = nodes.by_path(planned.nodes), nodes.by_path(tip.nodes)
+    ours = {paths.canonical(path) for path in touched}
+    if replace_group is not None:
+        prefix = paths.canonical(replace_group).rstrip("/") + "/"
+        ours |= {path for path in (*before, *now) if path.startswith(prefix)}
+    clash = sorted(path for path in ours if before.get(path) != now.get(path))
+    if clash:
+        raise ConflictError(
+            "the branch moved since the build was planned, and touched what it is about",
+            do="Run the build again: it plans on the branch as it is now.",
+            paths=clash[:10],
+            expected_parent=str(planned.id),
+            actual_parent=str(tip.id),
+        )
+
+
+def _clear(result: dict[str, Node], group: str, groups: Mapping[str, bytes]) -> None:
+    found = result.get(group)
+    if isinstance(found, ArrayNode):
+        raise InvalidInputError(
+            "this is an array, not a group", do="Choose another group.", path=group
+        )
+    nodes.remove_below(result, group)
+    given = {paths.canonical(path): zarr_json for path, zarr_json in groups.items()}
+    if isinstance(found, GroupNode) and group in given:
+        nodes.set_metadata(result, found, given[group])
+
+
+def _array(
+    path: str, zarr_json: bytes, node_id: ObjectId8, manifests: Sequence[ManifestRef]
+) -> ArrayNode:
+    node = node_of(paths.canonical(path), zarr_json, node_id, manifests)
+    if not isinstance(node, ArrayNode):
+        raise InvalidInputError("this is the metadata of a group, not of an array", path=path)
+    return node

@@ -1,0 +1,275 @@
+"""The commit of a build whose manifests are written already: everything visible at once.
+
+Where there is no repository, the commit is its creation: `repo` appears by one conditional create
+that holds the configuration and both entries of the ops log. Where there is one, configuration and
+commit are one conditional update. A build that was committed before is found, not repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.errors import BuildError, ConflictError, RefNotFoundError, StorageError
+from icevirt.ids import ObjectId8, ObjectId12
+from icevirt.logic import changes, edits, grafting
+from icevirt.logic.edits import Edit
+from icevirt.logic.grafting import BuiltArray, BuiltArrays
+from icevirt.logic.merge_config import persistable
+from icevirt.logic.stamps import stamp
+from icevirt.model.config import RepositoryConfig, SplitRule, VirtualChunkContainer
+from icevirt.model.json import JSONObject
+from icevirt.model.repo_info import RepoInfo
+from icevirt.model.snapshot import ManifestFileInfo, Snapshot
+from icevirt.repo import creation, history, layout, validation
+from icevirt.repo.assets import Assets
+from icevirt.repo.commit import info_of
+from icevirt.repo.flush import manifest_files as files_of
+from icevirt.repo.head import Current, Head, pause, refuse_read_only
+from icevirt.repo.settings import as_json
+from icevirt.storage.protocol import Storage
+from icevirt.storage.resolve import StorageLike, storage_of
+
+BUILD_ID = "icevirt_build_id"
+MAX_LISTED = 100_000
+"""Chunks of new arrays that a transaction log lists; with more of them it lists none.
+
+Nobody can conflict with chunks of an array that did not exist, and a log of all of a large build's
+could not be read.
+"""
+_TRIES = 100
+
+__all__ = ["BUILD_ID", "BuiltArray", "find_build", "publish"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Build:
+    """What is to be published."""
+
+    branch: str
+    message: str
+    metadata: JSONObject
+    groups: Mapping[str, bytes]
+    arrays: BuiltArrays
+    files: tuple[ManifestFileInfo, ...]
+    replace_group: str | None
+    containers: tuple[VirtualChunkContainer, ...]
+    split_rules: tuple[SplitRule, ...]
+    expected_parent: ObjectId12 | None
+
+    @property
+    def id(self) -> str | None:
+        """The build's own id."""
+        found = self.metadata.get(BUILD_ID)
+        return None if found is None else str(found)
+
+    def config(self, document: JSONObject) -> JSONObject:
+        """Return a configuration with the build's additions, the same if it has them."""
+        config = RepositoryConfig(dict(document))
+        known = config.virtual_chunk_containers
+        for container in self.containers:
+            if known.get(container.url_prefix) != container:
+                config.set_virtual_chunk_container(container)
+        if self.split_rules:
+            config.add_split_rules(self.split_rules)
+        return document if config.document == document else persistable(config.document)
+
+
+def publish(
+    storage: StorageLike,
+    *,
+    branch: str,
+    message: str,
+    metadata: Mapping[str, Any] | None = None,
+    groups: Mapping[str, bytes],
+    arrays: BuiltArrays,
+    manifest_files: Sequence[ManifestFileInfo],
+    replace_group: str | None = None,
+    containers: Sequence[VirtualChunkContainer] = (),
+    split_rules: Sequence[SplitRule] = (),
+    expected_parent: str | None = None,
+) -> str:
+    """Commit a build and return the id of its snapshot.
+
+    Args:
+        storage: The repository's root; the repository is created where there is none.
+        branch: Must exist, or be ``main`` of a new repository.
+        message: Of the commit.
+        metadata: Of the commit; ``icevirt_build_id`` in it makes publishing idempotent.
+        groups: zarr.json by path. Missing parents are added.
+        arrays: zarr.json, node id and manifests by path.
+        manifest_files: The manifests, which lie in the repository.
+        replace_group: Replace everything below this group.
+        containers: Added to the persisted configuration.
+        split_rules: Put in front of the persisted ones.
+        expected_parent: Snapshot that the build was planned on. If the branch moved on since, the
+            build goes on top of what is there, unless its own paths were touched.
+
+    Raises:
+        AlreadyExistsError: Something of the build, or something that is no repository, is there.
+        RefNotFoundError: There is no such branch.
+        ConflictError: The branch moved, and the build's paths were touched.
+        BuildError: A manifest is missing.
+        ReadOnlyError: The repository takes no writes.
+    """
+    root = storage_of(storage)
+    build = _Build(
+        branch=branch,
+        message=message,
+        metadata=as_json(metadata or {}),
+        groups=dict(groups),
+        arrays=dict(arrays),
+        files=tuple(manifest_files),
+        replace_group=replace_group,
+        containers=tuple(containers),
+        split_rules=tuple(split_rules),
+        expected_parent=None if expected_parent is None else layout.snapshot_id(expected_parent),
+    )
+    _check(root, build)
+    return _Publisher(root, build).run()
+
+
+def find_build(info: RepoInfo, branch: str, build_id: str) -> str | None:
+    """Return the newest snapshot of a branch that this build made, or None."""
+    if branch not in info.branches:
+        return None
+    for snapshot in history.ancestry(info, info.branches[branch]):
+        if snapshot.metadata.get(BUILD_ID) == build_id:
+            return str(snapshot.id)
+    return None
+
+
+class _Publisher:
+    """One attempt after the other until the build is in, or may not be."""
+
+    def __init__(self, storage: Storage, build: _Build) -> None:
+        self._build = build
+        self._assets = Assets(storage)
+        self._head = Head(storage)
+        self._written: tuple[ObjectId12, Snapshot] | None = None  # (parent, snapshot)
+
+    def run(self) -> str:
+        for attempt in range(_TRIES):
+            current = self._head.find()
+            done = self._create() if current is None else self._update(current)
+            if done is not None:
+                return done
+            pause(attempt)
+        raise StorageError(
+            "other writers changed the repository each time before the build could be committed",
+            do="Run the build again when there are fewer: its work is kept.",
+            tries=_TRIES,
+        )
+
+    def _create(self) -> str | None:
+        """Make the repository with the build in it."""
+        build, storage = self._build, self._assets.storage
+        creation.refuse_foreign(storage)
+        if build.branch != edits.MAIN:
+            raise RefNotFoundError(
+                "a new repository has only the branch 'main'",
+                do="Build into 'main', or create the repository and the branch first.",
+                branch=build.branch,
+            )
+        config = build.config({})
+        first = creation.prepare(self._assets, self._head.now(), config)
+        snapshot, edit = self._commit(first)
+        return None if self._head.create(first, edit) is None else str(snapshot.id)
+
+    def _update(self, current: Current) -> str | None:
+        """Commit on top of what is there."""
+        build, info = self._build, current.info
+        refuse_read_only(info)
+        if build.id is not None and (made := find_build(info, build.branch, build.id)) is not None:
+            return made
+        self._check_parent(info)
+        snapshot, commit = self._commit(info)
+        after = self._head.swap(current, edits.set_config(build.config), commit)
+        return None if after is None else str(snapshot.id)
+
+    def _commit(self, info: RepoInfo) -> tuple[Snapshot, Edit]:
+        """Write snapshot and transaction log for the branch as it is; return the last step."""
+        parent = edits.branch_tip(info, self._build.branch)
+        if self._written is None or self._written[0] != parent:
+            self._written = (parent, self._write(self._assets.snapshot(parent)))
+        snapshot = self._written[1]
+        return snapshot, edits.commit(self._build.branch, info_of(snapshot, parent))
+
+    def _write(self, base: Snapshot) -> Snapshot:
+        build = self._build
+        nodes = grafting.grafted(
+            base,
+            groups=build.groups,
+            arrays=build.arrays,
+            replace_group=build.replace_group,
+            new_id=ObjectId8.random,
+        )
+        snapshot = Snapshot(
+            id=ObjectId12.random(),
+            nodes=nodes,
+            flushed_at=stamp(self._head.now(), parent=base.flushed_at),
+            message=build.message,
+            metadata=build.metadata,
+            manifest_files=files_of(list(nodes), base, {info.id: info for info in build.files}),
+        )
+        chunks = _listed(self._assets, build)
+        self._assets.put_transaction_log(changes.log_of(snapshot.id, base.nodes, nodes, chunks))
+        self._assets.put_snapshot(snapshot)
+        return snapshot
+
+    def _check_parent(self, info: RepoInfo) -> None:
+        build = self._build
+        tip = edits.branch_tip(info, build.branch)
+        if build.expected_parent is None or tip == build.expected_parent:
+            return
+        if build.expected_parent not in {known.id for known in history.ancestry(info, tip)}:
+            raise ConflictError(
+                "the branch was reset since the build was planned",
+                do="Run the build again: it plans on the branch as it is now.",
+                branch=build.branch,
+                expected_parent=str(build.expected_parent),
+                actual_parent=str(tip),
+            )
+        grafting.refuse_touched(
+            self._assets.snapshot(build.expected_parent),
+            self._assets.snapshot(tip),
+            [*build.groups, *build.arrays],
+            build.replace_group,
+        )
+
+
+def _check(storage: Storage, build: _Build) -> None:
+    """Check metadata and manifests before anything is written."""
+    for path, zarr_json in build.groups.items():
+        validation.checked(path, zarr_json)
+    for path, (zarr_json, _, _) in build.arrays.items():
+        validation.checked(path, zarr_json)
+    there = {info.path: info.size for info in storage.list("manifests")} if build.files else {}
+    for info in build.files:
+        if there.get(layout.manifest(info.id)) != info.size_bytes:
+            raise BuildError(
+                "a manifest of the build is missing or damaged",
+                do="Run the build again; it writes the manifests that are missing.",
+                manifest=str(info.id),
+            )
+
+
+def _listed(assets: Assets, build: _Build) -> dict[ObjectId8, NDArray[np.uint32]]:
+    """Return the chunks of the new arrays, or none where they are too many to list."""
+    if sum(info.num_chunk_refs for info in build.files) > MAX_LISTED:
+        return {}
+    parts: dict[ObjectId8, list[NDArray[np.uint32]]] = {}
+    for _, node_id, manifests in build.arrays.values():
+        for ref in manifests:
+            table = assets.read_manifest(ref.object_id).arrays.get(node_id)
+            if table is not None:
+                parts.setdefault(node_id, []).append(table.index)
+    return {key: _ascending(np.concatenate(found)) for key, found in parts.items()}
+
+
+def _ascending(index: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    return index[np.lexsort(index.T[::-1])] if index.shape[1] else index

@@ -1,0 +1,117 @@
+"""What one version of a repository holds, counted: what `icevirt info` shows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from icevirt.archive.report import (
+    ArraySummary,
+    GroupSummary,
+    ReferenceCounts,
+    RepositorySummary,
+)
+from icevirt.logic.stamps import shown
+from icevirt.model.chunks import ChunkTable, ChunkType
+from icevirt.model.config import RepositoryConfig
+from icevirt.model.repo_info import RepoInfo
+from icevirt.model.snapshot import ArrayNode, GroupNode, Snapshot
+from icevirt.repo import history
+from icevirt.repo.assets import Assets
+from icevirt.repo.repository import Repository
+
+
+def summary(
+    repo: Repository,
+    *,
+    branch: str | None = None,
+    tag: str | None = None,
+    snapshot_id: str | None = None,
+) -> RepositorySummary:
+    """Count what a version holds; the branch ``main`` unless another is named.
+
+    Every manifest of the version is read, one at a time.
+    """
+    if branch is None and tag is None and snapshot_id is None:
+        branch = "main"
+    info = repo.head.read().info
+    key = history.resolve(info, branch=branch, tag=tag, snapshot_id=snapshot_id)
+    return _summary(repo.storage.url, info, repo.assets, repo.assets.snapshot(key))
+
+
+def _summary(url: str, info: RepoInfo, assets: Assets, snapshot: Snapshot) -> RepositorySummary:
+    config = RepositoryConfig(dict(info.config or {}))
+    return RepositorySummary(
+        repo=url,
+        spec_version=info.spec_version,
+        branches={name: str(at) for name, at in info.branches.items()},
+        tags={name: str(at) for name, at in info.tags.items()},
+        snapshot_id=str(snapshot.id),
+        message=snapshot.message,
+        written_at=shown(snapshot.flushed_at),
+        snapshots=sum(1 for _ in history.ancestry(info, snapshot.id)),
+        containers=tuple(config.virtual_chunk_containers),
+        groups=tuple(_groups(snapshot)),
+        arrays=tuple(array_summary(assets, node) for node in snapshot.arrays()),
+    )
+
+
+def array_summary(assets: Assets, node: ArrayNode) -> ArraySummary:
+    """Count the references of one array; its manifests are read one at a time."""
+    metadata = json.loads(node.user_data)
+    counts = ReferenceCounts()
+    for ref in node.manifests:
+        table = assets.read_manifest(ref.object_id).arrays.get(node.id)
+        if table is not None:
+            counts += reference_counts(table)
+    return ArraySummary(
+        path=node.path,
+        data_type=_data_type(metadata["data_type"]),
+        shape=node.shape,
+        chunk_shape=_chunk_shape(metadata["chunk_grid"]),
+        dimension_names=node.dimension_names or (None,) * len(node.shape),
+        references=counts,
+        manifests=len(node.manifests),
+    )
+
+
+def reference_counts(table: ChunkTable) -> ReferenceCounts:
+    """Count references by kind, and their bytes."""
+    virtual = table.kind == ChunkType.virtual
+    return ReferenceCounts(
+        virtual=table.count(ChunkType.virtual),
+        native=table.count(ChunkType.native),
+        inline=table.count(ChunkType.inline),
+        bytes_referenced=int(table.length[virtual].sum()),
+        bytes_stored=int(table.length[~virtual].sum()),
+    )
+
+
+def _groups(snapshot: Snapshot) -> Iterator[GroupSummary]:
+    for node in snapshot.nodes:
+        if isinstance(node, GroupNode):
+            attributes = json.loads(node.user_data).get("attributes") or {}
+            yield GroupSummary(path=node.path, attributes=attributes)
+
+
+def _data_type(value: Any) -> str:
+    if not isinstance(value, dict):
+        return str(value)
+    configuration = value.get("configuration") or {}
+    inside = ", ".join(f"{key}={item}" for key, item in configuration.items())
+    return f"{value.get('name')}({inside})" if inside else str(value.get("name"))
+
+
+def _chunk_shape(grid: dict[str, Any]) -> tuple[int, ...]:
+    """Return the edges of a regular grid; of a rectilinear one the first along each axis."""
+    configuration = grid["configuration"]
+    if "chunk_shape" in configuration:
+        return tuple(configuration["chunk_shape"])
+    return tuple(_first(axis) for axis in configuration["chunk_shapes"])
+
+
+def _first(axis: Any) -> int:
+    while isinstance(axis, list):
+        axis = axis[0]
+    return int(axis)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from icevirt.cli.output import Answer, Output, OutputOption, progress
+
+if TYPE_CHECKING:
+    from icevirt.logic.attributes import CombineAttrs
 
 _MANY = 256 * 1024 * 1024
 
@@ -38,14 +41,20 @@ def build(  # noqa: PLR0917 - each is an option of the command
     drop_variable: Annotated[
         list[str] | None, typer.Option(help="A variable to leave out; may be repeated.")
     ] = None,
+    combine_attrs: Annotated[
+        str, typer.Option(help="What becomes of attributes that differ, in xarray's words.")
+    ] = "override",
     max_bad_files: Annotated[
         int, typer.Option(min=0, help="How many unreadable files may be left out.")
     ] = 0,
     max_native_bytes: Annotated[
-        int, typer.Option(min=0, help="How many bytes may be copied that cannot be referenced.")
+        int,
+        typer.Option(
+            min=0, help="How many bytes of a file may be copied that cannot be referenced."
+        ),
     ] = _MANY,
     catalog: Annotated[
-        str | None, typer.Option(help="Where the scan is kept; default beside the repository.")
+        str | None, typer.Option(help="A directory to keep the scan in, for later builds.")
     ] = None,
     output: OutputOption = Output.text,
     quiet: Annotated[
@@ -65,6 +74,7 @@ def build(  # noqa: PLR0917 - each is an option of the command
             message=message,
             mode=mode.value,
             drop_variables=tuple(drop_variable or ()),
+            combine_attrs=cast("CombineAttrs", combine_attrs),  # build checks it
             max_bad_files=max_bad_files,
             max_native_bytes=max_native_bytes,
             catalog=catalog,

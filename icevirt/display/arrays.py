@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rich.table import Table
+from rich.text import Text
 
 from icevirt.archive.report import ArraySummary
 from icevirt.display.text import box, references, size, words
@@ -29,11 +30,8 @@ def array_table(arrays: Iterable[ArraySummary]) -> Table:
     return table
 
 
-def facts(rows: dict[str, str]) -> Table:
-    """Return two columns: what it is, in grey, and its value."""
-    table = Table.grid(padding=(0, 2, 0, 2))
-    table.add_column(style="dim")
-    table.add_column(overflow="fold")
-    for name, value in rows.items():
-        table.add_row(name, words(value))
-    return table
+def facts(rows: dict[str, str]) -> Text:
+    """Return a line for each row: what it is, in grey, and its value."""
+    wide = max(map(len, rows), default=0)
+    lines = [Text.assemble((f"  {name:<{wide}}  ", "dim"), words(rows[name])) for name in rows]
+    return Text("\n").join(lines)

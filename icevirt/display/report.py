@@ -48,7 +48,7 @@ def _facts(report: BuildReport) -> dict[str, str]:
         "arrays": f"{len(report.arrays)} in {report.group}",
         "references": f"{references(counts)}: {size(counts.bytes_referenced)} stay in the files,"
         f" {size(counts.bytes_stored)} stored here",
-        "manifests": f"{report.manifests:,} of {size(report.manifest_bytes)} together",
+        "manifests": f"{report.manifests:,}, {size(report.manifest_bytes)}",
         "time": ", ".join(f"{name} {seconds(took)}" for name, took in report.seconds.items()),
     }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from rich.console import Group, RenderableType
 from rich.text import Text
 from rich.tree import Tree
@@ -30,31 +32,35 @@ def _facts(summary: RepositorySummary) -> dict[str, str]:
 
 
 def _tree(summary: RepositorySummary) -> Tree:
+    groups = {group.path: group for group in summary.groups}
+    arrays: dict[str, list[ArraySummary]] = {}
+    for array in sorted(summary.arrays, key=lambda array: array.path):
+        arrays.setdefault(_nearest(array.path, groups), []).append(array)
     root = Tree(words("/", "bold blue"))
     branches = {"/": root}
-    for group in sorted(summary.groups, key=lambda group: group.path):
-        branch = root
-        if group.path != "/":
-            branch = _above(branches, group.path).add(words(_name(group.path), "bold blue"))
-            branches[group.path] = branch
-        for line in _attributes(group):
-            branch.add(line)
-    for array in sorted(summary.arrays, key=lambda array: array.path):
-        _above(branches, array.path).add(_array(array))
+    for path in sorted({*groups, "/"}):  # a group comes before those below it
+        if path != "/":
+            above = _nearest(path, branches)
+            branches[path] = branches[above].add(words(_below(path, above), "bold blue"))
+        for line in _attributes(groups[path]) if path in groups else ():
+            branches[path].add(line)
+        for array in arrays.get(path, ()):
+            branches[path].add(_array(array, _below(array.path, path)))
     return root
 
 
-def _above(branches: dict[str, Tree], path: str) -> Tree:
-    """Return the branch of the nearest group above a node."""
+def _nearest(path: str, known: Container[str]) -> str:
+    """Return the nearest known group above a node."""
     while path != "/":
         path = path.rpartition("/")[0] or "/"
-        if path in branches:
-            return branches[path]
-    return branches["/"]
+        if path in known:
+            return path
+    return "/"
 
 
-def _name(path: str) -> str:
-    return path.rpartition("/")[2]
+def _below(path: str, group: str) -> str:
+    """Return a path as seen from a group above it."""
+    return path.removeprefix(group).lstrip("/")
 
 
 def _attributes(group: GroupSummary) -> list[Text]:
@@ -65,14 +71,14 @@ def _attributes(group: GroupSummary) -> list[Text]:
     return lines
 
 
-def _array(array: ArraySummary) -> Text:
+def _array(array: ArraySummary, name: str) -> Text:
     dims = ", ".join(
         f"{name or '?'}: {length}"
         for name, length in zip(array.dimension_names, array.shape, strict=True)
     )
     counts = array.references
     return Text.assemble(
-        words(_name(array.path), "bold"),
+        words(name, "bold"),
         words(f" {array.data_type} ({dims})"),
         (f"  chunks of {box(array.chunk_shape)}", "dim"),
         f"  {references(counts)}",

@@ -38,7 +38,7 @@ def calls(monkeypatch):
 def test_build_passes_its_options_on(calls):
     line = (
         "build a.nc b/*.nc repo --concat-dim time --group /g --branch dev --message hello --mode w"
-        " --drop-variable x --drop-variable y --max-bad-files 3 --max-native-bytes 9 --catalog c"
+        " --drop-variable x --drop-variable y --combine-attrs drop --max-bad-files 3 --max-native-bytes 9 --catalog c"
     )
     result = RUNNER.invoke(main.app, line.split())
     assert result.exit_code == 0, result.output
@@ -51,6 +51,7 @@ def test_build_passes_its_options_on(calls):
         "message": "hello",
         "mode": "w",
         "drop_variables": ("x", "y"),
+        "combine_attrs": "drop",
         "max_bad_files": 3,
         "max_native_bytes": 9,
         "catalog": "c",

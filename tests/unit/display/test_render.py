@@ -56,9 +56,11 @@ def test_a_summary_is_a_tree():
     told = shown(samples.summary())
     lines = [line.strip("│├└─ ") for line in told.splitlines()]
     assert "tos float32 (time_counter: 3, y: 330, ?: 360)" in told
+    assert told.index("tos float32") < told.index("sst float32")
     assert lines.index("a") < lines.index("b") < lines.index("k0 = 0")
     assert "and 4 attributes more" in lines
     assert "title = ocean" in lines
+    assert any(line.startswith("nogroup/deep/x float32") for line in lines)
 
 
 def test_a_scanned_file_shows_types_and_findings():

@@ -127,7 +127,7 @@ def _open(
     root: StorageLike, version: dict[str, Any], authorize: Authorization
 ) -> tuple[Store, Snapshot]:
     from icevirt.access.store import IcevirtStore
-    from icevirt.repo import Repository
+    from icevirt.repo.repository import Repository
 
     if version["tag"] is None and version["snapshot_id"] is None and version["branch"] is None:
         version["branch"] = "main"

@@ -16,7 +16,7 @@ from icevirt.errors import InvalidInputError
 from icevirt.model import paths
 
 METADATA = "zarr.json"
-_CHUNK = "c"
+CHUNK = "c"
 _U32 = 0xFFFFFFFF
 
 
@@ -47,7 +47,7 @@ def parse(key: str) -> Key | None:
     at = len(parts)
     while at and _is_number(parts[at - 1]):
         at -= 1
-    if not at or parts[at - 1] != _CHUNK or (path := _path(parts[: at - 1])) is None:
+    if not at or parts[at - 1] != CHUNK or (path := _path(parts[: at - 1])) is None:
         return None
     index = tuple(int(part) for part in parts[at:])
     return None if any(number > _U32 for number in index) else ChunkKey(path, index)
@@ -76,7 +76,7 @@ def metadata_key(path: str) -> str:
 
 def chunk_keys(path: str, index: NDArray[np.integer]) -> Iterator[str]:
     """Yield the keys of chunks of one array, from their coordinates, shape (k, ndim)."""
-    prefix = "/".join([*path.split("/")[1:], _CHUNK]).removeprefix("/")
+    prefix = "/".join([*path.split("/")[1:], CHUNK]).removeprefix("/")
     return ("/".join([prefix, *map(str, row)]) for row in index.tolist())
 
 
@@ -91,6 +91,6 @@ def _path(parts: list[str]) -> str | None:
         return paths.ROOT
     path = "/" + "/".join(parts)
     try:
-        return path if paths.canonical(path) == path else None
+        return path if path != paths.ROOT and paths.canonical(path) == path else None
     except InvalidInputError:
         return None

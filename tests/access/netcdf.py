@@ -81,8 +81,7 @@ def translate(path):
             shown = _attributes(group)
             document = {"zarr_format": 3, "node_type": "group", "attributes": dict(shown.values)}
             nodes.append(_node(group.path, document | shown.extension()))
-            for variable in group.variables.values():
-                nodes.append(_array(store, group.path, variable))
+            nodes.extend(_array(store, group.path, v) for v in group.variables.values())
     snapshot = Snapshot(id=ObjectId12.random(), nodes=tuple(nodes), flushed_at=0, message="")
     return store, snapshot
 

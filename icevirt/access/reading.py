@@ -1,0 +1,132 @@
+"""Values of keys, read from a session: metadata, native, inline and virtual chunks.
+
+A key that was never written has no value. A value that should be there and cannot be read is an
+error that zarr and xarray do not mistake for absence.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import nullcontext
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+from zarr.abc.store import ByteRequest
+
+from icevirt.access import listing, resolve
+from icevirt.access.byte_ranges import bounds
+from icevirt.access.keys import ChunkKey, MetadataKey, metadata_key, parse
+from icevirt.access.resolve import FetchPlan, Request
+from icevirt.ids import ObjectId12
+from icevirt.model.chunks import ChunkType
+from icevirt.model.snapshot import ArrayNode
+from icevirt.objects import fetch
+from icevirt.objects.authorize import Authorizer, Grant
+from icevirt.repo.reader import Found
+from icevirt.repo.session import Session
+
+_locks: WeakKeyDictionary[Session, threading.RLock] = WeakKeyDictionary()
+
+
+def lock_of(session: Session) -> threading.RLock:
+    """Return the lock that all stores over one writable session share."""
+    return _locks.setdefault(session, threading.RLock())
+
+
+class Reader:
+    """Reads one session. Blocking; safe in threads."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._authorizer = Authorizer(
+            session.config.virtual_chunk_containers, session.authorized_prefixes
+        )
+        self._lock = nullcontext() if session.read_only else lock_of(session)
+
+    def read(self, key: str, byte_range: ByteRequest | None = None) -> bytes | None:
+        """Return the value of a key; None where nothing was written."""
+        return self.read_all([(key, byte_range)])[0]
+
+    def read_all(self, requests: Sequence[Request]) -> list[bytes | None]:
+        """Return the value of each request; None where nothing was written."""
+        values: list[bytes | None] = [None] * len(requests)
+        wanted = resolve.sort_out(requests)
+        for row, path in wanted.metadata:
+            if (document := self.metadata(path)) is not None:
+                start, end = bounds(requests[row][1], len(document))
+                values[row] = document[start:end]
+        for chunks in wanted.chunks:
+            if (found := self._references(chunks.path, chunks.index)) is not None:
+                ranges = [requests[row][1] for row in chunks.rows]
+                self._fetch(resolve.plan(found, chunks.rows, ranges), values)
+        return values
+
+    def metadata(self, path: str) -> bytes | None:
+        """Return the zarr.json of a node."""
+        node = self._session.find(path)
+        return None if node is None else node.user_data
+
+    def size(self, key: str) -> int | None:
+        """Return the length of a key's value without reading it; None where nothing was written."""
+        match parse(key):
+            case MetadataKey(path=path):
+                document = self.metadata(path)
+                return None if document is None else len(document)
+            case ChunkKey(path=path, index=index):
+                found = self._references(path, np.array([index], np.int64).reshape(1, len(index)))
+                if found is None or found.kind[0] == ChunkType.uninitialized:
+                    return None
+                return int(found.length[0])
+            case None:
+                return None
+
+    def coordinates(self, node: ArrayNode) -> NDArray[np.uint32]:
+        """Return the coordinates of every chunk of an array that was written."""
+        with self._lock:
+            return self._session.array_table(node.path).index
+
+    def size_below(self, prefix: str) -> int:
+        """Return the bytes of all values whose keys begin with ``prefix``."""
+        total = 0
+        for node in self._session.snapshot.nodes:
+            if metadata_key(node.path).startswith(prefix):
+                total += len(node.user_data)
+            if isinstance(node, ArrayNode) and listing.may_hold(node, prefix):
+                total += self._chunk_bytes(node, prefix)
+        return total
+
+    def _chunk_bytes(self, node: ArrayNode, prefix: str) -> int:
+        with self._lock:
+            table = self._session.array_table(node.path)
+        return int(table.length[listing.inside(node, table.index, prefix)].sum())
+
+    def _references(self, path: str, index: NDArray[np.int64]) -> Found | None:
+        """Look chunks up; None where there is no such array. Raises ``ObjectNotFoundError``."""
+        node = self._session.find(path)
+        if not isinstance(node, ArrayNode) or len(node.num_chunks) != index.shape[1]:
+            return None
+        with self._lock:
+            return self._session.references(path, index)
+
+    def _fetch(self, plan: FetchPlan, values: list[bytes | None]) -> None:
+        """Read the ranges of a plan, object by object, each in ascending order."""
+        grants: dict[int, tuple[Grant, fetch.Checksum]] = {}
+        columns = (plan.rows, plan.kind, plan.source, plan.offset, plan.length)
+        for row, kind, source, offset, length in zip(*(c.tolist() for c in columns), strict=True):
+            if kind == ChunkType.virtual:
+                if source not in grants:
+                    grants[source] = self._granted(plan.found, source)
+                grant, checksum = grants[source]
+                values[row] = fetch.read(grant, offset=offset, length=length, checksum=checksum)
+            elif kind == ChunkType.native:
+                key = ObjectId12(plan.found.chunk_ids[source].tobytes())
+                values[row] = self._session.assets.chunk(key, offset=offset, length=length)
+            else:
+                values[row] = plan.found.inline[offset : offset + length].tobytes()
+
+    def _granted(self, found: Found, source: int) -> tuple[Grant, fetch.Checksum]:
+        places = found.locations
+        checksum = fetch.Checksum(places.etag[source], int(places.last_modified[source]))
+        return self._authorizer.grant(places.url[source]), checksum

@@ -1,0 +1,96 @@
+"""Keys to a fetch plan: which metadata, and which ranges of which objects. Pure.
+
+A request passes two steps, because looking references up may fetch manifests: `sort_out` groups the
+keys by what they name; `plan` makes ranges of the references that were found for one array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from zarr.abc.store import ByteRequest
+
+from icevirt.access.byte_ranges import all_bounds
+from icevirt.access.keys import ChunkKey, MetadataKey, parse
+from icevirt.model.chunks import ChunkType
+from icevirt.repo.reader import Found
+
+type Request = tuple[str, ByteRequest | None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChunksWanted:
+    """Chunks of one array; row i of ``index`` answers request ``rows[i]``."""
+
+    path: str
+    rows: tuple[int, ...]
+    index: NDArray[np.int64]  # (k, ndim)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Wanted:
+    """Requests by what they name; those that name nothing are in neither."""
+
+    metadata: tuple[tuple[int, str], ...]  # (request, path of the node)
+    chunks: tuple[ChunksWanted, ...]
+
+
+def sort_out(requests: Sequence[Request]) -> Wanted:
+    """Group requests: metadata, and chunks by array."""
+    metadata = []
+    arrays: dict[tuple[str, int], tuple[list[int], list[tuple[int, ...]]]] = {}
+    for row, (key, _) in enumerate(requests):
+        match parse(key):
+            case MetadataKey(path=path):
+                metadata.append((row, path))
+            case ChunkKey(path=path, index=index):
+                rows, indices = arrays.setdefault((path, len(index)), ([], []))
+                rows.append(row)
+                indices.append(index)
+            case None:
+                pass
+    return Wanted(
+        tuple(metadata),
+        tuple(
+            ChunksWanted(path, tuple(rows), np.array(indices, np.int64).reshape(-1, ndim))
+            for (path, ndim), (rows, indices) in arrays.items()
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FetchPlan:
+    """Ranges to read, ordered by object and offset; ``rows`` says which request each answers.
+
+    Chunks that were never written are not in it. ``source`` is a row of the references' locations
+    or chunk ids, according to ``kind``.
+    """
+
+    rows: NDArray[np.int64]  # (k,)
+    kind: NDArray[np.uint8]  # (k,) ChunkType
+    source: NDArray[np.uint32]  # (k,)
+    offset: NDArray[np.int64]  # (k,) bytes
+    length: NDArray[np.int64]  # (k,) bytes
+    found: Found
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def plan(found: Found, rows: Sequence[int], byte_ranges: Sequence[ByteRequest | None]) -> FetchPlan:
+    """Return what to read for the references found, cut to the bytes asked for."""
+    start, end = all_bounds(byte_ranges, found.length)
+    offset = found.offset.astype(np.int64) + start
+    order = np.lexsort((offset, found.source, found.kind))
+    order = order[found.kind[order] != ChunkType.uninitialized]
+    return FetchPlan(
+        rows=np.asarray(rows, np.int64)[order],
+        kind=found.kind[order],
+        source=found.source[order],
+        offset=offset[order],
+        length=(end - start)[order],
+        found=found,
+    )

@@ -1,0 +1,116 @@
+"""Changes to a writable session, key by key: zarr.json documents and encoded chunks.
+
+Chunks above the inline threshold are stored at once, outside the lock that guards the session, so
+that threads wait for the disk together.
+"""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.access.keys import ChunkKey, MetadataKey, parse_writable
+from icevirt.access.reading import Reader, lock_of
+from icevirt.ids import ObjectId12
+from icevirt.model.chunks import ChunkTable, ChunkType
+from icevirt.model.snapshot import ArrayNode
+from icevirt.repo.session import Session
+from icevirt.repo.staging import check_grid
+
+
+class Writer:
+    """Changes one session. Safe in threads."""
+
+    def __init__(self, session: Session, reader: Reader) -> None:
+        self._session = session
+        self._reader = reader
+        self._lock = lock_of(session)
+
+    def is_quick(self, size: int) -> bool:
+        """Say whether a value of this size stays in memory until the commit."""
+        return size <= self._session.config.inline_chunk_threshold_bytes
+
+    def set(self, key: str, value: bytes) -> None:
+        """Write a value.
+
+        Raises:
+            InvalidInputError: The key is none of zarr v3, or the value does not fit it.
+            NodeNotFoundError: A chunk of an array that is not there.
+        """
+        match parse_writable(key):
+            case MetadataKey(path=path):
+                self._set_metadata(path, value)
+            case ChunkKey(path=path, index=index):
+                self._set_chunk(path, index, value)
+
+    def set_if_absent(self, key: str, value: bytes) -> None:
+        """Write a value unless there is one, which no other thread can add meanwhile."""
+        with self._lock:
+            if self._reader.size(key) is None:
+                self.set(key, value)
+
+    def delete(self, key: str) -> None:
+        """Delete a chunk, or with its metadata a node and all below; absence is no error."""
+        match parse_writable(key):
+            case MetadataKey(path=path):
+                self.delete_node(path)
+            case ChunkKey(path=path, index=index):
+                self.delete_chunks(path, _row(index))
+
+    def delete_node(self, path: str) -> None:
+        """Delete a node and everything below it; absence is no error."""
+        with self._lock:
+            self._session.delete(path)
+
+    def delete_chunks(self, path: str, index: NDArray[np.integer]) -> None:
+        """Make chunks of an array unwritten; those outside its grid were never written."""
+        with self._lock:
+            node = self._session.find(path)
+            if isinstance(node, ArrayNode) and len(node.num_chunks) == index.shape[1]:
+                inside = np.all(index < np.array(node.num_chunks, np.int64), axis=1)
+                self._session.delete_chunks(path, index[inside])
+
+    def _set_metadata(self, path: str, document: bytes) -> None:
+        with self._lock:
+            if self._session.find(path) is not None:
+                self._session.set_metadata(path, document)
+            elif (ndim := _ndim(document)) is not None:
+                self._session.add_array(path, document, ChunkTable.empty(ndim))
+            else:
+                self._session.add_group(path, document)
+
+    def _set_chunk(self, path: str, index: tuple[int, ...], encoded: bytes) -> None:
+        if self.is_quick(len(encoded)):
+            with self._lock:
+                self._session.set_chunk(path, index, encoded)
+            return
+        check_grid(self._session.array(path), _row(index))
+        key = self._session.assets.put_chunk(encoded)
+        with self._lock:
+            self._session.set_chunks(path, _native(_row(index), key, len(encoded)))
+
+
+def _ndim(document: bytes) -> int | None:
+    """Return the number of dimensions of an array's document; None for any other document."""
+    try:
+        found = json.loads(document)
+        return len(found["shape"]) if found["node_type"] == "array" else None
+    except (ValueError, LookupError, TypeError):
+        return None  # the session says what is wrong with it
+
+
+def _row(index: tuple[int, ...]) -> NDArray[np.int64]:
+    return np.array([index], np.int64).reshape(1, len(index))
+
+
+def _native(index: NDArray[np.int64], key: ObjectId12, length: int) -> ChunkTable:
+    return ChunkTable(
+        index=index.astype(np.uint32),
+        kind=np.full(1, ChunkType.native, np.uint8),
+        source=np.zeros(1, np.uint32),
+        offset=np.zeros(1, np.uint64),
+        length=np.full(1, length, np.uint64),
+        chunk_ids=np.frombuffer(key, np.uint8).reshape(1, 12).copy(),
+    )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from icevirt.archive.report import ArraySummary, ReferenceCounts
+from icevirt.archive.report import ArraySummary
 from icevirt.archive.scanned import ScannedArray, ScannedFile
 from icevirt.display.arrays import array_table, facts
 from icevirt.display.text import size, words
-from icevirt.model.chunks import ChunkType
 from icevirt.model.json import JSON
+from icevirt.repo.summary import reference_counts
 
 
 def scanned_file(scanned: ScannedFile) -> RenderableType:
@@ -35,21 +35,13 @@ def scanned_file(scanned: ScannedFile) -> RenderableType:
 
 def summary_of(array: ScannedArray) -> ArraySummary:
     """Return the summary of one array of one file."""
-    table = array.references
-    virtual = table.kind == ChunkType.virtual
     return ArraySummary(
         path=array.path,
         data_type=type_name(array.data_type),
         shape=array.shape,
         chunk_shape=array.chunk_shape,
         dimension_names=array.dimension_names,
-        references=ReferenceCounts(
-            virtual=table.count(ChunkType.virtual),
-            native=table.count(ChunkType.native),
-            inline=table.count(ChunkType.inline),
-            bytes_referenced=int(table.length[virtual].sum()),
-            bytes_stored=int(table.length[~virtual].sum()),
-        ),
+        references=reference_counts(array.references),
         manifests=0,
     )
 

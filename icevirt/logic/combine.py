@@ -24,7 +24,7 @@ from icevirt.logic.attributes import CombineAttrs, combine_attributes
 from icevirt.logic.containers import containers_for
 from icevirt.logic.members import Member, members_of
 from icevirt.logic.ordering import Order, order_files
-from icevirt.logic.windows import split_rules, window_of
+from icevirt.logic.windows import MAX_REFERENCES, split_rules, window_of
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.json import JSON
@@ -44,6 +44,7 @@ class Wish:
     concat_dim: str | None = None
     group: str = "/"
     combine_attrs: CombineAttrs = "override"
+    max_references: int = MAX_REFERENCES  # of one manifest
 
 
 def combine(facts: CatalogFacts, wish: Wish) -> BuildPlan:
@@ -159,7 +160,7 @@ def _planned(facts: CatalogFacts, member: Member, wish: Wish) -> PlannedArray:
         lengths=lengths,
         whole=member.whole[: len(rows)],
         whole_schema=member.whole_schema,
-        window=window_of(grid, axis),
+        window=window_of(grid, axis, wish.max_references),
         references=_counts(facts.arrays, rows),
     )
 

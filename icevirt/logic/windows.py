@@ -20,7 +20,7 @@ MAX_REFERENCES = 500_000
 _SPECIAL = set(r"\.+*?()|[]{}^$#&-~")
 
 
-def window_of(grid: Sequence[int], axis: int, limit: int = MAX_REFERENCES) -> tuple[int, ...]:
+def window_of(grid: Sequence[int], axis: int, limit: int) -> tuple[int, ...]:
     """Return how many chunks a manifest spans along each axis, at most ``limit`` in all.
 
     The axis that grows is cut first, so that a manifest covers whole steps where it can.

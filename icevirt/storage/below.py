@@ -52,3 +52,15 @@ class Below:
     def delete(self, path: str) -> None:
         """Remove an object; one that is not there is no error."""
         self.storage.delete(self.prefix + path)
+
+    def delete_all(self) -> None:
+        """Remove everything under the prefix, and directories where the storage has them."""
+        self.storage.delete_below(self.prefix.rstrip("/"))
+
+    def delete_below(self, prefix: str) -> None:
+        """Remove every object under a prefix; see `Storage.delete_below`."""
+        self.storage.delete_below(self.prefix + prefix)
+
+    def below(self, prefix: str) -> Below:
+        """Return a part of this part."""
+        return Below(self.storage, self.prefix + prefix)

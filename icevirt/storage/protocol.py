@@ -77,3 +77,6 @@ class Storage(Protocol):
 
     def delete(self, path: str) -> None:
         """Remove an object; one that is not there is no error."""
+
+    def delete_below(self, prefix: str) -> None:
+        """Remove every object below ``prefix``, with the directories that held them."""

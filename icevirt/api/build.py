@@ -1,0 +1,248 @@
+"""`icevirt.build`: from source files to a committed snapshot, in one call.
+
+list -> scan (Spark) -> catalog -> plan (pure) -> write (Spark) -> recheck -> commit. What comes
+before the commit lies in the build's own folder of the repository or in objects that nothing
+refers to; the commit is one conditional write. So a build that is killed leaves the repository as
+it was, and the same build run again finds its finished parts.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from icevirt.api import outcome
+from icevirt.api.clock import Clock
+from icevirt.api.stages import Job, closed_catalog, scan_missing, write_all
+from icevirt.api.target import METADATA, Target, digest_of
+from icevirt.archive import catalog as schema
+from icevirt.archive.plan import BuildPlan, WriteResult
+from icevirt.archive.report import BuildReport, Progress
+from icevirt.archive.scanned import SourceFile
+from icevirt.errors import BuildError, IcevirtError, InvalidInputError
+from icevirt.ids import ObjectId8, ObjectId12
+from icevirt.logic.attributes import CombineAttrs, check_policy
+from icevirt.logic.combine import Wish, combine
+from icevirt.model.snapshot import ManifestFileInfo, ManifestRef
+from icevirt.objects.listing import changed_since, list_sources
+from icevirt.repo.publish import BUILD_ID, publish
+from icevirt.scan.contract import ScanOptions
+from icevirt.scan.registry import scanners
+from icevirt.spark.session import spark_or_local
+from icevirt.storage.memory import MemoryStorage
+from icevirt.storage.protocol import Storage
+from icevirt.storage.resolve import StorageLike, storage_of
+from icevirt.version import __version__
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+KEEP_SCAN_OF = 1000
+"""A refused build of fewer files takes its catalog with it; a longer scan is worth keeping."""
+
+_NATIVE_BYTES = 256 * 1024 * 1024
+_SHOWN = 10  # names in a message
+
+
+def build(
+    sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    repo: StorageLike,
+    *,
+    concat_dim: str | None = None,
+    group: str = "/",
+    branch: str = "main",
+    message: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    mode: str = "w-",
+    drop_variables: str | Iterable[str] = (),
+    combine_attrs: CombineAttrs = "override",
+    max_bad_files: int = 0,
+    max_native_bytes: int = _NATIVE_BYTES,
+    catalog: StorageLike | None = None,
+    spark: SparkSession | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> BuildReport:
+    """Scan files on Spark and commit them as one virtual dataset.
+
+    Args:
+        sources: Globs, directories, paths or ``file://`` URLs of NetCDF-4/HDF5 files.
+        repo: Path or URL of the repository; it is created if there is none.
+        concat_dim: The dimension along which files are concatenated. One file needs none.
+        group: Where in the repository the dataset goes.
+        branch: The branch to commit to.
+        message: Of the commit.
+        metadata: Of the snapshot, beside what the build says of itself.
+        mode: "w-" builds into an empty group; "w" replaces what is in the group, in a new snapshot.
+        drop_variables: Names or absolute paths of variables to leave out.
+        combine_attrs: xarray's policy for attributes that differ between files.
+        max_bad_files: How many files may be left out because they cannot be scanned.
+        max_native_bytes: Of values per file that may be stored because they cannot be referenced.
+        catalog: Directory of a catalog that is kept and used again; by default it lies in the
+            repository until the build succeeded.
+        spark: The session to run on; by default the active one, or a local one for this call.
+        progress: Called with every step of the long phases.
+
+    Raises:
+        InvalidInputError: Something named here is wrong; `NotFoundError` if it does not exist.
+        AlreadyExistsError: The path holds something else, or the group is not empty.
+        ScanError: More files are bad than allowed.
+        CombineError: The files do not combine without changing values.
+        ConflictError: Somebody committed to the same group meanwhile.
+        BuildError: Sources changed since the scan, or Spark failed.
+    """
+    check_policy(combine_attrs)
+    clock = Clock()
+    with clock.phase("list"):
+        files = list_sources(sources)
+        storage = _shared(storage_of(repo))
+        target = Target.look(storage, branch=branch, group=group, mode=mode)
+    dropped = (drop_variables,) if isinstance(drop_variables, str) else tuple(drop_variables)
+    options = ScanOptions(
+        concat_dim=concat_dim, drop_variables=dropped, max_native_bytes=max_native_bytes
+    )
+    identity = digest_of(asdict(options), [(each.name, each.version) for each in scanners()])
+    listed = [[file.url, file.size, file.etag, file.last_modified] for file in files]
+    inputs = digest_of(__version__, identity, target.group, combine_attrs, listed)
+    last = target.last_build()
+    if last is not None and outcome.inputs_of(last) == inputs:
+        return outcome.already_built(target, last, clock.seconds)
+    target.refuse_occupied()
+    build_id = digest_of(inputs, branch, "" if last is None else str(last.id))
+    record = target.record(build_id)
+    job = Job(
+        build_id=build_id,
+        target=target,
+        files=files,
+        parts=schema.parts_of(files, identity=identity),
+        options=options,
+        catalog=record.below("catalog/") if catalog is None else _shared(storage_of(catalog)),
+        record=record,
+        max_bad_files=max_bad_files,
+        progress=progress,
+    )
+    wish = Wish(
+        build_id=build_id, concat_dim=concat_dim, group=target.group, combine_attrs=combine_attrs
+    )
+    told = {"build_id": build_id, "inputs": inputs, "group": target.group, "icevirt": __version__}
+    try:
+        report = _run(
+            job,
+            wish,
+            spark=spark,
+            clock=clock,
+            message=message,
+            metadata={
+                **(metadata or {}),
+                BUILD_ID: build_id,
+                METADATA: {**told, "files": len(files)},
+            },
+        )
+    except IcevirtError:
+        if len(files) < KEEP_SCAN_OF:
+            record.delete_all()
+        raise
+    record.delete_all()
+    return report
+
+
+def _run(
+    job: Job,
+    wish: Wish,
+    *,
+    spark: SparkSession | None,
+    clock: Clock,
+    message: str | None,
+    metadata: Mapping[str, Any],
+) -> BuildReport:
+    with _started(clock, spark) as session:
+        with clock.phase("scan"):
+            scanned = scan_missing(session, job)
+        with clock.phase("plan"):
+            closed = closed_catalog(job)
+            plan = combine(closed.facts, wish)
+        with clock.phase("write"):
+            results = write_all(session, job, plan)
+    with clock.phase("commit"):
+        _refuse_changed(job.files)
+        snapshot_id = _commit(job.target, plan, results, message=message, metadata=metadata)
+    return outcome.report(
+        job,
+        plan,
+        results,
+        snapshot_id=snapshot_id,
+        scanned=scanned,
+        closed=closed,
+        seconds=clock.seconds,
+    )
+
+
+@contextmanager
+def _started(clock: Clock, spark: SparkSession | None) -> Iterator[SparkSession]:
+    """Give a Spark session; the time it takes to start one is a phase of its own."""
+    with ExitStack() as stack:
+        with clock.phase("spark"):
+            session = stack.enter_context(spark_or_local(spark))
+        yield session
+
+
+def _shared(storage: Storage) -> Storage:
+    if isinstance(storage, MemoryStorage):
+        raise InvalidInputError(
+            "a build needs a storage that all Spark workers reach",
+            do="Use a directory; memory belongs to one process.",
+            storage=storage.url,
+        )
+    return storage
+
+
+def _refuse_changed(files: tuple[SourceFile, ...]) -> None:
+    if changed := changed_since(files):
+        raise BuildError(
+            f"{len(changed)} of {len(files)} files changed since the scan",
+            do="Build again when nobody writes to them; nothing was committed.",
+            files=changed[:_SHOWN],
+        )
+
+
+def _commit(
+    target: Target,
+    plan: BuildPlan,
+    results: list[WriteResult],
+    *,
+    message: str | None,
+    metadata: Mapping[str, Any],
+) -> str:
+    manifests: dict[ObjectId8, list[ManifestRef]] = {array.node_id: [] for array in plan.arrays}
+    for result in results:
+        for window in result.windows:
+            key = ObjectId12(result.manifest_id or b"")
+            manifests[ObjectId8(window.node_id)].append(
+                ManifestRef(object_id=key, extents=window.extents)
+            )
+    return publish(
+        target.storage,
+        branch=target.branch,
+        message=message or f"Build from {len(plan.files)} files",
+        metadata=metadata,
+        groups=plan.groups,
+        arrays={
+            array.path: (array.zarr_json, array.node_id, manifests[array.node_id])
+            for array in plan.arrays
+        },
+        manifest_files=[
+            ManifestFileInfo(
+                id=ObjectId12(result.manifest_id),
+                size_bytes=result.size_bytes,
+                num_chunk_refs=result.num_chunk_refs,
+            )
+            for result in results
+            if result.manifest_id is not None
+        ],
+        replace_group=target.group if target.mode == "w" else None,
+        containers=plan.containers,
+        split_rules=plan.split_rules,
+        expected_parent=target.tip,
+    )

@@ -1,0 +1,106 @@
+"""The report of a build, from what its stages said."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from icevirt.api.target import METADATA, Target
+from icevirt.archive.plan import BuildPlan, PlannedArray, WriteResult
+from icevirt.archive.report import ArraySummary, BuildReport, ReferenceCounts
+from icevirt.model.repo_info import SnapshotInfo
+from icevirt.repo.repository import Repository
+from icevirt.repo.summary import summary
+
+if TYPE_CHECKING:
+    from icevirt.api.stages import Job
+    from icevirt.spark.catalog import ClosedCatalog
+
+
+def inputs_of(snapshot: SnapshotInfo) -> str:
+    """Return the digest of what a build was made of."""
+    told = snapshot.metadata.get(METADATA)
+    return str(told.get("inputs", "")) if isinstance(told, dict) else ""
+
+
+def report(
+    job: Job,
+    plan: BuildPlan,
+    results: list[WriteResult],
+    *,
+    snapshot_id: str,
+    scanned: int,
+    closed: ClosedCatalog,
+    seconds: dict[str, float],
+) -> BuildReport:
+    """Return the report of a build that was committed."""
+    return BuildReport(
+        repo=job.target.storage.url,
+        branch=job.target.branch,
+        group=job.target.group,
+        snapshot_id=snapshot_id,
+        build_id=job.build_id,
+        already_built=False,
+        files_scanned=scanned,
+        files_reused=len(job.files) - scanned,
+        bad_files=closed.bad,
+        arrays=_summaries(plan, results),
+        manifests=sum(result.manifest_id is not None for result in results),
+        manifest_bytes=sum(result.size_bytes for result in results),
+        containers=tuple(container.url_prefix for container in plan.containers),
+        findings=(*plan.notes, *(text for _, text in closed.findings)),
+        seconds=seconds,
+    )
+
+
+def already_built(target: Target, snapshot: SnapshotInfo, seconds: dict[str, float]) -> BuildReport:
+    """Return the report of a build that the branch holds already."""
+    repo = Repository.open(target.storage)
+    held = summary(repo, snapshot_id=str(snapshot.id))
+    below = target.group.rstrip("/") + "/"
+    infos = repo.list_manifest_files(str(snapshot.id))
+    told = snapshot.metadata[METADATA]
+    return BuildReport(
+        repo=target.storage.url,
+        branch=target.branch,
+        group=target.group,
+        snapshot_id=str(snapshot.id),
+        build_id=str(told["build_id"]) if isinstance(told, dict) else "",
+        already_built=True,
+        files_scanned=0,
+        files_reused=int(told["files"]) if isinstance(told, dict) else 0,
+        bad_files=(),
+        arrays=tuple(array for array in held.arrays if array.path.startswith(below)),
+        manifests=len(infos),
+        manifest_bytes=sum(info.size_bytes for info in infos),
+        containers=held.containers,
+        findings=(),
+        seconds=seconds,
+    )
+
+
+def _summaries(plan: BuildPlan, results: list[WriteResult]) -> tuple[ArraySummary, ...]:
+    counts: dict[bytes, ReferenceCounts] = defaultdict(ReferenceCounts)
+    manifests: dict[bytes, int] = defaultdict(int)
+    for result in results:
+        for window in result.windows:
+            counts[window.node_id] += window.references
+            manifests[window.node_id] += 1
+    return tuple(
+        ArraySummary(
+            path=array.path,
+            data_type=_data_type(array),
+            shape=array.shape,
+            chunk_shape=array.chunk_shape,
+            dimension_names=array.schema.dimension_names,
+            references=counts[bytes(array.node_id)],
+            manifests=manifests[bytes(array.node_id)],
+        )
+        for array in plan.arrays
+    )
+
+
+def _data_type(array: PlannedArray) -> str:
+    kind = array.schema.data_type
+    return kind if isinstance(kind, str) else json.dumps(kind)

@@ -1,0 +1,151 @@
+"""The stages of a build on Spark: what is missing is scanned, what is planned is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from icevirt.api.target import Target
+from icevirt.archive import catalog as schema
+from icevirt.archive.plan import BuildPlan, WriteResult
+from icevirt.archive.report import BadFile, Progress
+from icevirt.archive.scanned import SourceFile
+from icevirt.errors import BuildError, ScanError
+from icevirt.ids import ObjectId12
+from icevirt.logic.items import balanced, write_items
+from icevirt.repo.layout import manifest
+from icevirt.scan.contract import ScanOptions
+from icevirt.spark import catalog as parts
+from icevirt.spark.catalog import ClosedCatalog
+from icevirt.spark.runner import reporter, run_on_spark, slots
+from icevirt.spark.scanning import ScanTask, run_scan
+from icevirt.spark.writing import WriteTask, run_write
+from icevirt.storage.protocol import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_TASKS_PER_SLOT = 4
+_SHOWN = 5  # bad files in a message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One build: its files, its options, and where its pieces lie."""
+
+    build_id: str
+    target: Target
+    files: tuple[SourceFile, ...]
+    parts: tuple[schema.Part, ...]
+    options: ScanOptions
+    catalog: Storage
+    record: Storage
+    max_bad_files: int
+    progress: Callable[[Progress], None] | None
+
+
+def scan_missing(spark: SparkSession, job: Job) -> int:
+    """Scan the parts that are not in the catalog yet; return how many files that were."""
+    parts.mark(job.catalog)
+    done = parts.complete_parts(job.catalog)
+    todo = [part for part in job.parts if part.name not in done]
+    piles = [todo[at :: slots(spark) * _TASKS_PER_SLOT] for at in range(len(todo))]
+    tasks = [
+        ScanTask(parts=tuple(pile), options=job.options, catalog=job.catalog)
+        for pile in piles[: slots(spark) * _TASKS_PER_SLOT]
+    ]
+    wanted = {part.name for part in todo}
+    watch = reporter(
+        job.progress,
+        "scan",
+        len(todo),
+        lambda: len(wanted & parts.complete_parts(job.catalog)),
+        "parts",
+    )
+    counts = run_on_spark(spark, run_scan, tasks, progress=watch)
+    return sum(count.files for count in counts)
+
+
+def closed_catalog(job: Job) -> ClosedCatalog:
+    """Read the facts of the scan.
+
+    Raises:
+        ScanError: More files are bad than may be; they are tried again by the next build.
+    """
+    closed = parts.read_facts(job.catalog, [part.name for part in job.parts])
+    if len(closed.bad) > job.max_bad_files or len(closed.bad) == len(job.files):
+        _forget(job, closed.bad)
+        raise _too_many(closed.bad, len(job.files))
+    return closed
+
+
+def _forget(job: Job, bad: tuple[BadFile, ...]) -> None:
+    urls = {file.url for file in bad}
+    for part in job.parts:
+        if any(file.url in urls for file in part.files):
+            job.catalog.delete(schema.path_of("files", part.name))
+
+
+def _too_many(bad: tuple[BadFile, ...], total: int) -> ScanError:
+    first = bad[0].error.rstrip(".")
+    if len(bad) == total:
+        do = "Check that these are the files you meant."
+    else:
+        do = f"Repair or remove them, or leave them out with max_bad_files={len(bad)}."
+    return ScanError(
+        f"{len(bad)} of {total} files cannot be scanned; the first: {first}",
+        do=do,
+        bad_files=[file.url for file in bad[:_SHOWN]],
+    )
+
+
+def write_all(spark: SparkSession, job: Job, plan: BuildPlan) -> list[WriteResult]:
+    """Write every manifest of the plan, and once more those that vanished meanwhile.
+
+    Raises:
+        BuildError: Manifests vanish faster than they are written.
+    """
+    for _ in range(2):
+        results = _write(spark, job, plan)
+        if not _vanished(job, results):
+            return results
+    raise BuildError(
+        "manifests that were just written are gone",
+        do="Stop whatever deletes objects of this repository, and build again.",
+        repo=job.target.storage.url,
+    )
+
+
+def _write(spark: SparkSession, job: Job, plan: BuildPlan) -> list[WriteResult]:
+    items = write_items(plan)
+    config = job.target.config
+    tasks = [
+        WriteTask(
+            items=pile,
+            catalog=job.catalog,
+            repo=job.target.storage,
+            record=job.record,
+            inline_threshold=config.inline_chunk_threshold_bytes,
+            level=config.compression_level,
+        )
+        for pile in balanced(items, slots(spark) * _TASKS_PER_SLOT)
+    ]
+    watch = reporter(
+        job.progress,
+        "write",
+        len(items),
+        lambda: sum(1 for _ in job.record.list("items")),
+        "manifests",
+    )
+    written = run_on_spark(spark, run_write, tasks, progress=watch)
+    return sorted((result for pile in written for result in pile), key=lambda each: each.number)
+
+
+def _vanished(job: Job, results: list[WriteResult]) -> bool:
+    there = {info.path: info.size for info in job.target.storage.list("manifests")}
+    return any(
+        there.get(manifest(ObjectId12(result.manifest_id))) != result.size_bytes
+        for result in results
+        if result.manifest_id is not None
+    )

@@ -1,0 +1,129 @@
+"""The repository that a build is for: whether the build may go there, found out before any work."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from icevirt.errors import AlreadyExistsError, InvalidInputError, RefNotFoundError
+from icevirt.logic import edits
+from icevirt.model import paths
+from icevirt.model.config import RepositoryConfig
+from icevirt.model.repo_info import RepoInfo, SnapshotInfo
+from icevirt.model.snapshot import Snapshot
+from icevirt.repo import creation
+from icevirt.repo.assets import Assets
+from icevirt.repo.head import Head, refuse_read_only
+from icevirt.repo.layout import WORK
+from icevirt.storage.below import Below
+from icevirt.storage.protocol import Storage
+
+type BuildMode = Literal["w-", "w"]
+
+METADATA = "icevirt_build"
+"""Key of a snapshot's metadata under which a build says what it was made of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where a build goes, as it was when the build began."""
+
+    storage: Storage
+    branch: str
+    group: str  # canonical path
+    mode: BuildMode
+    info: RepoInfo | None  # None: there is no repository yet
+
+    @classmethod
+    def look(cls, storage: Storage, *, branch: str, group: str, mode: str) -> Target:
+        """Look at the repository.
+
+        Raises:
+            AlreadyExistsError: The path holds something that is no repository.
+            RefNotFoundError: There is no such branch.
+            ReadOnlyError: The repository takes no writes.
+            InvalidInputError: The mode is unknown.
+        """
+        if mode not in ("w-", "w"):
+            raise InvalidInputError(
+                "unknown mode",
+                do="Use 'w-' to build into an empty group, or 'w' to replace what is in it.",
+                mode=mode,
+            )
+        found = Head(storage).find()
+        if found is None:
+            creation.refuse_foreign(storage)
+            if branch != edits.MAIN:
+                raise RefNotFoundError(
+                    "a new repository has only the branch 'main'",
+                    do="Build into 'main', or create repository and branch first.",
+                    branch=branch,
+                )
+        else:
+            refuse_read_only(found.info)
+            edits.branch_tip(found.info, branch)
+        return cls(
+            storage=storage,
+            branch=branch,
+            group=paths.canonical(group),
+            mode="w" if mode == "w" else "w-",
+            info=None if found is None else found.info,
+        )
+
+    @property
+    def config(self) -> RepositoryConfig:
+        """The repository's configuration, or that of a new one."""
+        return RepositoryConfig(dict((self.info.config if self.info else None) or {}))
+
+    @property
+    def tip(self) -> str | None:
+        """The snapshot the branch pointed at, None where there was no repository."""
+        return None if self.info is None else str(edits.branch_tip(self.info, self.branch))
+
+    def last_build(self) -> SnapshotInfo | None:
+        """Return the newest snapshot of the branch that a build made of this group."""
+        for snapshot in self._ancestry():
+            told = snapshot.metadata.get(METADATA)
+            if isinstance(told, dict) and told.get("group") == self.group:
+                return snapshot
+        return None
+
+    def refuse_occupied(self) -> None:
+        """Check that the group is empty, unless it is to be replaced.
+
+        Raises:
+            AlreadyExistsError: It holds nodes.
+        """
+        if self.info is None or self.mode == "w":
+            return
+        tip: Snapshot = Assets(self.storage).snapshot(edits.branch_tip(self.info, self.branch))
+        node = next(iter(tip.below(self.group)), None)
+        if node is not None:
+            raise AlreadyExistsError(
+                "the group of the repository holds something already",
+                do='Pass mode="w" (--mode w) to replace it in a new snapshot, or another group.',
+                repo=self.storage.url,
+                group=self.group,
+                found=node.path,
+            )
+
+    def record(self, build_id: str) -> Below:
+        """Return where a build keeps what it needs to be resumed."""
+        return Below(self.storage, f"{WORK[0]}/builds/{build_id}/")
+
+    def _ancestry(self) -> Iterator[SnapshotInfo]:
+        if self.info is None:
+            return
+        at = self.info.snapshots.get(edits.branch_tip(self.info, self.branch))
+        while at is not None:
+            yield at
+            at = None if at.parent_id is None else self.info.snapshots.get(at.parent_id)
+
+
+def digest_of(*parts: Any) -> str:
+    """Return a short name that covers JSON values."""
+    text = json.dumps(parts, sort_keys=True, allow_nan=False)
+    return hashlib.blake2b(text.encode(), digest_size=10).hexdigest()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from icevirt.archive.report import Progress
 
-_WIDTH = 160  # of lines that no terminal reads
+_WIDTH = 10_000  # where no terminal reads, lines are as long as they need to be
 
 
 class Output(StrEnum):

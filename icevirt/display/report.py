@@ -24,18 +24,21 @@ def build_report(report: BuildReport) -> RenderableType:
         *_listed("Left out", map(_bad, report.bad_files), "bold red"),
         Text(),
         Text("Open it", "bold"),
-        words(f"  {opening(report.repo, report.group, report.containers)}"),
+        *map(words, opening(report.repo, report.group, report.containers).split("\n")),
     ]
     return Group(*parts)
 
 
 def opening(repo: str, group: str, containers: Iterable[str]) -> str:
-    """Return the line of Python that opens the dataset."""
-    where = "" if group == "/" else f", group={group!r}"
-    return (
-        f"xr.open_dataset({repo!r}{where}, engine='icevirt',"
-        f" authorize_virtual_chunk_access={list(containers)!r})"
-    )
+    """Return the Python that opens the dataset."""
+    where = [] if group == "/" else [f"group={group!r}"]
+    arguments = [
+        repr(repo),
+        "engine='icevirt'",
+        *where,
+        f"authorize_virtual_chunk_access={list(containers)!r}",
+    ]
+    return "\n".join(["xr.open_dataset(", *(f"    {words}," for words in arguments), ")"])
 
 
 def _facts(report: BuildReport) -> dict[str, str]:

@@ -30,7 +30,8 @@ def test_a_report_tells_what_was_built_and_how_to_open_it():
         "list 0.0 s, scan 1 min 01 s",
         "3 × 330 × 360",
         "scalar",
-        "xr.open_dataset('file:///data/repo', engine='icevirt', authorize_virtual_chunk_access=",
+        "xr.open_dataset(\n    'file:///data/repo',\n    engine='icevirt',\n",
+        "    authorize_virtual_chunk_access=['file:///data/'],\n)",
     ):
         assert words in told
     assert "Left out" not in told

@@ -1,9 +1,10 @@
-"""A source file as scanners see it: opened once, its size and time captured by that very opening."""
+"""A source file as scanners see it: opened once, size and time captured by that very opening."""
 
 from __future__ import annotations
 
 import os
 import weakref
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -51,7 +52,7 @@ class LocalSource:
             StaleReferenceError: They differ.
         """
         try:
-            now = [os.fstat(self._descriptor), os.stat(self._path)]
+            now = [os.fstat(self._descriptor), Path(self._path).stat()]
         except FileNotFoundError:
             now = []
         if not now or any(_identity(status) != _identity(self._status) for status in now):
@@ -79,7 +80,7 @@ class LocalSource:
 
 def _open(path: str, url: str) -> int:
     # a pipe or device must neither block the opening nor be read
-    if os.path.exists(path) and not os.path.isfile(path):
+    if Path(path).exists() and not Path(path).is_file():
         raise ScanError("not a regular file", do="Leave it out.", file=url)
     try:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)

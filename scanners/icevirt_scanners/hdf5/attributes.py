@@ -136,13 +136,13 @@ def _other(oid: Any, raw: bytes, family: int) -> Any:
     owner = h5py.Group(oid) if isinstance(oid, h5g.GroupID) else h5py.Dataset(oid)
     value = np.asarray(owner.attrs[raw])
     if value.dtype.kind == "O" or h5py.check_ref_dtype(value.dtype) is not None:
-        value = _listed(value)
-    if isinstance(value, np.ndarray) and value.dtype.kind == "f" and value.dtype.itemsize > 8:
+        return _listed(value)
+    if value.dtype.kind == "f" and value.dtype.itemsize > 8:
         value = value.astype(np.float64)
-    if isinstance(value, np.ndarray) and value.dtype.kind in "iufb":
+    elif value.dtype.kind in "iufb":
         # the metadata that h5py hangs on enum dtypes does not belong to the value
         value = value.astype(np.dtype(value.dtype.str))
-    return value.reshape(-1)[0] if isinstance(value, np.ndarray) and value.size == 1 else value
+    return value.reshape(-1)[0] if value.size == 1 else value
 
 
 def _listed(value: np.ndarray[Any, Any]) -> Any:

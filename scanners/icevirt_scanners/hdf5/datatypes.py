@@ -7,6 +7,7 @@ raises `NoDataTypeError`: references, variable-length numbers, times.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,12 +16,6 @@ from h5py import h5t
 
 from icevirt.model.json import JSON
 
-_NUMBERS = {
-    (h5t.INTEGER, h5t.SGN_2): "int",
-    (h5t.INTEGER, h5t.SGN_NONE): "uint",
-    (h5t.BITFIELD, None): "uint",
-    (h5t.FLOAT, None): "float",
-}
 _IEEE = {
     (2, h5t.ORDER_LE): h5t.IEEE_F16LE,
     (2, h5t.ORDER_BE): h5t.IEEE_F16BE,
@@ -72,36 +67,16 @@ def element_of(tid: Any) -> Element:
     Raises:
         NoDataTypeError: Zarr has no data type for it.
     """
-    match tid.get_class():
-        case h5t.INTEGER | h5t.BITFIELD:
-            return _integer(tid)
-        case h5t.FLOAT:
-            return _float(tid)
-        case h5t.STRING:
-            return _string(tid)
-        case h5t.ENUM:
-            return _enum(tid)
-        case h5t.COMPOUND | h5t.COMPLEX:
-            return _compound(tid)
-        case h5t.OPAQUE:
-            return _opaque(tid)
-        case h5t.ARRAY:
-            return _array(tid)
-        case h5t.REFERENCE:
-            raise NoDataTypeError("references to other objects")
-        case h5t.VLEN:
-            raise NoDataTypeError("variable-length sequences")
-        case h5t.TIME:
-            raise NoDataTypeError("the HDF5 time type")
-        case other:
-            raise NoDataTypeError(f"HDF5 datatype class {other}")
+    family = tid.get_class()
+    make = _MAKERS.get(family)
+    if make is None:
+        raise NoDataTypeError(_IMPOSSIBLE.get(family, f"HDF5 datatype class {family}"))
+    return make(tid)
 
 
 def _integer(tid: Any) -> Element:
-    size, sign = tid.get_size(), None
-    if tid.get_class() == h5t.INTEGER:
-        sign = tid.get_sign()
-    kind = _NUMBERS[tid.get_class(), sign]
+    size = tid.get_size()
+    kind = "int" if tid.get_sign() == h5t.SGN_2 else "uint"
     full = tid.get_precision() == 8 * size and tid.get_offset() == 0
     held = next((n for n in (1, 2, 4, 8) if n >= size), None)
     if held is None:
@@ -112,7 +87,17 @@ def _integer(tid: Any) -> Element:
         data_type=f"{kind}{8 * held}",
         big_endian=tid.get_order() == h5t.ORDER_BE,
         not_plain="" if full and held == size else f"integers of {tid.get_precision()} bits",
-        **({} if tid.get_class() == h5t.INTEGER else {"read_as": tid.dtype, "memory": tid}),
+    )
+
+
+def _bitfield(tid: Any) -> Element:
+    dtype = tid.dtype
+    return Element(
+        dtype=dtype.newbyteorder("<"),
+        data_type=f"uint{8 * dtype.itemsize}",
+        big_endian=dtype.byteorder == ">",
+        read_as=dtype,
+        memory=tid,
     )
 
 
@@ -149,6 +134,7 @@ def _string(tid: Any) -> Element:
         dtype=np.dtype(f"S{size}"),
         data_type={"name": "null_terminated_bytes", "configuration": {"length_bytes": size}},
         not_plain="" if exact else "strings padded with spaces or garbage",
+        read_as=tid.dtype,  # its metadata says UTF-8 or ASCII; HDF5 does not convert between them
     )
 
 
@@ -241,3 +227,21 @@ def _array(tid: Any) -> Element:
         read_as=read_as,
         memory=h5t.array_create(base.memory or h5t.py_create(read_as), extents),
     )
+
+
+_MAKERS: dict[int, Callable[[Any], Element]] = {
+    h5t.INTEGER: _integer,
+    h5t.BITFIELD: _bitfield,
+    h5t.FLOAT: _float,
+    h5t.STRING: _string,
+    h5t.ENUM: _enum,
+    h5t.COMPOUND: _compound,
+    h5t.COMPLEX: _compound,
+    h5t.OPAQUE: _opaque,
+    h5t.ARRAY: _array,
+}
+_IMPOSSIBLE = {
+    h5t.REFERENCE: "references to other objects",
+    h5t.VLEN: "variable-length sequences",
+    h5t.TIME: "the HDF5 time type",
+}

@@ -8,10 +8,11 @@ copy that path's content into a repository.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import h5py
-from h5py import h5d
+from h5py import h5d, h5i, h5p
 
 from icevirt.errors import ScanError, UnsupportedError
 
@@ -43,19 +44,33 @@ def check_elsewhere(plist: Any, layout: int, *, file: str, path: str | None, var
     return "a virtual dataset"
 
 
+def beside(dsid: Any) -> Any:
+    """Close a dataset and open it such that its raw files are looked for beside the file.
+
+    libhdf5's default is the working directory, which means nothing on an executor.
+    """
+    access = h5p.create(h5p.DATASET_ACCESS)
+    access.set_efile_prefix(b"${ORIGIN}")
+    file, name = h5i.get_file_id(dsid), h5i.get_name(dsid)
+    dsid.close()  # libhdf5 accepts another prefix only for datasets that are not open
+    return h5d.open(file, name, access)
+
+
 def _inside(path: str, name: str, facts: dict[str, str]) -> str:
-    directory = os.path.dirname(os.path.realpath(path))
-    source = os.path.realpath(os.path.join(directory, name))
-    if os.path.commonpath([directory, source]) != directory:
+    directory = Path(path).resolve().parent
+    source = (directory / name).resolve()
+    if not source.is_relative_to(directory):
         raise UnsupportedError(
             "values in a file outside the directory of the scanned one",
             do=_REMEDY,
             **facts,
-            source=source,
+            source=str(source),
         )
-    if not os.path.isfile(source):
-        raise ScanError("a source of the values is missing", do=_REMEDY, **facts, source=source)
-    return source
+    if not source.is_file():
+        raise ScanError(
+            "a source of the values is missing", do=_REMEDY, **facts, source=str(source)
+        )
+    return str(source)
 
 
 def _check_external(plist: Any, path: str, facts: dict[str, str]) -> None:
@@ -63,7 +78,7 @@ def _check_external(plist: Any, path: str, facts: dict[str, str]) -> None:
         name, offset, size = plist.get_external(number)
         source = _inside(path, os.fsdecode(name), facts)
         unlimited = size >= (1 << 63)
-        if not unlimited and os.path.getsize(source) < offset + size:
+        if not unlimited and Path(source).stat().st_size < offset + size:
             raise ScanError("a source of the values is too short", **facts, source=source)
 
 

@@ -45,19 +45,15 @@ def fill_json(value: Any, element: Element) -> JSON:
 def _spelt(value: Any, dtype: np.dtype[Any]) -> JSON:
     if dtype.names:
         return {name: _spelt(value[name], dtype[name]) for name in dtype.names}
-    match dtype.kind:
-        case "b":
-            return bool(value)
-        case "i" | "u":
-            return int(value)
-        case "f":
-            return _float(value)
-        case "c":
-            return [_float(value.real), _float(value.imag)]
-        case "m" | "M":
-            return int(value.astype(np.int64))
-        case _:
-            return base64.standard_b64encode(bytes(value)).decode()
+    if dtype.kind in "biu":
+        return value.item()  # type: ignore[no-any-return]
+    if dtype.kind in "mM":
+        return int(value.astype(np.int64))
+    if dtype.kind == "f":
+        return _float(value)
+    if dtype.kind == "c":
+        return [_float(value.real), _float(value.imag)]
+    return base64.standard_b64encode(bytes(value)).decode()
 
 
 def _float(value: Any) -> JSON:

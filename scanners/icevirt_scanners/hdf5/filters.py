@@ -74,7 +74,10 @@ def _codec(code: int, values: Sequence[int], length: int | None) -> tuple[JSON |
     if code == h5z.FILTER_SHUFFLE:
         return _shuffle(values, length), length
     if code == h5z.FILTER_FLETCHER32:
-        return {"name": "numcodecs.fletcher32"}, None if length is None else length + 4
+        return {
+            "name": "numcodecs.fletcher32",
+            "configuration": {},
+        }, None if length is None else length + 4
     make = _COMPRESSORS.get(code)
     if make is None:
         raise _NoCodecError

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from h5py import h5d
 
 from icevirt.archive.scanned import ScannedArray
 from icevirt.errors import UnsupportedError

@@ -145,7 +145,16 @@ def _variables(
     described: list[Variable] = []
     for found, attributes, element, axes in kept:
         with explained(context.source.file.url, found.path):
-            described.append(describe(found, attributes, element, axes, dimensions, context))
+            described.append(
+                describe(
+                    found,
+                    attributes,
+                    element=element,
+                    axes=axes,
+                    dimensions=dimensions,
+                    context=context,
+                )
+            )
     return described
 
 

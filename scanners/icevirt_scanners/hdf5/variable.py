@@ -18,7 +18,7 @@ from icevirt_scanners.hdf5.cf import with_fit_fill
 from icevirt_scanners.hdf5.context import FileContext
 from icevirt_scanners.hdf5.datatypes import Element
 from icevirt_scanners.hdf5.dimensions import Axis, Dimensions
-from icevirt_scanners.hdf5.elsewhere import check_elsewhere
+from icevirt_scanners.hdf5.elsewhere import beside, check_elsewhere
 from icevirt_scanners.hdf5.fill import fill_json, fill_of
 from icevirt_scanners.hdf5.filters import Pipeline, pipeline_of
 from icevirt_scanners.hdf5.walk import FoundDataset
@@ -83,6 +83,7 @@ class Variable:
 def describe(
     found: FoundDataset,
     attributes: FoundAttributes,
+    *,
     element: Element,
     axes: tuple[Axis, ...],
     dimensions: Dimensions,
@@ -90,6 +91,8 @@ def describe(
 ) -> Variable:
     """Gather what decides how a dataset is represented."""
     plist = found.dsid.get_create_plist()
+    if plist.get_external_count():
+        found.dsid = beside(found.dsid)
     layout = plist.get_layout()
     chunk = (*plist.get_chunk(), *element.inner) if layout == h5d.CHUNKED else None
     size = element.dtype.itemsize * int(np.prod(chunk or (1,), dtype=np.int64))

@@ -1,0 +1,233 @@
+"""Local disk: no lost update between processes, nothing half-written, errors that say what to do."""
+
+import errno
+import multiprocessing
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from icevirt.errors import InvalidInputError, StorageError
+from icevirt.storage import durable, local
+from icevirt.storage.local import LocalStorage, local_filesystem_storage
+from icevirt.storage.memory import MemoryStorage
+from icevirt.storage.protocol import Lost, Written
+from icevirt.storage.resolve import storage_of
+
+SPAWN = multiprocessing.get_context("spawn")
+
+
+def _race(root: str, name: int, times: int) -> None:
+    storage = LocalStorage(root)
+    for n in range(times):
+        while True:
+            body, version = storage.get_versioned("repo")
+            if isinstance(storage.put_if("repo", body + b"%d:%d\n" % (name, n), was=version), Written):
+                break
+
+
+def test_of_eight_processes_that_race_none_is_lost(tmp_path):
+    storage = LocalStorage(tmp_path)
+    storage.put_if("repo", b"", was=None)
+    racers = [SPAWN.Process(target=_race, args=(str(tmp_path), n, 25)) for n in range(8)]
+    for racer in racers:
+        racer.start()
+    for racer in racers:
+        racer.join()
+    lines = storage.get("repo").decode().split()
+    assert sorted(lines) == sorted(f"{name}:{n}" for name in range(8) for n in range(25))
+    assert os.listdir(tmp_path) == ["repo"]
+
+
+class Deadly:
+    """Stands in for the module ``os`` and dies at the n-th call of something that changes a disk."""
+
+    CALLS = frozenset({"open", "write", "fsync", "link", "rename", "unlink", "mkdir", "close"})
+
+    def __init__(self, at: int, *, after: bool) -> None:
+        self.left, self.after = at, after
+
+    def __getattr__(self, name):
+        real = getattr(os, name)
+        if name not in self.CALLS:
+            return real
+
+        def call(*args, **kwargs):
+            self.left -= 1
+            if self.left == 0 and not self.after:
+                os._exit(9)
+            if name == "write":  # a torn write: half of it reaches the file
+                args = (args[0], memoryview(args[1])[: max(1, len(args[1]) // 2)])
+            result = real(*args, **kwargs)
+            if self.left == 0:
+                os._exit(9)
+            return result
+
+        return call
+
+
+def _dying(action, at: int, after: bool, unnamed: bool) -> int:
+    """Run ``action`` in a child that is killed at its n-th step; return its exit code."""
+    child = os.fork()
+    if child == 0:
+        durable.os = local.os = Deadly(at, after=after)
+        if not unnamed:
+            durable._has_unnamed = lambda at: False
+        action()
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.parametrize("unnamed", [True, False], ids=["unnamed files", "staged files"])
+@pytest.mark.parametrize("verb", ["put new", "put over", "create", "update"])
+def test_a_writer_killed_at_any_step_leaves_the_old_bytes_or_the_new(tmp_path, verb, unnamed):
+    old, new = b"old bytes", b"the new bytes"
+    killed = 0
+    for after in (False, True):
+        for at in range(1, 100):
+            root = tmp_path / f"{at}-{after}"
+            storage = LocalStorage(root)
+            version = None
+            if verb in ("put over", "update"):
+                version = storage.put_if("d/repo", old, was=None).version
+
+            def act(storage=storage, version=version):
+                if verb.startswith("put"):
+                    storage.put("d/repo", new)
+                else:
+                    storage.put_if("d/repo", new, was=version)
+
+            code = _dying(act, at, after, unnamed)
+            found = {info.path: storage.get(info.path) for info in storage.list()}
+            allowed = [{"d/repo": new}, {"d/repo": old} if version else {}]
+            assert found in allowed, (at, after, found)
+            storage.put("d/repo", b"whoever comes next")
+            current = storage.get_versioned("d/repo")[1]
+            assert isinstance(storage.put_if("d/repo", b"and next", was=current), Written)
+            if code == 0:
+                break
+            killed += 1
+        else:
+            pytest.fail("the action never finished")
+    assert killed >= 8
+
+
+def test_a_killed_create_leaves_no_stray_file_at_all(tmp_path):
+    for at in range(1, 30):
+        root = tmp_path / str(at)
+        root.mkdir()
+        code = _dying(lambda root=root: LocalStorage(root).put_if("repo", b"new", was=None), at, False, True)
+        assert os.listdir(root) in ([], ["repo"])
+        if code == 0:
+            return
+    pytest.fail("the action never finished")
+
+
+def test_an_unfinished_file_is_no_object(tmp_path):
+    storage = LocalStorage(tmp_path)
+    (tmp_path / "repo#0").write_bytes(b"half")
+    assert list(storage.list()) == []
+    assert not storage.exists()
+
+
+def test_nothing_is_created_by_reading(tmp_path):
+    storage = LocalStorage(tmp_path / "new")
+    assert not storage.exists()
+    assert list(storage.list()) == []
+    storage.delete("a")
+    assert not (tmp_path / "new").exists()
+
+
+def test_where_unnamed_files_do_not_exist_staged_ones_are_used(tmp_path, monkeypatch):
+    real = os.open
+
+    def refuse(path, flags, *args, **kwargs):
+        if flags & os.O_TMPFILE == os.O_TMPFILE:
+            raise OSError(errno.EOPNOTSUPP, "no O_TMPFILE here")
+        return real(path, flags, *args, **kwargs)
+
+    monkeypatch.setattr(durable.os, "open", refuse)
+    storage = LocalStorage(tmp_path)
+    assert isinstance(storage.put_if("repo", b"a", was=None), Written)
+    assert storage.put_if("repo", b"b", was=None) == Lost()
+    assert os.listdir(tmp_path) == ["repo"]
+
+
+def test_new_files_have_the_usual_permissions(tmp_path):
+    storage = LocalStorage(tmp_path)
+    storage.put("a", b"")
+    (tmp_path / "b").write_bytes(b"")
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == stat.S_IMODE((tmp_path / "b").stat().st_mode)
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO])
+def test_a_disk_that_refuses_is_one_error_with_path_and_remedy(tmp_path, monkeypatch, code):
+    def refuse(*_args, **_kwargs):
+        raise OSError(code, os.strerror(code))
+
+    storage = LocalStorage(tmp_path / "root")
+    monkeypatch.setattr(durable.os, "fsync", refuse)
+    with pytest.raises(StorageError) as caught:
+        storage.put("a", b"x")
+    assert str(tmp_path) in str(caught.value)
+    assert os.strerror(code) in str(caught.value)
+    assert caught.value.do
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_an_unwritable_directory_is_said(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(StorageError, match="permission"):
+        LocalStorage(tmp_path / "root").put("a", b"x")
+
+
+def test_a_file_where_the_root_should_be_is_said(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    storage = LocalStorage(tmp_path / "file")
+    assert storage.exists()
+    with pytest.raises(StorageError, match="is a file"):
+        storage.put("a", b"x")
+    with pytest.raises(StorageError, match="is a file"):
+        LocalStorage(tmp_path / "file" / "root").put("a", b"x")
+
+
+def test_a_child_forked_while_a_writer_holds_the_lock_does_not_keep_it(tmp_path):
+    storage = LocalStorage(tmp_path)
+    storage.put("a", b"")
+    with storage._locked():
+        child = os.fork()
+        if child == 0:
+            import time
+
+            time.sleep(30)
+            os._exit(0)
+    try:
+        assert isinstance(storage.put_if("repo", b"x", was=None), Written)
+    finally:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+
+
+def test_paths_urls_and_storages_are_storages(tmp_path):
+    by_path, memory = storage_of(tmp_path), MemoryStorage()
+    assert by_path == storage_of(str(tmp_path)) == storage_of(f"file://{tmp_path}")
+    assert by_path == local_filesystem_storage(tmp_path)
+    assert storage_of(memory) is memory
+    assert storage_of(Path("here")).url == Path.cwd().joinpath("here").as_uri()
+
+
+@pytest.mark.parametrize("text", ["s3://bucket/x", "https://host/x", ""])
+def test_other_urls_are_refused(text):
+    with pytest.raises(InvalidInputError):
+        storage_of(text)
+
+
+def test_a_memory_storage_stays_in_its_process():
+    import pickle
+
+    raw = pickle.dumps(storage := MemoryStorage())
+    assert pickle.loads(raw) is storage
+    del storage
+    with pytest.raises(StorageError, match="its own process"):
+        pickle.loads(raw)

@@ -28,14 +28,18 @@ class Layout:
 
 @cache
 def layout(table: Table, present: frozenset[str]) -> Layout:
-    """Lay out a table: widest fields first, each aligned to its own size."""
+    """Lay out a table: widest fields first, as far as they are aligned to their own size."""
+    parts = list(_parts(table, present))
     at: dict[str, int] = {}
     end = OFFSET  # the signed offset to the vtable comes first
-    parts = sorted(_parts(table, present), key=lambda part: -part[3])
-    for name, _, size, align in parts:
-        end += -end % align
-        at[name] = end
-        end += size
+    left = sorted(parts, key=lambda part: -part[3])
+    while left:
+        # a narrow field goes into the gap before a wide one
+        fitting = next((part for part in left if end % part[3] == 0), left[0])
+        left.remove(fitting)
+        name, _, size, align = fitting
+        at[name] = end + -end % align
+        end = at[name] + size
     slots = {slot: at[name] for name, slot, _, _ in parts}
     count = max(slots, default=-1) + 1
     entries = (slots.get(slot, 0) for slot in range(count))

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from icevirt.model.chunks import Locations
 from icevirt.model.strings import Strings
-from icevirt.wire.columns_read import Payload, Tables
+from icevirt.wire.columns_read import Tables
 from icevirt.wire.dictionary import Dictionary
 from icevirt.wire.distinct import equal_ranges, first_uses
+from icevirt.wire.payload import Payload, array
 from icevirt.wire.ranges import Places, gather
 from icevirt.wire.read import Damage
 
@@ -104,9 +105,9 @@ def _ranges(refs: Tables, name: str, rows: Places) -> _Ranges | None:
         return None
     present, start, count = found
     if len(present) == len(refs) == len(rows):
-        return _Ranges(start, count)
+        return _Ranges(array(start), count)
     all_starts, all_lengths = np.zeros((2, len(refs)), np.int64)
-    all_starts[present], all_lengths[present] = start, count
+    all_starts[present], all_lengths[present] = array(start), count
     return _Ranges(all_starts[rows], all_lengths[rows])
 
 

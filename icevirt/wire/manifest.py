@@ -15,11 +15,11 @@ from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.manifest import Manifest
-from icevirt.wire import header
+from icevirt.wire import frame, header
 from icevirt.wire.build import Builder
-from icevirt.wire.columns_read import Payload
 from icevirt.wire.columns_write import Tail
 from icevirt.wire.header import FileKind
+from icevirt.wire.payload import Payload
 from icevirt.wire.ranges import ascends
 from icevirt.wire.read import Damage, Reader, reading
 from icevirt.wire.locations_read import Locator
@@ -59,15 +59,22 @@ def encode(arrays: Mapping[ObjectId8, ChunkTable], *, level: int = 3) -> Encoded
     for place, table in small.open:
         check(table)
         small.link(place, write_table(tail, table))
-    payload = np.concatenate([np.frombuffer(small.out, np.uint8), *tail.parts])
-    digest = ObjectId12.of_content(memoryview(payload), bytes((level,)))
-    at = small.root_field(MANIFEST, "id")
-    payload[at : at + 12] = np.frombuffer(digest, np.uint8)
+    id_at = small.root_field(MANIFEST, "id")
+    digest, compressed = _named_frame(bytes(small.out), id_at, tail, level)
     return EncodedManifest(
         id=digest,
-        raw=header.pack(FileKind.manifest, memoryview(payload), level=level),
+        raw=header.head(FileKind.manifest) + compressed,
         num_chunk_refs=sum(map(len, stored.values())),
     )
+
+
+def _named_frame(small: bytes, id_at: int, tail: Tail, level: int) -> tuple[ObjectId12, bytes]:
+    """Return the manifest's id, and its frame with the id in it."""
+    end = id_at + ObjectId12.SIZE
+    parts = [np.frombuffer(small[end:], np.uint8), *tail.parts]
+    rest = frame.compress(parts, tail.end - end, level)
+    digest = ObjectId12.of_content(small[:end], rest)
+    return digest, frame.with_raw_start(small[:id_at] + digest, rest)
 
 
 def decode(raw: bytes) -> Manifest:
@@ -84,7 +91,7 @@ def decode(raw: bytes) -> Manifest:
             left -= span.count
             if left < 0 or node in found:
                 raise Damage("an array is listed twice, or its references are", span.start)
-            found[node] = read_table(payload, span, locator)
+            found[node] = read_table(locator, span)
         return Manifest(id=ObjectId12(values["id"]), arrays=found)
 
 

@@ -10,93 +10,91 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
-from icevirt.wire.columns_read import Payload, Tables
+from icevirt.wire.columns_read import Tables
 from icevirt.wire.locations_read import Locator
+from icevirt.wire.payload import array
 from icevirt.wire.ranges import Bytes, ascends, gather
 from icevirt.wire.read import Damage, Span
 from icevirt.wire.schema import CHUNK_REF
 
+# field, what a row that has it is; later ones win
+_KINDS = (
+    ("inline", ChunkType.inline),
+    ("location", ChunkType.virtual),
+    ("compressed_location", ChunkType.virtual),
+    ("chunk_id", ChunkType.native),
+)
 
-def read_table(payload: Payload, span: Span, locator: Locator) -> ChunkTable:
+
+def read_table(locator: Locator, span: Span) -> ChunkTable:
     """Read one array's references. Raises ``Damage``."""
     if not span.count:
         return ChunkTable.empty(0)
-    refs = payload.tables(span, CHUNK_REF)
+    refs = Tables(locator.payload, span, CHUNK_REF)
     index = refs.coordinates("index")
     if not ascends(index):
         raise Damage("references are not in ascending order of their index", span.start)
-    kind = _kinds(refs)
-    source = np.zeros(len(refs), np.uint32)
-    offset, length = refs.numbers("offset", 8), refs.numbers("length", 8)
-    chunk_ids = _chunk_ids(payload, refs, kind, source)
-    locations = _locations(locator, refs, kind, source)
-    inline = _inline(payload, refs, kind, offset, length)
+    rows = _Rows(locator, refs)
     return ChunkTable(
+        chunk_ids=rows.native(),
+        locations=rows.virtual(),
+        inline=rows.inline(),
         index=index,
-        kind=kind,
-        source=source,
-        offset=offset.astype(np.uint64),
-        length=length.astype(np.uint64),
-        locations=locations,
-        chunk_ids=chunk_ids,
-        inline=inline,
+        kind=rows.kind,
+        source=rows.source,
+        offset=rows.offset,
+        length=rows.length,
     )
 
 
-def _kinds(refs: Tables) -> NDArray[np.uint8]:
-    kind = np.zeros(len(refs), np.uint8)
-    fields = (
-        ("inline", ChunkType.inline),
-        ("location", ChunkType.virtual),
-        ("compressed_location", ChunkType.virtual),
-        ("chunk_id", ChunkType.native),
-    )
-    for name, value in fields:
-        if (places := refs.places(name)) is not None:
-            kind[places != 0] = value
-    if not kind.all():
-        raise Damage("a reference is neither native nor virtual nor inline", 0)
-    return kind
+class _Rows:
+    """The columns of one array's table, filled in kind by kind."""
 
+    def __init__(self, locator: Locator, refs: Tables) -> None:
+        self._locator = locator
+        self._refs = refs
+        self.kind = self._kinds()
+        self.source = np.zeros(len(refs), np.uint32)
+        self.offset = refs.numbers("offset", 8).astype(np.uint64)
+        self.length = refs.numbers("length", 8).astype(np.uint64)
 
-def _chunk_ids(
-    payload: Payload, refs: Tables, kind: NDArray[np.uint8], source: NDArray[np.uint32]
-) -> Bytes:
-    places = refs.places("chunk_id")
-    if places is None:
-        return np.zeros((0, 12), np.uint8)
-    rows = np.flatnonzero(kind == ChunkType.native)
-    source[rows] = np.arange(len(rows))
-    found: Bytes = payload.bytes[places[rows][:, None] + np.arange(12)]
-    return found
+    def _kinds(self) -> NDArray[np.uint8]:
+        kind = np.zeros(len(self._refs), np.uint8)
+        for name, value in _KINDS:
+            if (places := self._refs.places(name)) is None:
+                continue
+            kind[:] = value if isinstance(places, range) else np.where(places != 0, value, kind)
+        if not kind.all():
+            raise Damage("a reference is neither native nor virtual nor inline", 0)
+        return kind
 
+    def native(self) -> Bytes:
+        """Return the ids of chunk objects, one for each native row."""
+        if (places := self._refs.places("chunk_id")) is None:
+            return np.zeros((0, 12), np.uint8)
+        rows = np.flatnonzero(self.kind == ChunkType.native)
+        self.source[rows] = np.arange(len(rows))
+        found: Bytes = self._locator.payload.bytes[array(places)[rows][:, None] + np.arange(12)]
+        return found
 
-def _inline(
-    payload: Payload,
-    refs: Tables,
-    kind: NDArray[np.uint8],
-    offset: NDArray[np.unsignedinteger],
-    length: NDArray[np.unsignedinteger],
-) -> Bytes:
-    found = refs.vectors("inline", 1)
-    if found is None:
-        return np.zeros(0, np.uint8)
-    rows, start, count = found
-    keep = kind[rows] == ChunkType.inline
-    rows, start, count = rows[keep], start[keep], count[keep]
-    if int(count.sum()) > payload.size:
-        raise Damage("inline chunks overlap", int(start[0]))
-    data, starts = gather(payload.bytes, start, count)
-    offset[rows], length[rows] = starts[:-1], count
-    return data
+    def virtual(self) -> Locations:
+        """Return the distinct locations of virtual rows."""
+        rows = np.flatnonzero(self.kind == ChunkType.virtual)
+        if not len(rows):
+            return Locations.none()
+        locations, self.source[rows] = self._locator.read(self._refs, rows)
+        return locations
 
-
-def _locations(
-    locator: Locator, refs: Tables, kind: NDArray[np.uint8], source: NDArray[np.uint32]
-) -> Locations:
-    rows = np.flatnonzero(kind == ChunkType.virtual)
-    if not len(rows):
-        return Locations.none()
-    locations, rank = locator.read(refs, rows)
-    source[rows] = rank
-    return locations
+    def inline(self) -> Bytes:
+        """Return the bytes of inline rows, end to end."""
+        if (found := self._refs.vectors("inline", 1)) is None:
+            return np.zeros(0, np.uint8)
+        rows, start, count = found
+        keep = self.kind[rows] == ChunkType.inline
+        rows, start, count = rows[keep], array(start)[keep], count[keep]
+        payload = self._locator.payload
+        if int(count.sum()) > payload.size:
+            raise Damage("inline chunks overlap", int(start[0]))
+        data, starts = gather(payload.bytes, start, count)
+        self.offset[rows], self.length[rows] = starts[:-1], count
+        return data

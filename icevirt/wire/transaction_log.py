@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.transaction_log import Move, NodeType, TransactionLog
-from icevirt.wire import header
+from icevirt.wire import frame, header
 from icevirt.wire.build import Builder
-from icevirt.wire.columns_read import Payload
+from icevirt.wire.columns_read import Tables
 from icevirt.wire.columns_write import Records, Tail, references, vector_slots
 from icevirt.wire.header import FileKind
+from icevirt.wire.payload import Payload
 from icevirt.wire.ranges import ascends
 from icevirt.wire.read import Damage, Reader, reading
 from icevirt.wire.schema import CHUNK_INDICES, TRANSACTION_LOG, Values
@@ -52,8 +53,8 @@ def encode(log: TransactionLog, *, level: int = 3) -> bytes:
     tail = Tail(len(small.out))
     for place, index in small.open:
         small.link(place, _write_chunks(tail, index))
-    payload = np.concatenate([np.frombuffer(small.out, np.uint8), *tail.parts])
-    return header.pack(FileKind.transaction_log, memoryview(payload), level=level)
+    parts = [np.frombuffer(small.out, np.uint8), *tail.parts]
+    return header.head(FileKind.transaction_log) + frame.compress(parts, tail.end, level)
 
 
 def decode(raw: bytes) -> TransactionLog:
@@ -120,7 +121,7 @@ def _read_chunks(
         node = ObjectId8(each["node_id"])
         if left < 0 or node in found:
             raise Damage("an array is listed twice, or its chunks are", each["chunks"].start)
-        index = payload.tables(each["chunks"], CHUNK_INDICES).coordinates("coords")
+        index = Tables(payload, each["chunks"], CHUNK_INDICES).coordinates("coords")
         index.flags.writeable = False
         found[node] = index
     return found

@@ -55,7 +55,7 @@ def sort_out(requests: Sequence[Request]) -> Wanted:
     return Wanted(
         tuple(metadata),
         tuple(
-            ChunksWanted(path, tuple(rows), np.array(indices, np.int64).reshape(-1, ndim))
+            ChunksWanted(path, tuple(rows), np.array(indices, np.int64).reshape(len(rows), ndim))
             for (path, ndim), (rows, indices) in arrays.items()
         ),
     )

@@ -19,7 +19,6 @@ from icevirt.access.reading import Reader
 from icevirt.access.writing import Writer
 from icevirt.errors import ReadOnlyError
 from icevirt.model.snapshot import ArrayNode
-from icevirt.repo import hook
 from icevirt.repo.session import Session
 
 
@@ -228,6 +227,3 @@ def _store(session: Session, read_only: bool, is_open: bool) -> IcevirtStore:
     store = IcevirtStore(session, read_only=read_only)
     store._is_open = is_open  # noqa: SLF001
     return store
-
-
-hook.provide(IcevirtStore)

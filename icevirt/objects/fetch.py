@@ -70,21 +70,21 @@ class _Files:
         self._lock = threading.Lock()
         self._open: OrderedDict[Grant, _OpenFile] = OrderedDict()
 
-    def get(self, grant: Grant) -> _OpenFile:
-        """Return the file that is at the grant's path now."""
+    def get(self, grant: Grant) -> tuple[_OpenFile, int]:
+        """Return the file that is at the grant's path now, and its size."""
         stat = os.stat(grant.path)  # noqa: PTH116 -- once per chunk, and a Path is slow to make
         with self._lock:
             file = self._open.get(grant)
             if file is not None and file.identity == (stat.st_dev, stat.st_ino):
                 self._open.move_to_end(grant)
-                return file
+                return file, stat.st_size
         file = _OpenFile(_open_below(grant))
         with self._lock:
             self._open[grant] = file
             self._open.move_to_end(grant)
             evicted = self._open.popitem(last=False) if len(self._open) > _MAX_OPEN else None
         del evicted  # closes outside the lock
-        return file
+        return file, os.fstat(file.fd).st_size
 
 
 _files = _Files()
@@ -100,8 +100,9 @@ def read(grant: Grant, *, offset: int, length: int, checksum: Checksum = UNCHECK
         StorageError: The file ends too early or cannot be read.
     """
     try:
-        file = _files.get(grant)
-        body = _pread(file.fd, offset, length)
+        file, size = _files.get(grant)
+        # a length from a damaged manifest must not allocate that much
+        body = _pread(file.fd, offset, length) if offset + length <= size else b""
         # after the bytes were read: a file rewritten meanwhile does not pass
         stat = os.fstat(file.fd)
     except IcevirtError:
@@ -126,7 +127,7 @@ def read(grant: Grant, *, offset: int, length: int, checksum: Checksum = UNCHECK
             do=_RESCAN,
             location=grant.url,
             expected=length,
-            available=len(body),
+            available=max(0, size - offset),
             offset=offset,
         )
     return body

@@ -17,7 +17,20 @@ from icevirt.access.datastore import IcevirtDataStore
 from icevirt.errors import InvalidInputError, NodeNotFoundError
 from icevirt.model.metadata import node_of
 
-ENCODINGS = ["dtype", "units", "calendar", "_FillValue", "missing_value", "scale_factor", "add_offset", "coordinates", "_Unsigned", "char_dim_name", "_Encoding", "original_shape"]
+ENCODINGS = [
+    "dtype",
+    "units",
+    "calendar",
+    "_FillValue",
+    "missing_value",
+    "scale_factor",
+    "add_offset",
+    "coordinates",
+    "_Unsigned",
+    "char_dim_name",
+    "_Encoding",
+    "original_shape",
+]
 
 
 @pytest.fixture(scope="module")

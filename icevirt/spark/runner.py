@@ -101,6 +101,16 @@ def run_on_spark[T, R](
     return results_of([(row["id"], row["ok"], bytes(row["payload"])) for row in rows])
 
 
+def run_in_process[T, R](function: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
+    """Run tasks here, through the same Arrow batches that Spark would hand to the stage."""
+    rows = [
+        (row["id"], row["ok"], row["payload"])
+        for batch in stage(function)(iter(batch_of(tasks).to_batches(max_chunksize=1)))
+        for row in batch.to_pylist()
+    ]
+    return results_of(rows)
+
+
 def slots(spark: SparkSession) -> int:
     """Return how many tasks run at a time."""
     try:

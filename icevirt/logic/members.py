@@ -40,30 +40,44 @@ def members_of(facts: CatalogFacts, order: Order, dimension: str | None) -> list
     place = np.empty(len(order.rows), np.int64)
     place[order.rows] = np.arange(len(order.rows))
     schemas = [ArraySchema.loads(text) for text in facts.arrays.schema.values]
-    shapes = [json.loads(text) for text in facts.arrays.shape.values]
     members = []
     for code, path in enumerate(facts.arrays.path.values):
         rows = np.flatnonzero(facts.arrays.path.codes == code)
         rows = rows[np.argsort(place[facts.arrays.file[rows]], kind="stable")]
         _refuse_missing(facts, order, rows, path)
         codes = facts.arrays.schema.codes[rows]
+        if len({schemas[c].dimension_names for c in codes.tolist()}) > 1:
+            _refuse_unlike(facts, rows, path, schemas, codes)
+        member = _member(facts, rows, path, schemas, dimension)
+        _refuse_unlike_grids(facts, member)  # says more than unlike chunk shapes would
         _refuse_unlike(facts, rows, path, schemas, codes)
-        reference = next((schemas[c] for c in codes.tolist() if not schemas[c].whole), None)
-        schema = reference or schemas[int(codes[0])]
-        member = Member(
-            path=path,
-            rows=rows,
-            schema=schema,
-            shapes=np.array(
-                [shapes[c] for c in facts.arrays.shape.codes[rows].tolist()], np.int64
-            ).reshape(len(rows), len(schema.dimension_names)),
-            whole=np.array([each.whole for each in schemas], np.bool_)[codes],
-            whole_schema=next((schemas[c] for c in codes.tolist() if schemas[c].whole), None),
-            axis=_axis(schema, dimension),
-        )
-        _refuse_unlike_grids(facts, member)
         members.append(member)
     return members
+
+
+def _member(
+    facts: CatalogFacts,
+    rows: NDArray[np.int64],
+    path: str,
+    schemas: Sequence[ArraySchema],
+    dimension: str | None,
+) -> Member:
+    codes = facts.arrays.schema.codes[rows].tolist()
+    shapes = facts.arrays.shape.codes[rows]
+    stored = next((schemas[c] for c in codes if not schemas[c].whole), None)
+    schema = stored or schemas[codes[0]]
+    distinct = {code: json.loads(facts.arrays.shape.values[code]) for code in set(shapes.tolist())}
+    return Member(
+        path=path,
+        rows=rows,
+        schema=schema,
+        shapes=np.array([distinct[code] for code in shapes.tolist()], np.int64).reshape(
+            len(rows), len(schema.dimension_names)
+        ),
+        whole=np.array([schemas[c].whole for c in codes], np.bool_),
+        whole_schema=next((schemas[c] for c in codes if schemas[c].whole), None),
+        axis=_axis(schema, dimension),
+    )
 
 
 def _axis(schema: ArraySchema, dimension: str | None) -> int | None:

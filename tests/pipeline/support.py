@@ -40,12 +40,17 @@ def write_day(path, day, *, steps=4, nx=6, ny=5, units="hours since 2001-01-01",
         time = file.createVariable("time", "f8", ("time",))
         time.units, time.calendar = units, "standard"
         time[:] = np.arange(steps) * 6.0 + 24.0 * day
-        bounds = file.createVariable("time_bnds", "f8", ("time", "x"))
+        bounds = file.createVariable("time_bnds", "f8", ("time", "x"), chunksizes=(512, nx))
         bounds[:] = np.arange(steps * nx).reshape(steps, nx) + day
         for name, size in (("y", ny), ("x", nx)):
             file.createVariable(name, "f4", (name,))[:] = np.linspace(0, 1, size)
         packed = file.createVariable(
-            "packed", "i2", ("time", "y", "x"), zlib=True, shuffle=True, chunksizes=(1, ny, nx),
+            "packed",
+            "i2",
+            ("time", "y", "x"),
+            zlib=True,
+            shuffle=True,
+            chunksizes=(1, ny, nx),
             fill_value=np.int16(-999),
         )
         packed.set_auto_maskandscale(False)

@@ -112,14 +112,13 @@ def diff_of(before: Snapshot, after: Snapshot, logs: Sequence[TransactionLog]) -
         ids: frozenset[ObjectId8] = frozenset().union(*(getattr(log, name) for log in logs))
         return frozenset(known[key] for key in ids if key in known)
 
-    new_groups, new_arrays = of("new_groups", new), of("new_arrays", new)
     return Diff(
-        new_groups=new_groups,
-        new_arrays=new_arrays,
+        new_groups=of("new_groups", new),
+        new_arrays=of("new_arrays", new),
         deleted_groups=of("deleted_groups", old),
         deleted_arrays=of("deleted_arrays", old),
-        updated_groups=of("updated_groups", new) - new_groups,
-        updated_arrays=of("updated_arrays", new) - new_arrays,
+        updated_groups=of("updated_groups", new),
+        updated_arrays=of("updated_arrays", new),
         updated_chunks=_chunks(logs, new),
         moved_nodes=tuple(
             sorted((old[key], new[key]) for key in old.keys() & new.keys() if old[key] != new[key])

@@ -163,7 +163,7 @@ def refuse_read_only(info: RepoInfo) -> None:
     if info.status.availability is not RepoAvailability.online:
         raise ReadOnlyError(
             "the repository was made read-only",
-            do="Make it writable with `repo.set_status(...)`.",
+            do="Make it writable again: repo.set_status(RepoStatus(RepoAvailability.online)).",
             reason=info.status.limited_availability_reason,
         )
 

@@ -10,11 +10,10 @@ from typing import Any
 from icevirt.errors import InvalidInputError
 from icevirt.logic import edits
 from icevirt.logic.merge_config import persistable, rebased
-from icevirt.logic.stamps import moment
+from icevirt.logic.stamps import micros, moment
 from icevirt.model import repo_info
 from icevirt.model.config import RepositoryConfig
 from icevirt.model.json import JSONObject
-from icevirt.model.repo_info import RepoAvailability
 from icevirt.repo.head import Head
 from icevirt.repo.views import RepoStatus
 
@@ -82,14 +81,15 @@ class Settings:
         """Whether the repository takes writes."""
         return self.get_status()
 
-    def set_status(self, availability: RepoAvailability, reason: str | None = None) -> None:
+    def set_status(self, status: RepoStatus) -> None:
         """Make the repository read-only, or writable again."""
-        status = repo_info.RepoStatus(
-            availability=availability,
-            set_at=self._head.now(),
-            limited_availability_reason=reason,
+        at = self._head.now() if status.set_at is None else micros(status.set_at)
+        new = repo_info.RepoStatus(
+            availability=status.availability,
+            set_at=at,
+            limited_availability_reason=status.limited_availability_reason,
         )
-        self._head.update(edits.set_status(status), even_read_only=True)
+        self._head.update(edits.set_status(new), even_read_only=True)
 
     def set_default_commit_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Give this metadata to every commit of new sessions. Raises ``InvalidInputError``."""

@@ -66,10 +66,10 @@ class ManifestFileInfo:
         return cls(id=str(info.id), size_bytes=info.size_bytes, num_chunk_refs=info.num_chunk_refs)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class RepoStatus:
     """Whether the repository takes writes, since when, and why."""
 
     availability: repo_info.RepoAvailability
-    set_at: datetime
+    set_at: datetime | None = None  # None: when it is set
     limited_availability_reason: str | None = None

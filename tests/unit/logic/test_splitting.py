@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icevirt.errors import InvalidInputError
-from icevirt.logic.splitting import Boxes, Grid, grid_of
 from icevirt.ids import ObjectId12
+from icevirt.logic.splitting import Boxes, Grid, grid_of
 from icevirt.model.snapshot import ManifestRef
 
 ANY = [{"condition": "Any", "num_chunks": 3}]
@@ -40,7 +40,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("rules, steps", CASES.values(), ids=CASES.keys())
+@pytest.mark.parametrize(("rules", "steps"), CASES.values(), ids=CASES.keys())
 def test_a_rule_sets_the_steps_of_the_axes_it_is_about(rules, steps):
     grid = grid_of(rules, path="/a/b", num_chunks=(10, 7), dimension_names=("time", None))
     assert grid.steps == steps
@@ -70,7 +70,9 @@ def test_cells_agree_with_a_loop(case):
     spots = list(itertools.product(*map(range, chunks)))
     cells = {}
     for spot in spots:
-        cells.setdefault(tuple(at // step for at, step in zip(spot, steps, strict=True)), []).append(spot)
+        cells.setdefault(
+            tuple(at // step for at, step in zip(spot, steps, strict=True)), []
+        ).append(spot)
     number = grid.cells_of(np.array(spots, np.int64).reshape(len(spots), len(chunks)))
     for found, cell in enumerate(sorted(cells)):
         low = [min(axis) for axis in zip(*cells[cell], strict=True)]

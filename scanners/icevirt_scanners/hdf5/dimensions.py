@@ -1,8 +1,9 @@
 """Names and lengths of dimensions, by the conventions of dimension scales and netCDF-4.
 
 A dimension is known by the address of its scale and named like the scale's link. Axes without one
-get phony names as in netCDF-C: ``phony_dim_N``, one for each length within a group, and another
-when a variable has two axes of one length.
+get the phony names that netCDF-C gives them: ``phony_dim_N``, one for each length (and whether it
+is unlimited) within a group, another when a variable has two axes of one length, counted from the
+innermost groups outwards.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 import h5py
 import numpy as np
-from h5py import h5a, h5i, h5o, h5r
+from h5py import h5a, h5i, h5o, h5r, h5s
 
 from icevirt.model import paths
 from icevirt_scanners.hdf5.attributes import FoundAttributes
@@ -51,8 +52,9 @@ class Dimensions:
     _by_address: dict[int, Axis] = field(default_factory=dict)
     _by_number: dict[int, Axis] = field(default_factory=dict)
     _lengths: dict[int, int] = field(default_factory=dict)
-    _phony: dict[str, list[Axis]] = field(default_factory=lambda: defaultdict(list))
-    _phony_lengths: dict[str, int] = field(default_factory=dict)
+    _phony: dict[str, dict[Axis, tuple[int, bool]]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
 
     def add_scale(self, found: FoundDataset, attributes: FoundAttributes) -> None:
         """Take note of a dimension scale; its first name stays."""
@@ -72,7 +74,8 @@ class Dimensions:
         given, several = self._given(found, attributes, len(shape))
         axes: list[Axis] = []
         for length, axis in zip(shape, given, strict=True):
-            chosen = axis or self._make_phony(paths.parent(found.path), length, axes)
+            unlimited = (*found.limits, 0)[min(len(axes), len(found.limits))] == h5s.UNLIMITED
+            chosen = axis or self._make_phony(found.path, (length, unlimited), axes)
             axes.append(chosen)
             if chosen.address:
                 known = self._lengths.get(chosen.address, 0)
@@ -111,15 +114,32 @@ class Dimensions:
             self._by_address[address] = axis
         return axis
 
-    def _make_phony(self, group: str, length: int, taken: Sequence[Axis]) -> Axis:
-        for axis in self._phony[group]:
-            if self._phony_lengths[axis.name] == length and axis not in taken:
+    def _make_phony(self, path: str, kind: tuple[int, bool], taken: Sequence[Axis]) -> Axis:
+        here = self._phony[paths.parent(path)]
+        for axis, known in here.items():
+            if known == kind and axis not in taken:
                 return axis
-        number = len(self._by_number or self._by_address) + len(self._phony_lengths)
-        axis = Axis(f"phony_dim_{number}")
-        self._phony[group].append(axis)
-        self._phony_lengths[axis.name] = length
+        real = len(self._by_number or self._by_address)
+        axis = Axis(f"phony_dim_{real + sum(map(len, self._phony.values()))}")
+        here[axis] = kind
         return axis
+
+
+def innermost_first(group_paths: Sequence[str]) -> dict[str, int]:
+    """Rank groups, given in the order of the file, such that those inside come first."""
+    inside: dict[str, list[str]] = defaultdict(list)
+    for path in group_paths:
+        if path != paths.ROOT:
+            inside[paths.parent(path)].append(path)
+    ranked: list[str] = []
+
+    def visit(path: str) -> None:
+        for inner in inside[path]:
+            visit(inner)
+        ranked.append(path)
+
+    visit(paths.ROOT)
+    return {path: rank for rank, path in enumerate(ranked)}
 
 
 def _dimension_list(dsid: Any) -> list[Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import chain
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -81,23 +82,16 @@ def grid_of_block(
     1 (it then joins files of any length), unless its steps are tiny.
     """
     whole = tuple(max(length, 1) for length in shape)
-    if concat_axis == 0 and shape and _volume(whole[1:]) * itemsize >= _ROW:
+    if concat_axis == 0 and shape and prod(whole[1:]) * itemsize >= _ROW:
         inner = grid_of_block(shape[1:], itemsize, limit=limit)
         return (1, *inner)
     edges: list[int] = []
     for axis, length in enumerate(whole):
-        row = _volume(whole[axis + 1 :]) * itemsize
+        row = prod(whole[axis + 1 :]) * itemsize
         if row <= limit:
             return (*edges, _divisor(length, limit // max(row, 1)), *whole[axis + 1 :])
         edges.append(1)
     return whole
-
-
-def _volume(shape: tuple[int, ...]) -> int:
-    volume = 1
-    for length in shape:
-        volume *= length
-    return volume
 
 
 def _divisor(length: int, most: int) -> int:
@@ -116,11 +110,11 @@ def block_chunks(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Return index, offset and length of the chunks of a contiguous block that begins at ``at``."""
     counts = tuple(length // edge for length, edge in zip(shape, chunk, strict=True))
-    n = _volume(counts)
+    n = prod(counts)
     index = (
         np.stack([axis.reshape(-1) for axis in np.indices(counts, np.int64)], axis=1)
         if counts
         else np.zeros((1, 0), np.int64)
     )
-    size = _volume(chunk) * itemsize
+    size = prod(chunk) * itemsize
     return index, at + size * np.arange(n, dtype=np.int64), np.full(n, size, np.int64)

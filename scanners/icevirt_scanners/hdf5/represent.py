@@ -6,6 +6,7 @@ referenced, referenced but for a few stored chunks, stored chunk by chunk.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -73,7 +74,7 @@ def _chunked(
         table = _virtual(variable, index, found.offset, found.length, context)
         return variable.array(chunk, codecs, table, **more)
     mask = int(found.mask[0])
-    size = int(np.count_nonzero(odd)) * variable.element.dtype.itemsize * int(np.prod(chunk))
+    size = int(np.count_nonzero(odd)) * variable.element.dtype.itemsize * prod(chunk)
     if size > context.budget.left and mask and bool((found.mask == mask).all()):
         # every chunk skipped the same filters, so the array simply does not have them
         table = _virtual(variable, index, found.offset, found.length, context)
@@ -99,17 +100,18 @@ def _odd(variable: Variable, found: references.Stored) -> np.ndarray[Any, np.dty
     a chunk has the size of a full one; in doubt it is stored, which is always right.
     """
     odd: np.ndarray[Any, np.dtype[np.bool_]] = found.mask != 0
-    if variable.pipeline.codecs:
-        own = np.array(variable.plist.get_chunk(), np.int64)
-        size = int(own.prod()) * variable.dsid.get_type().get_size()
-        edge = ((found.index + 1) * own > np.array(variable.own_shape, np.int64)).any(axis=1)
-        odd = odd | (edge & (found.length == size))
+    own = variable.plist.get_chunk()
+    full = found.length == prod(own) * variable.dsid.get_type().get_size()
+    if variable.pipeline.codecs and full.any():
+        edge = ((found.index + 1) * np.array(own) > np.array(variable.own_shape)).any(axis=1)
+        odd = odd | (edge & full)
     return odd
 
 
 def _with_inner(index: np.ndarray[Any, Any], ndim: int) -> np.ndarray[Any, Any]:
     """Add zeros for the axes of an array type."""
-    return np.pad(index, ((0, 0), (0, ndim - index.shape[1])))
+    missing = ndim - index.shape[1]
+    return np.pad(index, ((0, 0), (0, missing))) if missing else index
 
 
 def _natively(variable: Variable, context: FileContext, more: dict[str, Any]) -> ScannedArray:

@@ -8,10 +8,11 @@ lead nowhere or to other files, second names of groups, attributes without a JSO
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import h5py
-from h5py import h5g, h5o, h5s
+from h5py import h5g, h5o
 
 from icevirt.archive.attributes import Attributes
 from icevirt.archive.scanned import ScannedArray, ScannedFile, ScannedGroup
@@ -21,7 +22,13 @@ from icevirt.scan.contract import ByteSource, ScanOptions
 from icevirt_scanners.hdf5.attributes import FoundAttributes, attributes_of
 from icevirt_scanners.hdf5.context import FileContext
 from icevirt_scanners.hdf5.datatypes import Element, NoDataTypeError, element_of
-from icevirt_scanners.hdf5.dimensions import Dimensions, is_bare_dimension, is_scale
+from icevirt_scanners.hdf5.dimensions import (
+    Axis,
+    Dimensions,
+    innermost_first,
+    is_bare_dimension,
+    is_scale,
+)
 from icevirt_scanners.hdf5.files import explained, opened
 from icevirt_scanners.hdf5.represent import represent
 from icevirt_scanners.hdf5.values import UnfaithfulError
@@ -53,10 +60,10 @@ class Hdf5Scanner:
         url = source.file.url
         with opened(source) as fid, explained(url):
             context = FileContext.of(source, fid, options)
-            walk = Walk().below(_root(fid, options.group, url))
+            walk = Walk(url).below(_root(fid, options.group, url))
             context.findings += walk.findings
             groups = tuple(_group(found.path, found.gid, context) for found in walk.groups)
-            arrays = _arrays(walk.datasets, context)
+            arrays = _arrays(walk, context)
         return ScannedFile(
             source=source.file,
             scanner=self.name,
@@ -91,16 +98,32 @@ def _tell_attributes(path: str, attributes: FoundAttributes, context: FileContex
         context.tell(path, "attribute-latin1", f"attribute {name!r} is not UTF-8")
 
 
-def _arrays(datasets: list[FoundDataset], context: FileContext) -> tuple[ScannedArray, ...]:
-    attributes = [_attributes(found, context) for found in datasets]
+def _arrays(walk: Walk, context: FileContext) -> tuple[ScannedArray, ...]:
+    attributes = {found: _attributes(found, context) for found in walk.datasets}
     dimensions = Dimensions(context.fid)
-    for found, held in zip(datasets, attributes, strict=True):
-        if is_scale(held):
-            dimensions.add_scale(found, held)
-    variables = _variables(list(zip(datasets, attributes, strict=True)), dimensions, context)
+    for found in walk.datasets:
+        if is_scale(attributes[found]):
+            dimensions.add_scale(found, attributes[found])
+    elements = _elements(walk.datasets, context)
+    axes = _axes(walk, elements, attributes, dimensions, context)
+    wanted = [
+        found
+        for found in walk.datasets
+        if found in axes and not is_bare_dimension(attributes[found])
+    ]
+    _check_distinct([found.path for found in wanted], context)
     arrays: list[ScannedArray] = []
-    for variable in variables:
-        with explained(context.source.file.url, variable.path):
+    for found in wanted:
+        held = attributes[found]
+        with explained(context.source.file.url, found.path):
+            variable = describe(
+                found,
+                held,
+                element=elements[found],
+                axes=axes[found],
+                dimensions=dimensions,
+                context=context,
+            )
             arrays.append(_represented(variable, context))
     return tuple(arrays)
 
@@ -112,29 +135,21 @@ def _attributes(found: FoundDataset, context: FileContext) -> FoundAttributes:
     return attributes
 
 
-def _variables(
-    datasets: list[tuple[FoundDataset, FoundAttributes]],
-    dimensions: Dimensions,
-    context: FileContext,
-) -> list[Variable]:
-    """Describe the datasets that are variables and wanted."""
-    kept: list[tuple[FoundDataset, FoundAttributes, Element, Any]] = []
+def _elements(datasets: list[FoundDataset], context: FileContext) -> dict[FoundDataset, Element]:
+    """Return the types of the datasets that hold values and are wanted."""
+    elements: dict[FoundDataset, Element] = {}
     impossible: dict[str, str] = {}
-    for found, attributes in datasets:
+    for found in datasets:
+        if _dropped(found.path, context.options.drop_variables):
+            continue
+        if found.shape is None:
+            context.warn(found.path, "null-dataspace", "it holds no values")
+            continue
         with explained(context.source.file.url, found.path):
-            if _dropped(found.path, context.options.drop_variables) or _is_null(found, context):
-                continue
             try:
-                element = element_of(found.dsid.get_type())
+                elements[found] = element_of(found.dsid.get_type())
             except NoDataTypeError as error:
                 impossible[found.path] = str(error)
-                continue
-            shape = (*found.dsid.shape, *element.inner)
-            axes, several = dimensions.axes_of(found, attributes, shape)
-            if several:
-                context.warn(found.path, "several-scales", "an axis has several scales; the first")
-            if not is_bare_dimension(attributes):
-                kept.append((found, attributes, element, axes))
     if impossible:
         raise UnsupportedError(
             "variables of types that zarr does not have",
@@ -142,20 +157,38 @@ def _variables(
             file=context.source.file.url,
             variables=impossible,
         )
-    described: list[Variable] = []
-    for found, attributes, element, axes in kept:
+    return elements
+
+
+def _axes(
+    walk: Walk,
+    elements: dict[FoundDataset, Element],
+    attributes: dict[FoundDataset, FoundAttributes],
+    dimensions: Dimensions,
+    context: FileContext,
+) -> dict[FoundDataset, tuple[Axis, ...]]:
+    """Return the axes of all datasets; phony ones are numbered from the innermost groups."""
+    rank = innermost_first([group.path for group in walk.groups])
+    axes: dict[FoundDataset, tuple[Axis, ...]] = {}
+    for found in sorted(walk.datasets, key=lambda found: rank[paths.parent(found.path)]):
+        if found not in elements:
+            continue
+        shape = (*(found.shape or ()), *elements[found].inner)
         with explained(context.source.file.url, found.path):
-            described.append(
-                describe(
-                    found,
-                    attributes,
-                    element=element,
-                    axes=axes,
-                    dimensions=dimensions,
-                    context=context,
-                )
-            )
-    return described
+            axes[found], several = dimensions.axes_of(found, attributes[found], shape)
+        if several:
+            context.warn(found.path, "several-scales", "an axis has several scales; the first")
+    return axes
+
+
+def _check_distinct(taken: list[str], context: FileContext) -> None:
+    twice = sorted(path for path, count in Counter(taken).items() if count > 1)
+    if twice:
+        raise UnsupportedError(
+            "variables whose names become one in zarr",
+            do=f"Leave them out: drop_variables={twice}.",
+            file=context.source.file.url,
+        )
 
 
 def _dropped(path: str, drop: tuple[str, ...]) -> bool:
@@ -166,13 +199,6 @@ def _dropped(path: str, drop: tuple[str, ...]) -> bool:
         else paths.name(path) == name
         for name in drop
     )
-
-
-def _is_null(found: FoundDataset, context: FileContext) -> bool:
-    if found.dsid.get_space().get_simple_extent_type() != h5s.NULL:
-        return False
-    context.warn(found.path, "null-dataspace", "a dataset without dataspace holds no values")
-    return True
 
 
 def _represented(variable: Variable, context: FileContext) -> ScannedArray:

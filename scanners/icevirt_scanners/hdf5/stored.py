@@ -7,6 +7,7 @@ a file in memory, so that they decode like their neighbours.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 from typing import Any
 
 import h5py
@@ -28,7 +29,7 @@ def store_chunks(
     cause: str,
 ) -> ChunkTable:
     """Read the chunks at ``index`` and return them encoded as little-endian bytes, gzipped."""
-    size = variable.element.dtype.itemsize * int(np.prod(chunk, dtype=np.int64))
+    size = variable.element.dtype.itemsize * prod(chunk)
     budget.spend(size * len(index), variable=variable.path, cause=cause)
     encoded = [
         squeezed(encode(values, variable.element)) for values in _boxes(variable, chunk, index)
@@ -44,7 +45,7 @@ def store_some(
     Returns None where libhdf5 would skip a filter again.
     """
     assert variable.chunk is not None
-    size = variable.element.dtype.itemsize * int(np.prod(variable.chunk, dtype=np.int64))
+    size = variable.element.dtype.itemsize * prod(variable.chunk)
     budget.spend(size * len(index), variable=variable.path, cause=cause)
     encoded: list[bytes] = []
     with h5py.File("memory", "w", driver="core", backing_store=False) as file:

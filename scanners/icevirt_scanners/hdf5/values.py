@@ -6,6 +6,7 @@ import gzip
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -131,7 +132,7 @@ def _pieces(
     shape: tuple[int, ...], element: Element, chunk: tuple[int, ...] | None
 ) -> Iterator[tuple[tuple[int, ...] | None, tuple[int, ...] | None]]:
     """Cut along the leading axis, where possible between HDF5 chunks."""
-    total = element.dtype.itemsize * int(np.prod((*shape, *element.inner), dtype=np.int64))
+    total = element.dtype.itemsize * prod((*shape, *element.inner))
     if total <= PIECE or not shape or element.text:
         yield None, None
         return

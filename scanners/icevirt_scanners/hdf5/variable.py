@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ class Variable:
     @property
     def nbytes(self) -> int:
         """Bytes of all values."""
-        return self.element.dtype.itemsize * int(np.prod(self.shape, dtype=np.int64))
+        return self.element.dtype.itemsize * prod(self.shape)
 
     @property
     def not_plain(self) -> str:
@@ -95,7 +96,7 @@ def describe(
         found.dsid = beside(found.dsid)
     layout = plist.get_layout()
     chunk = (*plist.get_chunk(), *element.inner) if layout == h5d.CHUNKED else None
-    size = element.dtype.itemsize * int(np.prod(chunk or (1,), dtype=np.int64))
+    size = element.dtype.itemsize * prod(chunk or ())
 
     def warn(code: str, message: str) -> None:
         context.warn(found.path, code, message)
@@ -106,7 +107,7 @@ def describe(
         plist=plist,
         element=element,
         axes=axes,
-        own_shape=tuple(found.dsid.shape),
+        own_shape=found.shape or (),
         shape=_netcdf_shape(found, element, axes, dimensions, context),
         layout=layout,
         chunk=chunk,
@@ -134,13 +135,12 @@ def _netcdf_shape(
 
     netCDF reads what was not written there as fill values.
     """
-    own = (*found.dsid.shape, *element.inner)
+    own = (*(found.shape or ()), *element.inner)
     lengths = tuple(dimensions.length(axis, n) for axis, n in zip(axes, own, strict=True))
     if lengths == own:
         return own
-    limits = found.dsid.get_space().get_simple_extent_dims(True)
     grown = tuple(
-        length if at < len(limits) and limits[at] == h5s.UNLIMITED else n
+        length if at < len(found.limits) and found.limits[at] == h5s.UNLIMITED else n
         for at, (length, n) in enumerate(zip(lengths, own, strict=True))
     )
     if grown != own:

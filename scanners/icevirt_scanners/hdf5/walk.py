@@ -12,10 +12,11 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from h5py import h5, h5d, h5g, h5l, h5o
+from h5py import h5, h5d, h5g, h5l, h5o, h5s
 
 from icevirt.archive.scanned import Finding, Severity
 from icevirt.model import paths
+from icevirt_scanners.hdf5.files import explained
 from icevirt_scanners.hdf5.names import node_name
 
 _DEPTH = 16  # soft links to soft links
@@ -29,20 +30,23 @@ class FoundGroup:
     gid: Any  # h5py GroupID
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class FoundDataset:
-    """A dataset as it lies in the file."""
+    """A dataset as it lies in the file; a key of dictionaries by its identity."""
 
     path: str
     link: str  # the name of its link, as the file spells it
     dsid: Any  # h5py DatasetID
     address: int
+    shape: tuple[int, ...] | None  # None without a dataspace
+    limits: tuple[int, ...]  # how far each axis may grow
 
 
 @dataclass(slots=True)
 class Walk:
     """All that was found below a group, in the order of the file."""
 
+    url: str
     groups: list[FoundGroup] = field(default_factory=list)
     datasets: list[FoundDataset] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
@@ -80,12 +84,12 @@ class Walk:
         return inner
 
     def _object(self, gid: Any, path: str, raw: bytes) -> FoundGroup | None:
-        oid = h5o.open(gid, raw)
-        address = h5o.get_info(oid).addr
+        with explained(self.url, path):
+            oid = h5o.open(gid, raw)
+            address = h5o.get_info(oid).addr
         first = self._seen.setdefault(address, path)
         if isinstance(oid, h5d.DatasetID):
-            link = raw.decode("utf-8", "surrogateescape")
-            self.datasets.append(FoundDataset(path=path, link=link, dsid=oid, address=address))
+            self.datasets.append(_dataset(oid, path, raw, address))
             if first != path:
                 self._tell(path, "linked-dataset", f"another name of {first}")
         elif isinstance(oid, h5g.GroupID):
@@ -113,6 +117,19 @@ class Walk:
 
     def _tell(self, path: str, code: str, message: str, severity: Severity = Severity.note) -> None:
         self.findings.append(Finding(path=path, code=code, message=message, severity=severity))
+
+
+def _dataset(dsid: Any, path: str, raw: bytes, address: int) -> FoundDataset:
+    space = dsid.get_space()
+    null = space.get_simple_extent_type() == h5s.NULL
+    return FoundDataset(
+        path=path,
+        link=raw.decode("utf-8", "surrogateescape"),
+        dsid=dsid,
+        address=address,
+        shape=None if null else space.get_simple_extent_dims(),
+        limits=() if null else space.get_simple_extent_dims(True),
+    )
 
 
 def _links_of(gid: Any) -> list[tuple[bytes, int]]:

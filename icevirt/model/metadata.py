@@ -1,6 +1,6 @@
 """The facts a snapshot repeats from zarr.json: shape, chunk counts and dimension names.
 
-Metadata is validated with zarr's own classes where it enters (`icevirt.repo`); here it is only read.
+Metadata is validated with zarr's own classes where it enters (`icevirt.repo`), and only read here.
 """
 
 from __future__ import annotations
@@ -72,19 +72,20 @@ def _num_chunks(shape: tuple[int, ...], grid: dict[str, Any]) -> tuple[int, ...]
     match grid.get("name"):
         case "regular":
             edges = configuration["chunk_shape"]
-            return tuple(
-                -(-length // edge) if edge else 0
-                for length, edge in zip(shape, edges, strict=True)
-            )
+            return tuple(_ceil(length, edge) for length, edge in zip(shape, edges, strict=True))
         case "rectilinear":
             return tuple(
-                1 if isinstance(axis, int) else sum(_run(item) for item in axis)
-                for axis in configuration["chunk_shapes"]
+                _ceil(length, axis) if isinstance(axis, int) else sum(_run(item) for item in axis)
+                for length, axis in zip(shape, configuration["chunk_shapes"], strict=True)
             )
         case other:
             raise InvalidInputError(
                 "unknown chunk grid", do="Use the regular or rectilinear grid.", grid=other
             )
+
+
+def _ceil(length: int, edge: int) -> int:
+    return -(-length // edge) if edge else 0
 
 
 def _run(item: int | list[int]) -> int:

@@ -72,7 +72,7 @@ class _Files:
 
     def get(self, grant: Grant) -> tuple[_OpenFile, int]:
         """Return the file that is at the grant's path now, and its size."""
-        stat = os.stat(grant.path)  # noqa: PTH116 -- once per chunk, and a Path is slow to make
+        stat = os.stat(grant.path)
         with self._lock:
             file = self._open.get(grant)
             if file is not None and file.identity == (stat.st_dev, stat.st_ino):

@@ -3,7 +3,10 @@
 import asyncio
 import inspect
 
+import icechunk
 import pytest
+
+icechunk.set_logs_filter("error")
 
 
 @pytest.hookimpl(tryfirst=True)

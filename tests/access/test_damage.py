@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
-from access.virtual import make
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync as run
 
+from access.virtual import make
 from icevirt.errors import IcevirtError
 from icevirt.repo.repository import Repository
 

@@ -9,9 +9,9 @@ import netCDF4
 import numpy as np
 import pytest
 import xarray as xr
-from access.netcdf import translate, write_odd
 from xarray.backends.store import StoreBackendEntrypoint
 
+from access.netcdf import translate, write_odd
 from icevirt.access.attributes import fill_value, shown
 from icevirt.access.datastore import IcevirtDataStore
 from icevirt.errors import InvalidInputError, NodeNotFoundError

@@ -57,6 +57,23 @@ HIERARCHY = {
 }
 KEYS = ["foo/c/0/1", "scalar/c", "foo-bar/deep/c/10"]
 
+REFUSED = {
+    "a zarr v2 attribute file": (".zattrs", b"{}"),
+    "a zarr v2 array": ("foo/.zarray", b"{}"),
+    "a path with two dots": ("../zarr.json", json.dumps(GROUP).encode()),
+    "a chunk with another separator": ("foo/c/0.0", BODY),
+    "a chunk of no array": ("nowhere/c/0", BODY),
+    "a chunk of a group": ("foo-bar/c/0", BODY),
+    "a chunk outside the grid": ("foo/c/20/0", BODY),
+    "a large chunk outside the grid": ("foo/c/20/0", b"x" * 1000),
+    "a chunk with too few coordinates": ("foo/c/1", BODY),
+    "a chunk of no bytes": ("foo/c/0/0", b""),
+    "a document that is not JSON": ("new/zarr.json", b"bar"),
+    "a document with a bare NaN": ("new/zarr.json", b'{"zarr_format":3,"x":NaN}'),
+    "a document of zarr v2": ("new/zarr.json", b'{"zarr_format":2}'),
+    "an array's document over a group": ("foo-bar/zarr.json", json.dumps(array(2)).encode()),
+}
+
 
 class Contract(StoreTests[IcevirtStore, cpu.Buffer]):
     store_cls = IcevirtStore
@@ -358,23 +375,6 @@ class Contract(StoreTests[IcevirtStore, cpu.Buffer]):
         assert_bytes_equal(one, other)
 
     # -- beyond the suite ----------------------------------------------------------------------
-
-    REFUSED = {
-        "a zarr v2 attribute file": (".zattrs", b"{}"),
-        "a zarr v2 array": ("foo/.zarray", b"{}"),
-        "a path with two dots": ("../zarr.json", json.dumps(GROUP).encode()),
-        "a chunk with another separator": ("foo/c/0.0", BODY),
-        "a chunk of no array": ("nowhere/c/0", BODY),
-        "a chunk of a group": ("foo-bar/c/0", BODY),
-        "a chunk outside the grid": ("foo/c/20/0", BODY),
-        "a large chunk outside the grid": ("foo/c/20/0", b"x" * 1000),
-        "a chunk with too few coordinates": ("foo/c/1", BODY),
-        "a chunk of no bytes": ("foo/c/0/0", b""),
-        "a document that is not JSON": ("new/zarr.json", b"bar"),
-        "a document with a bare NaN": ("new/zarr.json", b'{"zarr_format":3,"x":NaN}'),
-        "a document of zarr v2": ("new/zarr.json", b'{"zarr_format":2}'),
-        "an array's document over a group": ("foo-bar/zarr.json", json.dumps(array(2)).encode()),
-    }
 
     @pytest.mark.parametrize(("key", "value"), REFUSED.values(), ids=REFUSED.keys())
     async def test_what_no_reader_could_read_is_refused(self, filled, key, value):

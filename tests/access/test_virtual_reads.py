@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
-from access.virtual import VALUES, make
 
+from access.virtual import VALUES, make
 from icevirt.access.reading import Reader
 from icevirt.errors import InvalidInputError, StaleReferenceError, StorageError, UnauthorizedError
 from icevirt.model.chunks import ChunkTable, Locations
@@ -79,7 +79,7 @@ def test_a_rewritten_source_is_stale(virtual, read):
     virtual.source.write_bytes(b"HEAD" + VALUES[::-1].tobytes())
     after = virtual.source.stat().st_mtime + 5
     os.utime(virtual.source, (after, after))
-    with pytest.raises(StaleReferenceError, match="source.bin"):
+    with pytest.raises(StaleReferenceError, match=r"source\.bin"):
         read(virtual.store())
 
 

@@ -108,6 +108,7 @@ def build(
     inputs = digest_of(__version__, identity, target.group, combine_attrs, listed)
     last = target.last_build()
     if last is not None and outcome.inputs_of(last) == inputs:
+        target.record(outcome.build_of(last)).delete_all()  # of a run killed behind its commit
         return outcome.already_built(target, last, clock.seconds)
     target.refuse_occupied()
     build_id = digest_of(inputs, branch, "" if last is None else str(last.id))

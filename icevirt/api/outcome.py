@@ -20,8 +20,17 @@ if TYPE_CHECKING:
 
 def inputs_of(snapshot: SnapshotInfo) -> str:
     """Return the digest of what a build was made of."""
+    return _told(snapshot, "inputs")
+
+
+def build_of(snapshot: SnapshotInfo) -> str:
+    """Return the id of the build that made a snapshot."""
+    return _told(snapshot, "build_id")
+
+
+def _told(snapshot: SnapshotInfo, name: str) -> str:
     told = snapshot.metadata.get(METADATA)
-    return str(told.get("inputs", "")) if isinstance(told, dict) else ""
+    return str(told.get(name, "")) if isinstance(told, dict) else ""
 
 
 def report(
@@ -60,16 +69,15 @@ def already_built(target: Target, snapshot: SnapshotInfo, seconds: dict[str, flo
     held = summary(repo, snapshot_id=str(snapshot.id))
     below = target.group.rstrip("/") + "/"
     infos = repo.list_manifest_files(str(snapshot.id))
-    told = snapshot.metadata[METADATA]
     return BuildReport(
         repo=target.storage.url,
         branch=target.branch,
         group=target.group,
         snapshot_id=str(snapshot.id),
-        build_id=str(told["build_id"]) if isinstance(told, dict) else "",
+        build_id=build_of(snapshot),
         already_built=True,
         files_scanned=0,
-        files_reused=int(told["files"]) if isinstance(told, dict) else 0,
+        files_reused=int(_told(snapshot, "files") or 0),
         bad_files=(),
         arrays=tuple(array for array in held.arrays if array.path.startswith(below)),
         manifests=len(infos),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -20,6 +21,8 @@ from icevirt.repo.head import Head, refuse_read_only
 from icevirt.repo.layout import WORK
 from icevirt.storage.below import Below
 from icevirt.storage.protocol import Storage
+
+_BUILD_ID = re.compile("[0-9a-f]{20}")  # what `digest_of` makes; it becomes a path
 
 type BuildMode = Literal["w-", "w"]
 
@@ -87,7 +90,11 @@ class Target:
         """Return the newest snapshot of the branch that a build made of this group."""
         for snapshot in self._ancestry():
             told = snapshot.metadata.get(METADATA)
-            if isinstance(told, dict) and told.get("group") == self.group:
+            if (
+                isinstance(told, dict)
+                and told.get("group") == self.group
+                and _BUILD_ID.fullmatch(str(told.get("build_id")))
+            ):
                 return snapshot
         return None
 

@@ -112,7 +112,7 @@ def read_facts(storage: Storage, parts: Sequence[str]) -> ClosedCatalog:
     """Read the facts of a closed catalog: files and arrays, no references."""
     files = _read(storage, "files", parts, [name for name, _ in catalog.FILES if name != "groups"])
     arrays = _read(storage, "arrays", parts, [name for name, _ in catalog.ARRAYS])
-    good = np.asarray(pa.compute.equal(files["status"], "ok").to_numpy(zero_copy_only=False))
+    good = np.array([status == "ok" for status in files["status"].to_pylist()], np.bool_)
     rows = np.flatnonzero(good)
     columns = FileColumns(
         parts=tuple(parts),
@@ -137,7 +137,7 @@ def read_facts(storage: Storage, parts: Sequence[str]) -> ClosedCatalog:
     )
 
 
-def _read(storage: Storage, name: str, parts: Sequence[str], columns: list[str]) -> pa.Table:
+def _read(storage: Storage, name: str, parts: Sequence[str], columns: list[str]) -> Any:
     tables = []
     for number, part in enumerate(parts):
         raw = storage.get(catalog.path_of(name, part))
@@ -150,7 +150,7 @@ def _read(storage: Storage, name: str, parts: Sequence[str], columns: list[str])
     return pa.concat_tables(tables).unify_dictionaries().combine_chunks()
 
 
-def _array_columns(arrays: pa.Table, files: FileColumns) -> ArrayColumns:
+def _array_columns(arrays: Any, files: FileColumns) -> ArrayColumns:
     """Number the arrays' files as the file columns do; rows of bad files do not occur."""
     keys = files.part.astype(np.int64) << 32 | files.row
     order = np.argsort(keys)
@@ -172,23 +172,20 @@ def _array_columns(arrays: pa.Table, files: FileColumns) -> ArrayColumns:
     )
 
 
-def _coded(column: pa.ChunkedArray) -> Coded:
+def _coded(column: Any) -> Coded:
+    """Take over a dictionary-encoded column, with only the values that occur."""
     one = column.combine_chunks()
-    if isinstance(one, pa.ChunkedArray):
-        one = pa.concat_arrays(one.chunks) if one.num_chunks else pa.array([], one.type)
-    if not pa.types.is_dictionary(one.type):
-        one = one.dictionary_encode()
     codes: NDArray[np.int32] = one.indices.to_numpy(zero_copy_only=False).astype(np.int32)
     used, compact = np.unique(codes, return_inverse=True)
     values = one.dictionary.to_pylist()
     return Coded(compact.astype(np.int32), tuple(values[code] for code in used.tolist()))
 
 
-def _strings(column: pa.ChunkedArray) -> Strings:
+def _strings(column: Any) -> Strings:
     return Strings.of(column.to_pylist())
 
 
-def _findings(files: pa.Table) -> tuple[tuple[str, str], ...]:
+def _findings(files: Any) -> tuple[tuple[str, str], ...]:
     """Return each distinct finding once, with the first file it was made in."""
     found: dict[str, str] = {}
     texts = files["findings"].to_pylist()
@@ -200,9 +197,8 @@ def _findings(files: pa.Table) -> tuple[tuple[str, str], ...]:
 
 def _groups(storage: Storage, files: FileColumns, row: int) -> tuple[ScannedGroup, ...]:
     part = files.parts[int(files.part[row])]
-    table = pq.read_table(
-        pa.BufferReader(storage.get(catalog.path_of("files", part))), columns=["row", "groups"]
-    )
+    raw = storage.get(catalog.path_of("files", part))
+    table: Any = pq.read_table(pa.BufferReader(raw), columns=["row", "groups"])
     rows = dict(zip(table["row"].to_pylist(), table["groups"].to_pylist(), strict=True))
     return tuple(
         ScannedGroup(

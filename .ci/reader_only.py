@@ -1,4 +1,4 @@
-"""Installs the wheel in dist/ alone and checks what a reader gets: values, without Spark or HDF5."""
+"""Installs the wheel in dist/ alone and checks that it reads, without Spark and HDF5."""
 
 import subprocess
 import sys

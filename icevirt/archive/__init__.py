@@ -1,1 +1,1 @@
-"""Frozen values of the pipeline: scanned files, decode signatures, the catalog's schema, the plan."""
+"""Frozen values of the pipeline: scanned files, signatures, the catalog's schema, the plan."""

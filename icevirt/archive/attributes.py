@@ -82,7 +82,7 @@ def _numbers(name: str, value: np.generic | np.ndarray[Any, Any]) -> JSON:
     return [_strict(item) for item in listed] if isinstance(listed, list) else _strict(listed)
 
 
-def _plain(value: Any) -> JSON:
+def _plain(value: Any) -> JSON:  # noqa: PLR0911 - a case, a line
     match value:
         case bytes():
             return value.decode("utf-8", "replace")

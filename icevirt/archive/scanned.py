@@ -115,11 +115,7 @@ class ScannedArray:
                 "data_type": self.data_type,
                 "chunk_grid": {
                     "name": "regular",
-                    "configuration": {
-                        "chunk_shape": list(
-                            self.chunk_shape if chunk_shape is None else chunk_shape
-                        )
-                    },
+                    "configuration": {"chunk_shape": list(edges)},
                 },
                 "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
                 "fill_value": self.fill_value,

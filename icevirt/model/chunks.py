@@ -1,4 +1,4 @@
-"""Chunk references of one array as columns: what scanners make, manifests hold and readers look up.
+"""Chunk references of one array as columns: made by scanners, held by manifests, read by sessions.
 
 There is no object per chunk anywhere: a table of a million references is a handful of numpy arrays.
 """
@@ -40,7 +40,8 @@ class Locations:
     @classmethod
     def none(cls) -> Locations:
         """Return the empty set of locations."""
-        return cls(url=Strings.empty(0), etag=Strings.empty(0), last_modified=np.zeros(0, np.uint32))
+        nothing = Strings.empty(0)
+        return cls(url=nothing, etag=nothing, last_modified=np.zeros(0, np.uint32))
 
     @classmethod
     def one(cls, url: str, *, etag: str = "", last_modified: int = 0) -> Locations:
@@ -212,7 +213,7 @@ class ChunkTable:
     @property
     def ndim(self) -> int:
         """Number of array dimensions."""
-        return self.index.shape[1]
+        return int(self.index.shape[1])
 
     def count(self, kind: ChunkType) -> int:
         """Return how many rows are of this kind."""
@@ -319,7 +320,7 @@ def _volume(size: NDArray[np.int64]) -> int:
 
 
 def _strides(size: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return C-order strides of a box; the box of one manifest always fits 63 bits or is refused."""
+    """Return C-order strides of a box, which must number its chunks in 63 bits."""
     if _volume(size) >= 1 << 63:
         raise ValueError(f"a box of {size.tolist()} chunks has no scalar keys")
     strides = np.ones(len(size), np.int64)

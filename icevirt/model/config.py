@@ -78,7 +78,9 @@ class VirtualChunkContainer:
                 store=self.store.kind,
             )
         if self.name is not None and (not self.name or "/" in self.name):
-            raise InvalidInputError("a container's name is not empty and has no '/'", name=self.name)
+            raise InvalidInputError(
+                "a container's name is empty or has a '/'", do="Choose another.", name=self.name
+            )
 
     def to_document(self) -> JSONObject:
         """Return the persisted form."""

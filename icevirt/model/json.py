@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-type JSON = None | bool | int | float | str | Sequence[JSON] | Mapping[str, JSON]
+type JSON = bool | int | float | str | Sequence[JSON] | Mapping[str, JSON] | None
 type JSONObject = Mapping[str, JSON]

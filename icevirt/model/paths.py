@@ -12,7 +12,7 @@ ROOT = "/"
 
 
 def canonical(path: str) -> str:
-    """Return ``path`` as an absolute node path; a missing leading and a trailing ``/`` are forgiven.
+    """Return ``path`` as a node path; a missing leading and a trailing ``/`` are forgiven.
 
     Raises:
         InvalidInputError: A segment is empty, ``.`` or ``..``.

@@ -1,6 +1,6 @@
 """The repo info object: branches, tags, all snapshots, configuration and the ops log.
 
-Spec: "Repo Info File". Snapshots are named by id here; the indices of the file are the wire's affair.
+Spec: "Repo Info File". Snapshots are named by id here; indices are the affair of the wire.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from icevirt.model import paths
 from icevirt.model.json import JSONObject
 
 type Extents = tuple[tuple[int, int], ...]
-"""A box of the chunk grid: (from, to) for each dimension, ``to`` excluded. () covers a 0-d array."""
+"""A box of the chunk grid: (from, to) per dimension, ``to`` excluded. () covers a 0-d array."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class ManifestRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrayNode:
-    """An array. ``user_data`` is its zarr.json, byte for byte; the other fields repeat parts of it."""
+    """An array. ``user_data`` is its zarr.json, byte for byte; other fields repeat parts of it."""
 
     id: ObjectId8
     path: str

@@ -1,4 +1,4 @@
-"""A read-only column of strings in two numpy arrays, so that a million URLs are not a million objects."""
+"""A read-only column of strings in two numpy arrays: a million URLs are not a million objects."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionLog:
-    """Changes of the commit that made snapshot ``id``; chunk indices are sorted (n, ndim) u32 arrays."""
+    """Changes of the commit that made snapshot ``id``; chunk indices are sorted (n, ndim) u32."""
 
     id: ObjectId12
     new_groups: frozenset[ObjectId8] = frozenset()

@@ -1,0 +1,1 @@
+"""The stages of a build, and the Spark that runs them."""

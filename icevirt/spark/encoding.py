@@ -44,7 +44,7 @@ def encode_chunks(
     store = _store(json.loads(zarr_json))
     region = tuple(slice(a, a + n) for a, n in zip(at, values.shape, strict=True))
     with zarr.config.set({"array.write_empty_chunks": True}):
-        _open(store)[region if region else ...] = values
+        _open(store)[region or ...] = values
     chunks = {
         tuple(int(part) for part in key.split("/")[1:]): buffer.to_bytes()
         for key, buffer in store._store_dict.items()  # noqa: SLF001  # the dict we made below

@@ -226,7 +226,7 @@ def _joined(files: FileColumns, window: WindowTask, blocks: list[tuple[int, Bloc
                 shape = _file_shape(window, place)
                 pieces[place] = decode_whole(window.whole_schema, shape, _data(block, row))
     lacking = [place for place in np.flatnonzero(window.lengths) if int(place) not in pieces]
-    if lacking and len(pieces):
+    if lacking and pieces:
         raise FormatError(
             "the catalog lacks values that the plan counts on",
             do="Delete the catalog and scan again.",

@@ -307,10 +307,10 @@ def test_wrong_calls_are_answered_before_anything_is_made(days, repo_path, chang
 def test_a_path_that_holds_something_else_is_not_touched(days, tmp_path):
     """Neither a directory with files nor a file becomes a repository."""
     occupied(tmp_path / "work")
-    with pytest.raises(errors.AlreadyExistsError, match="thesis.tex"):
+    with pytest.raises(errors.AlreadyExistsError, match=r"thesis\.tex"):
         icevirt.build(days, tmp_path / "work", concat_dim="time")
     assert os.listdir(tmp_path / "work") == ["thesis.tex"]
-    with pytest.raises((errors.AlreadyExistsError, errors.StorageError), match="thesis.tex"):
+    with pytest.raises((errors.AlreadyExistsError, errors.StorageError), match=r"thesis\.tex"):
         icevirt.build(days, tmp_path / "work" / "thesis.tex", concat_dim="time")
 
 

@@ -22,12 +22,23 @@ FILL = "_FillValue"
 def shown(metadata: Mapping[str, Any], dtype: np.dtype[Any] | None = None) -> dict[str, Any]:
     """Return the attributes of a zarr.json document; ``dtype`` is an array's, None for groups."""
     extension = metadata.get(EXTENSION)
-    recorded = extension.get("attribute_dtypes") if isinstance(extension, Mapping) else None
-    dtypes = {name: text for name, text in (recorded or {}).items() if isinstance(text, str)}
-    values = restore(metadata.get("attributes") or {}, dtypes)
+    extension = extension if isinstance(extension, Mapping) else {}
+    recorded = extension.get("attribute_dtypes") or {}
+    dtypes = {name: text for name, text in recorded.items() if isinstance(text, str)}
+    values = restore(_as_in_file(metadata.get("attributes") or {}, extension), dtypes)
     if FILL in values and FILL not in dtypes and dtype is not None:
         values[FILL] = fill_value(values[FILL], dtype)
     return values
+
+
+def _as_in_file(values: Mapping[str, Any], extension: Mapping[str, Any]) -> dict[str, Any]:
+    """Undo what was changed for other readers' sake: ``{"replaced_attributes": {name: original}}``.
+
+    An original of None says that the file has no such attribute.
+    """
+    originals = extension.get("replaced_attributes") or {}
+    kept = {name: value for name, value in values.items() if name not in originals}
+    return {name: value for name, value in originals.items() if value is not None} | kept
 
 
 def fill_value(value: Any, dtype: np.dtype[Any]) -> Any:

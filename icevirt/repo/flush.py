@@ -76,6 +76,7 @@ def _rewritten(
         num_chunks=node.num_chunks,
         dimension_names=node.dimension_names,
     )
+    over = over.take(grid.inside(over.index))
     kept, taken = _sorted_out(node, grid, grid.cells_of(over.index))
     merged = tables.overlay(ArrayReader(assets, node).table(taken), over)
     merged = tables.stored(merged)

@@ -7,49 +7,28 @@ nobody else until `commit`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.errors import InvalidInputError, ReadOnlyError, SessionStateError
-from icevirt.ids import ObjectId8, ObjectId12
-from icevirt.logic import coverage, nodes, tables
+from icevirt.ids import ObjectId12
+from icevirt.logic import nodes, tables
 from icevirt.logic.changes import Diff, diff_of
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable, ChunkType
-from icevirt.model.config import RepositoryConfig
-from icevirt.model.json import JSONObject
-from icevirt.model.snapshot import ArrayNode, Node, Snapshot
-from icevirt.repo import commit, hook, validation
-from icevirt.repo.assets import Assets
-from icevirt.repo.head import Head
-from icevirt.repo.reader import ArrayReader, Found, joined
+from icevirt.model.snapshot import ArrayNode, Snapshot
+from icevirt.repo import checks, commit, validation
+from icevirt.repo.settings import as_json
 from icevirt.repo.staging import Staging, check_grid
+from icevirt.repo.view import Context, View
+
+__all__ = ["Context", "Session"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
-    """What a session takes over from its repository."""
-
-    assets: Assets
-    head: Head
-    config: RepositoryConfig
-    credentials: Mapping[str, Any]  # by authorised prefix
-    commit_metadata: JSONObject
-
-
-class Session:
+class Session(View):
     """Made by `Repository.readonly_session` and `Repository.writable_session`."""
-
-    def __init__(self, context: Context, base: Snapshot, branch: str | None = None) -> None:
-        self._context = context
-        self._base = base
-        self._branch = branch
-        self._staging: Staging | None = None
-        self._seen: Snapshot | None = None
-        self._readers: dict[ObjectId8, ArrayReader] = {}
 
     def __repr__(self) -> str:
         if self._branch is None:
@@ -64,127 +43,6 @@ class Session:
                 do="Commit it, or pickle a read-only session.",
             )
         return Session, (self._context, self._base)
-
-    # -- what it is --------------------------------------------------------------------------
-
-    @property
-    def snapshot_id(self) -> str:
-        """The snapshot it began with, or made by its commit."""
-        return str(self._base.id)
-
-    @property
-    def branch(self) -> str | None:
-        """The branch it will commit to; None for a read-only session."""
-        return self._branch
-
-    @property
-    def read_only(self) -> bool:
-        """Whether it takes no changes."""
-        return self._branch is None
-
-    @property
-    def config(self) -> RepositoryConfig:
-        """The configuration when the session began."""
-        return self._context.config
-
-    @property
-    def assets(self) -> Assets:
-        """The repository's objects."""
-        return self._context.assets
-
-    @property
-    def authorized_prefixes(self) -> tuple[str, ...]:
-        """URL prefixes whose virtual chunks may be read."""
-        return tuple(self._context.credentials)
-
-    @property
-    def credentials(self) -> Mapping[str, Any]:
-        """Credentials by authorised prefix."""
-        return self._context.credentials
-
-    @property
-    def store(self) -> Any:
-        """A zarr store over the session."""
-        return hook.store_of(self)
-
-    # -- nodes -------------------------------------------------------------------------------
-
-    @property
-    def snapshot(self) -> Snapshot:
-        """The nodes as changed so far; manifests are those of the base until the commit."""
-        if self._staging is None:
-            return self._base
-        if self._seen is None:
-            self._seen = self._staging.snapshot()
-        return self._seen
-
-    def find(self, path: str) -> Node | None:
-        """Return a node as changed so far, or None."""
-        if self._staging is None:
-            return self._base.find(paths.canonical(path))
-        return self._staging.nodes.get(paths.canonical(path))
-
-    def node(self, path: str) -> Node:
-        """Return a node as changed so far. Raises ``NodeNotFoundError``."""
-        path = paths.canonical(path)
-        return self.find(path) or self.snapshot.node(path)
-
-    def array(self, path: str) -> ArrayNode:
-        """Return an array as changed so far.
-
-        Raises:
-            NodeNotFoundError: There is nothing.
-            InvalidInputError: There is a group.
-        """
-        node = self.node(path)
-        if not isinstance(node, ArrayNode):
-            raise InvalidInputError("this is a group, not an array", path=node.path)
-        return node
-
-    def get_node_id(self, path: str) -> str:
-        """Return the id that the node keeps for its lifetime. Raises ``NodeNotFoundError``."""
-        return str(self.node(path).id)
-
-    # -- references --------------------------------------------------------------------------
-
-    def references(self, path: str, index: NDArray[np.integer]) -> Found:
-        """Look up many chunks of an array at once.
-
-        Args:
-            path: Of the array.
-            index: Chunk indices, shape (k, ndim), in any order.
-
-        Raises:
-            NodeNotFoundError: There is no such array.
-            InvalidInputError: The indices do not fit the array's number of dimensions.
-        """
-        node = self.array(path)
-        ndim = len(node.num_chunks)
-        index = np.asarray(index)
-        if index.ndim != 2 or index.shape[1] != ndim:
-            raise InvalidInputError(
-                "chunk indices do not have the array's number of dimensions",
-                do=f"Pass an integer array of shape (k, {ndim}).",
-                path=node.path,
-                shape=index.shape,
-            )
-        staged = self._staged(node)
-        if staged is None:
-            return joined(list(self._reader(node).parts(index)), len(index), ndim)
-        rows = tables.RowFinder.of(staged).find(index)
-        mine, others = np.flatnonzero(rows >= 0), np.flatnonzero(rows < 0)
-        parts = [(others[at], part) for at, part in self._reader(node).parts(index[others])]
-        parts.append((mine, staged.take(rows[mine])))
-        return joined(parts, len(index), ndim)
-
-    def array_table(self, path: str) -> ChunkTable:
-        """Return all references of an array, sorted by index. Raises ``NodeNotFoundError``."""
-        node = self.array(path)
-        committed = self._reader(node).table()
-        staged = self._staged(node)
-        if staged is None:
-            return committed
-        return tables.stored(tables.overlay(committed, staged))
 
     # -- changes -----------------------------------------------------------------------------
 
@@ -226,7 +84,10 @@ class Session:
         kind = "array" if isinstance(node, ArrayNode) else "group"
         self._checked(path, zarr_json, kind)
         staging = self._changed()
-        nodes.set_metadata(staging.nodes, node, zarr_json)
+        changed = nodes.set_metadata(dict(staging.nodes), node, zarr_json)
+        if isinstance(changed, ArrayNode) and isinstance(node, ArrayNode):
+            staging.forget(node, self._outside(node, changed.num_chunks))
+        staging.nodes[node.path] = changed
 
     def set_chunks(self, path: str, chunks: ChunkTable) -> None:
         """Write chunk references over those that are there.
@@ -267,6 +128,7 @@ class Session:
     def delete_chunks(self, path: str, index: NDArray[np.integer]) -> None:
         """Make chunks of an array, shape (k, ndim), unwritten. Raises as `set_chunks` does."""
         node = self.array(path)
+        check_grid(node, np.asarray(index))
         self._changed().forget(node, np.asarray(index))
 
     @property
@@ -313,7 +175,7 @@ class Session:
             staging,
             branch=self._branch,
             message=message,
-            metadata={**self._context.commit_metadata, **(metadata or {})},
+            metadata={**self._context.commit_metadata, **as_json(metadata or {})},
             config=self.config,
         )
         self._branch = None
@@ -341,14 +203,18 @@ class Session:
         self._staging = self._seen = None
         self._readers.clear()
 
-    def _reader(self, node: ArrayNode) -> ArrayReader:
-        if node.id not in self._readers:
-            self._readers[node.id] = ArrayReader(self.assets, node)
-        return self._readers[node.id]
-
-    def _staged(self, node: ArrayNode) -> ChunkTable | None:
-        """Return staged references; rows outside a grid that shrank are not seen."""
-        return None if self._staging is None else self._staging.table(node.id)
+    def _outside(self, node: ArrayNode, num_chunks: tuple[int, ...]) -> NDArray[np.uint32]:
+        """Return indices of chunks outside a smaller grid: growing back later is no undo."""
+        size = np.array(num_chunks, np.int64)
+        reaching = tuple(
+            ref
+            for ref in node.manifests
+            if not ref.extents or any(np.array(ref.extents)[:, 1] > size)
+        )
+        whole = self._reader(node).table(reaching)
+        if (staged := self._staged(node)) is not None:
+            whole = tables.stored(tables.overlay(whole, staged))
+        return whole.index[np.any(whole.index >= size, axis=1)]
 
     def _checked(self, path: str, zarr_json: bytes, kind: str) -> str:
         path = paths.canonical(path)
@@ -358,50 +224,7 @@ class Session:
         return path
 
     def _check_chunks(self, path: str, chunks: ChunkTable) -> None:
-        check_chunks(self.config, path, chunks)
-
-
-def check_chunks(config: RepositoryConfig, path: str, chunks: ChunkTable) -> None:
-    """Check what holds for references whatever the array.
-
-    Raises:
-        InvalidInputError: One has no bytes, or no container covers a location.
-    """
-    empty = (chunks.length == 0) & (chunks.kind != ChunkType.uninitialized)
-    if empty.any():
-        raise InvalidInputError(
-            "a chunk reference of no bytes cannot be read",
-            do="Leave out the references of chunks that were never written.",
-            path=path,
-            chunk=tuple(chunks.index[int(empty.argmax())].tolist()),
-        )
-    if not chunks.count(ChunkType.virtual):
-        return
-    used = tables.compact(chunks).locations.url
-    containers = config.virtual_chunk_containers.values()
-    bad = coverage.first_uncovered(used, coverage.prefixes_of(containers))
-    if bad is not None:
-        raise InvalidInputError(
-            "no virtual chunk container of this repository covers a location",
-            do=_how_to_add(bad),
-            path=path,
-            location=bad,
-            containers=[container.url_prefix for container in containers],
-        )
-
-
-def _how_to_add(url: str) -> str:
-    prefix = url.rsplit("/", 1)[0] + "/"
-    store = (
-        f'local_filesystem_store("{prefix.removeprefix("file://")}")'
-        if prefix.startswith("file://")
-        else "ObjectStoreConfig(...)"
-    )
-    return (
-        "Add one and begin a new session:"
-        f' repo.config.set_virtual_chunk_container(VirtualChunkContainer("{prefix}", {store}));'
-        " repo.save_config()"
-    )
+        checks.check_chunks(self.config, path, chunks)
 
 
 def _native(index: NDArray[np.int64], key: ObjectId12, length: int) -> ChunkTable:

@@ -199,9 +199,11 @@ def test_branches_tags_status_and_metadata_of_each_are_seen_by_the_other(repo, s
         other.create_tag("gone", ROOT)
     other.update_metadata({"more": 1})
     assert repo.metadata["more"] == 1
-    other.set_status(icechunk.RepoStatus(
+    other.set_status(
+        icechunk.RepoStatus(
             icechunk.RepoAvailability.read_only, limited_availability_reason="moving"
-        ))
+        )
+    )
     assert repo.status.limited_availability_reason == "moving"
     assert [type(u.kind).__name__ for u in repo.ops_log()] == [
         type(u.kind).__name__ for u in official().ops_log()

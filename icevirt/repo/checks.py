@@ -1,0 +1,51 @@
+"""What holds for chunk references before they are staged, whatever the array."""
+
+from __future__ import annotations
+
+from icevirt.errors import InvalidInputError
+from icevirt.logic import coverage, tables
+from icevirt.model.chunks import ChunkTable, ChunkType
+from icevirt.model.config import RepositoryConfig
+
+
+def check_chunks(config: RepositoryConfig, path: str, chunks: ChunkTable) -> None:
+    """Check what holds for references whatever the array.
+
+    Raises:
+        InvalidInputError: One has no bytes, or no container covers a location.
+    """
+    empty = (chunks.length == 0) & (chunks.kind != ChunkType.uninitialized)
+    if empty.any():
+        raise InvalidInputError(
+            "a chunk reference of no bytes cannot be read",
+            do="Leave out the references of chunks that were never written.",
+            path=path,
+            chunk=tuple(chunks.index[int(empty.argmax())].tolist()),
+        )
+    if not chunks.count(ChunkType.virtual):
+        return
+    used = tables.compact(chunks).locations.url
+    containers = config.virtual_chunk_containers.values()
+    bad = coverage.first_uncovered(used, coverage.prefixes_of(containers))
+    if bad is not None:
+        raise InvalidInputError(
+            "no virtual chunk container of this repository covers a location",
+            do=_how_to_add(bad),
+            path=path,
+            location=bad,
+            containers=[container.url_prefix for container in containers],
+        )
+
+
+def _how_to_add(url: str) -> str:
+    prefix = url.rsplit("/", 1)[0] + "/"
+    store = (
+        f'local_filesystem_store("{prefix.removeprefix("file://")}")'
+        if prefix.startswith("file://")
+        else "ObjectStoreConfig(...)"
+    )
+    return (
+        "Add one and begin a new session:"
+        f' repo.config.set_virtual_chunk_container(VirtualChunkContainer("{prefix}", {store}));'
+        " repo.save_config()"
+    )

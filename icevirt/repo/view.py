@@ -1,0 +1,181 @@
+"""One version of a repository, with changes on top where a session made some: the reading half.
+
+Sessions are views that can change; everything here works the same on both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.errors import InvalidInputError
+from icevirt.ids import ObjectId8
+from icevirt.logic import tables
+from icevirt.model import paths
+from icevirt.model.chunks import ChunkTable
+from icevirt.model.config import RepositoryConfig
+from icevirt.model.json import JSONObject
+from icevirt.model.snapshot import ArrayNode, Node, Snapshot
+from icevirt.repo import hook
+from icevirt.repo.assets import Assets
+from icevirt.repo.head import Head
+from icevirt.repo.reader import ArrayReader, Found, joined
+from icevirt.repo.staging import Staging
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What a session takes over from its repository."""
+
+    assets: Assets
+    head: Head
+    config: RepositoryConfig
+    credentials: Mapping[str, Any]  # by authorised prefix
+    commit_metadata: JSONObject
+
+
+class View:
+    """What `Session` lets be read."""
+
+    def __init__(self, context: Context, base: Snapshot, branch: str | None = None) -> None:
+        self._context = context
+        self._base = base
+        self._branch = branch
+        self._staging: Staging | None = None
+        self._seen: Snapshot | None = None
+        self._readers: dict[ObjectId8, ArrayReader] = {}
+
+    # -- what it is --------------------------------------------------------------------------
+
+    @property
+    def snapshot_id(self) -> str:
+        """The snapshot it began with, or made by its commit."""
+        return str(self._base.id)
+
+    @property
+    def branch(self) -> str | None:
+        """The branch it will commit to; None for a read-only session."""
+        return self._branch
+
+    @property
+    def read_only(self) -> bool:
+        """Whether it takes no changes."""
+        return self._branch is None
+
+    @property
+    def config(self) -> RepositoryConfig:
+        """The configuration when the session began."""
+        return self._context.config
+
+    @property
+    def assets(self) -> Assets:
+        """The repository's objects."""
+        return self._context.assets
+
+    @property
+    def authorized_prefixes(self) -> tuple[str, ...]:
+        """URL prefixes whose virtual chunks may be read."""
+        return tuple(self._context.credentials)
+
+    @property
+    def credentials(self) -> Mapping[str, Any]:
+        """Credentials by authorised prefix."""
+        return self._context.credentials
+
+    @property
+    def store(self) -> Any:
+        """A zarr store over the session."""
+        return hook.store_of(self)
+
+    # -- nodes -------------------------------------------------------------------------------
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The nodes as changed so far; manifests are those of the base until the commit."""
+        if self._staging is None:
+            return self._base
+        if self._seen is None:
+            self._seen = self._staging.snapshot()
+        return self._seen
+
+    def find(self, path: str) -> Node | None:
+        """Return a node as changed so far, or None."""
+        if self._staging is None:
+            return self._base.find(paths.canonical(path))
+        return self._staging.nodes.get(paths.canonical(path))
+
+    def node(self, path: str) -> Node:
+        """Return a node as changed so far. Raises ``NodeNotFoundError``."""
+        path = paths.canonical(path)
+        return self.find(path) or self.snapshot.node(path)
+
+    def array(self, path: str) -> ArrayNode:
+        """Return an array as changed so far.
+
+        Raises:
+            NodeNotFoundError: There is nothing.
+            InvalidInputError: There is a group.
+        """
+        node = self.node(path)
+        if not isinstance(node, ArrayNode):
+            raise InvalidInputError("this is a group, not an array", path=node.path)
+        return node
+
+    def get_node_id(self, path: str) -> str:
+        """Return the id that the node keeps for its lifetime. Raises ``NodeNotFoundError``."""
+        return str(self.node(path).id)
+
+    # -- references --------------------------------------------------------------------------
+
+    def references(self, path: str, index: NDArray[np.integer]) -> Found:
+        """Look up many chunks of an array at once.
+
+        Args:
+            path: Of the array.
+            index: Chunk indices, shape (k, ndim), in any order.
+
+        Raises:
+            NodeNotFoundError: There is no such array.
+            InvalidInputError: The indices do not fit the array's number of dimensions.
+        """
+        node = self.array(path)
+        ndim = len(node.num_chunks)
+        index = np.asarray(index)
+        if index.ndim != 2 or index.shape[1] != ndim:
+            raise InvalidInputError(
+                "chunk indices do not have the array's number of dimensions",
+                do=f"Pass an integer array of shape (k, {ndim}).",
+                path=node.path,
+                shape=index.shape,
+            )
+        staged = self._staged(node)
+        if staged is None:
+            return joined(list(self._reader(node).parts(index)), len(index), ndim)
+        rows = tables.RowFinder.of(staged).find(index)
+        mine, others = np.flatnonzero(rows >= 0), np.flatnonzero(rows < 0)
+        parts = [(others[at], part) for at, part in self._reader(node).parts(index[others])]
+        parts.append((mine, staged.take(rows[mine])))
+        return joined(parts, len(index), ndim)
+
+    def array_table(self, path: str) -> ChunkTable:
+        """Return all references of an array, sorted by index. Raises ``NodeNotFoundError``."""
+        node = self.array(path)
+        committed = self._reader(node).table()
+        staged = self._staged(node)
+        if staged is None:
+            return committed
+        return tables.stored(tables.overlay(committed, staged))
+
+    # -- inside ------------------------------------------------------------------------------
+
+    def _reader(self, node: ArrayNode) -> ArrayReader:
+        if node.id not in self._readers:
+            self._readers[node.id] = ArrayReader(self.assets, node)
+        return self._readers[node.id]
+
+    def _staged(self, node: ArrayNode) -> ChunkTable | None:
+        return None if self._staging is None else self._staging.table(node.id)

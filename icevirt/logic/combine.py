@@ -98,17 +98,24 @@ def _order(facts: CatalogFacts, dimension: str | None) -> Order:
     n = len(facts.files)
     if dimension is None or n == 1:
         return Order(rows=np.arange(n), reason="")
-    labels = _labels(facts.arrays, n, paths.join(paths.ROOT, dimension))
-    return order_files(list(facts.files.url), labels, dimension=dimension)
+    return order_files(
+        list(facts.files.url), _labels(facts.arrays, n, dimension), dimension=dimension
+    )
 
 
-def _labels(arrays: ArrayColumns, n: int, path: str) -> Sequence[NDArray[np.generic]] | None:
-    found: dict[int, NDArray[np.generic]] = {}
+def _labels(arrays: ArrayColumns, n: int, dimension: str) -> Sequence[NDArray[np.generic]] | None:
+    """Return the coordinate's values by file: of the root group's, else of the first group's."""
+    found: dict[str, dict[int, NDArray[np.generic]]] = {}
     for row, raw in arrays.labels.items():
         dtype = np.dtype(arrays.labels_dtype[row])
-        if arrays.path[row] == path and dtype.kind in "iuf":
-            found[int(arrays.file[row])] = np.frombuffer(raw, dtype)
-    return [found[file] for file in range(n)] if len(found) == n else None
+        path = arrays.path[row]
+        if paths.name(path) == dimension and dtype.kind in "iuf":
+            found.setdefault(path, {})[int(arrays.file[row])] = np.frombuffer(raw, dtype)
+    complete = [path for path, labels in found.items() if len(labels) == n]
+    if not complete:
+        return None
+    chosen = found[min(complete, key=lambda path: (path.count("/"), path))]
+    return [chosen[file] for file in range(n)]
 
 
 def _dimensions(arrays: ArrayColumns) -> list[str]:

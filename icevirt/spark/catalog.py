@@ -127,7 +127,7 @@ def read_facts(storage: Storage, parts: Sequence[str]) -> ClosedCatalog:
         facts=CatalogFacts(
             files=columns,
             arrays=_array_columns(arrays, columns),
-            groups_of=lambda row: _groups(storage, columns, row),
+            groups_of=_GroupReader(storage, columns),
         ),
         bad=tuple(
             BadFile(url=row["url"], code=row["code"], error=row["error"])
@@ -195,15 +195,29 @@ def _findings(files: Any) -> tuple[tuple[str, str], ...]:
     return tuple((url, text) for text, url in found.items())
 
 
-def _groups(storage: Storage, files: FileColumns, row: int) -> tuple[ScannedGroup, ...]:
-    part = files.parts[int(files.part[row])]
-    raw = storage.get(catalog.path_of("files", part))
-    table: Any = pq.read_table(pa.BufferReader(raw), columns=["row", "groups"])
-    rows = dict(zip(table["row"].to_pylist(), table["groups"].to_pylist(), strict=True))
-    return tuple(
-        ScannedGroup(
-            path=group["path"],
-            attributes=Attributes(values=group["values"], dtypes=group["dtypes"]),
+class _GroupReader:
+    """Reads the groups of files on demand; files that are asked for in a row share one reading."""
+
+    def __init__(self, storage: Storage, files: FileColumns) -> None:
+        self._storage = storage
+        self._files = files
+        self._part = -1
+        self._texts: dict[int, str] = {}
+
+    def __call__(self, row: int) -> tuple[ScannedGroup, ...]:
+        part = int(self._files.part[row])
+        if part != self._part:
+            self._read(part)
+        return tuple(
+            ScannedGroup(
+                path=group["path"],
+                attributes=Attributes(values=group["values"], dtypes=group["dtypes"]),
+            )
+            for group in json.loads(self._texts[int(self._files.row[row])])
         )
-        for group in json.loads(rows[int(files.row[row])])
-    )
+
+    def _read(self, part: int) -> None:
+        raw = self._storage.get(catalog.path_of("files", self._files.parts[part]))
+        table: Any = pq.read_table(pa.BufferReader(raw), columns=["row", "groups"])
+        rows = zip(table["row"].to_pylist(), table["groups"].to_pylist(), strict=True)
+        self._part, self._texts = part, dict(rows)

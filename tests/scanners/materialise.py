@@ -8,9 +8,23 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.storage import MemoryStore
 
-from icevirt.archive.scanned import ScannedArray
+from icevirt.archive.scanned import ScannedArray, ScannedFile
 from icevirt.connect.urls import local_path
 from icevirt.model.chunks import ChunkType
+
+
+def store_of(scanned: ScannedFile) -> MemoryStore:
+    """Return a zarr store that holds a whole scanned file."""
+    store = MemoryStore()
+    make = default_buffer_prototype().buffer.from_bytes
+    for group in scanned.groups:
+        sync(store.set(f"{group.path}/zarr.json".lstrip("/"), make(group.zarr_json())))
+    for array in scanned.arrays:
+        name = array.path.lstrip("/")
+        sync(store.set(f"{name}/zarr.json", make(array.zarr_json())))
+        for key, data in chunks(array):
+            sync(store.set(f"{name}/{key}", make(data)))
+    return store
 
 
 def materialise(array: ScannedArray) -> np.ndarray:

@@ -3,6 +3,7 @@
 import os
 import pickle
 import random
+from dataclasses import replace
 
 import h5py
 import numpy as np
@@ -12,7 +13,7 @@ from icevirt.api.scan import scan_file
 from icevirt.errors import IcevirtError, NotFoundError, ScanError, StaleReferenceError
 from icevirt.objects.source import LocalSource, open_source
 from icevirt.scan import registry
-from icevirt.scan.contract import Scanner
+from icevirt.scan.contract import Scanner, ScanOptions
 from icevirt_scanners.hdf5.references import check_inside
 from icevirt_scanners.hdf5.scanner import Hdf5Scanner
 
@@ -81,7 +82,7 @@ def test_a_file_cut_anywhere_is_an_error(tmp_path):
     data = whole.read_bytes()
     for size in range(0, len(data), 512):
         cut.write_bytes(data[:size])
-        with pytest.raises(ScanError, match="truncated|empty|cut off|damaged"):
+        with pytest.raises(ScanError, match=r"truncated|empty|cut off|damaged"):
             scan_file(cut)
 
 
@@ -116,23 +117,18 @@ def test_flipped_bits_raise_nothing_but_our_errors(tmp_path):
 
 def test_a_chunk_outside_the_file_is_an_error_that_names_it(tmp_path):
     path = tmp_path / "file.h5"
-    with h5py.File(path, "w") as file:
-        file.create_dataset("d", data=np.arange(100, dtype="u1"))
-        file.flush()
-        offset = file["d"].id.get_offset()
-    data = bytearray(path.read_bytes())
-    at = data.index(offset.to_bytes(8, "little"))
-    data[at : at + 8] = (len(data) - 10).to_bytes(8, "little")
-    path.write_bytes(data)
-    with pytest.raises(ScanError, match="outside the file|damaged") as caught:
-        scan_file(path)
+    write(path)
+    with open_source(path) as source:
+        source.file = replace(source.file, size=3000)
+        with pytest.raises(ScanError, match="outside the file") as caught:
+            Hdf5Scanner().scan(source, ScanOptions())
     assert caught.value.facts["variable"] == "/d"
 
 
 def test_references_that_leave_the_file_are_refused():
     ends = {"size": 100, "url": "file:///f", "variable": "/d"}
     check_inside(np.array([0, 90]), np.array([100, 10]), **ends)
-    with pytest.raises(ScanError, match="outside the file.*offset=91"):
+    with pytest.raises(ScanError, match=r"outside the file.*offset=91"):
         check_inside(np.array([0, 91]), np.array([100, 10]), **ends)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from icevirt.api.scan import scan_file
 from icevirt.errors import ScanError, UnsupportedError
+from icevirt_scanners.hdf5 import filters
 from scanners.materialise import materialise
 
 READABLE = {name: case for name, case in hdf5_cases.CASES.items() if not case.refused}
@@ -97,6 +98,30 @@ def test_no_variable_and_no_dimension_of_netcdf_is_lost(name, tmp_path):
             for key, variable in group.variables.items():
                 wanted[f"{prefix}/{key}"] = (variable.dimensions, variable.shape)
     assert {a.path: (a.dimension_names, a.shape) for a in scanned.arrays} == wanted
+
+
+def test_without_its_plugin_a_filter_that_zarr_knows_is_referenced_all_the_same(
+    tmp_path, monkeypatch
+):
+    path = tmp_path / "a.nc"
+    hdf5_cases.CASES["nc_plugins"].write(path)
+    with_plugins = scan_file(path)
+    monkeypatch.setattr(filters.h5z, "filter_avail", lambda code: code < 32000)
+    without = scan_file(path, concat_dim="time")
+    for array in without.arrays:
+        assert array.references == with_plugins.array(array.path).references
+        assert len(array.digest) == 32
+    again = scan_file(path, concat_dim="time")
+    assert [a.digest for a in again.arrays] == [a.digest for a in without.arrays]
+
+
+def test_without_its_plugin_values_that_must_be_read_are_refused(tmp_path, monkeypatch):
+    hdf5_cases.CASES["lzf"].write(tmp_path / "a.h5")
+    monkeypatch.setattr(filters.h5z, "filter_avail", lambda code: code < 32000)
+    with pytest.raises(UnsupportedError, match="lzf") as caught:
+        scan_file(tmp_path / "a.h5")
+    assert caught.value.facts["variable"] == "/d"
+    assert "hdf5plugin" in str(caught.value)
 
 
 def test_a_budget_of_nothing_refuses_what_must_be_stored(tmp_path):

@@ -1,13 +1,13 @@
 """CF's ``_FillValue``, made fit for readers of zarr.
 
-xarray wants it to be one value of the variable's dtype. Files hold others: two values, or a double
-on a float variable. What would change decoding is never dropped quietly: an inexact or longer one
-moves to ``missing_value``, which masks the same values, and the scan says so.
+xarray wants it to be one value of the variable's dtype, and of a number; on text it refuses to open
+the whole dataset. Files hold others: two values, a double on a float variable, characters. What
+would change decoding is never dropped quietly: those move to ``missing_value``, which xarray reads
+the same way, and the scan says so.
 """
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable
 from typing import Any
 
@@ -32,16 +32,15 @@ def with_fit_fill(
     if FILL not in shown:
         return shown
     given = shown[FILL]
-    if element.dtype.kind == "S" and isinstance(given, str):
-        return {**shown, FILL: base64.standard_b64encode(given.encode()).decode()}
-    if element.text and isinstance(given, str):
-        return shown
+    rest = {name: value for name, value in shown.items() if name != FILL}
+    if isinstance(given, str) and (element.text or element.dtype.kind == "S"):
+        tell("fill-value-moved", f"_FillValue {given!r} of text became missing_value")
+        return {**rest, MISSING: rest.get(MISSING, given)}
     fitted = _fitted(given, element.dtype)
     if fitted is not None:
         if fitted.dtype != np.asarray(given).dtype:
             tell("fill-value-cast", f"_FillValue {given!r} was cast to {fitted.dtype}")
         return {**shown, FILL: fitted}
-    rest = {name: value for name, value in shown.items() if name != FILL}
     if not isinstance(given, np.ndarray | np.generic) or element.dtype.kind not in "iuf":
         tell("fill-value-left-out", f"_FillValue {given!r} is no value of the variable")
         return rest
@@ -51,11 +50,11 @@ def with_fit_fill(
 
 def _fitted(given: Any, dtype: np.dtype[Any]) -> np.generic | None:
     """Return ``given`` as one value of ``dtype``, None where that is not exactly possible."""
-    if not isinstance(given, np.generic) or given.dtype.kind not in "iufbc":
+    if not isinstance(given, np.generic) or given.dtype.kind not in "iuf":
         return None
     if given.dtype == dtype:
         return given
-    if dtype.kind not in "iufbc":
+    if dtype.kind not in "iuf":
         return None
     with np.errstate(all="ignore"):
         try:

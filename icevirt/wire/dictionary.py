@@ -28,6 +28,18 @@ class Dictionary:
             trained, dict_type=zstandard.DICT_TYPE_FULLDICT
         )
 
+    @classmethod
+    def train(cls, samples: list[bytes], size: int) -> Dictionary | None:
+        """Train on samples, always to the same result; None when they do not give a dictionary."""
+        total = sum(map(len, samples))
+        if not total or min(map(len, samples)) < 1:
+            return None
+        enough = samples * -(-size // total)  # as the official client does with short samples
+        try:
+            return cls(zstandard.train_dictionary(size, enough).as_bytes())
+        except zstandard.ZstdError:
+            return None
+
     def decompress(self, frames: Bytes, starts: Places) -> tuple[Bytes, Places]:
         """Return the contents of frames that lie end to end, in the same way. Raises ``Damage``."""
         if len(starts) == 1:
@@ -40,11 +52,12 @@ class Dictionary:
             found = b"".join(reader.multi_decompress_to_buffer(_segments(frames, starts)))
         except zstandard.ZstdError as error:
             raise Damage(f"a compressed location is damaged: {error}", 0) from None
-        bounds = np.concatenate([[0], np.cumsum(sizes)])
-        return np.frombuffer(found, np.uint8), bounds
+        return np.frombuffer(found, np.uint8), np.concatenate([[0], np.cumsum(sizes)])
 
     def compress(self, data: Bytes, starts: Places, level: int) -> tuple[Bytes, Places]:
         """Return a frame for each string; strings and frames lie end to end."""
+        if len(starts) == 1:
+            return np.zeros(0, np.uint8), starts
         writer = zstandard.ZstdCompressor(level=level, dict_data=self._dictionary)
         frames = list(writer.multi_compress_to_buffer(_segments(data, starts)))
         bounds = np.concatenate([[0], np.cumsum([len(frame) for frame in frames])])
@@ -64,7 +77,7 @@ def content_sizes(frames: Bytes, starts: Places) -> NDArray[np.int64]:
     at, length = starts[:-1], np.diff(starts)
     if int(length.min()) < _SHORTEST:
         raise Damage("a compressed location is cut short", int(np.argmin(length)))
-    magic = sum(frames[at + n].astype(np.int64) << 8 * n for n in range(4))
+    magic = _little_endian(frames, at, 4)
     descriptor = frames[at + 4].astype(np.int64)
     single = descriptor >> 5 & 1
     flag = descriptor >> 6
@@ -72,8 +85,15 @@ def content_sizes(frames: Bytes, starts: Places) -> NDArray[np.int64]:
     place = at + 5 + (1 - single) + _ID_SIZES[descriptor & 3]
     if bool((magic != _MAGIC).any() or (width == 0).any() or (place + width > starts[1:]).any()):
         raise Damage("a compressed location is no frame that tells its size", 0)
-    size = np.zeros(len(at), np.int64)
-    for n in range(4):  # more bytes mean more than any location
-        reached = width > n
-        size[reached] |= frames[place[reached] + n].astype(np.int64) << 8 * n
-    return np.where(width == 2, size + 256, np.where(width == 8, MAX_LOCATION + 1, size))
+    size = np.full(len(at), MAX_LOCATION + 1)  # wide sizes are of no location
+    for told, base in ((1, 0), (2, 256), (4, 0)):
+        rows = np.flatnonzero(width == told)
+        size[rows] = _little_endian(frames, place[rows], told) + base
+    return size
+
+
+def _little_endian(data: Bytes, at: Places, width: int) -> NDArray[np.int64]:
+    found = np.zeros(len(at), np.int64)
+    for byte in range(width):
+        found |= data[at + byte].astype(np.int64) << 8 * byte
+    return found

@@ -46,7 +46,9 @@ def equal_ranges(data: Bytes, start: Places, length: Places) -> tuple[Places, Pl
     return _one_by_one(data, start, length)
 
 
-def _words(data: Bytes, start: Places, length: Places, at: int) -> tuple[Places, NDArray[np.uint32]]:
+def _words(
+    data: Bytes, start: Places, length: Places, at: int
+) -> tuple[Places, NDArray[np.uint32]]:
     """Return the rows that reach word ``at``, and the word, with zeros behind the row's end."""
     rows = np.flatnonzero(length > 4 * at)
     if len(rows) == len(length):

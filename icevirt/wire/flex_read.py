@@ -102,7 +102,9 @@ class _Flex:
             return self._vector(at, width, depth)
         if _FIRST_FIXED <= kind <= _LAST_FIXED:
             size, which = divmod(kind - _FIRST_FIXED, 3)
-            return self._typed((FlexType.int, FlexType.uint, FlexType.float)[which], at, width, size + 2)
+            return self._typed(
+                (FlexType.int, FlexType.uint, FlexType.float)[which], at, width, size + 2
+            )
         if kind in set(_ELEMENTS):
             size = self._size(at, width)
             return self._typed(_ELEMENTS[FlexType(kind)], at, width, size)

@@ -168,7 +168,9 @@ class _Writer:
         return _Value(FlexType.vector if keys is None else FlexType.map, start, width)
 
 
-def _fitting(values: list[_Value], end: int, *, before: int = 0, first: _Value | None = None) -> int:
+def _fitting(
+    values: list[_Value], end: int, *, before: int = 0, first: _Value | None = None
+) -> int:
     """Return the width of a container that begins after ``end`` with ``before`` extra words."""
     for width in (1, 2, 4):
         start = end + -end % width

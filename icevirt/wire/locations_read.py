@@ -121,5 +121,3 @@ def text(data: NDArray[np.uint8], starts: Places) -> Strings:
     if bool((data[begins] & 0xC0 == 0x80).any()):  # a character cut in two
         raise Damage("a location or etag is not UTF-8", 0)
     return Strings(data, starts)
-
-

@@ -18,16 +18,20 @@ from icevirt.model.manifest import Manifest
 from icevirt.wire import frame, header
 from icevirt.wire.build import Builder
 from icevirt.wire.columns_write import Tail
+from icevirt.wire.dictionary import Dictionary
 from icevirt.wire.header import FileKind
+from icevirt.wire.locations_read import Locator
+from icevirt.wire.locations_write import LocationCompression, packed, trained
 from icevirt.wire.payload import Payload
 from icevirt.wire.ranges import ascends
 from icevirt.wire.read import Damage, Reader, reading
-from icevirt.wire.locations_read import Locator
 from icevirt.wire.references_read import read_table
 from icevirt.wire.references_write import write_table
-from icevirt.wire.schema import MANIFEST
+from icevirt.wire.schema import MANIFEST, Values
 
-_PLAIN = 0  # compression_algorithm; its default is 1, so that this must be stored
+# Manifest.compression_algorithm. Its default is 1, so that 0 must be stored.
+_PLAIN, _ZSTD = 0, 1
+DEFAULT_LOCATIONS = LocationCompression()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +43,12 @@ class EncodedManifest:
     num_chunk_refs: int
 
 
-def encode(arrays: Mapping[ObjectId8, ChunkTable], *, level: int = 3) -> EncodedManifest:
+def encode(
+    arrays: Mapping[ObjectId8, ChunkTable],
+    *,
+    level: int = 3,
+    locations: LocationCompression = DEFAULT_LOCATIONS,
+) -> EncodedManifest:
     """Return the manifest of these tables; arrays without references are left out.
 
     Raises:
@@ -47,18 +56,13 @@ def encode(arrays: Mapping[ObjectId8, ChunkTable], *, level: int = 3) -> Encoded
             are more references than fit one file.
     """
     stored = {node: arrays[node] for node in sorted(arrays) if len(arrays[node])}
-    small = Builder().root(
-        MANIFEST,
-        {
-            "id": bytes(12),
-            "arrays": [{"node_id": node, "refs": table} for node, table in stored.items()],
-            "compression_algorithm": _PLAIN,
-        },
-    )
+    dictionary = trained(list(stored.values()), locations)
+    small = Builder().root(MANIFEST, _values(stored, dictionary))
     tail = Tail(len(small.out))
     for place, table in small.open:
         check(table)
-        small.link(place, write_table(tail, table))
+        urls = packed(table.locations, dictionary, locations.compression_level)
+        small.link(place, write_table(tail, table, urls))
     id_at = small.root_field(MANIFEST, "id")
     digest, compressed = _named_frame(bytes(small.out), id_at, tail, level)
     return EncodedManifest(
@@ -66,6 +70,15 @@ def encode(arrays: Mapping[ObjectId8, ChunkTable], *, level: int = 3) -> Encoded
         raw=header.head(FileKind.manifest) + compressed,
         num_chunk_refs=sum(map(len, stored.values())),
     )
+
+
+def _values(stored: Mapping[ObjectId8, ChunkTable], dictionary: Dictionary | None) -> Values:
+    return {
+        "id": bytes(ObjectId12.SIZE),  # not known yet
+        "arrays": [{"node_id": node, "refs": table} for node, table in stored.items()],
+        "location_dictionary": dictionary.trained if dictionary else None,
+        "compression_algorithm": _ZSTD if dictionary else _PLAIN,
+    }
 
 
 def _named_frame(small: bytes, id_at: int, tail: Tail, level: int) -> tuple[ObjectId12, bytes]:

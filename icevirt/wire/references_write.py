@@ -7,69 +7,76 @@ point forward; each distinct location is written once and shared.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.errors import InvalidInputError
 from icevirt.model.chunks import ChunkTable, ChunkType
-from icevirt.model.strings import Strings
 from icevirt.wire.columns_write import Records, Tail, pool, references, vector_slots
+from icevirt.wire.locations_write import Packed
 from icevirt.wire.ranges import Bytes, Places
 from icevirt.wire.schema import CHUNK_REF
 
 type Rows = NDArray[np.int64]
+type Mask = NDArray[np.bool_]
 
 _RANGE = frozenset({"index", "offset", "length"})
 NATIVE = _RANGE | {"chunk_id"}
 INLINE = frozenset({"index", "inline"})
-VIRTUAL = _RANGE | {"location"}
-ETAG = VIRTUAL | {"checksum_etag"}
-LAST_MODIFIED = VIRTUAL | {"checksum_last_modified"}
+_SHARED = ("location", "compressed_location", "checksum_etag", "inline")
 
 
-def write_table(tail: Tail, table: ChunkTable) -> int:
+def write_table(tail: Tail, table: ChunkTable, locations: Packed) -> int:
     """Append an array's references and return where their vector stands."""
     count = len(table)
     vector = np.empty(count + 1, "<u4")
     vector[0] = count
-    start = tail.add(vector, align=4)  # filled in below, once the records have their places
+    start = tail.add(vector, align=4)  # the tail keeps the array: it is filled in below
     slots = vector_slots(start, count)
-    strings = _Shared(table)
-    for present, rows in _blocks(table):
-        part = table if len(rows) == count else table.take(rows)
-        records = Records.of(CHUNK_REF, present, "index", table.ndim)
-        block = records.rows(part.index)
-        at = tail.add(block)
-        _fill(records, block, part)
-        strings.wanted(records, block, part, at)
-        places = records.places(at, len(part))
-        if len(rows) == count:
-            vector[1:] = references(slots, places)
-        else:
-            vector[1:][rows] = references(slots[rows], places)
-    strings.write(tail)
+    blocks = []
+    for present, rows in _kinds(table, locations):
+        block = _block(tail, table, present, rows)
+        blocks.append(block)
+        places = block.records.places(block.at, len(rows))
+        vector[1:][rows] = references(slots[rows], places)
+    for name in _SHARED:
+        _link(tail, name, [block for block in blocks if name in block.records.shape.at], locations)
     return start
 
 
-def _blocks(table: ChunkTable) -> Iterator[tuple[frozenset[str], Rows]]:
-    """Yield the fields that a kind of reference stores, and its rows; kinds that do not occur not."""
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """The records of one kind, and where they stand."""
+
+    records: Records
+    bytes: Bytes
+    part: ChunkTable
+    at: int
+
+    @property
+    def shared_rows(self) -> Rows:
+        """Return the row of the shared column that each record refers to."""
+        if "inline" in self.records.shape.at:
+            return np.arange(len(self.part), dtype=np.int64)
+        return self.part.source.astype(np.int64)
+
+
+def _kinds(table: ChunkTable, locations: Packed) -> Iterator[tuple[frozenset[str], Rows]]:
+    """Yield each kind that occurs: the fields its records store, and its rows."""
     virtual = table.kind == ChunkType.virtual
-    etag = table.locations.etag.lengths > 0
-    time = (table.locations.last_modified > 0) & ~etag  # an etag goes first; one is enough
-    source = np.where(virtual, table.source, 0)
-    if virtual.any() and int(source.max()) >= len(table.locations):
-        raise InvalidInputError("a reference points to no location", source=int(source.max()))
-    some = len(table.locations) > 0
-    kinds = (
-        (ETAG, virtual & (etag[source] if some else False)),
-        (LAST_MODIFIED, virtual & (time[source] if some else False)),
-        (VIRTUAL, virtual & (~(etag | time)[source] if some else False)),
-        (NATIVE, table.kind == ChunkType.native),
-        (INLINE, table.kind == ChunkType.inline),
-    )
+    of_row = np.where(virtual, table.source, 0)
+    count = len(table.locations)
+    if virtual.any() and int(of_row.max()) >= count:
+        raise InvalidInputError("a reference points to no location", source=int(of_row.max()))
+    masks = [(NATIVE, table.kind == ChunkType.native), (INLINE, table.kind == ChunkType.inline)]
+    if virtual.any():
+        for present, mask in _virtual_kinds(table, locations):
+            if mask.any():
+                masks.append((present, virtual if mask.all() else virtual & mask[of_row]))
     told = 0
-    for present, mask in kinds:
+    for present, mask in masks:
         if len(rows := np.flatnonzero(mask)):
             told += len(rows)
             yield present, rows
@@ -77,70 +84,72 @@ def _blocks(table: ChunkTable) -> Iterator[tuple[frozenset[str], Rows]]:
         raise InvalidInputError("a reference is neither native nor virtual nor inline")
 
 
-def _fill(records: Records, block: Bytes, part: ChunkTable) -> None:
-    """Set the numbers and ids; what stands elsewhere is linked by ``_Shared``."""
-    at = records.shape.at
+def _virtual_kinds(table: ChunkTable, locations: Packed) -> Iterator[tuple[frozenset[str], Mask]]:
+    """Yield the fields of each kind of virtual reference, and the locations that are of it."""
+    etag = table.locations.etag.lengths > 0
+    time = (table.locations.last_modified > 0) & ~etag  # one checksum is enough, an etag is better
+    hidden = locations.hidden
+    for name, how in (("location", ~hidden), ("compressed_location", hidden)):
+        yield _RANGE | {name, "checksum_etag"}, etag & how
+        yield _RANGE | {name, "checksum_last_modified"}, time & how
+        yield _RANGE | {name}, ~(etag | time) & how
+
+
+def _block(tail: Tail, table: ChunkTable, present: frozenset[str], rows: Rows) -> _Block:
+    """Append the records of one kind, all but their references filled in."""
+    part = table if len(rows) == len(table) else table.take(rows)
+    records = Records.of(CHUNK_REF, present, "index", table.ndim)
+    raw = records.rows(part.index)
     for name in ("offset", "length"):
-        if name in at:
-            records.fill(block, name, getattr(part, name))
-    if "chunk_id" in at:
+        if name in present:
+            records.fill(raw, name, getattr(part, name))
+    if "chunk_id" in present:
         if int(part.source.max()) >= len(part.chunk_ids):
             raise InvalidInputError("a reference points to no chunk", source=int(part.source.max()))
-        records.fill(block, "chunk_id", part.chunk_ids[part.source])
-    if "checksum_last_modified" in at:
-        records.fill(block, "checksum_last_modified", part.locations.last_modified[part.source])
+        records.fill(raw, "chunk_id", part.chunk_ids[part.source])
+    if "checksum_last_modified" in present:
+        records.fill(raw, "checksum_last_modified", part.locations.last_modified[part.source])
+    return _Block(records, raw, part, tail.add(raw))
 
 
-class _Shared:
-    """What several records refer to: which fields want which row of which column."""
+def _link(tail: Tail, name: str, blocks: list[_Block], locations: Packed) -> None:
+    """Append the rows of a shared column that are used, by first use, and link the records."""
+    if not blocks:
+        return
+    used, numbers = _by_first_use([block.shared_rows for block in blocks])
+    data, starts = pool(*_column(name, blocks, used, locations))
+    targets = tail.add(data, align=4) + starts
+    for block, number in zip(blocks, numbers, strict=True):
+        places = block.records.places(block.at, len(block.part)) + block.records.shape.at[name]
+        block.records.fill(block.bytes, name, references(places, targets[number]))
 
-    def __init__(self, table: ChunkTable) -> None:
-        self._table = table
-        self._wishes: dict[str, list[tuple[Records, Bytes, Rows, int]]] = {}
 
-    def wanted(self, records: Records, block: Bytes, part: ChunkTable, at: int) -> None:
-        """Note the fields of a block that refer to strings or inline chunks."""
-        for name in ("location", "checksum_etag"):
-            if name in records.shape.at:
-                self._wish(name, records, block, part.source.astype(np.int64), at)
-        if "inline" in records.shape.at:
-            self._inline = part
-            self._wish("inline", records, block, np.arange(len(part), dtype=np.int64), at)
-
-    def _wish(self, name: str, records: Records, block: Bytes, rows: Rows, at: int) -> None:
-        self._wishes.setdefault(name, []).append((records, block, rows, at))
-
-    def write(self, tail: Tail) -> None:
-        """Append the columns' used rows, in the order of first use, and link every record."""
-        for name, wishes in self._wishes.items():
-            used, ranks = _ranked([rows for _, _, rows, _ in wishes], self._height(name))
-            data, starts = pool(*self._column(name, used))
-            targets = tail.add(data, align=4) + starts
-            for (records, block, rows, at), rank in zip(wishes, ranks, strict=True):
-                places = records.places(at, len(rows)) + records.shape.at[name]
-                records.fill(block, name, references(places, targets[rank]))
-
-    def _height(self, name: str) -> int:
-        return len(self._inline) if name == "inline" else len(self._table.locations)
-
-    def _column(self, name: str, used: Rows) -> tuple[Bytes, Places, Places]:
-        if name == "inline":
-            part = self._inline
+def _column(
+    name: str, blocks: list[_Block], used: Rows, locations: Packed
+) -> tuple[Bytes, Places, Places]:
+    """Return a shared column: its bytes, and starts and lengths of the used rows."""
+    part = blocks[0].part
+    match name:
+        case "inline":
             start, length = part.offset.astype(np.int64), part.length.astype(np.int64)
-            if int((start + length).max(initial=0)) > len(part.inline) or int(start.min()) < 0:
+            if int(start.min()) < 0 or int((start + length).max()) > len(part.inline):
                 raise InvalidInputError("an inline reference lies outside the inline bytes")
             return part.inline, start, length
-        locations = self._table.locations
-        column: Strings = locations.url if name == "location" else locations.etag
-        return column.data, column.starts[used], column.lengths[used]
+        case "compressed_location":
+            data, starts = locations.frames
+        case "location":
+            data, starts = locations.plain.data, locations.plain.starts
+        case _:
+            data, starts = part.locations.etag.data, part.locations.etag.starts
+    return data, starts[used], starts[used + 1] - starts[used]
 
 
-def _ranked(sources: list[Rows], height: int) -> tuple[Rows, list[Rows]]:
-    """Number rows by first use: return the used rows in that order, and each source's numbers."""
+def _by_first_use(sources: list[Rows]) -> tuple[Rows, list[Rows]]:
+    """Number rows in the order they are used first: the used rows, and each source's numbers."""
     flat = sources[0] if len(sources) == 1 else np.concatenate(sources)
-    first = np.full(height, len(flat), np.int64)
-    first[flat[::-1]] = np.arange(len(flat) - 1, -1, -1)
+    first = np.full(int(flat.max()) + 1, len(flat), np.int64)
+    first[flat[::-1]] = np.arange(len(flat) - 1, -1, -1)  # the earliest is assigned last
     used = np.argsort(first, kind="stable")[: int(np.count_nonzero(first < len(flat)))]
-    rank = np.zeros(height, np.int64)
-    rank[used] = np.arange(len(used))
-    return used, [rank[source] for source in sources]
+    number = np.zeros(len(first), np.int64)
+    number[used] = np.arange(len(used))
+    return used, [number[source] for source in sources]

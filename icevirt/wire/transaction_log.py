@@ -111,9 +111,7 @@ def _write_chunks(tail: Tail, index: NDArray[np.uint32]) -> int:
     return start
 
 
-def _read_chunks(
-    payload: Payload, arrays: Iterable[Values]
-) -> dict[ObjectId8, NDArray[np.uint32]]:
+def _read_chunks(payload: Payload, arrays: Iterable[Values]) -> dict[ObjectId8, NDArray[np.uint32]]:
     found: dict[ObjectId8, NDArray[np.uint32]] = {}
     left = payload.size // 4
     for each in arrays:

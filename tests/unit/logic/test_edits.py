@@ -34,7 +34,9 @@ INFO = edits.initialised(1000)
 
 
 def commit_of(key, parent=ROOT):
-    return edits.commit("main", SnapshotInfo(id=key, parent_id=parent, flushed_at=2000, message="m"))
+    return edits.commit(
+        "main", SnapshotInfo(id=key, parent_id=parent, flushed_at=2000, message="m")
+    )
 
 
 COMMITTED, _ = commit_of(A)(INFO)

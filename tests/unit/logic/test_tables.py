@@ -24,7 +24,12 @@ def rows_of(table):
         offset, length = int(table.offset[row]), int(table.length[row])
         if kind == ChunkType.virtual:
             places = table.locations
-            where = (places.url[source], places.etag[source], int(places.last_modified[source]), offset)
+            where = (
+                places.url[source],
+                places.etag[source],
+                int(places.last_modified[source]),
+                offset,
+            )
         elif kind == ChunkType.native:
             where = (table.chunk_ids[source].tobytes(), offset)
         elif kind == ChunkType.inline:

@@ -5,6 +5,7 @@ All of it is over columns; nothing loops over references.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,12 +16,17 @@ from icevirt.model.chunks import ChunkTable, ChunkType, Locations
 
 @dataclass(frozen=True, slots=True)
 class RowFinder:
-    """What `ChunkTable.rows_of` needs, computed once for a table that is asked often."""
+    """What `ChunkTable.rows_of` needs, computed once for a table that is asked often.
+
+    Rows are found by scalar keys: C-order numbers within the bounding box. A box of more chunks
+    than 63 bits can number (a few chunks far apart in many dimensions) is packed axis by axis.
+    """
 
     low: NDArray[np.int64]  # (ndim,) first corner of the bounding box
     high: NDArray[np.int64]  # (ndim,) corner after the last
-    strides: NDArray[np.int64]  # (ndim,) of scalar keys within the box
+    strides: NDArray[np.int64]  # (ndim,) of keys within the box
     keys: NDArray[np.int64] | None  # (n,) ascending; None: the box is full, a key is its row
+    packed: _Packed | None  # for boxes that are too large for keys
     rows: int
 
     @classmethod
@@ -29,30 +35,77 @@ class RowFinder:
         box = np.array(table.extents(), np.int64).reshape(-1, 2)
         low, high = box[:, 0], box[:, 1]
         size = (high - low).tolist()
-        strides = np.ones(len(size), np.int64)
-        for axis in range(len(size) - 2, -1, -1):
-            strides[axis] = strides[axis + 1] * size[axis + 1]
-        full = len(table) == int(np.prod([float(edge) for edge in size]))
+        if math.prod(size) >= _MOST_KEYS:
+            packed = _Packed.of(table.index)
+            return cls(low, high, np.zeros(len(size), np.int64), None, packed, len(table))
+        strides = np.array([math.prod(size[axis + 1 :]) for axis in range(len(size))], np.int64)
+        full = len(table) == math.prod(size)
         keys = None if full else ((table.index.astype(np.int64) - low) * strides).sum(axis=1)
-        return cls(low, high, strides, keys, len(table))
+        return cls(low, high, strides, keys, None, len(table))
 
     def find(self, index: NDArray[np.integer]) -> NDArray[np.int64]:
         """Return the row of each index, shape (k, ndim); -1 where there is none."""
         if not self.rows:
             return np.full(len(index), -1, np.int64)
         wanted = np.asarray(index, np.int64).reshape(len(index), len(self.low))
+        if self.packed is not None:
+            return self.packed.find(wanted)
         inside = np.all((wanted >= self.low) & (wanted < self.high), axis=1)
         key = ((wanted - self.low) * self.strides).sum(axis=1)
         if self.keys is None:
             return np.where(inside, key, -1)
-        row = np.minimum(np.searchsorted(self.keys, key), self.rows - 1)
-        found: NDArray[np.int64] = np.where(inside & (self.keys[row] == key), row, -1)
-        return found
+        return np.where(inside, _places(self.keys, key), -1)
 
     @property
     def nbytes(self) -> int:
         """Memory held."""
+        if self.packed is not None:
+            return self.packed.nbytes
         return 0 if self.keys is None else self.keys.nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    """Indices as keys made axis by axis: each step numbers the distinct beginnings so far."""
+
+    values: tuple[NDArray[np.int64], ...]  # distinct values of each axis, ascending
+    beginnings: tuple[NDArray[np.int64], ...]  # distinct keys after each axis, ascending
+
+    @classmethod
+    def of(cls, index: NDArray[np.integer]) -> _Packed:
+        values, beginnings = [], []
+        key = np.zeros(len(index), np.int64)
+        for column in index.T.astype(np.int64):
+            distinct, number = np.unique(column, return_inverse=True)
+            known, key = np.unique(key * len(distinct) + number, return_inverse=True)
+            values.append(distinct)
+            beginnings.append(known)
+        return cls(tuple(values), tuple(beginnings))
+
+    def find(self, wanted: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return rows, -1 where there is none; the last key is the row, as rows are in order."""
+        key = np.zeros(len(wanted), np.int64)
+        there = np.ones(len(wanted), np.bool_)
+        for column, distinct, known in zip(wanted.T, self.values, self.beginnings, strict=True):
+            number = _places(distinct, column)
+            there &= number >= 0
+            key = _places(known, key * len(distinct) + number)
+            there &= key >= 0
+        return np.where(there, key, -1)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        return sum(column.nbytes for column in self.values + self.beginnings)
+
+
+_MOST_KEYS = 1 << 62
+
+
+def _places(ascending: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return where each value stands in a column, -1 where it does not."""
+    at = np.minimum(np.searchsorted(ascending, wanted), len(ascending) - 1)
+    return np.where(ascending[at] == wanted, at, -1)
 
 
 def overlay(base: ChunkTable, over: ChunkTable) -> ChunkTable:

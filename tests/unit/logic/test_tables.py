@@ -109,3 +109,25 @@ def test_coverage_agrees_with_startswith(urls, starts):
 def test_a_named_container_covers_its_name_as_well():
     cont = VirtualChunkContainer("file:///d/", local_filesystem_store("/d"), "mine")
     assert coverage.prefixes_of([cont]) == ("file:///d/", "vcc://mine/")
+
+
+spots = st.lists(
+    st.tuples(*[st.sampled_from([0, 1, 7, 2**31, 2**32 - 1])] * 4), min_size=2, max_size=30
+)
+
+
+@given(spots, spots)
+def test_chunks_far_apart_in_many_dimensions_are_found(held, wanted):
+    held = sorted({*held, (0, 0, 0, 0), (2**32 - 1,) * 4})
+    n = len(held)
+    table = ChunkTable(
+        index=np.array(held, np.uint32),
+        kind=np.full(n, 3, np.uint8),
+        source=np.zeros(n, np.uint32),
+        offset=np.arange(n, dtype=np.uint64),
+        length=np.ones(n, np.uint64),
+        inline=np.zeros(n, np.uint8),
+    )
+    rows = {spot: row for row, spot in enumerate(held)}
+    found = tables.RowFinder.of(table).find(np.array(wanted, np.int64))
+    assert found.tolist() == [rows.get(spot, -1) for spot in wanted]

@@ -161,9 +161,9 @@ def test_transaction_logs_are_read_as_the_official_client_reads_them(golden, nam
         found, told = transaction_log.decode(path.read_bytes()), repo.inspect_transaction_log(path.name)
         for sets in NODE_SETS:
             assert {str(node) for node in getattr(found, sets)} == set(told[sets])
-        assert told["id"] == str(found.id)
-        chunks = {each["node_id"]: each["num_chunks"] for each in told["updated_chunks"]}
-        assert {str(k): len(v) for k, v in found.updated_chunks.items()} == chunks
+        assert path.name == str(found.id)
+        chunks = {each["node_id"]: each["chunks"] for each in told["updated_chunks"]}
+        assert {str(k): v.tolist() for k, v in found.updated_chunks.items()} == chunks
         moves = {(move["from"], move["to"]) for move in told["moved_nodes"]}
         assert {(move.from_path, move.to_path) for move in found.moved_nodes} == moves
 

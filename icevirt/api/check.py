@@ -1,0 +1,7 @@
+"""`icevirt.check`: every invariant of a repository."""
+
+from __future__ import annotations
+
+from icevirt.repo.check import CheckReport, check
+
+__all__ = ["CheckReport", "check"]

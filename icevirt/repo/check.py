@@ -1,0 +1,174 @@
+"""`check`: every invariant of a repository, file by file; memory is bounded by one manifest."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from icevirt.errors import IcevirtError
+from icevirt.ids import ObjectId12
+from icevirt.logic.invariants.log import of_log
+from icevirt.logic.invariants.manifest import of_window
+from icevirt.logic.invariants.problem import Problem
+from icevirt.logic.invariants.repo_info import of_repo_info
+from icevirt.logic.invariants.snapshot import of_snapshot
+from icevirt.model.chunks import ChunkTable, ChunkType
+from icevirt.model.config import RepositoryConfig
+from icevirt.model.manifest import Manifest
+from icevirt.model.repo_info import CommitAmended, RepoInfo
+from icevirt.model.snapshot import ArrayNode, ManifestRef, Snapshot
+from icevirt.repo import history, layout
+from icevirt.repo.assets import Assets
+from icevirt.repo.head import Head
+from icevirt.storage.protocol import Storage
+from icevirt.storage.resolve import StorageLike, storage_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckReport:
+    """What `check` looked at, and what was wrong."""
+
+    repo: str  # URL
+    snapshots: int
+    manifests: int
+    references: int
+    problems: tuple[Problem, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was wrong; advice does not count."""
+        return all(problem.advice for problem in self.problems)
+
+
+def check(repo: StorageLike) -> CheckReport:
+    """Check every invariant of a repository and of all snapshots it lists.
+
+    Raises:
+        RepositoryNotFoundError: There is none.
+        FormatError: Its repo info cannot be read at all.
+    """
+    return _Check(storage_of(repo)).run()
+
+
+class _Check:
+    """One walk through a repository; what was seen is not checked twice."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._assets = Assets(storage)
+        self._sizes: dict[str, int] = {}
+        self._problems: list[Problem] = []
+        self._references: dict[ObjectId12, int] = {}
+        self._seen: set[tuple[ObjectId12, bytes]] = set()
+
+    def run(self) -> CheckReport:
+        head = Head(self._storage)
+        info = head.read().info
+        self._sizes = {each.path: each.size for each in self._storage.list()}
+        self._problems += of_repo_info(info, time.time_ns() // 1000)
+        self._problems += self._backups(head, info)
+        config = RepositoryConfig(dict(info.config or {}))
+        amended = _amended(info)
+        for told in info.snapshots.values():
+            snapshot = self._snapshot(told.id)
+            if snapshot is None:
+                continue
+            self._problems += of_snapshot(snapshot, told)
+            self._manifests(snapshot, config)
+            exact = told.pruned_ancestor_tx_logs is None and told.id not in amended
+            self._log(told.parent_id, snapshot, exact=exact)
+        return CheckReport(
+            repo=self._storage.url,
+            snapshots=len(info.snapshots),
+            manifests=len(self._references),
+            references=sum(self._references.values()),
+            problems=tuple(dict.fromkeys(self._problems)),
+        )
+
+    def _backups(self, head: Head, info: RepoInfo) -> Iterator[Problem]:
+        """Check that the ops log can be followed to its end."""
+        for entry in info.latest_updates:
+            if entry.backup_path is not None:
+                path = layout.backup(entry.backup_path)
+                if path not in self._sizes:
+                    yield Problem(file=path, code="missing", what="the ops log names it")
+        try:
+            for _ in history.operations(head):
+                pass
+        except IcevirtError as error:
+            yield Problem(file="repo", code="ops-log", what=str(error))
+
+    def _snapshot(self, key: ObjectId12) -> Snapshot | None:
+        return self._try(layout.snapshot(key), lambda: self._assets.snapshot(key))
+
+    def _log(self, parent: ObjectId12 | None, snapshot: Snapshot, *, exact: bool) -> None:
+        path = layout.transaction_log(snapshot.id)
+        log = self._try(path, lambda: self._assets.transaction_log(snapshot.id))
+        before = snapshot if parent is None else self._snapshot(parent)
+        if log is not None and before is not None and exact:
+            self._problems += of_log(log, before, snapshot)
+
+    def _manifests(self, snapshot: Snapshot, config: RepositoryConfig) -> None:
+        """Check the manifests that were not seen in another snapshot, one at a time."""
+        users: dict[ObjectId12, list[tuple[ArrayNode, ManifestRef]]] = {}
+        for node in snapshot.arrays():
+            for ref in node.manifests:
+                if (ref.object_id, bytes(node.id)) not in self._seen:
+                    self._seen.add((ref.object_id, bytes(node.id)))
+                    users.setdefault(ref.object_id, []).append((node, ref))
+        for key, windows in users.items():
+            path = layout.manifest(key)
+            manifest = self._try(path, partial(self._assets.read_manifest, key))
+            if manifest is None:
+                continue
+            self._references[key] = manifest.num_chunk_refs
+            self._problems += self._row(snapshot, manifest)
+            for node, ref in windows:
+                table = manifest.arrays.get(node.id)
+                self._problems += of_window(node, ref, table, config)
+                if table is not None:
+                    self._problems += self._chunks(path, table)
+
+    def _row(self, snapshot: Snapshot, manifest: Manifest) -> Iterator[Problem]:
+        """Readers fetch exactly ``size_bytes``, so a wrong size makes a manifest unreadable."""
+        path, told = layout.manifest(manifest.id), snapshot.manifest(manifest.id)
+        if told is None:
+            return
+        if told.size_bytes != self._sizes.get(path):
+            what = f"it has {self._sizes.get(path)} bytes, its snapshot says {told.size_bytes}"
+            yield Problem(file=path, code="size", what=what)
+        if told.num_chunk_refs != manifest.num_chunk_refs:
+            what = f"{manifest.num_chunk_refs} references, its snapshot says {told.num_chunk_refs}"
+            yield Problem(file=path, code="count", what=what)
+
+    def _chunks(self, path: str, table: ChunkTable) -> Iterator[Problem]:
+        """Check that native chunks lie in objects that are long enough."""
+        native = table.kind == ChunkType.native
+        ends = table.offset[native] + table.length[native]
+        source = table.source[native]
+        for number in np.unique(source).tolist():
+            name = layout.chunk(ObjectId12(table.chunk_ids[number].tobytes()))
+            size, needed = self._sizes.get(name), int(ends[source == number].max())
+            if size is None or size < needed:
+                what = f"{name} has {size} bytes of {needed} that are referred to"
+                yield Problem(file=path, code="chunk", what=what)
+
+    def _try[T](self, path: str, fetch: Callable[[], T]) -> T | None:
+        try:
+            return fetch()
+        except IcevirtError as error:
+            self._problems.append(Problem(file=path, code=error.code, what=str(error)))
+            return None
+
+
+def _amended(info: RepoInfo) -> frozenset[ObjectId12]:
+    """Return the snapshots whose logs are unions of several commits."""
+    return frozenset(
+        entry.kind.new_snap_id
+        for entry in info.latest_updates
+        if isinstance(entry.kind, CommitAmended)
+    )

@@ -54,7 +54,7 @@ class Builder:
         return int(start + struct.unpack_from("<H", self.out, entry)[0])
 
     def align(self, to: int, ahead: int = 0) -> int:
-        """Pad so that ``ahead`` bytes further on a multiple of ``to`` is reached; return the end."""
+        """Pad until a multiple of ``to`` lies ``ahead`` bytes further on; return the end."""
         self.out += bytes(-(len(self.out) + ahead) % to)
         return len(self.out)
 

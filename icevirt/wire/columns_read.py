@@ -37,7 +37,7 @@ class Tables:
         back = self._payload.numbers(self._at, 4).view("<i4")
         if len(back) and bool((back == back[0]).all()):
             return moved(self._at, -int(back[0]))
-        return array(self._at) - back
+        return np.asarray(array(self._at) - back)
 
     def _read_sizes(self) -> None:
         """Check vtables and tables, and find out whether one vtable speaks for all rows."""

@@ -34,7 +34,9 @@ class Dictionary:
         total = sum(map(len, samples))
         if not total or min(map(len, samples)) < 1:
             return None
-        enough = samples * -(-size // total)  # as the official client does with short samples
+        enough: list[bytes | bytearray | memoryview] = [*samples] * -(
+            -size // total
+        )  # as the official client does with short samples
         try:
             return cls(zstandard.train_dictionary(size, enough).as_bytes())
         except zstandard.ZstdError:
@@ -49,24 +51,30 @@ class Dictionary:
             raise Damage("a location of an impossible length", int(np.argmax(sizes)))
         try:
             reader = zstandard.ZstdDecompressor(dict_data=self._dictionary)
-            found = b"".join(reader.multi_decompress_to_buffer(_segments(frames, starts)))
+            made = reader.multi_decompress_to_buffer(_segments(frames, starts))
         except zstandard.ZstdError as error:
             raise Damage(f"a compressed location is damaged: {error}", 0) from None
-        return np.frombuffer(found, np.uint8), np.concatenate([[0], np.cumsum(sizes)])
+        return _joined(made)
 
     def compress(self, data: Bytes, starts: Places, level: int) -> tuple[Bytes, Places]:
         """Return a frame for each string; strings and frames lie end to end."""
         if len(starts) == 1:
             return np.zeros(0, np.uint8), starts
         writer = zstandard.ZstdCompressor(level=level, dict_data=self._dictionary)
-        frames = list(writer.multi_compress_to_buffer(_segments(data, starts)))
-        bounds = np.concatenate([[0], np.cumsum([len(frame) for frame in frames])])
-        return np.frombuffer(b"".join(frames), np.uint8), bounds
+        return _joined(writer.multi_compress_to_buffer(_segments(data, starts)))
 
 
 def _segments(data: Bytes, starts: Places) -> zstandard.BufferWithSegments:
     pairs = np.stack([starts[:-1], np.diff(starts)], axis=1).astype("<u8")
     return zstandard.BufferWithSegments(data.tobytes(), pairs.tobytes())
+
+
+def _joined(made: zstandard.BufferWithSegmentsCollection) -> tuple[Bytes, Places]:
+    """Return what the library made, end to end, and where each begins."""
+    parts = [made[row].tobytes() for row in range(len(made))]
+    starts = np.zeros(len(parts) + 1, np.int64)
+    np.cumsum([len(part) for part in parts], out=starts[1:])
+    return np.frombuffer(b"".join(parts), np.uint8), starts
 
 
 def content_sizes(frames: Bytes, starts: Places) -> NDArray[np.int64]:

@@ -72,7 +72,7 @@ def _digest(data: Bytes, start: Places, length: Places) -> NDArray[np.uint64]:
             digest += term
         else:
             digest[rows] += term
-    return digest ^ digest >> np.uint64(32)
+    return np.asarray(digest ^ digest >> np.uint64(32))
 
 
 def _same(data: Bytes, start: Places, length: Places, other: Places) -> bool:

@@ -59,7 +59,8 @@ class _Value:
         if self.type == FlexType.float:
             return 4 if math.isfinite(self.value) and _is_single(self.value) else 8
         if self.type == FlexType.int:
-            return _width(2 * (self.value if self.value >= 0 else ~self.value))
+            number = int(self.value)
+            return _width(2 * (number if number >= 0 else ~number))
         return _width(slot - self.value if self.type in _OFFSETS else self.value)
 
     def packed(self, slot: int, width: int) -> bytes:
@@ -104,16 +105,8 @@ class _Writer:
         if depth > MAX_DEPTH:
             raise InvalidInputError("nested too deeply", do=f"Use at most {MAX_DEPTH} levels.")
         match value:
-            case None:
-                return _Value(FlexType.null, 0)
-            case bool():
-                return _Value(FlexType.bool, int(value))
-            case int():
-                return _whole(value)
-            case float():
-                if not math.isfinite(value):
-                    raise InvalidInputError("not a JSON number", do="Use a string.", value=value)
-                return _Value(FlexType.float, value)
+            case None | bool() | int() | float():
+                return _inside(value)
             case str():
                 return self._string(value.encode())
             case Mapping():
@@ -180,6 +173,19 @@ def _fitting(
         if max(needs) <= width:
             return width
     return 8
+
+
+def _inside(value: float | None) -> _Value:
+    """Return a value that is stored in its container."""
+    if value is None:
+        return _Value(FlexType.null, 0)
+    if isinstance(value, bool):
+        return _Value(FlexType.bool, int(value))
+    if isinstance(value, int):
+        return _whole(value)
+    if not math.isfinite(value):
+        raise InvalidInputError("not a JSON number", do="Use a string.", value=value)
+    return _Value(FlexType.float, value)
 
 
 def _whole(value: int) -> _Value:

@@ -24,10 +24,14 @@ def from_items(items: list[Values], spec_version: int) -> dict[str, JSON]:
     found: dict[str, JSON] = {}
     for row, item in enumerate(items):
         try:
-            if item["name"] in found:
-                raise Damage("a name occurs twice", 0)
-            found[item["name"]] = loads(item["value"])
+            _add(found, item["name"], loads(item["value"]))
         except Damage as damage:
             damage.trail += [f"[{row}]", "metadata"]
             raise
     return found
+
+
+def _add(found: dict[str, JSON], name: str, value: JSON) -> None:
+    if name in found:
+        raise Damage("a name occurs twice", 0)
+    found[name] = value

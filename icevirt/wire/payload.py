@@ -71,7 +71,8 @@ class Payload:
             shape, strides = (len(at), count), (at.step, 4)
             found = np.ndarray(shape, "<u4", self.bytes, at.start, strides) if len(at) else None
             return np.zeros(shape, np.uint32) if found is None else found.astype(np.uint32)
-        return self._views[4][(at >> 2)[:, None] + np.arange(count)].astype(np.uint32)
+        found = self._views[4][(at >> 2)[:, None] + np.arange(count)]
+        return np.asarray(found, np.uint32)
 
     def _strided(self, at: range, size: int) -> NDArray[np.unsignedinteger]:
         if not at:
@@ -91,6 +92,8 @@ class Payload:
             raise Damage("something points outside the file", low if low < 0 else high)
 
     def _check_aligned(self, at: Where, size: int) -> None:
+        if not len(at):
+            return
         if isinstance(at, range):
             odd = at.start % size or (len(at) > 1 and at.step % size)
         else:

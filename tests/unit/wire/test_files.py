@@ -2,9 +2,9 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
-from unit.wire.wire_values import repo_infos, snapshots, transaction_logs
 
 from icevirt.errors import FormatError, InvalidInputError
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId8, ObjectId12
@@ -24,6 +24,7 @@ from icevirt.wire.build import build
 from icevirt.wire.header import FileKind, pack, unpack
 from icevirt.wire.read import Reader
 from icevirt.wire.schema import REPO, REPO_STATUS, SNAPSHOT, TRANSACTION_LOG
+from unit.wire.wire_values import repo_infos, snapshots, transaction_logs
 
 A, B, C = (ObjectId12(bytes([n]) * 12) for n in (1, 2, 3))
 NODE = ObjectId8(b"12345678")
@@ -149,9 +150,7 @@ def test_a_v1_snapshot_is_read_with_its_own_fields():
 
 @pytest.mark.parametrize("paths", [("a",), ("/a", "/a"), ("",)])
 def test_nodes_without_a_place_of_their_own_are_refused(paths):
-    nodes = [
-        {"id": NODE, "path": path, "user_data": b"", "node_data": (2, {})} for path in paths
-    ]
+    nodes = [{"id": NODE, "path": path, "user_data": b"", "node_data": (2, {})} for path in paths]
     with pytest.raises(FormatError):
         snapshot.decode(v1_snapshot(nodes=nodes))
 
@@ -341,3 +340,19 @@ def test_a_log_without_moved_nodes_is_read():
     values["moved_nodes"] = None
     again = pack(FileKind.transaction_log, build(TRANSACTION_LOG, values))
     assert transaction_log.decode(again).moved_nodes == ()
+
+
+def test_an_empty_vector_at_an_odd_place_is_no_crash():
+    """Found by random damage: no element, so nothing that could be misaligned."""
+    log = TransactionLog(id=A, updated_chunks={NODE: np.zeros((0, 2), np.uint32)})
+    payload = bytearray(unpack(transaction_log.encode(log), FileKind.transaction_log)[1])
+    payload += bytes(8)
+    (reference,) = (at for at in range(len(payload) - 8) if is_last_vector(payload, at))
+    payload[reference] += 1
+    found = transaction_log.decode(pack(FileKind.transaction_log, bytes(payload)))
+    assert len(found.updated_chunks[NODE]) == 0
+
+
+def is_last_vector(payload, at):
+    """Say whether a reference at ``at`` leads to the empty vector at the end of the log."""
+    return at % 4 == 0 and at + int.from_bytes(payload[at : at + 4], "little") == len(payload) - 12

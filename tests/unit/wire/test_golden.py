@@ -82,7 +82,10 @@ def check_node(node, told):
         assert list(zip(node.shape, node.num_chunks, strict=True)) == dims
         names = tuple(dim.get("name") for dim in told["shape"])
         assert (node.dimension_names or (None,) * len(node.shape)) == names
-        refs = [{"id": str(r.object_id), "extents": [list(e) for e in r.extents]} for r in node.manifests]
+        refs = [
+            {"id": str(r.object_id), "extents": [list(e) for e in r.extents]}
+            for r in node.manifests
+        ]
         assert refs == told["manifest_refs"]
 
 
@@ -158,7 +161,10 @@ def test_transaction_logs_are_read_as_the_official_client_reads_them(golden, nam
     root = golden(name)
     repo = official(root)
     for path in sorted((root / "transactions").iterdir()):
-        found, told = transaction_log.decode(path.read_bytes()), repo.inspect_transaction_log(path.name)
+        found, told = (
+            transaction_log.decode(path.read_bytes()),
+            repo.inspect_transaction_log(path.name),
+        )
         for sets in NODE_SETS:
             assert {str(node) for node in getattr(found, sets)} == set(told[sets])
         assert path.name == str(found.id)

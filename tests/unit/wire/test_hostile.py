@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from flatbuffers import flexbuffers
-from unit.wire.wire_values import virtual_table
 
 from icevirt.errors import FormatError, IcevirtError
 from icevirt.ids import ObjectId8, ObjectId12
@@ -26,6 +25,7 @@ from icevirt.wire.build import build
 from icevirt.wire.header import FileKind
 from icevirt.wire.locations_write import LocationCompression, LocationEncoding
 from icevirt.wire.schema import SNAPSHOT
+from unit.wire.wire_values import virtual_table
 
 SECONDS = float(os.environ.get("ICEVIRT_FUZZ_SECONDS", "8"))
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "icechunk"
@@ -50,8 +50,8 @@ def seeds():
     for path in sorted(FIXTURES.glob("*.zip")):
         with zipfile.ZipFile(path) as packed:
             for name in packed.namelist():
-                if kind := FOLDERS.get(name.split("/")[0]):
-                    found.append((kind, *header.unpack(packed.read(name), kind)))
+                kind = FOLDERS.get(name.split("/")[0])
+                found += [(kind, *header.unpack(packed.read(name), kind))] if kind else []
     mixed = ChunkTable.concatenate(
         [
             virtual_table(12, per_file=3, etag="x"),
@@ -79,8 +79,9 @@ def decoded(kind, payload, spec_version=2):
     try:
         return DECODERS[kind](bytes(raw))
     except FormatError as error:
-        assert error.facts["file"] == kind.name
-        return None
+        refusal = error
+    assert refusal.facts["file"] == kind.name
+    return None
 
 
 def changed(payload, rng, other):
@@ -120,7 +121,7 @@ def test_seeds_are_read():
 @pytest.mark.parametrize("kind", FileKind)
 def test_random_damage_raises_format_errors_only(kind, record_property):
     seed = random.randrange(2**32)
-    print(f"seed {seed}")
+    record_property("seed", seed)
     rng = random.Random(seed)
     mine = [(spec, payload) for k, spec, payload in SEEDS if k == kind]
     others = [payload for _, _, payload in SEEDS]
@@ -131,7 +132,11 @@ def test_random_damage_raises_format_errors_only(kind, record_property):
         for _ in range(rng.choice((1, 1, 1, 2, 5))):
             payload = changed(payload, rng, rng.choice(others))
         started = time.monotonic()
-        survived += decoded(kind, payload, spec_version) is not None
+        try:
+            survived += decoded(kind, payload, spec_version) is not None
+        except BaseException as error:
+            error.add_note(f"seed {seed}, attempt {tried}, payload {payload.hex()}")
+            raise
         assert time.monotonic() - started < 5, f"seed {seed}"
         tried += 1
     record_property("tried", tried)
@@ -141,9 +146,8 @@ def test_random_damage_raises_format_errors_only(kind, record_property):
 
 @pytest.mark.parametrize("kind", FileKind)
 def test_a_payload_cut_at_every_byte_raises_a_format_error(kind):
-    """The tables stand in front, so that even the last byte missing must be noticed... or padding."""
     spec_version, payload = next((s, p) for k, s, p in SEEDS if k == kind)
-    for size in range(0, len(payload) - 8):
+    for size in range(len(payload) - 8):
         decoded(kind, payload[:size], spec_version)
     assert decoded(kind, payload[: len(payload) // 2], spec_version) is None
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from unit.wire.wire_values import manifests, meaning, virtual_table
 
 from icevirt.errors import FormatError, InvalidInputError
 from icevirt.ids import ObjectId8, ObjectId12
@@ -17,6 +16,7 @@ from icevirt.wire.header import FileKind
 from icevirt.wire.locations_write import LocationCompression, LocationEncoding
 from icevirt.wire.read import Reader
 from icevirt.wire.schema import ARRAY_MANIFEST, CHUNK_REF, MANIFEST, Field, Table, Vector
+from unit.wire.wire_values import manifests, meaning, virtual_table
 
 NODE = ObjectId8(b"12345678")
 ALWAYS = LocationCompression(encoding=LocationEncoding.dictionary, min_num_chunks=1)
@@ -80,9 +80,7 @@ def slow_refs(table):
 def slow_file(arrays, **more):
     values = {
         "id": bytes(12),
-        "arrays": [
-            {"node_id": node, "refs": refs} for node, refs in sorted(arrays.items())
-        ],
+        "arrays": [{"node_id": node, "refs": refs} for node, refs in sorted(arrays.items())],
         "compression_algorithm": 0,
         **more,
     }

@@ -5,7 +5,7 @@ encoded here, and the official client is asked all its questions again.
 """
 
 import dataclasses
-import datetime
+import datetime as dt
 import shutil
 
 import icechunk
@@ -66,7 +66,7 @@ def original(archive, tmp_path_factory):
             [f"file://{archive}/f{i // PER_FILE:03d}.nc" for i in range(n)],
             (np.arange(n) % PER_FILE * BYTES).astype(np.uint64),
             np.full(n, BYTES, np.uint64),
-            checksum=datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=2),
+            checksum=dt.datetime.now(dt.UTC) + dt.timedelta(seconds=2),
         )
     group.create_array("deep/inline", shape=(10,), chunks=(1,), dtype="f4")[:] = np.arange(10)
     group.create_array("native", shape=(4000,), chunks=(1000,), dtype="f8")[:] = np.arange(4000)
@@ -207,7 +207,7 @@ def test_the_official_client_expires_and_collects_what_icevirt_wrote(original, a
     root = tmp_path / "again"
     rewritten(original, root, LocationCompression())
     repo = opened(root, archive)
-    now = datetime.datetime.now(datetime.UTC)
+    now = dt.datetime.now(dt.UTC)
     before = values(repo.readonly_session("main"))
     assert repo.expire_snapshots(now)
     pruned = repo_info.decode((root / "repo").read_bytes())

@@ -17,7 +17,7 @@ SIZES = {"uint8": 1, "uint32": 4, "uint64": 8, "ObjectId12": 12}
 
 
 def bodies(what):
-    return {name: body for name, body in re.findall(rf"{what} (\w+) {{(.*?)}}", TEXT, re.DOTALL)}
+    return dict(re.findall(rf"{what} (\w+) {{(.*?)}}", TEXT, re.DOTALL))
 
 
 def told_fields(body):
@@ -37,7 +37,11 @@ def name_of(kind):
         case Vector(of=of):
             return f"[{name_of(of)}]"
         case Union(members=members):
-            found = [n for n, body in bodies("union").items() if names_in(body) == [m.name for m in members]]
+            found = [
+                n
+                for n, body in bodies("union").items()
+                if names_in(body) == [m.name for m in members]
+            ]
             return found[0]
 
 

@@ -209,7 +209,9 @@ def tables(draw, max_rows=12):
         offset=offset,
         length=length,
         locations=places,
-        chunk_ids=np.frombuffer(draw(st.binary(min_size=12 * chunks, max_size=12 * chunks)), np.uint8)
+        chunk_ids=np.frombuffer(
+            draw(st.binary(min_size=12 * chunks, max_size=12 * chunks)), np.uint8
+        )
         .reshape(chunks, 12)
         .copy(),
         inline=np.frombuffer(inline, np.uint8).copy(),

@@ -18,12 +18,13 @@ from zarr.abc.store import ByteRequest
 from icevirt.access import listing, resolve
 from icevirt.access.byte_ranges import bounds
 from icevirt.access.keys import ChunkKey, MetadataKey, metadata_key, parse
+from icevirt.access.ranges import Body, InMemory, InObject, InSource, Range
 from icevirt.access.resolve import FetchPlan, Request
 from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkType
 from icevirt.model.snapshot import ArrayNode
-from icevirt.objects import fetch
 from icevirt.objects.authorize import Authorizer, Grant
+from icevirt.objects.fetch import Checksum
 from icevirt.repo.reader import Found
 from icevirt.repo.session import Session
 
@@ -45,23 +46,32 @@ class Reader:
         )
         self._lock = nullcontext() if session.read_only else lock_of(session)
 
-    def read(self, key: str, byte_range: ByteRequest | None = None) -> bytes | None:
+    def read(self, key: str, byte_range: ByteRequest | None = None) -> Body | None:
         """Return the value of a key; None where nothing was written."""
         return self.read_all([(key, byte_range)])[0]
 
-    def read_all(self, requests: Sequence[Request]) -> list[bytes | None]:
+    def read_all(self, requests: Sequence[Request]) -> list[Body | None]:
         """Return the value of each request; None where nothing was written."""
-        values: list[bytes | None] = [None] * len(requests)
+        return [None if found is None else found.wait() for found in self.locate(requests)]
+
+    def locate(self, requests: Sequence[Request]) -> list[Range | None]:
+        """Say for each request where its bytes are; None where nothing was written.
+
+        Raises:
+            StorageError: A manifest cannot be fetched.
+            UnauthorizedError: A location is none that this session may read.
+        """
+        found: list[Range | None] = [None] * len(requests)
         wanted = resolve.sort_out(requests)
         for row, path in wanted.metadata:
             if (document := self.metadata(path)) is not None:
                 start, end = bounds(requests[row][1], len(document))
-                values[row] = document[start:end]
+                found[row] = InMemory(document[start:end])
         for chunks in wanted.chunks:
-            if (found := self._references(chunks.path, chunks.index)) is not None:
+            if (references := self._references(chunks.path, chunks.index)) is not None:
                 ranges = [requests[row][1] for row in chunks.rows]
-                self._fetch(resolve.plan(found, chunks.rows, ranges), values)
-        return values
+                self._fill(found, resolve.plan(references, chunks.rows, ranges))
+        return found
 
     def metadata(self, path: str) -> bytes | None:
         """Return the zarr.json of a node."""
@@ -110,23 +120,23 @@ class Reader:
         with self._lock:
             return self._session.references(path, index)
 
-    def _fetch(self, plan: FetchPlan, values: list[bytes | None]) -> None:
-        """Read the ranges of a plan, object by object, each in ascending order."""
-        grants: dict[int, tuple[Grant, fetch.Checksum]] = {}
+    def _fill(self, found: list[Range | None], plan: FetchPlan) -> None:
+        """Put the ranges of a plan where their requests are; each source is granted once."""
+        references = plan.found
+        grants: dict[int, tuple[Grant, Checksum]] = {}
         columns = (plan.rows, plan.kind, plan.source, plan.offset, plan.length)
         for row, kind, source, offset, length in zip(*(c.tolist() for c in columns), strict=True):
             if kind == ChunkType.virtual:
                 if source not in grants:
-                    grants[source] = self._granted(plan.found, source)
-                grant, checksum = grants[source]
-                values[row] = fetch.read(grant, offset=offset, length=length, checksum=checksum)
+                    grants[source] = self._granted(references, source)
+                found[row] = InSource(*grants[source], offset, length)
             elif kind == ChunkType.native:
-                key = ObjectId12(plan.found.chunk_ids[source].tobytes())
-                values[row] = self._session.assets.chunk(key, offset=offset, length=length)
+                key = ObjectId12(references.chunk_ids[source].tobytes())
+                found[row] = InObject(self._session.assets, key, offset, length)
             else:
-                values[row] = plan.found.inline[offset : offset + length].tobytes()
+                found[row] = InMemory(references.inline[offset : offset + length].data)
 
-    def _granted(self, found: Found, source: int) -> tuple[Grant, fetch.Checksum]:
-        places = found.locations
-        checksum = fetch.Checksum(places.etag[source], int(places.last_modified[source]))
+    def _granted(self, references: Found, source: int) -> tuple[Grant, Checksum]:
+        places = references.locations
+        checksum = Checksum(places.etag[source], int(places.last_modified[source]))
         return self._authorizer.grant(places.url[source]), checksum

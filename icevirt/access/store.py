@@ -1,7 +1,7 @@
 """The zarr store over a session: thin synchronous and asynchronous shells around reader and writer.
 
-Local reads run where they are asked for: a hop to another thread costs more than most of them. What
-waits for the disk to write runs in a thread.
+Synchronous reads run where they are asked for; asynchronous ones are gathered. What waits for the
+disk to write runs in a thread.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 
 from icevirt.access import listing
+from icevirt.access.gather import Gatherer
 from icevirt.access.keys import ChunkKey, parse
 from icevirt.access.reading import Reader
 from icevirt.access.writing import Writer
@@ -39,6 +40,7 @@ class IcevirtStore(Store):
         super().__init__(read_only=session.read_only if read_only is None else read_only)
         self._session = session
         self._reader = Reader(session)
+        self._gatherer = Gatherer(self._reader)
         self._writer = Writer(session, self._reader)
 
     def __repr__(self) -> str:
@@ -107,7 +109,10 @@ class IcevirtStore(Store):
         byte_range: ByteRequest | None = None,
     ) -> Buffer | None:
         """Return the value of a key, or None where nothing was written. Raises as `get_sync`."""
-        return self.get_sync(key, prototype=prototype, byte_range=byte_range)
+        self._is_open = True
+        value = await self._gatherer.read(key, byte_range)
+        kind = (prototype or default_buffer_prototype()).buffer
+        return None if value is None else kind.from_bytes(value)
 
     async def get_partial_values(
         self,
@@ -115,9 +120,8 @@ class IcevirtStore(Store):
         key_ranges: Iterable[tuple[str, ByteRequest | None]],
     ) -> list[Buffer | None]:
         """Return many values, looked up together and read object by object."""
-        values = await asyncio.to_thread(self._reader.read_all, list(key_ranges))
-        kind = prototype.buffer
-        return [None if value is None else kind.from_bytes(value) for value in values]
+        wanted = (self.get(key, prototype, byte_range) for key, byte_range in key_ranges)
+        return await asyncio.gather(*wanted)
 
     async def exists(self, key: str) -> bool:
         """Say whether a value was written; whether it can be read is not looked at."""

@@ -1,36 +1,30 @@
 """Ranges of granted local files, with the checksum of the scan enforced on every read.
 
-Descriptors stay open, a bounded number of them, shared by all threads; a forked child starts with
-none. A file is opened below its container's directory without following a link on the way, so a
-link that is swapped in after the check leads nowhere. A read that fails is a ``StorageError``,
-never a ``KeyError`` or ``FileNotFoundError``: zarr and xarray would take those for "never written".
+A read that fails is a ``StorageError``, never a ``KeyError`` or ``FileNotFoundError``: zarr and
+xarray would take those for "never written".
 """
 
 from __future__ import annotations
 
 import os
 import re
-import threading
-from collections import OrderedDict
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
+
+import numpy as np
 
 from icevirt.errors import (
     IcevirtError,
     ObjectNotFoundError,
     StaleReferenceError,
     StorageError,
-    UnauthorizedError,
 )
 from icevirt.objects.authorize import Grant
+from icevirt.objects.descriptors import FILES
 
 _RESCAN = "Run `icevirt refresh`, or build again from the changed files."
-_MAX_OPEN = 128
+_NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
+_MOST_CACHED = 4 * 1024 * 1024  # copying more takes longer than handing it to a thread
 _ETAG = re.compile(r"[0-9a-f]+-[0-9a-f]+-[0-9a-f]+")
-# to pass through a directory needs no permission to list it; a FIFO must not block the reader
-_DIRECTORY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,52 +38,6 @@ class Checksum:
 UNCHECKED = Checksum()
 
 
-class _OpenFile:
-    """A descriptor that closes when its last user is done, so that eviction never pulls it away."""
-
-    __slots__ = ("fd", "identity")
-
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
-        stat = os.fstat(fd)
-        self.identity = (stat.st_dev, stat.st_ino)
-
-    def __del__(self) -> None:
-        os.close(self.fd)
-
-
-class _Files:
-    """The open files of this process, least recently used first."""
-
-    def __init__(self) -> None:
-        self.reset()
-        os.register_at_fork(after_in_child=self.reset)
-
-    def reset(self) -> None:
-        """Forget every file, with a lock that no thread of a parent can be holding."""
-        self._lock = threading.Lock()
-        self._open: OrderedDict[Grant, _OpenFile] = OrderedDict()
-
-    def get(self, grant: Grant) -> tuple[_OpenFile, int]:
-        """Return the file that is at the grant's path now, and its size."""
-        stat = os.stat(grant.path)
-        with self._lock:
-            file = self._open.get(grant)
-            if file is not None and file.identity == (stat.st_dev, stat.st_ino):
-                self._open.move_to_end(grant)
-                return file, stat.st_size
-        file = _OpenFile(_open_below(grant))
-        with self._lock:
-            self._open[grant] = file
-            self._open.move_to_end(grant)
-            evicted = self._open.popitem(last=False) if len(self._open) > _MAX_OPEN else None
-        del evicted  # closes outside the lock
-        return file, os.fstat(file.fd).st_size
-
-
-_files = _Files()
-
-
 def read(grant: Grant, *, offset: int, length: int, checksum: Checksum = UNCHECKED) -> bytes:
     """Return exactly ``length`` bytes of the object.
 
@@ -100,7 +48,7 @@ def read(grant: Grant, *, offset: int, length: int, checksum: Checksum = UNCHECK
         StorageError: The file ends too early or cannot be read.
     """
     try:
-        file, size = _files.get(grant)
+        file, size = FILES.get(grant)
         # a length from a damaged manifest must not allocate that much
         body = _pread(file.fd, offset, length) if offset + length <= size else b""
         # after the bytes were read: a file rewritten meanwhile does not pass
@@ -120,7 +68,7 @@ def read(grant: Grant, *, offset: int, length: int, checksum: Checksum = UNCHECK
             location=grant.url,
             reason=error.strerror,
         ) from error
-    _check(grant, checksum, stat)
+    check(grant, checksum, stat)
     if len(body) < length:
         raise StorageError(
             "the source file of a virtual chunk ends too early",
@@ -131,6 +79,27 @@ def read(grant: Grant, *, offset: int, length: int, checksum: Checksum = UNCHECK
             offset=offset,
         )
     return body
+
+
+def read_cached(
+    grant: Grant, *, offset: int, length: int, checksum: Checksum = UNCHECKED
+) -> memoryview | None:
+    """Return what `read` would, if the kernel has it in memory already.
+
+    None says that a disk has to be waited for, or that something is wrong: ask `read`.
+    """
+    if _NOWAIT is None or length > _MOST_CACHED:
+        return None
+    try:
+        found = FILES.find(grant)
+        if found is None or offset + length > found[1]:
+            return None
+        body = np.empty(length, np.uint8)
+        got = os.preadv(found[0].fd, [body.data], offset, _NOWAIT)
+        check(grant, checksum, os.fstat(found[0].fd))
+    except (OSError, StorageError):
+        return None
+    return body.data if got == length else None
 
 
 def _pread(fd: int, offset: int, length: int) -> bytes:
@@ -145,8 +114,13 @@ def _pread(fd: int, offset: int, length: int) -> bytes:
     return b"".join(parts)
 
 
-def _check(grant: Grant, checksum: Checksum, stat: os.stat_result) -> None:
-    """Compare what the scan recorded with what the file is now; an etag is the stronger one."""
+def check(grant: Grant, checksum: Checksum, stat: os.stat_result) -> None:
+    """Compare what the scan recorded with what the file is now; an etag is the stronger one.
+
+    Raises:
+        StaleReferenceError: The file changed.
+        StorageError: The etag is of a kind that no local file has.
+    """
     if checksum.etag:
         found = f"{stat.st_ino:x}-{stat.st_mtime_ns // 1000:x}-{stat.st_size:x}"
         if (recorded := _etag(grant, checksum.etag)) != found:
@@ -176,32 +150,3 @@ def _stale(grant: Grant, recorded: object, found: object) -> StaleReferenceError
         recorded=recorded,
         found=found,
     )
-
-
-def _open_below(grant: Grant) -> int:
-    """Open the file where it really lies, which has to be below the container's real directory."""
-    root = os.path.realpath(grant.root)
-    real = os.path.realpath(grant.path, strict=True)
-    inside = PurePath(os.path.relpath(real, root)).parts
-    if not inside or inside[0] == os.pardir:
-        raise UnauthorizedError(
-            "a symbolic link leads out of the virtual chunk container",
-            do="Add a container for the directory it leads to, or copy the file.",
-            location=grant.url,
-            container=grant.root,
-            leads_to=real,
-        )
-    return _walk(root, inside)
-
-
-def _walk(root: str, parts: Sequence[str]) -> int:
-    """Open ``parts`` one below the other; none may be a link by now."""
-    at = os.open(root, _DIRECTORY)
-    for depth, part in enumerate(parts, 1):
-        flags = _FILE if depth == len(parts) else _DIRECTORY | os.O_NOFOLLOW
-        try:
-            below = os.open(part, flags, dir_fd=at)
-        finally:
-            os.close(at)
-        at = below
-    return at

@@ -85,7 +85,7 @@ class Contract(StoreTests[IcevirtStore, cpu.Buffer]):
         store._writer.set(key, value.to_bytes())
 
     async def get(self, store, key):
-        return buffer(store._reader.read(key))
+        return buffer(bytes(store._reader.read(key)))
 
     @pytest.fixture
     def store_kwargs(self, repo):

@@ -13,9 +13,10 @@ from icevirt.errors import (
     StorageError,
     UnauthorizedError,
 )
-from icevirt.objects import fetch
+from icevirt.objects import descriptors, fetch
 from icevirt.objects.authorize import Grant
-from icevirt.objects.fetch import Checksum, read
+from icevirt.objects.descriptors import FILES
+from icevirt.objects.fetch import Checksum, read, read_cached
 
 BODY = bytes(range(256)) * 16
 
@@ -218,19 +219,19 @@ def count_open():
 
 
 def test_descriptors_are_bounded_and_closed(archive, monkeypatch):
-    monkeypatch.setattr(fetch, "_MAX_OPEN", 4)
-    fetch._files.reset()
+    monkeypatch.setattr(descriptors, "_MAX_OPEN", 4)
+    FILES.reset()
     before = count_open()
     for number in range(50):
         (archive / str(number)).write_bytes(bytes([number]))
         assert read(grant(archive, str(number)), offset=0, length=1) == bytes([number])
     assert count_open() <= before + 4
-    fetch._files.reset()
+    FILES.reset()
     assert count_open() == before
 
 
 def test_threads_that_evict_each_other_read_the_right_files(archive, monkeypatch):
-    monkeypatch.setattr(fetch, "_MAX_OPEN", 2)
+    monkeypatch.setattr(descriptors, "_MAX_OPEN", 2)
     for number in range(16):
         (archive / str(number)).write_bytes(bytes([number]) * 4096)
     wrong = []
@@ -253,8 +254,37 @@ def test_threads_that_evict_each_other_read_the_right_files(archive, monkeypatch
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_forked_child_reads_though_the_parent_held_the_lock(source):
     read(source, offset=0, length=1)
-    with fetch._files._lock:
+    with FILES._lock:
         child = os.fork()
         if child == 0:
             os._exit(0 if read(source, offset=1, length=1) == b"\1" else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+# -- without waiting -------------------------------------------------------------------------
+
+
+def test_what_the_kernel_has_is_read_without_waiting(source):
+    assert read_cached(source, offset=1, length=2) is None  # the file is not open yet
+    read(source, offset=0, length=1)
+    assert bytes(read_cached(source, offset=1, length=2)) == BODY[1:3]
+
+
+@pytest.mark.skipif(fetch._NOWAIT is None, reason="the system cannot say what it would wait for")
+@pytest.mark.parametrize(
+    ("offset", "length"), [(len(BODY), 1), (0, len(BODY) + 1), (0, 2**40), (2**62, 1)]
+)
+def test_beyond_the_end_nothing_is_read_without_waiting(source, offset, length):
+    read(source, offset=0, length=1)
+    assert read_cached(source, offset=offset, length=length) is None
+
+
+def test_what_is_wrong_is_left_for_the_read_that_waits(source, archive, secret):
+    checksum = Checksum(last_modified=-(-mtime(source) // 10**9))
+    read(source, offset=0, length=1, checksum=checksum)
+    os.utime(source.path, (checksum.last_modified + 1,) * 2)
+    assert read_cached(source, offset=0, length=1, checksum=checksum) is None
+    Path(source.path).unlink()
+    assert read_cached(source, offset=0, length=1) is None
+    Path(source.path).symlink_to(secret)
+    assert read_cached(source, offset=0, length=1) is None

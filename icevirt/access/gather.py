@@ -1,0 +1,136 @@
+"""Asynchronous reads: requests of one turn of the event loop are looked up together.
+
+What the kernel has in memory is read on the spot, because a hop to a thread costs more than most
+local reads; what has to be waited for is read by a few threads. One failure fails one request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import AbstractEventLoop, Future
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from zarr.abc.store import ByteRequest
+
+from icevirt.access.ranges import Body, Range
+from icevirt.access.reading import Reader
+from icevirt.access.resolve import Request, sort_out
+
+_THREADS = 4
+
+
+type Outcome = Range | Exception | None
+"""What is known of a request: where to read it, why not, or that nothing was written."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Waiting:
+    """Somebody who waits for a value."""
+
+    request: Request
+    answer: Future[Body | None]
+
+    def give(self, body: Body | Exception | None) -> None:
+        """Answer, unless nobody listens any more. Only in the thread of the loop."""
+        if self.answer.done():
+            return
+        if isinstance(body, Exception):
+            self.answer.set_exception(body)
+        else:
+            self.answer.set_result(body)
+
+
+class Gatherer:
+    """Collects the requests of each event loop and answers them together."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._collected: dict[AbstractEventLoop, list[_Waiting]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._known: set[str] = set()  # arrays whose references were looked at before
+
+    async def read(self, key: str, byte_range: ByteRequest | None) -> Body | None:
+        """Return the value of a key; None where nothing was written."""
+        loop = asyncio.get_running_loop()
+        answer: Future[Body | None] = loop.create_future()
+        collected = self._collected.setdefault(loop, [])
+        collected.append(_Waiting((key, byte_range), answer))
+        if len(collected) == 1:
+            loop.call_soon(self._start, loop)
+        return await answer
+
+    def _start(self, loop: AbstractEventLoop) -> None:
+        """Answer what was collected, at once where nothing has to be waited for."""
+        waiting = self._collected.pop(loop)
+        requests = [one.request for one in waiting]
+        arrays = {chunks.path for chunks in sort_out(requests).chunks}
+        if arrays <= self._known:
+            found = self._locate(requests)
+            slow = [pair for pair in zip(waiting, found, strict=True) if not _at_once(*pair)]
+            if not slow:
+                return
+            work = _in_threads(slow)
+        else:
+            work = self._first(waiting, arrays)
+        task = loop.create_task(work)
+        self._tasks.add(task)  # the loop keeps no strong reference
+        task.add_done_callback(self._tasks.discard)
+
+    async def _first(self, waiting: Sequence[_Waiting], arrays: set[str]) -> None:
+        """Look at arrays for the first time, which may fetch and decode manifests."""
+        requests = [one.request for one in waiting]
+        found = await _told(self._locate, requests)
+        self._known |= arrays
+        await _in_threads(list(zip(waiting, found, strict=True)))
+
+    def _locate(self, requests: Sequence[Request]) -> list[Outcome]:
+        """Find out where to read; if that fails for one request, only that one fails."""
+        try:
+            return list(self._reader.locate(requests))
+        except Exception as error:  # noqa: BLE001 - whoever asked is told
+            if len(requests) == 1:
+                return [error]
+            return [self._locate([request])[0] for request in requests]
+
+
+def _at_once(waiting: _Waiting, found: Outcome) -> bool:
+    """Answer if that needs no waiting; say whether it was possible."""
+    if found is None or isinstance(found, Exception):
+        waiting.give(found)
+        return True
+    if (body := found.now()) is None:
+        return False
+    waiting.give(body)
+    return True
+
+
+async def _in_threads(pairs: Sequence[tuple[_Waiting, Outcome]]) -> None:
+    """Read in a few threads, each a run of neighbours, and answer each run as it is done."""
+    runs = -(-len(pairs) // _THREADS)
+    await asyncio.gather(*(_one_thread(pairs[at : at + runs]) for at in range(0, len(pairs), runs)))
+
+
+async def _one_thread(pairs: Sequence[tuple[_Waiting, Outcome]]) -> None:
+    bodies = await _told(lambda found: [_read(one) for one in found], [found for _, found in pairs])
+    for (waiting, _), body in zip(pairs, bodies, strict=True):
+        waiting.give(body)
+
+
+def _read(found: Outcome) -> Body | Exception | None:
+    if found is None or isinstance(found, Exception):
+        return found
+    try:
+        return found.wait()
+    except Exception as error:  # noqa: BLE001 - whoever asked is told
+        return error
+
+
+async def _told[A, B](
+    work: Callable[[Sequence[A]], list[B | Exception]], each: Sequence[A]
+) -> list[B | Exception]:
+    """Run ``work`` in a thread; if no thread is to be had any more, everybody is told so."""
+    try:
+        return await asyncio.to_thread(work, each)
+    except RuntimeError as error:
+        return [error for _ in each]

@@ -1,0 +1,101 @@
+"""The real command on real files: answers, streams, statuses, and errors that name the remedy."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from icevirt.cli import main
+
+ICEVIRT = Path(sys.executable).parent / "icevirt"
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Run the command in this process; return status, stdout and stderr."""
+
+    def command(*words):
+        monkeypatch.setattr(sys, "argv", ["icevirt", *map(str, words)])
+        with pytest.raises(SystemExit) as stop:
+            main.run()
+        told = capsys.readouterr()
+        return stop.value.code, told.out, told.err
+
+    return command
+
+
+@pytest.mark.spark
+def test_a_program_reads_the_answer_from_stdout(tmp_path, nemo_files):
+    """With a Spark that is started for it, in a process of its own."""
+    ran = subprocess.run(
+        [ICEVIRT, "build", *nemo_files, "repo", "--concat-dim", "time_counter", "-o", "json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert ran.returncode == 0, ran.stderr
+    report = json.loads(ran.stdout)
+    assert report["repo"] == f"{tmp_path.as_uri()}/repo"
+    assert (report["files_scanned"], report["bad_files"]) == (3, [])
+    assert {line.partition(":")[0] for line in ran.stderr.splitlines()} <= {
+        "list",
+        "scan",
+        "plan",
+        "write",
+        "commit",
+    }
+    assert [path.name for path in tmp_path.iterdir()] == ["repo"]
+
+
+def test_what_was_built_is_shown(spark, run, nemo_files, repo_path):
+    status, told, _ = run("build", *nemo_files, repo_path, "--concat-dim", "time_counter")
+    assert status == 0
+    assert told.startswith(f"Built file://{repo_path}\n")
+    status, told, _ = run("info", repo_path)
+    assert status == 0
+    assert "tos float32 (time_counter: 3, y: 330, x: 360)" in told
+    status, told, _ = run("info", repo_path, "--output", "json")
+    assert json.loads(told)["snapshots"] == 2
+
+
+def test_a_repository_keeps_what_it_holds(spark, run, nemo_files, repo_path):
+    assert run("build", nemo_files[0], repo_path, "--quiet") == (0, "", "")
+    status, told, error = run("build", nemo_files[1], repo_path, "--quiet")
+    assert (status, told) == (1, "")
+    assert "--mode w" in error
+    assert run("build", nemo_files[1], repo_path, "--quiet", "--mode", "w") == (0, "", "")
+
+
+def test_a_file_is_described(run, nemo_files):
+    status, told, _ = run("scan", nemo_files[0], "--drop-variable", "tos")
+    assert status == 0
+    assert "nav_lat" in told
+    assert "tos" not in told
+
+
+BAD = {
+    "a glob without files": (["build", "none*.nc", "repo"], "none*.nc"),
+    "a file that is not there": (["scan", "none.nc"], "none.nc"),
+    "text that is called .nc": (["scan", "text.nc"], "text.nc"),
+    "a bucket": (["build", "s3://bucket/a.nc", "repo"], "s3://bucket/a.nc"),
+    "no repository": (["info", "nowhere"], "nowhere"),
+    "a path that holds something else": (["info", "full"], "full"),
+}
+
+
+@pytest.mark.parametrize(("words", "named"), BAD.values(), ids=BAD.keys())
+def test_bad_input_is_one_line_that_names_it(words, named, run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("text.nc").write_text("this is no NetCDF file\n" * 500)
+    Path("full").mkdir()
+    Path("full/thesis.tex").touch()
+    before = sorted(tmp_path.rglob("*"))
+    status, told, error = run(*words)
+    assert (status, told) == (1, "")
+    assert error.startswith("icevirt: ")
+    assert error.count("\n") == 1
+    assert named in error
+    assert sorted(tmp_path.rglob("*")) == before

@@ -11,7 +11,6 @@ from typing import Self
 from icevirt.archive.scanned import SourceFile
 from icevirt.connect import urls
 from icevirt.errors import NotFoundError, ScanError, StaleReferenceError
-from icevirt.scan.contract import ByteSource
 
 
 class LocalSource:
@@ -105,6 +104,3 @@ def open_source(url: str | os.PathLike[str]) -> LocalSource:
         ScanError: It cannot be read.
     """
     return LocalSource(urls.as_local_path(url))
-
-
-_: type[ByteSource] = LocalSource

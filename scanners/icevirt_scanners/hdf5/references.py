@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from icevirt.errors import ScanError
 
 SPLIT = 16 * 1024 * 1024  # uncompressed blocks are split into chunks of at most this
-_ROW = 4 * 1024  # a step of the concatenated dimension that is worth a chunk of its own
+STEP = 512  # bytes of a step along the concatenated dimension that is worth a chunk of its own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ def grid_of_block(
     1 (it then joins files of any length), unless its steps are tiny.
     """
     whole = tuple(max(length, 1) for length in shape)
-    if concat_axis == 0 and shape and prod(whole[1:]) * itemsize >= _ROW:
+    if concat_axis == 0 and shape and prod(whole[1:]) * itemsize >= STEP:
         inner = grid_of_block(shape[1:], itemsize, limit=limit)
         return (1, *inner)
     edges: list[int] = []
@@ -91,7 +91,7 @@ def grid_of_block(
         if row <= limit:
             return (*edges, _divisor(length, limit // max(row, 1)), *whole[axis + 1 :])
         edges.append(1)
-    return whole
+    return tuple(edges)
 
 
 def _divisor(length: int, most: int) -> int:

@@ -41,10 +41,12 @@ def wants_whole(variable: Variable, context: FileContext) -> bool:
 def _joins_badly(variable: Variable, axis: int) -> bool:
     """Say whether a small array along the concatenated dimension has an awkward chunk length."""
     length = variable.shape[axis]
+    if variable.nbytes > SMALL:
+        return False
     if variable.chunk is not None:
-        return bool(length % variable.chunk[axis]) and variable.nbytes <= SMALL
+        return bool(length % variable.chunk[axis])
     grid = grid_of_block(variable.shape, variable.element.dtype.itemsize, concat_axis=axis)
-    return length > 1 and grid[axis] > 1 and variable.nbytes <= TINY
+    return length > 1 and grid[axis] > 1
 
 
 def stored_whole(variable: Variable, context: FileContext) -> ScannedArray:

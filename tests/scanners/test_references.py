@@ -1,0 +1,149 @@
+"""Grids of contiguous blocks, and what concatenation asks of a scan."""
+
+from math import prod
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from icevirt.api.scan import scan_file
+from icevirt.model.chunks import ChunkType
+from icevirt_scanners.hdf5 import values
+from icevirt_scanners.hdf5.references import SPLIT, block_chunks, grid_of_block
+from scanners.materialise import materialise
+
+MIB = 1024 * 1024
+SHAPES = st.lists(st.integers(1, 60), min_size=0, max_size=4).map(tuple)
+
+GRIDS = {
+    "small": ((6, 12), 4, None, (6, 12)),
+    "a scalar": ((), 8, None, ()),
+    "nothing": ((0, 3), 4, None, (1, 3)),
+    "split along the leading axis": ((12, 1024, 1024), 4, None, (4, 1024, 1024)),
+    "a prime length": ((13, 1024, 1024), 4, None, (1, 1024, 1024)),
+    "one step is too large": ((2, 3, 4096, 1024), 4, None, (1, 1, 4096, 1024)),
+    "steps of the concatenated axis": ((31, 180, 360), 4, 0, (1, 180, 360)),
+    "tiny steps of the concatenated axis": ((8760, 10), 4, 0, (8760, 10)),
+    "another axis is concatenated": ((31, 180, 360), 4, 1, (31, 180, 360)),
+}
+
+
+@pytest.mark.parametrize(("shape", "itemsize", "axis", "grid"), GRIDS.values(), ids=GRIDS)
+def test_a_block_is_split_into_readable_chunks(shape, itemsize, axis, grid):
+    assert grid_of_block(shape, itemsize, concat_axis=axis) == grid
+
+
+@given(SHAPES, st.integers(1, 5000), st.sampled_from([None, 0]))
+def test_chunks_of_a_block_tile_it_in_order(shape, limit, axis):
+    grid = grid_of_block(shape, 2, concat_axis=axis if shape else None, limit=limit)
+    index, offset, length = block_chunks(shape, grid, 2, 100)
+    assert all(n % edge == 0 for n, edge in zip(shape, grid, strict=True))
+    assert length.sum() == 2 * prod(shape)
+    assert len(np.unique(index, axis=0)) == len(index)
+    data = np.arange(prod(shape), dtype="<i2").reshape(shape)
+    raw = bytes(100) + data.tobytes()
+    for row, at, size in zip(index, offset, length, strict=True):
+        box = tuple(slice(n * e, n * e + e) for n, e in zip(row, grid, strict=True))
+        assert raw[at : at + size] == data[box].tobytes()
+    assert length.max() <= max(limit, 2)
+
+
+def test_no_block_is_larger_than_16_mib():
+    assert SPLIT == 16 * MIB
+    assert prod(grid_of_block((7, 5000, 5000), 4)) * 4 <= SPLIT
+
+
+def monthly(path, days, *, chunks=None):
+    with h5py.File(path, "w") as file:
+        file["time"] = np.arange(float(days))
+        file["time"].make_scale("time")
+        shapes = {"bnds": (days, 2), "field": (days, 20, 30), "station": (days,)}
+        for name, shape in shapes.items():
+            options = {"chunks": (chunks, *shape[1:]), "maxshape": (None, *shape[1:])}
+            dataset = file.create_dataset(name, data=np.ones(shape), **(options if chunks else {}))
+            dataset.dims[0].attach_scale(file["time"])
+        file["static"] = np.arange(6.0)
+    return path
+
+
+def test_contiguous_files_of_unequal_length_get_one_chunk_shape(tmp_path):
+    january = scan_file(monthly(tmp_path / "1.nc", 31), concat_dim="time")
+    february = scan_file(monthly(tmp_path / "2.nc", 28), concat_dim="time")
+    for scanned in (january, february):
+        assert scanned.array("field").chunk_shape == (1, 20, 30)
+        assert scanned.array("field").references.count(ChunkType.virtual) in (28, 31)
+        assert scanned.array("bnds").whole
+        assert scanned.array("station").whole
+        assert not scanned.array("static").whole
+        assert scanned.array("time").labels is not None
+        assert scanned.array("field").labels is None
+    assert january.array("static").digest == february.array("static").digest != ""
+
+
+def test_arrays_that_fill_their_chunks_are_referenced_others_are_stored_when_small(tmp_path):
+    full = scan_file(monthly(tmp_path / "1.nc", 32, chunks=16), concat_dim="time")
+    assert not full.array("bnds").whole
+    partial = scan_file(monthly(tmp_path / "2.nc", 31, chunks=16), concat_dim="time")
+    assert {a.path for a in partial.arrays if a.whole} == {"/time", "/bnds", "/station", "/field"}
+    alone = scan_file(monthly(tmp_path / "3.nc", 31, chunks=16))
+    assert {a.path for a in alone.arrays if a.whole} == {"/time"}
+    for scanned in (full, partial, alone):
+        assert (materialise(scanned.array("field")) == 1).all()
+
+
+def test_a_digest_is_the_same_however_the_values_lie(tmp_path, monkeypatch):
+    data = np.random.default_rng(1).random((50, 40))
+    layouts = {
+        "contiguous": {},
+        "chunked": {"chunks": (7, 9)},
+        "filtered": {"chunks": (50, 5), "compression": "gzip", "shuffle": True},
+        "big": {"dtype": ">f8"},
+    }
+    digests = set()
+    for piece in (values.PIECE, 3000):
+        monkeypatch.setattr(values, "PIECE", piece)
+        for name, options in layouts.items():
+            path = tmp_path / f"{name}{piece}.h5"
+            with h5py.File(path, "w") as file:
+                file.create_dataset("d", data=data, **options)
+            digests.add(scan_file(path, concat_dim="time").array("d").digest)
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [np.arange(6.0) + 1, np.arange(6.0, dtype="f4"), np.arange(6.0).reshape(2, 3)],
+    ids=["other values", "another type", "another shape"],
+)
+def test_digests_differ_where_values_types_or_shapes_do(other, tmp_path):
+    found = set()
+    for number, data in enumerate((np.arange(6.0), other)):
+        with h5py.File(tmp_path / f"{number}.h5", "w") as file:
+            file["d"] = data
+        found.add(scan_file(tmp_path / f"{number}.h5", concat_dim="time").array("d").digest)
+    assert len(found) == 2
+
+
+def test_variables_are_left_out_by_name_path_or_group(tmp_path):
+    path = tmp_path / "file.h5"
+    with h5py.File(path, "w") as file:
+        for name in ("a", "g/a", "g/b", "h/c"):
+            file[name] = np.arange(3)
+
+    def left(*drop):
+        return [array.path for array in scan_file(path, drop_variables=drop).arrays]
+
+    assert left("a") == ["/g/b", "/h/c"]
+    assert left("/a") == ["/g/a", "/g/b", "/h/c"]
+    assert left("/g") == ["/a", "/h/c"]
+    assert left("/g/") == ["/a", "/h/c"]
+
+
+def test_the_same_file_is_described_the_same_way_every_time(tmp_path):
+    path = monthly(tmp_path / "1.nc", 31, chunks=16)
+    first, second = (scan_file(path, concat_dim="time") for _ in range(2))
+    assert first.arrays == second.arrays
+    assert first.groups == second.groups
+    assert first.findings == second.findings

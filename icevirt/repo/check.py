@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from icevirt.errors import IcevirtError
-from icevirt.ids import ObjectId12
+from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.logic.invariants.log import of_log
 from icevirt.logic.invariants.manifest import of_window
 from icevirt.logic.invariants.problem import Problem
@@ -63,7 +63,7 @@ class _Check:
         self._sizes: dict[str, int] = {}
         self._problems: list[Problem] = []
         self._references: dict[ObjectId12, int] = {}
-        self._seen: set[tuple[ObjectId12, bytes]] = set()
+        self._seen: set[tuple[ObjectId8, ManifestRef]] = set()
 
     def run(self) -> CheckReport:
         head = Head(self._storage)
@@ -117,8 +117,8 @@ class _Check:
         users: dict[ObjectId12, list[tuple[ArrayNode, ManifestRef]]] = {}
         for node in snapshot.arrays():
             for ref in node.manifests:
-                if (ref.object_id, bytes(node.id)) not in self._seen:
-                    self._seen.add((ref.object_id, bytes(node.id)))
+                if (node.id, ref) not in self._seen:
+                    self._seen.add((node.id, ref))
                     users.setdefault(ref.object_id, []).append((node, ref))
         for key, windows in users.items():
             path = layout.manifest(key)

@@ -104,19 +104,28 @@ def known(info: RepoInfo, snapshot: ObjectId12) -> SnapshotInfo:
     return found
 
 
+def refuse_moved(info: RepoInfo, branch: str, base: ObjectId12 | None) -> None:
+    """Check that a branch is still where a session began.
+
+    Raises:
+        RefNotFoundError: There is no such branch.
+        ConflictError: It moved.
+    """
+    if (tip := branch_tip(info, branch)) != base:
+        raise ConflictError(
+            f"the branch {branch!r} moved since this session began",
+            do="Begin a new session at its tip and make the changes again there.",
+            branch=branch,
+            expected_parent=str(base),
+            actual_parent=str(tip),
+        )
+
+
 def commit(branch: str, snapshot: SnapshotInfo) -> Edit:
     """Add a snapshot and point ``branch`` at it; its parent must be the branch's tip."""
 
     def edit(info: RepoInfo) -> tuple[RepoInfo, UpdateKind]:
-        tip = branch_tip(info, branch)
-        if tip != snapshot.parent_id:
-            raise ConflictError(
-                f"the branch {branch!r} moved since this session began",
-                do="Start a new session at its tip and make the changes again there.",
-                branch=branch,
-                expected_parent=str(snapshot.parent_id),
-                actual_parent=str(tip),
-            )
+        refuse_moved(info, branch, snapshot.parent_id)
         changed = replace(
             info,
             branches={**info.branches, branch: snapshot.id},

@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from icevirt.errors import ConflictError, InvalidInputError
 from icevirt.ids import ObjectId8
 from icevirt.logic import nodes
 from icevirt.logic.nodes import NewId
+from icevirt.logic.splitting import Boxes
 from icevirt.model import paths
 from icevirt.model.metadata import node_of
 from icevirt.model.snapshot import ArrayNode, GroupNode, ManifestRef, Node, Snapshot
@@ -118,4 +121,17 @@ def _array(
     node = node_of(paths.canonical(path), zarr_json, node_id, manifests)
     if not isinstance(node, ArrayNode):
         raise InvalidInputError("this is the metadata of a group, not of an array", path=path)
+    boxes = Boxes.of(manifests, len(node.num_chunks))
+    if np.any(boxes.high > np.array(node.num_chunks, np.int64)):
+        raise InvalidInputError(
+            "a manifest reaches out of the array's chunk grid",
+            path=path,
+            num_chunks=node.num_chunks,
+        )
+    if (pair := boxes.first_overlap()) is not None:
+        raise InvalidInputError(
+            "two manifests of an array overlap, so that chunks of one would not be found",
+            path=path,
+            extents=[manifests[at].extents for at in pair],
+        )
     return node

@@ -49,6 +49,20 @@ class Boxes:
             found[start : start + step] = np.where(inside[np.arange(len(hit)), hit], hit, -1)
         return found
 
+    def first_overlap(self) -> tuple[int, int] | None:
+        """Return two boxes that meet, or None. Readers look into the first that fits only."""
+        if not self.low.shape[1]:
+            return (0, 1) if len(self.low) > 1 else None
+        order = np.argsort(self.low[:, 0], kind="stable")
+        low, high = self.low[order], self.high[order]
+        ends = np.searchsorted(low[:, 0], high[:, 0], side="left")
+        for first, end in enumerate(ends.tolist()):  # over manifests, of which there are few
+            near = slice(first + 1, end)
+            meets = np.all((low[near] < high[first]) & (high[near] > low[first]), axis=1)
+            if meets.any():
+                return int(order[first]), int(order[first + 1 + int(meets.argmax())])
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class Grid:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import unquote
+
 from icevirt.errors import InvalidInputError
 from icevirt.logic import coverage, tables
 from icevirt.model.chunks import ChunkTable, ChunkType
@@ -39,11 +41,9 @@ def check_chunks(config: RepositoryConfig, path: str, chunks: ChunkTable) -> Non
 
 def _how_to_add(url: str) -> str:
     prefix = url.rsplit("/", 1)[0] + "/"
-    store = (
-        f'local_filesystem_store("{prefix.removeprefix("file://")}")'
-        if prefix.startswith("file://")
-        else "ObjectStoreConfig(...)"
-    )
+    store = "ObjectStoreConfig(...)"
+    if prefix.startswith("file://"):
+        store = f'local_filesystem_store("{unquote(prefix.removeprefix("file://"))}")'
     return (
         "Add one and begin a new session:"
         f' repo.config.set_virtual_chunk_container(VirtualChunkContainer("{prefix}", {store}));'

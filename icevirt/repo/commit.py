@@ -5,7 +5,6 @@ Until the last step nobody can see any of it; a process killed before leaves gar
 
 from __future__ import annotations
 
-from icevirt.errors import ConflictError
 from icevirt.ids import ObjectId12
 from icevirt.logic import edits
 from icevirt.logic.stamps import stamp
@@ -36,7 +35,9 @@ def commit(
         RefNotFoundError: The branch was deleted.
         ConflictError: The branch is no longer at the snapshot that the changes are based on.
     """
-    _refuse_early(head, branch, staging.base.id)
+    info = head.read().info  # find out what would fail anyway, before manifests are written
+    refuse_read_only(info)
+    edits.refuse_moved(info, branch, staging.base.id)
     nodes, files = write_manifests(assets, staging, config)
     snapshot = Snapshot(
         id=ObjectId12.random(),
@@ -61,17 +62,3 @@ def info_of(snapshot: Snapshot, parent: ObjectId12) -> SnapshotInfo:
         message=snapshot.message,
         metadata=snapshot.metadata,
     )
-
-
-def _refuse_early(head: Head, branch: str, base: ObjectId12) -> None:
-    """Find out what would fail anyway, before manifests are written."""
-    info = head.read().info
-    refuse_read_only(info)
-    if (tip := edits.branch_tip(info, branch)) != base:
-        raise ConflictError(
-            f"the branch {branch!r} moved since this session began",
-            do="Begin a new session at its tip and make the changes again there.",
-            branch=branch,
-            expected_parent=str(base),
-            actual_parent=str(tip),
-        )

@@ -149,6 +149,12 @@ class Repository(Refs, Past, Settings):
         config = None if found is None else found.info.config
         return None if config is None else RepositoryConfig(dict(config))
 
+    @staticmethod
+    def fetch_spec_version(storage: StorageLike) -> int | None:
+        """Return the version of the format; None where there is no repository."""
+        found = Head(storage_of(storage)).find()
+        return None if found is None else found.info.spec_version
+
     def reopen(
         self,
         config: RepositoryConfig | None = None,

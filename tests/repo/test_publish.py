@@ -327,6 +327,23 @@ def test_a_large_build_lists_no_chunks_and_the_official_client_copes(
     session.commit("theirs", rebase_with=icechunk.ConflictDetector())
 
 
+@pytest.mark.parametrize(
+    "extents",
+    [(((0, 2),), ((1, 3),)), (((0, 2),), ((2, 5),))],
+    ids=["overlapping", "out of the grid"],
+)
+def test_manifests_that_readers_would_misread_are_refused(storage, source, extents):
+    arguments = built(storage, source)
+    ((path, array),) = arguments["arrays"].items()
+    refs = [
+        ManifestRef(object_id=ref.object_id, extents=box)
+        for ref, box in zip(array.manifests, extents, strict=True)
+    ]
+    arguments["arrays"] = {path: array._replace(manifests=refs)}
+    with pytest.raises(InvalidInputError, match=r"overlap|out of"):
+        publish(storage, **arguments)
+
+
 def test_metadata_is_checked_before_anything_is_written(storage, source):
     arguments = built(storage, source)
     arguments["groups"] = {

@@ -67,6 +67,14 @@ def test_a_path_that_holds_something_else_is_refused(tmp_path):
     Repository.create(tmp_path, check_clean_root=False)
 
 
+@pytest.mark.parametrize("path", ["/proc/nowhere/repo", "/dev/null/repo"])
+def test_a_path_that_cannot_be_written_is_one_clear_error(path):
+    with pytest.raises(StorageError) as caught:
+        Repository.create(path)
+    assert path.rsplit("/", 1)[0] in str(caught.value)
+    assert caught.value.do
+
+
 def test_opening_nothing_says_so_and_makes_nothing(tmp_path):
     with pytest.raises(RepositoryNotFoundError, match=r"Repository\.create"):
         Repository.open(tmp_path / "new")

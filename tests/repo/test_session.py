@@ -363,6 +363,26 @@ def test_a_session_tells_where_it_is(repo, session):
     assert repr(repo.readonly_session("main")).endswith("read-only>")
 
 
+def test_a_transaction_commits_its_changes_or_drops_them_on_an_error(repo):
+    import zarr
+
+    with repo.transaction("main", message="by zarr", metadata={"k": 1}) as store:
+        zarr.create_group(store).create_array("x", shape=(4,), chunks=(2,), dtype="i4")[:] = 7
+
+    def fail(store):
+        zarr.open_group(store)["x"][:] = 8
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError), repo.transaction("main", message="no") as store:
+        fail(store)
+    assert [s.message for s in repo.ancestry(branch="main")] == [
+        "by zarr",
+        "Repository initialized",
+    ]
+    values = zarr.open_array(repo.readonly_session("main").store, path="x", mode="r")[:]
+    assert values.tolist() == [7, 7, 7, 7]
+
+
 def test_authorised_prefixes_reach_the_session(repo, source):
     prefix = source.prefix.rstrip("/")
     for given in ([prefix], {prefix: None}, [str(source.path.parent)]):

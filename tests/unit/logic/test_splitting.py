@@ -87,6 +87,22 @@ def test_cells_under_a_box_are_cut_to_the_grid():
     assert grid.cells_under((20, 0), (30, 1)).tolist() == []
 
 
+box = st.tuples(st.integers(0, 5), st.integers(1, 4), st.integers(0, 5), st.integers(1, 4))
+
+
+@given(st.lists(box, max_size=6))
+def test_overlap_agrees_with_a_loop(found):
+    extents = [((a, a + n), (b, b + m)) for a, n, b, m in found]
+    refs = [ManifestRef(object_id=ObjectId12(bytes(12)), extents=each) for each in extents]
+    covers = [set(itertools.product(range(*rows), range(*columns))) for rows, columns in extents]
+    meeting = [
+        (i, j) for i, j in itertools.combinations(range(len(found)), 2) if covers[i] & covers[j]
+    ]
+    pair = Boxes.of(refs, 2).first_overlap()
+    assert (pair is None) == (not meeting)
+    assert pair is None or tuple(sorted(pair)) in meeting
+
+
 def test_the_first_box_that_contains_an_index_counts():
     refs = [
         ManifestRef(object_id=ObjectId12(bytes(12)), extents=((0, 2), (0, 5))),

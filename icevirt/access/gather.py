@@ -15,7 +15,7 @@ from zarr.abc.store import ByteRequest
 
 from icevirt.access.ranges import Body, Range
 from icevirt.access.reading import Reader
-from icevirt.access.resolve import Request, sort_out
+from icevirt.access.resolve import Request, Wanted, sort_out
 
 _THREADS = 4
 
@@ -63,35 +63,33 @@ class Gatherer:
     def _start(self, loop: AbstractEventLoop) -> None:
         """Answer what was collected, at once where nothing has to be waited for."""
         waiting = self._collected.pop(loop)
-        requests = [one.request for one in waiting]
-        arrays = {chunks.path for chunks in sort_out(requests).chunks}
-        if arrays <= self._known:
-            found = self._locate(requests)
+        wanted = sort_out([one.request for one in waiting])
+        if all(chunks.path in self._known for chunks in wanted.chunks):
+            found = self._locate(wanted)
             slow = [pair for pair in zip(waiting, found, strict=True) if not _at_once(*pair)]
             if not slow:
                 return
             work = _in_threads(slow)
         else:
-            work = self._first(waiting, arrays)
+            work = self._first(waiting, wanted)
         task = loop.create_task(work)
         self._tasks.add(task)  # the loop keeps no strong reference
         task.add_done_callback(self._tasks.discard)
 
-    async def _first(self, waiting: Sequence[_Waiting], arrays: set[str]) -> None:
+    async def _first(self, waiting: Sequence[_Waiting], wanted: Wanted) -> None:
         """Look at arrays for the first time, which may fetch and decode manifests."""
-        requests = [one.request for one in waiting]
-        found = await _told(self._locate, requests)
-        self._known |= arrays
+        found = await _told(self._locate, wanted, len(waiting))
+        self._known.update(chunks.path for chunks in wanted.chunks)
         await _in_threads(list(zip(waiting, found, strict=True)))
 
-    def _locate(self, requests: Sequence[Request]) -> list[Outcome]:
+    def _locate(self, wanted: Wanted) -> list[Outcome]:
         """Find out where to read; if that fails for one request, only that one fails."""
         try:
-            return list(self._reader.locate(requests))
+            return list(self._reader.locate(wanted))
         except Exception as error:  # noqa: BLE001 - whoever asked is told
-            if len(requests) == 1:
+            if len(wanted.requests) == 1:
                 return [error]
-            return [self._locate([request])[0] for request in requests]
+            return [self._locate(sort_out([request]))[0] for request in wanted.requests]
 
 
 def _at_once(waiting: _Waiting, found: Outcome) -> bool:
@@ -112,9 +110,13 @@ async def _in_threads(pairs: Sequence[tuple[_Waiting, Outcome]]) -> None:
 
 
 async def _one_thread(pairs: Sequence[tuple[_Waiting, Outcome]]) -> None:
-    bodies = await _told(lambda found: [_read(one) for one in found], [found for _, found in pairs])
+    bodies = await _told(_read_all, [found for _, found in pairs], len(pairs))
     for (waiting, _), body in zip(pairs, bodies, strict=True):
         waiting.give(body)
+
+
+def _read_all(found: Sequence[Outcome]) -> list[Body | Exception | None]:
+    return [_read(one) for one in found]
 
 
 def _read(found: Outcome) -> Body | Exception | None:
@@ -127,10 +129,10 @@ def _read(found: Outcome) -> Body | Exception | None:
 
 
 async def _told[A, B](
-    work: Callable[[Sequence[A]], list[B | Exception]], each: Sequence[A]
+    work: Callable[[A], list[B | Exception]], arguments: A, count: int
 ) -> list[B | Exception]:
     """Run ``work`` in a thread; if no thread is to be had any more, everybody is told so."""
     try:
-        return await asyncio.to_thread(work, each)
+        return await asyncio.to_thread(work, arguments)
     except RuntimeError as error:
-        return [error for _ in each]
+        return [error] * count

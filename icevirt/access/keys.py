@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,12 +43,12 @@ def parse(key: str) -> Key | None:
     """Say what a key names; None where no zarr v3 key is spelt like this."""
     parts = key.split("/")
     if parts[-1] == METADATA:
-        path = _path(parts[:-1])
+        path = _path(tuple(parts[:-1]))
         return None if path is None else MetadataKey(path)
     at = len(parts)
     while at and _is_number(parts[at - 1]):
         at -= 1
-    if not at or parts[at - 1] != CHUNK or (path := _path(parts[: at - 1])) is None:
+    if not at or parts[at - 1] != CHUNK or (path := _path(tuple(parts[: at - 1]))) is None:
         return None
     index = tuple(int(part) for part in parts[at:])
     return None if any(number > _U32 for number in index) else ChunkKey(path, index)
@@ -85,7 +86,8 @@ def _is_number(part: str) -> bool:
     return part.isascii() and part.isdigit() and (part == "0" or part[0] != "0")
 
 
-def _path(parts: list[str]) -> str | None:
+@lru_cache(maxsize=1024)
+def _path(parts: tuple[str, ...]) -> str | None:
     """Return the node path of the segments before the end of a key; only canonical ones count."""
     if not parts:
         return paths.ROOT

@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 from zarr.abc.store import ByteRequest
 
-from icevirt.access import listing, resolve
+from icevirt.access import listing
 from icevirt.access.byte_ranges import bounds
 from icevirt.access.keys import ChunkKey, MetadataKey, metadata_key, parse
 from icevirt.access.ranges import Body, InMemory, InObject, InSource, Range
-from icevirt.access.resolve import FetchPlan, Request
+from icevirt.access.resolve import FetchPlan, Request, Wanted, plan, sort_out
 from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkType
 from icevirt.model.snapshot import ArrayNode
@@ -52,17 +52,19 @@ class Reader:
 
     def read_all(self, requests: Sequence[Request]) -> list[Body | None]:
         """Return the value of each request; None where nothing was written."""
-        return [None if found is None else found.wait() for found in self.locate(requests)]
+        return [
+            None if found is None else found.wait() for found in self.locate(sort_out(requests))
+        ]
 
-    def locate(self, requests: Sequence[Request]) -> list[Range | None]:
+    def locate(self, wanted: Wanted) -> list[Range | None]:
         """Say for each request where its bytes are; None where nothing was written.
 
         Raises:
             StorageError: A manifest cannot be fetched.
             UnauthorizedError: A location is none that this session may read.
         """
+        requests = wanted.requests
         found: list[Range | None] = [None] * len(requests)
-        wanted = resolve.sort_out(requests)
         for row, path in wanted.metadata:
             if (document := self.metadata(path)) is not None:
                 start, end = bounds(requests[row][1], len(document))
@@ -70,7 +72,7 @@ class Reader:
         for chunks in wanted.chunks:
             if (references := self._references(chunks.path, chunks.index)) is not None:
                 ranges = [requests[row][1] for row in chunks.rows]
-                self._fill(found, resolve.plan(references, chunks.rows, ranges))
+                self._fill(found, plan(references, chunks.rows, ranges))
         return found
 
     def metadata(self, path: str) -> bytes | None:
@@ -120,11 +122,11 @@ class Reader:
         with self._lock:
             return self._session.references(path, index)
 
-    def _fill(self, found: list[Range | None], plan: FetchPlan) -> None:
+    def _fill(self, found: list[Range | None], planned: FetchPlan) -> None:
         """Put the ranges of a plan where their requests are; each source is granted once."""
-        references = plan.found
+        references = planned.found
         grants: dict[int, tuple[Grant, Checksum]] = {}
-        columns = (plan.rows, plan.kind, plan.source, plan.offset, plan.length)
+        columns = (planned.rows, planned.kind, planned.source, planned.offset, planned.length)
         for row, kind, source, offset, length in zip(*(c.tolist() for c in columns), strict=True):
             if kind == ChunkType.virtual:
                 if source not in grants:

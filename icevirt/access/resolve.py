@@ -32,8 +32,9 @@ class ChunksWanted:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wanted:
-    """Requests by what they name; those that name nothing are in neither."""
+    """Requests by what they name; those that name nothing are in neither group."""
 
+    requests: tuple[Request, ...]
     metadata: tuple[tuple[int, str], ...]  # (request, path of the node)
     chunks: tuple[ChunksWanted, ...]
 
@@ -53,6 +54,7 @@ def sort_out(requests: Sequence[Request]) -> Wanted:
             case None:
                 pass
     return Wanted(
+        tuple(requests),
         tuple(metadata),
         tuple(
             ChunksWanted(path, tuple(rows), np.array(indices, np.int64).reshape(len(rows), ndim))

@@ -34,6 +34,10 @@ _NATIVE = {
     (h5t.FLOAT, 4, None): (np.dtype("f4"), h5t.NATIVE_FLOAT),
     (h5t.FLOAT, 8, None): (np.dtype("f8"), h5t.NATIVE_DOUBLE),
 }
+_VARIABLE_TEXT = {
+    h5t.CSET_ASCII: h5py.string_dtype("ascii"),
+    h5t.CSET_UTF8: h5py.string_dtype("utf-8"),
+}
 
 
 @dataclass(slots=True)
@@ -110,7 +114,7 @@ def _plain_dtype(kind: Any) -> np.dtype[Any] | None:
 
 def _texts(attribute: Any, kind: Any, shape: tuple[int, ...]) -> list[bytes]:
     if kind.is_variable_str():
-        variable = np.empty(shape, kind.dtype)
+        variable = np.empty(shape, _VARIABLE_TEXT[kind.get_cset()])
         attribute.read(variable)
         return [text or b"" for text in variable.reshape(-1).tolist()]
     fixed = np.empty(shape, f"S{kind.get_size()}")

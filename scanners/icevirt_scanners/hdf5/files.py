@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import TracebackType
 
 import h5py
 from h5py import h5f, h5p
@@ -45,21 +46,30 @@ def _access() -> h5p.PropFAID:
     return access
 
 
-@contextmanager
-def explained(url: str, variable: str | None = None) -> Iterator[None]:
+class explained:  # noqa: N801  # used like a function; a generator would cost more than it does
     """Turn what h5py raises into a `ScanError` that names the file and the variable."""
-    try:
-        yield
-    except IcevirtError:
-        raise
-    except _DAMAGE as error:
+
+    __slots__ = ("_facts",)
+
+    def __init__(self, url: str, variable: str | None = None) -> None:
+        self._facts = {"file": url} if variable is None else {"file": url, "variable": variable}
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not isinstance(error, _DAMAGE) or isinstance(error, IcevirtError):
+            return
         cause = str(error).strip("'\"") or type(error).__name__
-        where = {} if variable is None else {"variable": variable}
         raise ScanError(
             "the file is truncated" if "truncated" in cause else "the file is damaged",
             do="Fetch it again, or leave it out.",
-            file=url,
-            **where,
+            **self._facts,
             cause=cause,
         ) from error
 

@@ -17,9 +17,8 @@ from h5py import h5, h5d, h5g, h5l, h5o, h5s
 from icevirt.archive.scanned import Finding, Severity
 from icevirt.model import paths
 from icevirt_scanners.hdf5.files import explained
+from icevirt_scanners.hdf5.links import follow
 from icevirt_scanners.hdf5.names import node_name
-
-_DEPTH = 16  # soft links to soft links
 
 
 @dataclass(slots=True, kw_only=True)
@@ -99,7 +98,7 @@ class Walk:
         return None
 
     def _soft(self, gid: Any, path: str, raw: bytes) -> None:
-        target = _target(gid, raw, _DEPTH)
+        target = follow(gid, raw)
         if target is None:
             self._tell(path, "dangling-link", "a link to nothing in this file", Severity.warning)
             return
@@ -144,39 +143,3 @@ def _links_of(gid: Any) -> list[tuple[bytes, int]]:
         links.clear()
         gid.links.iterate(note, info=True, idx_type=h5.INDEX_NAME)
     return links
-
-
-def _target(gid: Any, raw: bytes, depth: int) -> tuple[Any, bytes] | None:
-    """Follow a soft link, step by step so that no external link on the way is ever opened.
-
-    Returns the group and the name of the hard link at the end, None where there is none.
-    """
-    here, name = gid, raw
-    for _ in range(depth):
-        kind = here.links.get_info(name).type
-        if kind == h5l.TYPE_HARD:
-            return here, name
-        if kind != h5l.TYPE_SOFT:
-            return None
-        step = _step(here, here.links.get_val(name), depth - 1)
-        if step is None:
-            return None
-        here, name = step
-    return None
-
-
-def _step(gid: Any, target: bytes, depth: int) -> tuple[Any, bytes] | None:
-    """Walk the path of a soft link up to its last part."""
-    here = h5g.open(gid, b"/") if target.startswith(b"/") else gid
-    parts = [part for part in target.split(b"/") if part not in (b"", b".")]
-    for part in parts[:-1]:
-        if depth <= 0 or not here.links.exists(part):
-            return None
-        end = _target(here, part, depth)
-        if end is None:
-            return None
-        opened = h5o.open(*end)
-        if not isinstance(opened, h5g.GroupID):
-            return None
-        here = opened
-    return (here, parts[-1]) if parts and here.links.exists(parts[-1]) else None

@@ -1,0 +1,51 @@
+"""Follow soft links within a file, and never out of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from h5py import h5g, h5l, h5o
+
+_MOST = 64  # soft links on the way of one, as operating systems limit symbolic links
+
+
+def follow(gid: Any, name: bytes) -> tuple[Any, bytes] | None:
+    """Find what a soft link leads to: the group and the name of the hard link at its end.
+
+    Returns None where it leads to nothing, in circles or to another file. Paths are walked part by
+    part, because libhdf5 would open an external link on the way.
+    """
+    return _Follower(_MOST).end_of(gid, name)
+
+
+@dataclass(slots=True)
+class _Follower:
+    left: int
+
+    def end_of(self, gid: Any, name: bytes) -> tuple[Any, bytes] | None:
+        """Return the hard link that a link is, or leads to."""
+        while gid.links.exists(name):
+            kind = gid.links.get_info(name).type
+            if kind == h5l.TYPE_HARD:
+                return gid, name
+            self.left -= 1
+            if kind != h5l.TYPE_SOFT or self.left < 0:
+                return None
+            last = self._last_part(gid, gid.links.get_val(name))
+            if last is None:
+                return None
+            gid, name = last
+        return None
+
+    def _last_part(self, gid: Any, target: bytes) -> tuple[Any, bytes] | None:
+        """Walk a path up to its last part."""
+        here = h5g.open(gid, b"/") if target.startswith(b"/") else gid
+        parts = [part for part in target.split(b"/") if part not in (b"", b".")]
+        for part in parts[:-1]:
+            end = self.end_of(here, part)
+            opened = h5o.open(*end) if end is not None else None
+            if not isinstance(opened, h5g.GroupID):
+                return None
+            here = opened
+        return (here, parts[-1]) if parts else None

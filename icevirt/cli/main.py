@@ -6,6 +6,7 @@ traceback is a bug.
 
 from __future__ import annotations
 
+import logging
 import sys
 from typing import Annotated
 
@@ -15,6 +16,8 @@ from icevirt.cli import build, demo, inspect
 from icevirt.cli.output import show, show_error
 from icevirt.errors import IcevirtError
 from icevirt.version import __version__
+
+_INTERRUPTED = 130  # the status of a program that Ctrl-C ended
 
 app = typer.Typer(
     name="icevirt",
@@ -51,8 +54,20 @@ app.command()(demo.demo)
 
 def run() -> None:
     """Run the command line of this process."""
+    _log_to_stderr()
     try:
         app()
     except IcevirtError as error:
         show_error(error)
         sys.exit(1)
+    except SystemExit as stop:
+        if stop.code == _INTERRUPTED:
+            sys.stderr.write("icevirt: interrupted\n")
+        raise
+
+
+def _log_to_stderr() -> None:
+    """Show what libraries warn about, less Spark's bridge to Java: its errors are raised too."""
+    handler = logging.StreamHandler()
+    handler.addFilter(lambda record: "py4j" not in record.pathname)
+    logging.basicConfig(handlers=[handler], level=logging.WARNING)

@@ -1,6 +1,7 @@
 """The real command on real files: answers, streams, statuses, and errors that name the remedy."""
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -99,3 +100,22 @@ def test_bad_input_is_one_line_that_names_it(words, named, run, tmp_path, monkey
     assert error.count("\n") == 1
     assert named in error
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.spark
+def test_an_interrupted_build_says_so_and_leaves_nothing_running(tmp_path, nemo_files):
+    build = subprocess.Popen(
+        [ICEVIRT, "build", *nemo_files, "repo", "--concat-dim", "time_counter"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+    )
+    first = build.stderr.readline()  # the scan has begun
+    build.send_signal(signal.SIGINT)
+    told, error = build.communicate(timeout=120)  # the JVM and its workers hold these pipes
+    assert first.startswith("scan")
+    assert (build.returncode, told) == (130, "")
+    assert error.endswith("icevirt: interrupted\n")
+    assert "KeyboardInterrupt" not in error
+    assert not (tmp_path / "repo" / "repo").exists()

@@ -176,7 +176,7 @@ class IcevirtStore(Store):
         """Write a value; chunks that become objects wait for the disk in a thread."""
         self._begin(value)
         body = value.to_bytes()
-        if self._writer.is_quick(len(body)):
+        if self._writer.is_quick(key, len(body)):
             self._writer.set(key, body)
         else:
             await asyncio.to_thread(self._writer.set, key, body)

@@ -11,7 +11,7 @@ import json
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.access.keys import ChunkKey, MetadataKey, parse_writable
+from icevirt.access.keys import METADATA, ChunkKey, MetadataKey, parse_writable
 from icevirt.access.reading import Reader, lock_of
 from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType
@@ -28,9 +28,9 @@ class Writer:
         self._reader = reader
         self._lock = lock_of(session)
 
-    def is_quick(self, size: int) -> bool:
+    def is_quick(self, key: str, size: int) -> bool:
         """Say whether a value of this size stays in memory until the commit."""
-        return size <= self._session.config.inline_chunk_threshold_bytes
+        return key.endswith(METADATA) or self._is_inline(size)
 
     def set(self, key: str, value: bytes) -> None:
         """Write a value.
@@ -81,8 +81,11 @@ class Writer:
             else:
                 self._session.add_group(path, document)
 
+    def _is_inline(self, size: int) -> bool:
+        return size <= self._session.config.inline_chunk_threshold_bytes
+
     def _set_chunk(self, path: str, index: tuple[int, ...], encoded: bytes) -> None:
-        if self.is_quick(len(encoded)):
+        if self._is_inline(len(encoded)):
             with self._lock:
                 self._session.set_chunk(path, index, encoded)
             return

@@ -124,6 +124,26 @@ def test_without_its_plugin_values_that_must_be_read_are_refused(tmp_path, monke
     assert "hdf5plugin" in str(caught.value)
 
 
+def test_second_names_of_datasets_are_arrays_and_those_of_groups_are_reported(tmp_path):
+    hdf5_cases.CASES["links"].write(tmp_path / "a.h5")
+    scanned = scan_file(tmp_path / "a.h5")
+    arrays = {array.path: array.references for array in scanned.arrays}
+    assert set(arrays) == {"/g/h/real", "/hard", "/soft", "/relative"}
+    assert all(table == arrays["/hard"] for table in arrays.values())
+    assert [group.path for group in scanned.groups] == ["/", "/g", "/g/h"]
+    assert {(finding.path, finding.code) for finding in scanned.findings} == {
+        ("/g/h/up", "linked-group"),
+        ("/soft_group", "linked-group"),
+        ("/g/h/real", "linked-dataset"),  # the root is walked first
+        ("/soft", "linked-dataset"),
+        ("/relative", "linked-dataset"),
+        ("/dangling", "dangling-link"),
+        ("/loop", "dangling-link"),
+        ("/through", "dangling-link"),
+        ("/outside", "external-link"),
+    }
+
+
 def test_a_budget_of_nothing_refuses_what_must_be_stored(tmp_path):
     hdf5_cases.CASES["szip"].write(tmp_path / "a.h5")
     with pytest.raises(UnsupportedError, match=r"szip.*") as caught:

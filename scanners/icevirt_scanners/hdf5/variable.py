@@ -143,6 +143,9 @@ def _netcdf_shape(
         length if at < len(found.limits) and found.limits[at] == h5s.UNLIMITED else n
         for at, (length, n) in enumerate(zip(lengths, own, strict=True))
     )
+    if grown != lengths:
+        message = f"its shape is {grown}, its dimensions have lengths {lengths}"
+        context.warn(found.path, "dimension-lengths-differ", message)
     if grown != own:
         context.tell(found.path, "shorter-than-dimension", f"{own} is read as {grown}")
     return grown

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+_TRIES = 20
 _NO_TMPFILE = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.ENOSYS}
 _NO_LINK = {errno.EOPNOTSUPP, errno.EPERM, errno.EXDEV, errno.ENOENT, errno.ENOSYS}
 
@@ -37,6 +38,32 @@ def make_directory(path: str) -> None:
         os.mkdir(path)
     with directory(above) as fd:
         os.fsync(fd)
+
+
+def within[T](folder: str, act: Callable[[int], T]) -> T:
+    """Act in a directory that is made first, and made again if somebody removes it meanwhile.
+
+    Empty directories are removed when what was in them is deleted; a writer may just want them.
+    """
+    for _ in range(_TRIES):
+        with suppress(FileNotFoundError):
+            make_directory(folder)
+            with directory(folder) as at, _gone(at):
+                return act(at)
+    make_directory(folder)
+    with directory(folder) as at:
+        return act(at)
+
+
+@contextmanager
+def _gone(at: int) -> Iterator[None]:
+    """Call it by one name when a directory was removed while it was open."""
+    try:
+        yield
+    except OSError as error:
+        if os.fstat(at).st_nlink == 0:
+            raise FileNotFoundError from error
+        raise
 
 
 def create(at: int, name: str, body: bytes) -> bool:

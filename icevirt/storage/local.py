@@ -15,7 +15,7 @@ import fcntl
 import hashlib
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from icevirt.connect import urls
 from icevirt.errors import ObjectNotFoundError, StorageError
@@ -65,7 +65,7 @@ class LocalStorage:
                 with os.scandir(self._root) as entries:
                     return any(not keys.is_unfinished(entry.name) for entry in entries)
             except NotADirectoryError:
-                return True
+                return os.path.lexists(self._root)  # else a part of the path is a file
             except FileNotFoundError:
                 return False
 
@@ -109,28 +109,33 @@ class LocalStorage:
         """Write an object; one that holds these very bytes already is left as it is."""
         full = self._full(path)
         folder, name = os.path.split(full)
+
+        def act(at: int) -> None:
+            if durable.create(at, name, body):
+                return
+            if _holds(full, body):
+                os.fsync(at)  # whoever linked it may not have come to this yet
+                return
+            durable.replace(at, name, body, staged=durable.unfinished(name))
+
         with _told(full):
-            durable.make_directory(folder)
-            with durable.directory(folder) as at:
-                if durable.create(at, name, body):
-                    return
-                if _holds(full, body):
-                    os.fsync(at)  # whoever linked it may not have come to this yet
-                    return
-                durable.replace(at, name, body, staged=durable.unfinished(name))
+            durable.within(folder, act)
 
     def put_if(self, path: str, body: bytes, *, was: Version | None) -> Written | Lost:
         """Write ``body`` if the object is still at ``was``, under the root's lock."""
         full = self._full(path)
         folder, name = os.path.split(full)
-        with _told(full):
-            durable.make_directory(folder)
-            with self._locked(), durable.directory(folder) as at:
+
+        def act(at: int) -> Written | Lost:
+            with self._locked():
                 if was is None:
                     won = durable.create(at, name, body)
                 elif won := self._is_at(path, was):
                     durable.replace(at, name, body, staged=f"{name}#0")
                 return Written(self._read(path)[1]) if won else Lost()
+
+        with _told(full):
+            return durable.within(folder, act)
 
     def delete(self, path: str) -> None:
         """Remove an object."""
@@ -140,6 +145,21 @@ class LocalStorage:
                 os.unlink(full)
             except (FileNotFoundError, NotADirectoryError):
                 return
+
+    def delete_below(self, prefix: str) -> None:
+        """Remove every object below ``prefix``, and the directories that are empty then."""
+        full = self._full(prefix)
+        with _told(full):
+            for folder, _, names in os.walk(full, topdown=False):
+                for name in names:
+                    with suppress(FileNotFoundError):
+                        os.unlink(os.path.join(folder, name))
+                with suppress(OSError):  # somebody is writing there
+                    os.rmdir(folder)
+            with suppress(OSError):  # a parent that is not empty, or was never there
+                while full != self._root:
+                    full = os.path.dirname(full)
+                    os.rmdir(full)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -90,6 +90,11 @@ class MemoryStorage:
         with self._lock:
             self._objects.pop(keys.checked(path), None)
 
+    def delete_below(self, prefix: str) -> None:
+        """Remove every object below ``prefix``."""
+        for info in list(self.list(prefix)):
+            self.delete(info.path)
+
     def _write(self, path: str, body: bytes) -> Version:
         version = Version(str(next(self._clock)))
         self._objects[path] = (bytes(body), version, time.time_ns() // 1000)

@@ -68,11 +68,30 @@ def test_a_deleted_object_is_gone_and_may_be_deleted_again(storage):
         storage.get("d/a")
 
 
+def test_all_below_a_prefix_is_deleted_and_nothing_else(storage):
+    for path in ("a/b/one", "a/b/c/two", "a/bc", "repo"):
+        storage.put(path, b"x")
+    storage.delete_below("a/b")
+    storage.delete_below("a/b")
+    storage.delete_below("never/was")
+    assert {info.path for info in storage.list()} == {"a/bc", "repo"}
+    storage.put("a/b/one", b"again")
+    assert storage.get("a/b/one") == b"again"
+
+
 def test_a_listing_shows_whole_segments_only(storage):
     for path in ("repo", "chunks/A", "chunks/B", "chunkier/C", "chunks/deep/D"):
         storage.put(path, b"four")
-    assert {info.path for info in storage.list("chunks")} == {"chunks/A", "chunks/B", "chunks/deep/D"}
-    assert {info.path for info in storage.list("chunks/")} == {"chunks/A", "chunks/B", "chunks/deep/D"}
+    assert {info.path for info in storage.list("chunks")} == {
+        "chunks/A",
+        "chunks/B",
+        "chunks/deep/D",
+    }
+    assert {info.path for info in storage.list("chunks/")} == {
+        "chunks/A",
+        "chunks/B",
+        "chunks/deep/D",
+    }
     assert len(list(storage.list())) == 5
     assert list(storage.list("nothing")) == []
     assert {info.size for info in storage.list()} == {4}

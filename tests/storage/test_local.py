@@ -4,6 +4,7 @@ import errno
 import multiprocessing
 import os
 import stat
+import threading
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,9 @@ def _race(root: str, name: int, times: int) -> None:
     for n in range(times):
         while True:
             body, version = storage.get_versioned("repo")
-            if isinstance(storage.put_if("repo", body + b"%d:%d\n" % (name, n), was=version), Written):
+            if isinstance(
+                storage.put_if("repo", body + b"%d:%d\n" % (name, n), was=version), Written
+            ):
                 break
 
 
@@ -117,7 +120,9 @@ def test_a_killed_create_leaves_no_stray_file_at_all(tmp_path):
     for at in range(1, 30):
         root = tmp_path / str(at)
         root.mkdir()
-        code = _dying(lambda root=root: LocalStorage(root).put_if("repo", b"new", was=None), at, False, True)
+        code = _dying(
+            lambda root=root: LocalStorage(root).put_if("repo", b"new", was=None), at, False, True
+        )
         assert os.listdir(root) in ([], ["repo"])
         if code == 0:
             return
@@ -129,6 +134,25 @@ def test_an_unfinished_file_is_no_object(tmp_path):
     (tmp_path / "repo#0").write_bytes(b"half")
     assert list(storage.list()) == []
     assert not storage.exists()
+
+
+def test_writers_and_deleters_of_one_directory_do_not_hinder_each_other(tmp_path):
+    storage, stop = LocalStorage(tmp_path), threading.Event()
+
+    def clear() -> None:
+        while not stop.wait(0.05):
+            storage.delete_below("deep/down/here")
+
+    thread = threading.Thread(target=clear)
+    thread.start()
+    try:
+        for n in range(100):
+            storage.put(f"deep/down/there/{n}", b"x")
+            storage.delete(f"deep/down/there/{n}")
+            storage.put(f"deep/down/here/{n}", b"x")
+    finally:
+        stop.set()
+        thread.join()
 
 
 def test_nothing_is_created_by_reading(tmp_path):
@@ -158,7 +182,9 @@ def test_new_files_have_the_usual_permissions(tmp_path):
     storage = LocalStorage(tmp_path)
     storage.put("a", b"")
     (tmp_path / "b").write_bytes(b"")
-    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == stat.S_IMODE((tmp_path / "b").stat().st_mode)
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == stat.S_IMODE(
+        (tmp_path / "b").stat().st_mode
+    )
 
 
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO])

@@ -9,6 +9,8 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
+from icevirt.model.ranges import gather
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Strings:
@@ -26,10 +28,13 @@ class Strings:
     @classmethod
     def of(cls, values: Iterable[str]) -> Strings:
         """Make a column from Python strings."""
-        raw = [value.encode() for value in values]
-        starts = np.zeros(len(raw) + 1, np.int64)
-        np.cumsum([len(value) for value in raw], out=starts[1:])
-        return cls(np.frombuffer(b"".join(raw), np.uint8).copy(), starts)
+        texts = list(values)
+        joined = "".join(texts)
+        # one call for all of them, where characters are bytes; that is nearly always
+        parts = texts if joined.isascii() else [text.encode() for text in texts]
+        starts = np.zeros(len(parts) + 1, np.int64)
+        np.cumsum(np.fromiter(map(len, parts), np.int64, len(parts)), out=starts[1:])
+        return cls(np.frombuffer(joined.encode(), np.uint8), starts)
 
     @classmethod
     def empty(cls, n: int) -> Strings:
@@ -70,11 +75,10 @@ class Strings:
         return self.data[self.starts[row] : self.starts[row + 1]].tobytes().decode()
 
     def _take(self, rows: NDArray[np.int64]) -> Strings:
-        lengths = self.lengths[rows]
-        starts = np.zeros(len(rows) + 1, np.int64)
-        np.cumsum(lengths, out=starts[1:])
-        at = np.repeat(self.starts[rows] - starts[:-1], lengths) + np.arange(starts[-1])
-        return Strings(self.data[at], starts)
+        if len(rows) == len(self) and np.array_equal(rows, np.arange(len(rows))):
+            return self
+        rows = np.where(rows < 0, rows + len(self), rows)
+        return Strings(*gather(self.data, self.starts[rows], self.lengths[rows]))
 
     def __add__(self, other: Strings) -> Strings:
         return Strings(

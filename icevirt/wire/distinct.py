@@ -12,10 +12,11 @@ from icevirt.wire.ranges import Bytes, Places
 # The factors of the digest are secret and new in every process: nobody can prepare collisions.
 # Equal digests are compared byte by byte all the same.
 _WORDS = 256
+_FEW = 1 << 16
 _FACTORS = np.frombuffer(os.urandom(8 * _WORDS), "<u8") | np.uint64(1)
 
 
-def first_uses(keys: NDArray[np.generic]) -> tuple[Places, Places]:
+def first_uses(keys: NDArray[np.number]) -> tuple[Places, Places]:
     """Return the rows in which each distinct key comes first, and every row's number among them.
 
     Neighbours are mostly equal (chunks of one file follow one another), so only the heads of runs
@@ -26,12 +27,31 @@ def first_uses(keys: NDArray[np.generic]) -> tuple[Places, Places]:
     change = np.empty(len(keys), np.bool_)
     change[0] = False
     np.not_equal(keys[1:], keys[:-1], out=change[1:])
+    if bool(np.greater(keys[1:], keys[:-1]).all()):  # as places of strings that are not shared are
+        rows = np.arange(len(keys))
+        return rows, rows
     heads = np.concatenate([[0], np.flatnonzero(change)])
     _, first, inverse = np.unique(keys[heads], return_index=True, return_inverse=True)
     order = np.argsort(first, kind="stable")
     number = np.empty(len(order), np.int64)
     number[order] = np.arange(len(order))
     return heads[first[order]], number[inverse][np.cumsum(change)]
+
+
+def looks_distinct(data: Bytes, start: Places, length: Places) -> bool:
+    """Say whether a sample of many ranges, neighbours and far ones, has no two equal ones.
+
+    Telling a million distinct strings apart costs more than all else. Equal ones that the sample
+    misses are kept twice, which wastes memory and harms nothing.
+    """
+    count = len(start)
+    if count <= _FEW:
+        return False
+    spread = np.linspace(0, count - 1, _FEW // 64).astype(np.int64)
+    near = np.minimum(spread[:: len(spread) // 16 or 1, None] + np.arange(64), count - 1)
+    rows = np.unique(np.concatenate([spread, near.reshape(-1)]))
+    first, _ = equal_ranges(data, start[rows], length[rows])
+    return len(first) == len(rows)
 
 
 def equal_ranges(data: Bytes, start: Places, length: Places) -> tuple[Places, Places]:

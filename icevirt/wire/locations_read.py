@@ -17,7 +17,7 @@ from icevirt.model.chunks import Locations
 from icevirt.model.strings import Strings
 from icevirt.wire.columns_read import Tables
 from icevirt.wire.dictionary import Dictionary
-from icevirt.wire.distinct import equal_ranges, first_uses
+from icevirt.wire.distinct import equal_ranges, first_uses, looks_distinct
 from icevirt.wire.payload import Payload, array
 from icevirt.wire.ranges import Places, gather
 from icevirt.wire.read import Damage
@@ -90,6 +90,8 @@ class Locator:
         start, length = start[first], length[first]
         if int(length.sum()) > self.payload.size:
             raise Damage("strings overlap", int(start[0]))
+        if looks_distinct(self.payload.padded, start, length):
+            return first, rank
         again, number = equal_ranges(self.payload.padded, start, length)
         return first[again], number[rank]
 
@@ -113,6 +115,8 @@ def _ranges(refs: Tables, name: str, rows: Places) -> _Ranges | None:
 
 def text(data: NDArray[np.uint8], starts: Places) -> Strings:
     """Return strings, made sure that each is UTF-8 by itself. Raises ``Damage``."""
+    if int(data.max(initial=0)) < 0x80:
+        return Strings(data, starts)
     try:
         data.tobytes().decode()
     except UnicodeDecodeError as error:

@@ -8,6 +8,14 @@ import numpy as np
 
 from icevirt.model.chunks import ChunkTable, Locations
 from icevirt.model.config import RepositoryConfig, VirtualChunkContainer, local_filesystem_store
+from icevirt.repo.check import check
+
+
+def sound(storage) -> bool:
+    """Check every invariant of a repository; what is wrong is in the assertion's message."""
+    report = check(storage)
+    assert report.ok, report.problems
+    return True
 
 
 def array_json(shape=(48,), chunks=(12,), **more) -> bytes:

@@ -28,7 +28,7 @@ from icevirt.repo.views import RepoStatus
 from icevirt.storage.local import LocalStorage
 from icevirt.storage.memory import MemoryStorage
 from repo.faulty import deaths
-from repo.support import array_json, group_json
+from repo.support import array_json, group_json, sound
 
 ROOT = str(INITIAL_SNAPSHOT_ID)
 
@@ -104,7 +104,9 @@ def test_killed_at_any_call_there_is_no_repository_or_the_whole_one(source):
             repo = Repository.open(storage)
             assert kinds(repo) == [NewCommit, RepoInitialized]
             assert len(repo.readonly_session("main").array_table("/data/a")) == 4
+            assert sound(storage)
         snapshot = publish(storage, **built(storage, source))
+        assert sound(storage)
         assert [s.id for s in Repository.open(storage).ancestry(branch="main")] == [snapshot, ROOT]
     assert count > 15
 
@@ -168,7 +170,9 @@ def test_killed_at_any_call_the_repository_is_as_before_or_as_after(source):
         states.add(history[0])
         assert history[-2:] == ["by hand", "Repository initialized"]
         assert bool(repo.config.virtual_chunk_containers) == (history[0] == "build b1")
+        assert sound(storage)
         publish(storage, **built(storage, source))
+        assert sound(storage)
         assert [s.message for s in repo.ancestry(branch="main")] == ["build b1", *history[-2:]]
         assert len(list(repo.ops_log())) == 4
     assert states == {"by hand", "build b1"}

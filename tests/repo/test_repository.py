@@ -28,7 +28,7 @@ from icevirt.repo.summary import summary
 from icevirt.repo.views import RepoStatus
 from icevirt.storage.memory import MemoryStorage
 from repo.faulty import deaths
-from repo.support import array_json, group_json
+from repo.support import array_json, group_json, sound
 
 ROOT = str(INITIAL_SNAPSHOT_ID)
 SPAWN = multiprocessing.get_context("spawn")
@@ -162,6 +162,7 @@ def test_of_processes_that_commit_at_once_no_commit_is_lost(repo_path):
     paths = {node.path for node in repo.readonly_session("main").snapshot.nodes}
     assert {f"/p{p}/g{n}" for p in range(4) for n in range(5)} <= paths
     assert len(list(repo.ops_log())) == 21
+    assert sound(repo_path)
     referred = {u.backup_path for u in repo.ops_log()} - {None}
     assert set(os.listdir(f"{repo_path}/overwritten")) == referred
 
@@ -212,6 +213,7 @@ def test_a_commit_killed_at_any_call_is_there_or_not(source):
         session.commit("next")
         assert [s.message for s in repo.ancestry(branch="main")] == ["next", *messages]
         list(repo.ops_log())
+        assert sound(storage)
     assert states == {"first", "second"}
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.config import SplitRule
 from icevirt.repo.repository import Repository
-from repo.support import array_json
+from repo.support import array_json, sound
 
 EDGE = 6
 FILL = -1
@@ -144,6 +144,7 @@ def test_both_agree_with_a_plain_array_after_every_turn(history):
             session = repo.readonly_session("main")
             check(session, model)
             check_extents(session.snapshot)
+            assert sound(path)
             official = icechunk.Repository.open(icechunk.local_filesystem_storage(path))
             store = official.readonly_session("main").store
             np.testing.assert_array_equal(

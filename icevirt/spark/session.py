@@ -32,8 +32,8 @@ _SETTINGS = {
     "spark.python.worker.faulthandler.enabled": "true",
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
 }
-# half the start time, as builds are short and their heavy work is done in Python workers; and a heap
-# that grows when it must, where the default begins with a 64th of the machine's memory
+# half the start time, as builds are short and their heavy work is done in Python workers; and a
+# heap that grows when it must, where the default begins with a 64th of the machine's memory
 _JAVA_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xms64m")
 
 

@@ -120,10 +120,20 @@ def diff_of(before: Snapshot, after: Snapshot, logs: Sequence[TransactionLog]) -
         updated_groups=of("updated_groups", new),
         updated_arrays=of("updated_arrays", new),
         updated_chunks=_chunks(logs, new),
-        moved_nodes=tuple(
-            sorted((old[key], new[key]) for key in old.keys() & new.keys() if old[key] != new[key])
-        ),
+        moved_nodes=_moved(logs, new),
     )
+
+
+def _moved(
+    logs: Sequence[TransactionLog], paths: Mapping[ObjectId8, str]
+) -> tuple[tuple[str, str], ...]:
+    """Return first and last path of every node that was moved and is still there."""
+    first: dict[ObjectId8, str] = {}
+    for log in logs:
+        for move in log.moved_nodes:
+            first.setdefault(move.node_id, move.from_path)
+    moves = ((was, paths[key]) for key, was in first.items() if key in paths)
+    return tuple(sorted((was, now) for was, now in moves if was != now))
 
 
 def _chunks(

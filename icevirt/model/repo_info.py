@@ -226,3 +226,4 @@ class RepoInfo:
     enabled_feature_flags: tuple[int, ...] | None = None
     disabled_feature_flags: tuple[int, ...] | None = None
     extra: bytes | None = None
+    newer_tables: tuple[str, ...] = ()  # tables with fields that this icevirt cannot write again

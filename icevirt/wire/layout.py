@@ -47,6 +47,7 @@ def layout(table: Table, present: frozenset[str]) -> Layout:
     return Layout(vtable, end, max([OFFSET, *(part[3] for part in parts)]), at)
 
 
+@cache
 def inline_size(field: Field) -> tuple[int, int]:
     """Return the bytes a field takes inside its table, and their alignment."""
     kind = field.kind

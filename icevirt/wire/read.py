@@ -83,6 +83,7 @@ class Reader:
         self._raw = payload
         self._size = len(payload)
         self._budget = MAX_SHARING * self._size + ALWAYS_ALLOWED
+        self.newer: set[str] = set()  # tables that hold fields of a newer schema
 
     def root(self, table: Table) -> Values:
         """Read the root table. Raises ``Damage``."""
@@ -125,15 +126,21 @@ class Reader:
             raise Damage("not a vtable", vtable)
         self._check(vtable, entries)
         self._check(at, size)
+        if entries > table.vtable_size:
+            self._look_beyond(table, vtable, entries)
         values: Values = {}
-        for field in table.fields:
+        for field, slot in table.places:
             try:
-                slot = 4 + 2 * table.slots[field.name]
                 values[field.name] = self._field(field, at, vtable + slot, slot < entries, size)
             except Damage as damage:
                 damage.trail.append(field.name)
                 raise
         return values
+
+    def _look_beyond(self, table: Table, vtable: int, entries: int) -> None:
+        """Note a table that stores fields which this schema has not."""
+        if any(self._u16(vtable + slot) for slot in range(table.vtable_size, entries, 2)):
+            self.newer.add(table.name)
 
     def _field(self, field: Field, table: int, entry: int, listed: bool, size: int) -> Any:
         offset = _U16.unpack_from(self._raw, entry)[0] if listed else 0

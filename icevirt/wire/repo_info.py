@@ -29,7 +29,8 @@ def encode(info: RepoInfo, *, level: int = 3) -> bytes:
 
     Raises:
         InvalidInputError: There is no branch ``main``, a branch or tag names an unknown snapshot,
-            or the newest entry of the ops log has a backup already.
+            the newest entry of the ops log has a backup already, or the value comes from a newer
+            client's file and would lose something.
     """
     _check(info)
     snapshots = sorted(info.snapshots.values(), key=lambda each: each.id)
@@ -56,7 +57,8 @@ def decode(raw: bytes) -> RepoInfo:
     """Read the ``repo`` object. Raises ``FormatError``."""
     spec_version, payload = header.unpack(raw, FileKind.repo_info)
     with reading(FileKind.repo_info.name):
-        values = Reader(payload).root(REPO)
+        reader = Reader(payload)
+        values = reader.root(REPO)
         ids = [ObjectId12(each["id"]) for each in values["snapshots"]]
         infos = [_snapshot_info(each, ids, spec_version) for each in values["snapshots"]]
         if len(set(ids)) != len(ids):
@@ -75,6 +77,7 @@ def decode(raw: bytes) -> RepoInfo:
             enabled_feature_flags=_flags(values["enabled_feature_flags"]),
             disabled_feature_flags=_flags(values["disabled_feature_flags"]),
             extra=values["extra"],
+            newer_tables=tuple(sorted(reader.newer)),
         )
 
 
@@ -82,6 +85,12 @@ def decode(raw: bytes) -> RepoInfo:
 
 
 def _check(info: RepoInfo) -> None:
+    if info.newer_tables:
+        raise InvalidInputError(
+            "the repository holds facts of a newer client, which writing would lose",
+            do="Upgrade icevirt to write to it; reading is safe.",
+            tables=list(info.newer_tables),
+        )
     if MAIN not in info.branches:
         raise InvalidInputError("a repository always has the branch 'main'")
     named = {*info.tags.values(), *info.branches.values()}

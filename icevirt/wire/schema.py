@@ -55,7 +55,7 @@ class Union:
     members: tuple[Table, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # hashed by identity: the caches need it fast
 class Field:
     """A field of a table."""
 
@@ -65,7 +65,7 @@ class Field:
     default: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Table:
     """A table: named fields with slots."""
 
@@ -80,6 +80,16 @@ class Table:
                 slot += 1
             self.slots[each.name] = slot
             slot += 1
+
+    @cached_property
+    def places(self) -> tuple[tuple[Field, int], ...]:
+        """Every field, and where in a vtable its offset stands."""
+        return tuple((each, 4 + 2 * self.slots[each.name]) for each in self.fields)
+
+    @cached_property
+    def vtable_size(self) -> int:
+        """Bytes of a vtable that lists every field; one that is longer has fields of the future."""
+        return 6 + 2 * max(self.slots.values(), default=-1)
 
     def __getitem__(self, name: str) -> Field:
         """Return the field of this name."""

@@ -23,7 +23,16 @@ from icevirt.wire import repo_info, snapshot, transaction_log
 from icevirt.wire.build import build
 from icevirt.wire.header import FileKind, pack, unpack
 from icevirt.wire.read import Reader
-from icevirt.wire.schema import REPO, REPO_STATUS, SNAPSHOT, TRANSACTION_LOG
+from icevirt.wire.schema import (
+    REPO,
+    REPO_STATUS,
+    SNAPSHOT,
+    TRANSACTION_LOG,
+    U64,
+    Field,
+    Table,
+    Vector,
+)
 from unit.wire.wire_values import repo_infos, snapshots, transaction_logs
 
 A, B, C = (ObjectId12(bytes([n]) * 12) for n in (1, 2, 3))
@@ -356,3 +365,28 @@ def test_an_empty_vector_at_an_odd_place_is_no_crash():
 def is_last_vector(payload, at):
     """Say whether a reference at ``at`` leads to the empty vector at the end of the log."""
     return at % 4 == 0 and at + int.from_bytes(payload[at : at + 4], "little") == len(payload) - 12
+
+
+def repo_of_the_future():
+    """A repo info in which a snapshot's row has a seventh field."""
+    rows = next(field for field in REPO.fields if field.name == "snapshots").kind.of
+    newer = Table(rows.name, (*rows.fields, Field("news", U64)))
+    table = Table(
+        REPO.name,
+        tuple(
+            Field(f.name, Vector(newer), required=True) if f.name == "snapshots" else f
+            for f in REPO.fields
+        ),
+    )
+    values = repo_values()
+    values["snapshots"][0]["news"] = 7
+    return pack(FileKind.repo_info, build(table, values))
+
+
+def test_fields_of_a_newer_client_are_read_over_but_never_lost():
+    """Dropping pruned_ancestor_tx_logs was such a loss: clients of 2.0 knew no better."""
+    found = repo_info.decode(repo_of_the_future())
+    assert found.newer_tables == ("SnapshotInfo",)
+    assert dataclasses.replace(found, newer_tables=()) == small_repo()
+    with pytest.raises(InvalidInputError, match="newer client"):
+        repo_info.encode(dataclasses.replace(found, tags={"t": A}))

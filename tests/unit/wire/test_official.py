@@ -4,6 +4,7 @@ A repository with everything in it is made by the official client; then each fil
 encoded here, and the official client is asked all its questions again.
 """
 
+import asyncio
 import dataclasses
 import datetime as dt
 import shutil
@@ -289,3 +290,66 @@ def expected_rows():
         rows += [list(range(begin, begin + 10)), [n] * 10]
         rows.append(list(range(100 + n * 10, 110 + n * 10)))
     return rows
+
+
+@pytest.mark.parametrize("level", [1, 3])
+def test_a_manifest_larger_than_the_window_of_its_frame_is_read_whole(
+    original, archive, tmp_path, level
+):
+    """100,000 references are 8 MB: the frame then has a window of its own, and many blocks."""
+    root = tmp_path / "large"
+    shutil.copytree(original, root)
+    n = 100_000
+    tip = repo_info.decode((root / "repo").read_bytes()).branches["main"]
+    path = root / "snapshots" / str(tip)
+    found = snapshot.decode(path.read_bytes())
+    rows = np.arange(n)
+    table = ChunkTable.virtual(
+        index=np.stack([rows, rows * 0], axis=1),
+        offset=rows % PER_FILE * BYTES,
+        length=np.full(n, BYTES),
+        source=rows % FILES,
+        locations=Locations(
+            url=Strings.of(f"file://{archive}/f{i:03d}.nc" for i in range(FILES)),
+            etag=Strings.empty(FILES),
+            last_modified=np.full(FILES, 2**32 - 1, np.uint32),
+        ),
+    )
+    array = found.node("/virtual")
+    made = manifest.encode({array.id: table}, level=level)
+    (root / "manifests" / str(made.id)).write_bytes(made.raw)
+    large = dataclasses.replace(
+        array,
+        shape=(n, 10),
+        num_chunks=(n, 1),
+        user_data=array.user_data.replace(b"1200", str(n).encode()),
+        manifests=(ManifestRef(object_id=made.id, extents=table.extents()),),
+    )
+    nodes = tuple(large if node == array else node for node in found.nodes)
+    info = ManifestFileInfo(id=made.id, size_bytes=len(made.raw), num_chunk_refs=n)
+    files = (*found.manifest_files, info)
+    changed = dataclasses.replace(found, nodes=nodes, manifest_files=files)
+    path.write_bytes(snapshot.encode(changed))
+    session = opened(root, archive).readonly_session("main")
+    told = asyncio.run(columns(session.store, "/virtual"))
+    assert np.array_equal(told[0], table.index)
+    assert told[1] == [f"file://{archive}/f{i % FILES:03d}.nc" for i in range(n)]
+    assert np.array_equal(told[2], table.offset)
+    assert np.array_equal(told[3], table.length)
+    last = zarr.open_group(session.store, mode="r")["virtual"][n - 1]
+    begin = (n - 1) % FILES * 1000 + (n - 1) % PER_FILE * 10
+    assert last.tolist() == list(range(begin, begin + 10))
+
+
+async def columns(store, path):
+    """Return all indices, locations, offsets and lengths that the official client iterates."""
+    batches = [batch async for batch in store.array_chunk_iterator(path)]
+    index = np.concatenate([batch[0] for batch in batches])
+    order = np.lexsort(index.T[::-1])
+    locations = [location for batch in batches for location in batch[2]]
+    return (
+        index[order],
+        [locations[row] for row in order],
+        np.concatenate([batch[3] for batch in batches])[order],
+        np.concatenate([batch[4] for batch in batches])[order],
+    )

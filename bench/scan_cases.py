@@ -31,7 +31,10 @@ from scanners.materialise import materialise
 
 def texts(values: np.ndarray) -> list[str]:
     """Return strings as str, whatever they are held in."""
-    return [v.decode("utf-8", "surrogateescape") if isinstance(v, bytes) else str(v) for v in values.reshape(-1)]
+    return [
+        v.decode("utf-8", "surrogateescape") if isinstance(v, bytes) else str(v)
+        for v in values.reshape(-1)
+    ]
 
 
 def equal(found: np.ndarray, wanted: np.ndarray) -> bool:

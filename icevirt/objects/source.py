@@ -28,7 +28,7 @@ class LocalSource:
         self._close = weakref.finalize(self, os.close, self._descriptor)
         self._status = os.fstat(self._descriptor)
         self.file = SourceFile(
-            url=url, size=self._status.st_size, last_modified=self._status.st_mtime_ns
+            url=url, size=self._status.st_size, last_modified=max(self._status.st_mtime_ns, 0)
         )
 
     @property

@@ -86,6 +86,24 @@ def test_a_file_cut_anywhere_is_an_error(tmp_path):
             scan_file(cut)
 
 
+def test_a_file_that_its_writer_never_closed_says_so(tmp_path):
+    path, copy = tmp_path / "file.h5", tmp_path / "copy.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        file["d"] = np.arange(3)
+        file.swmr_mode = True
+        copy.write_bytes(path.read_bytes())
+    with pytest.raises(ScanError, match=r"not closed by its writer.*h5clear -s"):
+        scan_file(copy)
+
+
+def test_a_sparse_array_with_more_chunks_than_u32_is_refused(tmp_path):
+    path = tmp_path / "file.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("d", shape=(2**40,), chunks=(2,), dtype="u1")[-1] = 1
+    with pytest.raises(ScanError, match="more chunks along an axis"):
+        scan_file(path)
+
+
 def test_a_file_of_zeros_behind_its_head_is_an_error_or_fully_described(tmp_path):
     """An unfinished download has its full size and zeros in it."""
     path = tmp_path / "file.h5"

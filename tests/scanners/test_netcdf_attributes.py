@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import h5py
 import hdf5_cases
 import iris_sample_data
 import netCDF4
@@ -77,6 +78,26 @@ def attributes_of_case(name: str, tmp_path: Path, variable: str) -> dict:
     path = tmp_path / "file.h5"
     hdf5_cases.CASES[name].write(path)
     return shown(scan_file(path).array(variable).attributes)
+
+
+# what makes the C library crash or refuse the whole file is no oracle: _nc3_strict, DIMENSION_LIST
+NAMES = """CLASS NAME REFERENCE_LIST _NCProperties _Netcdf4Dimid _NetcdfDimid DIMENSION_LABELS
+    _Format _IsNetcdf4 _SuperblockVersion _NCCOPY _ARRAY_DIMENSIONS _Codecs _Storage _ChunkSizes
+    _NoFill _nczarr_attrs units""".split()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_bookkeeping_is_hidden_where_netcdf4_hides_it(name, tmp_path):
+    path = tmp_path / "file.nc"
+    with h5py.File(path, "w") as file:
+        file["d"] = np.arange(3)
+        for owner in (file, file["d"], file.create_group("g")):
+            owner.attrs[name] = "x"
+    scanned = scan_file(path)
+    with netCDF4.Dataset(path) as file:
+        assert_attributes(scanned.groups[0].attributes, file)
+        assert_attributes(scanned.groups[1].attributes, file["g"])
+        assert_attributes(scanned.array("d").attributes, file["d"])
 
 
 def test_odd_attributes_are_shown_and_the_impossible_reported(tmp_path):

@@ -14,15 +14,19 @@ import h5py
 import numpy as np
 from h5py import h5, h5a, h5g, h5s, h5t
 
-# netCDF's bookkeeping: read where the dimensions need it, never shown
+# bookkeeping that netCDF-C hides wherever it stands: read where the dimensions need it, never shown
 _NEEDED = frozenset({"CLASS", "NAME", "_Netcdf4Dimid", "_Netcdf4Coordinates"})
 _HIDDEN = frozenset(
     {
         *_NEEDED,
         "DIMENSION_LIST",
         "REFERENCE_LIST",
+        "_ARRAY_DIMENSIONS",
+        "_Codecs",
+        "_Format",
+        "_IsNetcdf4",
         "_NCProperties",
-        "_NetcdfDimid",
+        "_SuperblockVersion",
         "_nc3_strict",
     }
 )

@@ -23,6 +23,7 @@ from icevirt_scanners.hdf5.names import node_name
 from icevirt_scanners.hdf5.walk import FoundDataset
 
 _NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable"
+_UNREADABLE = (OSError, RuntimeError, ValueError, TypeError, KeyError)
 _REFERENCES = h5py.vlen_dtype(h5py.ref_dtype)
 
 
@@ -66,12 +67,12 @@ class Dimensions:
 
     def axes_of(
         self, found: FoundDataset, attributes: FoundAttributes, shape: Sequence[int]
-    ) -> tuple[tuple[Axis, ...], bool]:
-        """Return the axes of a dataset, and whether one of them had several scales to choose from.
+    ) -> tuple[tuple[Axis, ...], str]:
+        """Return the axes of a dataset, and what was odd about finding them.
 
         ``shape`` may have more axes than the dataset has: those of an array type are phony.
         """
-        given, several = self._given(found, attributes, len(shape))
+        given, odd = self._given(found, attributes, len(shape))
         axes: list[Axis] = []
         for length, axis in zip(shape, given, strict=True):
             unlimited = (*found.limits, 0)[min(len(axes), len(found.limits))] == h5s.UNLIMITED
@@ -80,7 +81,7 @@ class Dimensions:
             if chosen.address:
                 known = self._lengths.get(chosen.address, 0)
                 self._lengths[chosen.address] = max(known, length)
-        return tuple(axes), several
+        return tuple(axes), odd
 
     def length(self, axis: Axis, own: int) -> int:
         """Return how long netCDF takes the dimension to be: as its longest variable."""
@@ -88,19 +89,23 @@ class Dimensions:
 
     def _given(
         self, found: FoundDataset, attributes: FoundAttributes, ndim: int
-    ) -> tuple[list[Axis | None], bool]:
+    ) -> tuple[list[Axis | None], str]:
         axes: list[Axis | None] = [None] * ndim
-        several = False
+        odd = ""
         if attributes.has_dimension_list:
-            for at, references in enumerate(_dimension_list(found.dsid)[:ndim]):
-                several = several or len(references) > 1
-                axes[at] = self._referenced(references[0]) if len(references) else None
+            try:
+                for at, references in enumerate(_dimension_list(found.dsid)[:ndim]):
+                    if len(references) > 1:
+                        odd = "an axis has several scales; the first counts"
+                    axes[at] = self._referenced(references[0]) if len(references) else None
+            except _UNREADABLE as error:
+                odd = f"its list of dimension scales cannot be read: {error}"
         elif (numbers := attributes.hidden.get("_Netcdf4Coordinates")) is not None:
             for at, number in enumerate(np.atleast_1d(numbers).tolist()[:ndim]):
                 axes[at] = self._by_number.get(number)
         elif is_scale(attributes) and ndim:
             axes[0] = self._by_address.get(found.address)
-        return axes, several
+        return axes, odd
 
     def _referenced(self, reference: Any) -> Axis | None:
         if not reference:

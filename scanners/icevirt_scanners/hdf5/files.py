@@ -18,6 +18,14 @@ from icevirt.errors import IcevirtError, ScanError
 from icevirt.scan.contract import ByteSource
 
 # what h5py raises for damage somewhere inside a file
+_TOLD = {
+    "truncated": ("the file is truncated", "Fetch it again, or leave it out."),
+    "already open for": (
+        "the file was not closed by its writer",
+        "Wait until it is written, or mark it as closed with `h5clear -s`.",
+    ),
+    "": ("the file is damaged", "Fetch it again, or leave it out."),
+}
 _DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError, OverflowError, EOFError)
 
 
@@ -66,12 +74,8 @@ class explained:  # noqa: N801  # used like a function; a generator would cost m
         if not isinstance(error, _DAMAGE) or isinstance(error, IcevirtError):
             return
         cause = str(error).strip("'\"") or type(error).__name__
-        raise ScanError(
-            "the file is truncated" if "truncated" in cause else "the file is damaged",
-            do="Fetch it again, or leave it out.",
-            **self._facts,
-            cause=cause,
-        ) from error
+        what, do = next((told for word, told in _TOLD.items() if word in cause), _TOLD[""])
+        raise ScanError(what, do=do, **self._facts, cause=cause) from error
 
 
 class RangeReader(io.RawIOBase):

@@ -23,6 +23,8 @@ from icevirt_scanners.hdf5.stored import store_chunks, store_some
 from icevirt_scanners.hdf5.variable import Variable
 from icevirt_scanners.hdf5.whole import stored_whole, wants_whole
 
+_LAST_CHUNK = 2**32 - 1
+
 
 def represent(variable: Variable, context: FileContext) -> ScannedArray:
     """Return the scanned array.
@@ -156,5 +158,12 @@ def _virtual(
     context: FileContext,
 ) -> ChunkTable:
     file = context.source.file
+    if index.size and int(index.max()) > _LAST_CHUNK:
+        raise UnsupportedError(
+            "more chunks along an axis than Icechunk can number",
+            do="Leave it out with drop_variables.",
+            file=file.url,
+            variable=variable.path,
+        )
     references.check_inside(offset, length, size=file.size, url=file.url, variable=variable.path)
     return ChunkTable.virtual(index=index, offset=offset, length=length, locations=context.location)

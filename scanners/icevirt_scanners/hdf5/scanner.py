@@ -175,9 +175,9 @@ def _axes(
             continue
         shape = (*(found.shape or ()), *elements[found].inner)
         with explained(context.source.file.url, found.path):
-            axes[found], several = dimensions.axes_of(found, attributes[found], shape)
-        if several:
-            context.warn(found.path, "several-scales", "an axis has several scales; the first")
+            axes[found], odd = dimensions.axes_of(found, attributes[found], shape)
+        if odd:
+            context.warn(found.path, "odd-dimension-scales", odd)
     return axes
 
 

@@ -3,6 +3,8 @@
 import numpy as np
 
 from icevirt.archive.attributes import Attributes
+from icevirt.archive.facts import FileColumns
+from icevirt.archive.plan import BuildPlan, Mode, PlannedArray
 from icevirt.archive.report import (
     ArraySummary,
     BadFile,
@@ -12,7 +14,11 @@ from icevirt.archive.report import (
     RepositorySummary,
 )
 from icevirt.archive.scanned import Finding, ScannedArray, ScannedFile, ScannedGroup, SourceFile
+from icevirt.archive.schema import ArraySchema
+from icevirt.ids import ObjectId8
 from icevirt.model.chunks import ChunkTable, Locations
+from icevirt.model.config import VirtualChunkContainer, local_filesystem_store
+from icevirt.model.strings import Strings
 
 HOSTILE = "[red]\x1b[2J\x1b]0;pwned\x07\r\n[/red]\u202e[link=file:///etc/passwd]"
 
@@ -100,6 +106,52 @@ def scanned(name="/tos", attributes=None):
     )
 
 
+def plan(path="/tos", note="ordered by time"):
+    files = FileColumns(
+        parts=("p",),
+        part=np.zeros(3, np.int32),
+        row=np.arange(3, dtype=np.int32),
+        url=Strings.of(["a", "b", "c"]),
+        etag=Strings.of(["", "", ""]),
+        size=np.ones(3, np.int64),
+        last_modified=np.ones(3, np.int64),
+    )
+    planned = PlannedArray(
+        path=path,
+        source_path=path,
+        node_id=ObjectId8(bytes(8)),
+        mode=Mode.concat,
+        axis=0,
+        shape=(3000, 10),
+        chunk_shape=(1, 10),
+        zarr_json=b"{}",
+        schema=ArraySchema(
+            dimension_names=("time", "x"),
+            chunk_shape=(1, 10),
+            data_type="float32",
+            codecs=({"name": "bytes"},),
+            fill_value=0,
+        ),
+        starts=np.array([0, 1000, 2000]),
+        lengths=np.array([1000, 1000, 1000]),
+        whole=np.zeros(3, np.bool_),
+        whole_schema=None,
+        window=(1024, 1),
+        references=ReferenceCounts(virtual=3000, bytes_referenced=120_000),
+    )
+    return BuildPlan(
+        build_id="b1",
+        group="/",
+        concat_dim="time",
+        files=files,
+        groups={"/": b"{}"},
+        arrays=(planned,),
+        containers=(VirtualChunkContainer("file:///data/", local_filesystem_store("/data")),),
+        split_rules=(),
+        notes=(note,),
+    )
+
+
 def hostile():
     """Return a value of each kind with hostile text in every place that a file's author fills."""
     refused = BadFile(url=HOSTILE, code="scan", error=HOSTILE)
@@ -119,5 +171,6 @@ def hostile():
             groups=(GroupSummary(path="/" + HOSTILE, attributes={HOSTILE: [HOSTILE]}),),
             arrays=(named,),
         ),
+        "a plan": plan("/" + HOSTILE, HOSTILE),
         "a scanned file": scanned("/" + HOSTILE, {HOSTILE: HOSTILE}),
     }

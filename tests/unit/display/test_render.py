@@ -71,6 +71,18 @@ def test_a_scanned_file_shows_types_and_findings():
     assert "note /tos" in told
 
 
+def test_a_plan_shows_its_cost():
+    told = shown(samples.plan())
+    for words in (
+        "Plan b1",
+        "3, one after the other along time",
+        "3,000 virtual: 117.2 KiB stay in the files",
+        "3 windows",
+        "note: ordered by time",
+    ):
+        assert words in told
+
+
 def test_long_names_are_folded_and_not_cut():
     name = "/" + "n" * 300
     told = shown(samples.report(arrays=(samples.array(name),)), width=100)
@@ -90,7 +102,12 @@ def test_hostile_names_and_attributes_are_shown_as_text(value):
 
 @pytest.mark.parametrize(
     "value",
-    [samples.report(), samples.summary(), samples.scanned(), *samples.hostile().values()],
+    [
+        samples.report(),
+        samples.summary(),
+        samples.scanned(),
+        *(value for name, value in samples.hostile().items() if name != "a plan"),
+    ],
     ids=lambda value: type(value).__name__,
 )
 def test_every_value_is_a_json_document(value):

@@ -7,9 +7,10 @@ disk to write runs in a thread.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
+from numpy.typing import ArrayLike
 from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 
@@ -17,8 +18,14 @@ from icevirt.access import listing
 from icevirt.access.gather import Gatherer
 from icevirt.access.keys import ChunkKey, parse
 from icevirt.access.reading import Reader
+from icevirt.access.virtual_refs import (
+    ChecksumLike,
+    VirtualChunkSpec,
+    table_of,
+    table_of_grid,
+)
 from icevirt.access.writing import Writer
-from icevirt.errors import ReadOnlyError
+from icevirt.errors import InvalidInputError, ReadOnlyError
 from icevirt.model.snapshot import ArrayNode
 from icevirt.repo.session import Session
 
@@ -209,6 +216,63 @@ class IcevirtStore(Store):
             index = self._reader.coordinates(array)
             below = listing.inside(array, index, f"{folder}/")
             self._writer.delete_chunks(array.path, index[below])
+
+    # -- virtual references ------------------------------------------------------------------
+
+    def set_virtual_ref(
+        self, key: str, location: str, *, offset: int, length: int, checksum: ChecksumLike = None
+    ) -> None:
+        """Let a chunk refer to ``length`` bytes at ``offset`` of another object.
+
+        Raises:
+            InvalidInputError: The key is no chunk's, or no container covers the location.
+        """
+        named = parse(key)
+        if not isinstance(named, ChunkKey):
+            raise InvalidInputError("not the key of a chunk", do="Like 'array/c/0/1'.", key=key)
+        self.set_virtual_refs_arr(
+            named.path,
+            (1,) * len(named.index),
+            [location],
+            [offset],
+            [length],
+            arr_offset=named.index,
+            checksum=checksum,
+        )
+
+    def set_virtual_refs(self, array_path: str, chunks: Sequence[VirtualChunkSpec]) -> None:
+        """Let chunks of an array refer to ranges of other objects. Raises as `set_virtual_ref`."""
+        self._check_writable()
+        table = table_of(chunks, self._writer.ndim(array_path))
+        self._writer.set_references(array_path, table)
+
+    def set_virtual_refs_arr(
+        self,
+        array_path: str,
+        chunk_grid_shape: Sequence[int],
+        locations: Sequence[str],
+        offsets: ArrayLike,
+        lengths: ArrayLike,
+        *,
+        arr_offset: Sequence[int] | None = None,
+        checksum: ChecksumLike = None,
+    ) -> None:
+        """Let a box of chunks refer to ranges of other objects. Raises as `set_virtual_ref`.
+
+        Args:
+            array_path: The array.
+            chunk_grid_shape: Chunks of the box along each dimension.
+            locations: A URL for each chunk, in C order; empty ones are left out.
+            offsets: Where each chunk begins, in bytes.
+            lengths: Bytes of each chunk.
+            arr_offset: The first chunk of the box; the first of the array by default.
+            checksum: Of all the objects: an etag, or when they were last modified at most.
+        """
+        self._check_writable()
+        table = table_of_grid(
+            chunk_grid_shape, locations, offsets, lengths, arr_offset=arr_offset, checksum=checksum
+        )
+        self._writer.set_references(array_path, table)
 
     def _begin(self, value: Buffer) -> None:
         self._check_writable()

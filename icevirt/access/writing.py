@@ -51,6 +51,15 @@ class Writer:
             if self._reader.size(key) is None:
                 self.set(key, value)
 
+    def ndim(self, path: str) -> int:
+        """Return an array's number of dimensions. Raises ``NodeNotFoundError``."""
+        return len(self._session.array(path).num_chunks)
+
+    def set_references(self, path: str, chunks: ChunkTable) -> None:
+        """Write references of an array; see `Session.set_chunks`."""
+        with self._lock:
+            self._session.set_chunks(path, chunks)
+
     def delete(self, key: str) -> None:
         """Delete a chunk, or with its metadata a node and all below; absence is no error."""
         match parse_writable(key):

@@ -21,7 +21,7 @@ from icevirt.errors import (
 from icevirt.objects.authorize import Grant
 from icevirt.objects.descriptors import FILES
 
-_RESCAN = "Run `icevirt refresh`, or build again from the changed files."
+_RESCAN = "Run `icevirt build` again, so that it refers to the files as they are now."
 _NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 _MOST_CACHED = 4 * 1024 * 1024  # copying more takes longer than handing it to a thread
 _ETAG = re.compile(r"[0-9a-f]+-[0-9a-f]+-[0-9a-f]+")

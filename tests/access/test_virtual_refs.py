@@ -1,0 +1,132 @@
+"""Virtual references set one by one, as a list, and as a box."""
+
+import math
+from datetime import UTC, datetime, timedelta, timezone
+
+import icechunk
+import numpy as np
+import pytest
+import zarr
+
+from access.virtual import VALUES, make
+from icevirt.access.virtual_refs import VirtualChunkSpec, recorded
+from icevirt.errors import InvalidInputError, NodeNotFoundError, StaleReferenceError
+
+
+@pytest.fixture
+def virtual(tmp_path):
+    return make(tmp_path, skip=[0, 1, 2, 3])
+
+
+@pytest.fixture
+def session(virtual):
+    return virtual.open().writable_session("main")
+
+
+def one_by_one(store, url, **checksum):
+    for n in range(4):
+        store.set_virtual_ref(f"v/c/{n}/0", url, offset=4 + 40 * n, length=40, **checksum)
+
+
+def as_list(store, url, checksum=None):
+    specs = [
+        VirtualChunkSpec([n, 0], url, 4 + 40 * n, 40, last_updated_at_checksum=checksum)
+        for n in (2, 0, 3, 1)
+    ]
+    store.set_virtual_refs("v", specs)
+
+
+def as_box(store, url, **checksum):
+    offsets, lengths = 4 + 40 * np.arange(4), np.full(4, 40)
+    store.set_virtual_refs_arr("v", (4, 1), [url] * 4, offsets, lengths, **checksum)
+
+
+WAYS = [one_by_one, as_list, as_box]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_both_clients_read_what_was_set(virtual, session, way):
+    modified = datetime.fromtimestamp(virtual.source.stat().st_mtime, UTC)
+    way(session.store, virtual.prefix + "source.bin", checksum=modified)
+    session.commit("set")
+    np.testing.assert_array_equal(zarr.open_array(virtual.store(), path="v", mode="r")[:], VALUES)
+    repo = icechunk.Repository.open(
+        icechunk.local_filesystem_storage(str(virtual.root)),
+        None,
+        {virtual.prefix: icechunk.credentials.LocalFileSystemAccess},
+    )
+    official = repo.readonly_session("main").store
+    np.testing.assert_array_equal(zarr.open_array(official, path="v", mode="r")[:], VALUES)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_checksum_that_was_set_is_enforced(virtual, session, way):
+    way(session.store, virtual.prefix + "source.bin", checksum=datetime(2001, 1, 1, tzinfo=UTC))
+    with pytest.raises(StaleReferenceError):
+        session.store.get_sync("v/c/0/0")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_read_only_store_takes_none(virtual, way):
+    with pytest.raises(ValueError, match="read-only"):
+        way(virtual.store(), virtual.prefix + "source.bin")
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "location",
+    ["file:///elsewhere/a.nc", "s3://bucket/a.nc", "{}../a.nc", "{}%2e%2e/a.nc", "{}a.nc?b", "x"],
+)
+def test_a_location_that_could_not_be_read_is_refused(virtual, session, way, location):
+    with pytest.raises(InvalidInputError):
+        way(session.store, location.format(virtual.prefix))
+    assert not session.has_uncommitted_changes
+
+
+def test_part_of_an_array_is_set_and_empty_locations_are_left_out(virtual, session):
+    url = virtual.prefix + "source.bin"
+    session.store.set_virtual_refs_arr(
+        "v", (3, 1), [url, "", url], [44, 0, 124], [40, 0, 40], arr_offset=(1, 0)
+    )
+    shown = zarr.open_array(session.store, path="v", mode="r")[:]
+    expected = np.full_like(VALUES, 7)
+    expected[2:4], expected[6:8] = VALUES[2:4], VALUES[6:8]
+    np.testing.assert_array_equal(shown, expected)
+
+
+WRONG = {
+    "no chunk's key": lambda s, u: s.set_virtual_ref("v/zarr.json", u, offset=0, length=1),
+    "a negative offset": lambda s, u: s.set_virtual_ref("v/c/0/0", u, offset=-1, length=1),
+    "half a byte": lambda s, u: s.set_virtual_ref("v/c/0/0", u, offset=0.5, length=1),
+    "no bytes": lambda s, u: s.set_virtual_ref("v/c/0/0", u, offset=0, length=0),
+    "outside the grid": lambda s, u: s.set_virtual_ref("v/c/4/0", u, offset=0, length=1),
+    "too few coordinates": lambda s, u: s.set_virtual_ref("v/c/0", u, offset=0, length=1),
+    "an index of another length": lambda s, u: s.set_virtual_refs(
+        "v", [VirtualChunkSpec([0], u, 0, 1)]
+    ),
+    "a negative index": lambda s, u: s.set_virtual_refs("v", [VirtualChunkSpec([-1, 0], u, 0, 1)]),
+    "an index twice": lambda s, u: s.set_virtual_refs("v", [VirtualChunkSpec([0, 0], u, 0, 1)] * 2),
+    "a box that is not filled": lambda s, u: s.set_virtual_refs_arr("v", (2, 1), [u], [0], [1]),
+    "no such array": lambda s, u: s.set_virtual_ref("w/c/0/0", u, offset=0, length=1),
+    "a time before 1970": lambda s, u: s.set_virtual_ref(
+        "v/c/0/0", u, offset=0, length=1, checksum=datetime(1960, 1, 1, tzinfo=UTC)
+    ),
+}
+
+
+@pytest.mark.parametrize("attempt", WRONG.values(), ids=WRONG.keys())
+def test_what_cannot_be_is_refused_and_nothing_is_changed(virtual, session, attempt):
+    with pytest.raises((InvalidInputError, NodeNotFoundError)):
+        attempt(session.store, virtual.prefix + "source.bin")
+    assert not session.has_uncommitted_changes
+
+
+def test_times_are_rounded_up_to_seconds_of_utc():
+    whole = datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC)
+    assert recorded(whole) == ("", int(whole.timestamp()))
+    later = whole + timedelta(microseconds=1)
+    assert recorded(later) == ("", int(whole.timestamp()) + 1)
+    assert recorded(later.astimezone(timezone(timedelta(hours=5)))) == recorded(later)
+    assert recorded(datetime(2024, 5, 6)) == ("", math.ceil(datetime(2024, 5, 6).timestamp()))  # noqa: DTZ001
+    assert recorded("abc") == ("abc", 0)
+    assert recorded(None) == ("", 0)

@@ -144,6 +144,23 @@ def test_second_names_of_datasets_are_arrays_and_those_of_groups_are_reported(tm
     }
 
 
+def test_the_names_of_an_enumeration_are_reported(tmp_path):
+    hdf5_cases.CASES["enums"].write(tmp_path / "a.h5")
+    told = {f.path: f.message for f in scan_file(tmp_path / "a.h5").findings}
+    assert told == dict.fromkeys(["/kind", "/holes"], "an enumeration: A=0, B=5")
+
+
+def test_a_coordinate_beyond_the_budget_is_referenced_unless_it_orders_the_files(tmp_path):
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["x"] = np.arange(1000.0)
+        file["x"].make_scale("x")
+    assert scan_file(path, max_native_bytes=8000).array("x").whole
+    assert not scan_file(path, max_native_bytes=7999).array("x").whole
+    with pytest.raises(UnsupportedError, match="too large"):
+        scan_file(path, max_native_bytes=7999, concat_dim="x")
+
+
 def test_a_budget_of_nothing_refuses_what_must_be_stored(tmp_path):
     hdf5_cases.CASES["szip"].write(tmp_path / "a.h5")
     with pytest.raises(UnsupportedError, match=r"szip.*") as caught:

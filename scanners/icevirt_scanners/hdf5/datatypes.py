@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import h5py
 import numpy as np
 from h5py import h5t
 
@@ -40,6 +41,7 @@ class Element:
     inner: tuple[int, ...] = ()  # extents of an array type; they become further dimensions
     not_plain: str = ""  # why the file's bytes cannot be referenced; "" when they can
     read_as: np.dtype[Any] | None = None  # what is read into, where that is not ``dtype``
+    note: str = ""  # what the data type does not say
     memory: Any = None  # h5py TypeID of that, where numpy's dtype does not say it
 
     @property
@@ -150,7 +152,12 @@ def _enum(tid: Any) -> Element:
         not_plain=base.not_plain,
         read_as=dtype,
         memory=tid,
+        note=f"an enumeration: {', '.join(f'{k}={v}' for k, v in _members(dtype).items())}",
     )
+
+
+def _members(dtype: np.dtype[Any]) -> dict[str, int]:
+    return h5py.check_enum_dtype(dtype) or {}
 
 
 def _compound(tid: Any) -> Element:

@@ -150,6 +150,9 @@ def _elements(datasets: list[FoundDataset], context: FileContext) -> dict[FoundD
                 elements[found] = element_of(found.dsid.get_type())
             except NoDataTypeError as error:
                 impossible[found.path] = str(error)
+                continue
+        if elements[found].note:
+            context.tell(found.path, "values-have-names", elements[found].note)
     if impossible:
         raise UnsupportedError(
             "variables of types that zarr does not have",

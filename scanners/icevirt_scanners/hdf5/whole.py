@@ -28,10 +28,11 @@ TINY = 64 * 1024  # stored rather than referenced when there is any reason to
 
 def wants_whole(variable: Variable, context: FileContext) -> bool:
     """Say whether a variable is stored whole."""
-    if variable.is_coordinate or variable.element.text or not variable.shape:
+    if variable.element.text or not variable.shape or variable.layout == h5d.COMPACT:
         return True
-    if variable.layout == h5d.COMPACT:
-        return True
+    if variable.is_coordinate:
+        affordable = variable.nbytes <= context.budget.left
+        return affordable or variable.axis(context.options.concat_dim) is not None
     if variable.not_plain and variable.nbytes <= TINY:
         return True
     axis = variable.axis(context.options.concat_dim)

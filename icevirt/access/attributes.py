@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from icevirt.archive.attributes import EXTENSION, restore
+from icevirt.archive.attributes import EXTENSION, Attributes, restore
 
 FILL = "_FillValue"
 
@@ -23,22 +23,38 @@ def shown(metadata: Mapping[str, Any], dtype: np.dtype[Any] | None = None) -> di
     """Return the attributes of a zarr.json document; ``dtype`` is an array's, None for groups."""
     extension = metadata.get(EXTENSION)
     extension = extension if isinstance(extension, Mapping) else {}
-    recorded = extension.get("attribute_dtypes") or {}
-    dtypes = {name: text for name, text in recorded.items() if isinstance(text, str)}
-    values = restore(_as_in_file(metadata.get("attributes") or {}, extension), dtypes)
+    dtypes = extension.get("attribute_dtypes") or {}
+    values = {
+        name: _with_dtype(name, value, dtypes[name]) if name in dtypes else value
+        for name, value in _as_in_file(metadata.get("attributes") or {}, extension).items()
+    }
     if FILL in values and FILL not in dtypes and dtype is not None:
         values[FILL] = fill_value(values[FILL], dtype)
     return values
 
 
-def _as_in_file(values: Mapping[str, Any], extension: Mapping[str, Any]) -> dict[str, Any]:
-    """Undo what was changed for other readers' sake: ``{"replaced_attributes": {name: original}}``.
+def _with_dtype(name: str, value: Any, dtype: str) -> Any:
+    """Give a value the dtype recorded for it, unless it was changed since to one that it has not.
 
-    An original of None says that the file has no such attribute.
+    Whoever edits attributes through zarr leaves the record as it is.
     """
-    originals = extension.get("replaced_attributes") or {}
-    kept = {name: value for name, value in values.items() if name not in originals}
-    return {name: value for name, value in originals.items() if value is not None} | kept
+    try:
+        restored = restore({name: value}, {name: dtype})[name]
+    except (ValueError, TypeError, OverflowError):
+        return value
+    return restored if Attributes.of({name: restored}).values[name] == value else value
+
+
+def _as_in_file(values: Mapping[str, Any], extension: Mapping[str, Any]) -> dict[str, Any]:
+    """Undo what was changed for other readers: ``{"replaced_attributes": {name: [was, is]}}``.
+
+    None stands for an attribute that is not there. What was changed again since stays.
+    """
+    replaced = extension.get("replaced_attributes") or {}
+    if any(values.get(name) != shown for name, (_, shown) in replaced.items()):
+        return dict(values)
+    kept = {name: value for name, value in values.items() if name not in replaced}
+    return {name: was for name, (was, _) in replaced.items() if was is not None} | kept
 
 
 def fill_value(value: Any, dtype: np.dtype[Any]) -> Any:

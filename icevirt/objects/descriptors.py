@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import PurePath
 
 from icevirt.errors import UnauthorizedError
@@ -31,8 +31,8 @@ class OpenFile:
         stat = os.fstat(fd)
         self.identity = (stat.st_dev, stat.st_ino)
 
-    def __del__(self) -> None:
-        os.close(self.fd)
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        close(self.fd)  # bound early: modules may be gone when the interpreter ends
 
 
 class Files:

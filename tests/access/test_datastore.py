@@ -11,7 +11,7 @@ import pytest
 import xarray as xr
 from xarray.backends.store import StoreBackendEntrypoint
 
-from access.compare import same_dataset
+from access.compare import same, same_dataset
 from access.netcdf import translate, write_odd
 from icevirt.access.attributes import fill_value, shown
 from icevirt.access.datastore import IcevirtDataStore
@@ -133,9 +133,51 @@ def test_an_extension_of_another_form_is_ignored(extension):
     assert shown({"attributes": {"a": 1}, "icevirt": extension}) == {"a": 1}
 
 
+MOVED = {"replaced_attributes": {"_FillValue": ["-", None], "missing_value": [None, "-"]}}
+
+
 def test_attributes_that_were_changed_for_other_readers_are_shown_as_in_the_file():
-    document = {
-        "attributes": {"units": "1", "missing_value": "-"},
-        "icevirt": {"replaced_attributes": {"_FillValue": "-", "missing_value": None}},
-    }
+    document = {"attributes": {"units": "1", "missing_value": "-"}, "icevirt": MOVED}
     assert shown(document, np.dtype("S1")) == {"_FillValue": b"-", "units": "1"}
+
+
+def test_attributes_that_somebody_changed_again_stay_so():
+    document = {"attributes": {"missing_value": "?"}, "icevirt": MOVED}
+    assert shown(document, np.dtype("S1")) == {"missing_value": "?"}
+
+
+EDITED = {
+    "text for a number": ("i2", "unknown"),
+    "text that looks like base64": ("f4", "abcd"),
+    "a fraction for an integer": ("i2", 0.5),
+    "a number out of range": ("i1", 1000),
+    "more digits than single precision has": ("f4", 0.1),
+    "a list with text": ("f4", [1.0, "x"]),
+    "null": ("f8", None),
+    "an object": ("f8", {"a": 1}),
+    "a dtype that does not exist": ("q17", 1),
+}
+
+
+@pytest.mark.parametrize(("dtype", "value"), EDITED.values(), ids=EDITED.keys())
+def test_an_attribute_edited_through_zarr_shows_what_was_written(dtype, value):
+    """zarr keeps the record of dtypes when attributes are updated."""
+    document = {"attributes": {"a": value}, "icevirt": {"attribute_dtypes": {"a": dtype}}}
+    found = shown(document)["a"]
+    assert found == value
+    assert type(found) is type(value)
+
+
+KEPT = {
+    "an integer": ("i2", 3, np.int16(3)),
+    "single precision": ("f4", float(np.float32(0.1)), np.float32(0.1)),
+    "a word": ("f4", "-Infinity", np.float32("-inf")),
+    "a list": ("u1", [1, 2], np.array([1, 2], "u1")),
+    "a whole number for a float": ("f8", 1, np.float64(1)),
+}
+
+
+@pytest.mark.parametrize(("dtype", "value", "meant"), KEPT.values(), ids=KEPT.keys())
+def test_an_attribute_gets_its_dtype_back(dtype, value, meant):
+    document = {"attributes": {"a": value}, "icevirt": {"attribute_dtypes": {"a": dtype}}}
+    same(shown(document)["a"], meant)

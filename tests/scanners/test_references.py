@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from icevirt.api.scan import scan_file
 from icevirt.model.chunks import ChunkType
-from icevirt_scanners.hdf5 import values
+from icevirt_scanners.hdf5 import digests, values
 from icevirt_scanners.hdf5.references import SPLIT, block_chunks, grid_of_block
 from scanners.materialise import materialise
 
@@ -147,3 +147,35 @@ def test_the_same_file_is_described_the_same_way_every_time(tmp_path):
     assert first.arrays == second.arrays
     assert first.groups == second.groups
     assert first.findings == second.findings
+
+
+def static(path, *, data, level=4):
+    with h5py.File(path, "w") as file:
+        file.create_dataset(
+            "d", data=data, chunks=(50, 100), compression="gzip", compression_opts=level
+        )
+    return scan_file(path, concat_dim="time").array("d").digest
+
+
+def test_a_grid_that_lies_the_same_way_in_many_files_is_decoded_once(tmp_path, monkeypatch):
+    digests._known.clear()
+    decoded = []
+    decode = digests._decoded
+    monkeypatch.setattr(digests, "_decoded", lambda v: decoded.append(v.path) or decode(v))
+    data = np.random.default_rng(3).random((100, 100))
+    first = {static(tmp_path / f"{n}.h5", data=data) for n in range(3)}
+    assert len(decoded) == 1
+    first.add(static(tmp_path / "3.h5", data=data, level=9))  # encoded otherwise, equal values
+    assert len(first) == 1
+    data[70, 70] += 1
+    assert static(tmp_path / "4.h5", data=data) not in first
+    assert len(decoded) == 3
+    assert len(digests._known) == 3
+
+
+def test_few_digests_are_remembered(tmp_path, monkeypatch):
+    monkeypatch.setattr(digests, "_REMEMBERED", 2)
+    digests._known.clear()
+    for n in range(4):
+        static(tmp_path / f"{n}.h5", data=np.random.default_rng(n).random((100, 100)))
+    assert len(digests._known) == 2

@@ -36,7 +36,7 @@ def represent(variable: Variable, context: FileContext) -> ScannedArray:
         return stored_whole(variable, context)
     more: dict[str, Any] = {}
     if context.options.concat_dim and variable.axis(context.options.concat_dim) is None:
-        more["digest"] = digest_of_dataset(variable)
+        more["digest"] = digest_of_dataset(variable, context)
     if variable.not_plain:
         return _natively(variable, context, more)
     if variable.chunk is not None:

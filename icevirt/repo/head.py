@@ -10,6 +10,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from icevirt.errors import (
     FormatError,
@@ -42,11 +43,18 @@ class Current:
 
 
 class Head:
-    """The `repo` object of one root."""
+    """The `repo` object of one root.
+
+    It is read from the storage each time; decoding is skipped where its bytes are those of before.
+    """
 
     def __init__(self, storage: Storage, clock: Callable[[], int] | None = None) -> None:
         self.storage = storage
         self.now = clock or _now
+        self._last: Current | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Head, (self.storage, self.now)
 
     def find(self) -> Current | None:
         """Read it; None where there is no repository.
@@ -59,7 +67,10 @@ class Head:
         except ObjectNotFoundError:
             self._refuse_v1()
             return None
-        return Current(repo_info.decode(raw), raw, version)
+        last = self._last
+        info = last.info if last is not None and last.raw == raw else repo_info.decode(raw)
+        self._last = Current(info, raw, version)
+        return self._last
 
     def read(self) -> Current:
         """Read it.
@@ -139,6 +150,7 @@ class Head:
             for name in backups:
                 self.storage.delete(layout.backup(name))
             return False
+        self._last = Current(after, body, outcome.version)
         return True
 
     def _refuse_v1(self) -> None:

@@ -1,0 +1,168 @@
+"""The reading half of the zarr store over a session: identity, values, sizes, listings.
+
+Synchronous reads run where they are asked for; asynchronous ones are gathered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator
+from typing import Any, ClassVar, Self
+
+from zarr.abc.store import ByteRequest, Store
+from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
+
+from icevirt.access import listing
+from icevirt.access.gather import Gatherer
+from icevirt.access.reading import Reader
+from icevirt.errors import ReadOnlyError
+from icevirt.repo.session import Session
+
+
+class SessionStore(Store):
+    """What a session sees, as zarr v3 keys and values; `IcevirtStore` can change it too."""
+
+    supports_listing: ClassVar[bool] = True
+    supports_consolidated_metadata: ClassVar[bool] = False
+
+    def __init__(self, session: Session, *, read_only: bool | None = None) -> None:
+        super().__init__(read_only=session.read_only if read_only is None else read_only)
+        self._session = session
+        self._reader = Reader(session)
+        self._gatherer = Gatherer(self._reader)
+
+    def __repr__(self) -> str:
+        return f"<icevirt.IcevirtStore over {self._session!r}>"
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, SessionStore)
+            and self.read_only == other.read_only
+            and _same(self._session, other._session)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _store, (type(self), self._session, self._read_only, self._is_open)
+
+    @property
+    def session(self) -> Session:
+        """The session."""
+        return self._session
+
+    @property
+    def read_only(self) -> bool:
+        """Whether changes are refused; so they are once the session was committed."""
+        return self._read_only or self._session.read_only
+
+    def with_read_only(self, read_only: bool = False) -> Self:
+        """Return another store over the same session.
+
+        Raises:
+            ReadOnlyError: A writable store of a session that takes no changes.
+        """
+        if self._session.read_only and not read_only:
+            raise ReadOnlyError(
+                "the session of this store takes no changes",
+                do="Begin another with `repo.writable_session(branch)` and use its store.",
+                snapshot=self._session.snapshot_id,
+            )
+        return type(self)(self._session, read_only=read_only)
+
+    # -- reading -----------------------------------------------------------------------------
+
+    def get_sync(
+        self,
+        key: str,
+        *,
+        prototype: BufferPrototype | None = None,
+        byte_range: ByteRequest | None = None,
+    ) -> Buffer | None:
+        """Return the value of a key, or None where nothing was written.
+
+        Raises:
+            StorageError: The value is there and cannot be read.
+            UnauthorizedError: It lies in a source file that the session may not read.
+        """
+        self._is_open = True
+        value = self._reader.read(key, byte_range)
+        kind = (prototype or default_buffer_prototype()).buffer
+        return None if value is None else kind.from_bytes(value)
+
+    async def get(
+        self,
+        key: str,
+        prototype: BufferPrototype | None = None,
+        byte_range: ByteRequest | None = None,
+    ) -> Buffer | None:
+        """Return the value of a key, or None where nothing was written. Raises as `get_sync`."""
+        self._is_open = True
+        value = await self._gatherer.read(key, byte_range)
+        kind = (prototype or default_buffer_prototype()).buffer
+        return None if value is None else kind.from_bytes(value)
+
+    async def get_partial_values(
+        self,
+        prototype: BufferPrototype,
+        key_ranges: Iterable[tuple[str, ByteRequest | None]],
+    ) -> list[Buffer | None]:
+        """Return many values, looked up together and read object by object."""
+        wanted = (self.get(key, prototype, byte_range) for key, byte_range in key_ranges)
+        return await asyncio.gather(*wanted)
+
+    async def exists(self, key: str) -> bool:
+        """Say whether a value was written; whether it can be read is not looked at."""
+        return self._reader.size(key) is not None
+
+    async def getsize(self, key: str) -> int:
+        """Return the length of a value in bytes. Raises ``FileNotFoundError``, as zarr wants it."""
+        if (size := self._reader.size(key)) is None:
+            raise FileNotFoundError(key)
+        return size
+
+    async def getsize_prefix(self, prefix: str) -> int:
+        """Return the bytes of all values in a folder, from the references alone."""
+        folder = prefix.strip("/")
+        inside = f"{folder}/" if folder else ""
+        return await asyncio.to_thread(self._reader.size_below, inside)
+
+    # -- listing -----------------------------------------------------------------------------
+
+    async def list(self) -> AsyncIterator[str]:
+        """Yield all keys."""
+        for key in self._keys(""):
+            yield key
+
+    async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
+        """Yield the keys that begin with ``prefix``."""
+        for key in self._keys(prefix):
+            yield key
+
+    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
+        """Yield the names directly below ``prefix``."""
+        nodes = self._session.snapshot.nodes
+        for name in listing.names_in(nodes, self._reader.coordinates, prefix):
+            yield name
+
+    def _keys(self, prefix: str) -> Iterator[str]:
+        nodes = self._session.snapshot.nodes
+        return listing.keys_below(nodes, self._reader.coordinates, prefix)
+
+
+def _same(one: Session, other: Session) -> bool:
+    """Say whether two sessions show the same: themselves, or one version of one repository."""
+    return one is other or (
+        one.read_only
+        and other.read_only
+        and one.snapshot_id == other.snapshot_id
+        and one.assets.storage == other.assets.storage
+    )
+
+
+def _store(
+    kind: type[SessionStore], session: Session, read_only: bool, is_open: bool
+) -> SessionStore:
+    store = kind(session, read_only=read_only)
+    store._is_open = is_open  # noqa: SLF001
+    return store

@@ -97,11 +97,17 @@ def _settings(cores: int | None) -> dict[str, str]:
     log4j = Path(__file__).with_name("log4j2.properties").as_uri()
     return {
         **_SETTINGS,
-        "spark.master": f"local[{cores or len(os.sched_getaffinity(0))},{ATTEMPTS}]",
+        "spark.master": f"local[{cores or _usable_cores()},{ATTEMPTS}]",
         "spark.driver.extraJavaOptions": " ".join(
             [*_JAVA_OPTIONS, f"-Dlog4j2.configurationFile={log4j}"]
         ),
     }
+
+
+def _usable_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):  # where a process may be confined to some
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _start(app_name: str, settings: Mapping[str, str]) -> SparkSession:

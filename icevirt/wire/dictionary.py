@@ -15,6 +15,7 @@ from icevirt.wire.read import Damage
 
 MAX_LOCATION = 1024
 _MAGIC = 0xFD2FB528
+MAX_RATIO = 64  # a frame of a location is never shorter than a 64th of the longest
 _SHORTEST = 6  # magic, descriptor, a byte of size or window
 _ID_SIZES = np.array([0, 1, 2, 4])
 
@@ -24,9 +25,12 @@ class Dictionary:
 
     def __init__(self, trained: bytes) -> None:
         self.trained = trained
-        self._dictionary = zstandard.ZstdCompressionDict(
-            trained, dict_type=zstandard.DICT_TYPE_FULLDICT
-        )
+        try:
+            self._dictionary = zstandard.ZstdCompressionDict(
+                trained, dict_type=zstandard.DICT_TYPE_FULLDICT
+            )
+        except (ValueError, zstandard.ZstdError) as error:
+            raise Damage(f"not a zstd dictionary: {error}", 0) from None
 
     @classmethod
     def train(cls, samples: list[bytes], size: int) -> Dictionary | None:
@@ -49,6 +53,8 @@ class Dictionary:
         sizes = content_sizes(frames, starts)
         if int(sizes.max()) > MAX_LOCATION or int(sizes.min()) < 1:
             raise Damage("a location of an impossible length", int(np.argmax(sizes)))
+        if int(sizes.sum()) > MAX_RATIO * len(frames):
+            raise Damage("locations decompress to more than they could", 0)
         try:
             reader = zstandard.ZstdDecompressor(dict_data=self._dictionary)
             made = reader.multi_decompress_to_buffer(_segments(frames, starts))

@@ -13,6 +13,7 @@ from icevirt.wire.ranges import Bytes, Places
 # Equal digests are compared byte by byte all the same.
 _WORDS = 256
 _FEW = 1 << 16
+_LONG = 8192
 _FACTORS = np.frombuffer(os.urandom(8 * _WORDS), "<u8") | np.uint64(1)
 
 
@@ -59,6 +60,8 @@ def equal_ranges(data: Bytes, start: Places, length: Places) -> tuple[Places, Pl
 
     ``start`` must be multiples of 4, and ``data`` must go on to the multiple of 4 after each end.
     """
+    if int(length.max(initial=0)) > _LONG:  # no location; and the digest goes word by word
+        return _one_by_one(data, start, length)
     digest = _digest(data, start, length)
     rows, rank = first_uses(digest)
     if _same(data, start, length, rows[rank]):
@@ -108,7 +111,7 @@ def _same(data: Bytes, start: Places, length: Places, other: Places) -> bool:
 
 
 def _one_by_one(data: Bytes, start: Places, length: Places) -> tuple[Places, Places]:
-    """Do the same by the obvious loop, for the day two digests collide."""
+    """Do the same by the obvious loop: for absurd lengths, and for the day two digests collide."""
     seen: dict[bytes, int] = {}
     rows: list[int] = []
     rank = np.empty(len(start), np.int64)

@@ -10,7 +10,7 @@ import struct
 
 from icevirt.model.json import JSON
 from icevirt.wire.flex_write import MAX_DEPTH, FlexType
-from icevirt.wire.read import ALWAYS_ALLOWED, MAX_SHARING, Damage
+from icevirt.wire.read import MAX_SHARING, Damage
 
 _FLOATS = {2: "<e", 4: "<f", 8: "<d"}
 _ELEMENTS = {
@@ -38,7 +38,8 @@ def loads(raw: bytes) -> JSON:
 class _Flex:
     def __init__(self, raw: bytes) -> None:
         self._raw = raw
-        self._budget = MAX_SHARING * len(raw) + min(ALWAYS_ALLOWED, 64 * MAX_SHARING)
+        self._budget = MAX_SHARING * len(raw) + 1024
+        self._keys: dict[int, str] = {}  # writers share them, so each is read and paid for once
 
     def root(self) -> JSON:
         size = len(self._raw)
@@ -90,6 +91,11 @@ class _Flex:
         return bool(number) if kind == FlexType.bool else number
 
     def _key(self, at: int) -> str:
+        if at not in self._keys:
+            self._keys[at] = self._new_key(at)
+        return self._keys[at]
+
+    def _new_key(self, at: int) -> str:
         end = self._raw.find(b"\0", at) if at >= 0 else -1
         if end < 0:
             raise Damage("a key of a FlexBuffer does not end", at)

@@ -7,14 +7,16 @@ memory of readers that keep manifests decompressed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from enum import Enum
+from typing import Any
 
 import numpy as np
 import zstandard
 
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
+from icevirt.model.json import JSONObject
 from icevirt.model.strings import Strings
 from icevirt.wire.dictionary import MAX_LOCATION, Dictionary
 from icevirt.wire.ranges import Places
@@ -40,6 +42,19 @@ class LocationCompression:
     dictionary_max_training_samples: int = 100
     dictionary_max_size_bytes: int = 2048
     compression_level: int = 3
+
+    @classmethod
+    def of_config(cls, document: JSONObject | None) -> LocationCompression:
+        """Read the settings out of a persisted configuration; what is not there has its default."""
+        found: Any = document or {}
+        for key in ("manifest", "virtual_chunk_location_compression"):
+            found = found.get(key) if isinstance(found, Mapping) else None
+        told: dict[str, Any] = {
+            field.name: int(found[field.name])
+            for field in fields(cls)
+            if isinstance(found, Mapping) and isinstance(found.get(field.name), int)
+        }
+        return cls(**told)
 
 
 MIN_SAMPLE = 8  # bytes; when half of the samples are shorter, they are not worth it

@@ -32,8 +32,11 @@ _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
 _I32 = struct.Struct("<i")
 
-# A builder may share equal strings and vtables; a file visited 64 times over is an attack.
-MAX_SHARING = 64
+# A builder may share equal strings and vtables; a file visited many times over is an attack.
+# Rows cost more than their bytes, because each becomes a dict: many that share one are refused
+# before the first is read.
+MAX_SHARING = 16
+TABLE_COST = 80
 ALWAYS_ALLOWED = 1 << 20
 
 
@@ -99,10 +102,13 @@ class Reader:
         """Make sure that ``size`` bytes at ``at`` are in the file and paid for."""
         if at < 0 or at + size > self._size:
             raise Damage("something points outside the file", at)
-        self._budget -= size
+        self._pay(size, at)
+        return at
+
+    def _pay(self, cost: int, at: int) -> None:
+        self._budget -= cost
         if self._budget < 0:
             raise Damage("parts of the file are used again and again", at)
-        return at
 
     def _u16(self, at: int) -> int:
         return int(_U16.unpack_from(self._raw, self._check(at, 2))[0])
@@ -202,6 +208,7 @@ class Reader:
                 return list(struct.unpack_from(code, self._raw, span.start))
             return [self._raw[p : p + element.size] for p in range(span.start, end, element.size)]
         span = self._counted(at, 4)
+        self._pay(span.count * TABLE_COST, at)
         found = []
         for row in range(span.count):
             try:

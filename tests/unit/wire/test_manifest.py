@@ -398,3 +398,28 @@ def test_ids_are_of_the_right_type():
     assert isinstance(made.id, ObjectId12)
     assert isinstance(manifest.decode(made.raw).id, ObjectId12)
     assert all(isinstance(node, ObjectId8) for node in manifest.decode(made.raw).arrays)
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        (None, LocationCompression()),
+        ({"manifest": None}, LocationCompression()),
+        ({"manifest": {"virtual_chunk_location_compression": None}}, LocationCompression()),
+        (
+            {
+                "manifest": {
+                    "virtual_chunk_location_compression": {
+                        "min_num_chunks": 5,
+                        "dictionary_max_training_samples": None,
+                        "compression_level": -1,
+                        "of_the_future": 3,
+                    }
+                }
+            },
+            LocationCompression(min_num_chunks=5, compression_level=-1),
+        ),
+    ],
+)
+def test_settings_come_from_the_persisted_configuration(document, expected):
+    assert LocationCompression.of_config(document) == expected

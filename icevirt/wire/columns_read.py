@@ -27,6 +27,7 @@ class Tables:
         self._at = payload.targets(range(span.start, span.start + 4 * span.count, 4))
         self._vtable = self._vtables()
         self._one: tuple[int, ...] | None = _EMPTY
+        self._places: dict[str, Where | None] = {}
         if span.count:
             self._read_sizes()
 
@@ -68,6 +69,11 @@ class Tables:
 
     def places(self, name: str) -> Where | None:
         """Return where a field of every row stands, 0 where it is absent; None if it always is."""
+        if name not in self._places:
+            self._places[name] = self._find(name)
+        return self._places[name]
+
+    def _find(self, name: str) -> Where | None:
         field, slot = self._table[name], self._table.slots[name]
         size, _ = inline_size(field)
         found = self._common(slot, size) if self._one is not None else self._each(slot, size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,28 +71,32 @@ def equal_ranges(data: Bytes, start: Places, length: Places) -> tuple[Places, Pl
 
 
 def _words(
-    data: Bytes, start: Places, length: Places, at: int
-) -> tuple[Places, NDArray[np.uint32]]:
-    """Return the rows that reach word ``at``, and the word, with zeros behind the row's end."""
-    rows = np.flatnonzero(length > 4 * at)
-    if len(rows) == len(length):
-        left, first = length, start
-    else:
-        left, first = length[rows], start[rows]
-    word = data[: len(data) // 4 * 4].view("<u4")[(first >> 2) + at]
-    partial = np.flatnonzero(left < 4 * at + 4)
-    word[partial] &= ((1 << (8 * (left[partial] - 4 * at))) - 1).astype(np.uint32)
-    return rows, word
+    data: Bytes, start: Places, length: Places
+) -> Iterator[tuple[Places | None, NDArray[np.uint32]]]:
+    """Yield, word by word, the rows that go so far (None: all) and their words.
+
+    Behind the end of a row its last word has zeros.
+    """
+    words, first = data[: len(data) // 4 * 4].view("<u4"), start >> 2
+    whole, longest = int(length.min(initial=_LONG)), int(length.max(initial=0))
+    for at in range(-(-longest // 4)):
+        if 4 * at + 4 <= whole:
+            yield None, words[first + at]
+            continue
+        rows = np.flatnonzero(length > 4 * at)
+        left, word = length[rows] - 4 * at, words[first[rows] + at]
+        partial = np.flatnonzero(left < 4)
+        word[partial] &= ((1 << (8 * left[partial])) - 1).astype(np.uint32)
+        yield rows, word
 
 
 def _digest(data: Bytes, start: Places, length: Places) -> NDArray[np.uint64]:
     digest = length.astype(np.uint64) * _FACTORS[-1]
-    for at in range(-(-int(length.max(initial=0)) // 4)):
-        rows, word = _words(data, start, length, at)
+    for at, (rows, word) in enumerate(_words(data, start, length)):
         if at and at % (_WORDS - 1) == 0:  # factors come round again: stir first
             digest = digest * _FACTORS[0] ^ digest >> np.uint64(29)
         term = word.astype(np.uint64) * _FACTORS[at % (_WORDS - 1)]
-        if len(rows) == len(digest):
+        if rows is None:
             digest += term
         else:
             digest[rows] += term
@@ -101,13 +106,11 @@ def _digest(data: Bytes, start: Places, length: Places) -> NDArray[np.uint64]:
 def _same(data: Bytes, start: Places, length: Places, other: Places) -> bool:
     """Say whether every range equals the range of the row ``other``."""
     rows = np.flatnonzero(other != np.arange(len(other)))
-    if bool((length[rows] != length[other[rows]]).any()):
+    size = length[rows]
+    if bool((size != length[other[rows]]).any()):
         return False
-    mine, theirs, size = start[rows], start[other[rows]], length[rows]
-    return all(
-        np.array_equal(_words(data, mine, size, at)[1], _words(data, theirs, size, at)[1])
-        for at in range(-(-int(size.max(initial=0)) // 4))
-    )
+    mine, theirs = _words(data, start[rows], size), _words(data, start[other[rows]], size)
+    return all(np.array_equal(a, b) for (_, a), (_, b) in zip(mine, theirs, strict=True))
 
 
 def _one_by_one(data: Bytes, start: Places, length: Places) -> tuple[Places, Places]:

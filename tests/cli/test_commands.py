@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import icevirt
 from icevirt.cli import main
 
 ICEVIRT = Path(sys.executable).parent / "icevirt"
@@ -119,3 +120,21 @@ def test_an_interrupted_build_says_so_and_leaves_nothing_running(tmp_path, nemo_
     assert error.endswith("icevirt: interrupted\n")
     assert "KeyboardInterrupt" not in error
     assert not (tmp_path / "repo" / "repo").exists()
+
+
+def test_the_doctor_finds_a_sound_repository_sound(run, tmp_path):
+    icevirt.Repository.create(tmp_path / "repo")
+    status, told, _ = run("doctor", tmp_path / "repo")
+    assert status == 0
+    assert "sound" in told
+    status, told, _ = run("doctor", tmp_path / "repo", "-o", "json")
+    assert (status, json.loads(told)["ok"], json.loads(told)["problems"]) == (0, True, [])
+
+
+def test_the_doctor_names_what_is_damaged_and_fails(run, tmp_path):
+    icevirt.Repository.create(tmp_path / "repo")
+    next((tmp_path / "repo" / "transactions").iterdir()).unlink()
+    status, told, _ = run("doctor", tmp_path / "repo")
+    assert status == 1
+    assert "transactions/1CECHNKREP0F1RSTCMT0" in told
+    assert "1 problem" in told

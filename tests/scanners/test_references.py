@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from icevirt.api.scan import scan_file
 from icevirt.model.chunks import ChunkType
 from icevirt_scanners.hdf5 import digests, values
-from icevirt_scanners.hdf5.references import SPLIT, block_chunks, grid_of_block
+from icevirt_scanners.hdf5.references import SPLIT, block_chunks, grid_of_block, stored_chunks
 from scanners.materialise import materialise
 
 MIB = 1024 * 1024
@@ -179,3 +179,24 @@ def test_few_digests_are_remembered(tmp_path, monkeypatch):
     for n in range(4):
         static(tmp_path / f"{n}.h5", data=np.random.default_rng(n).random((100, 100)))
     assert len(digests._known) == 2
+
+
+class Dataset:
+    """A dataset whose chunk index says what the test wants."""
+
+    shape = (4, 4)
+
+    def __init__(self, *corners):
+        self.corners = corners
+
+    def chunk_iter(self, callback):
+        for number, corner in enumerate(self.corners):
+            callback((corner, 0, 100 * number, 16))
+
+
+def test_a_chunk_off_the_grid_is_damage_and_one_outside_the_shape_is_not_read():
+    stored = stored_chunks(Dataset((0, 0), (4, 0), (2, 2)), (2, 2))
+    assert stored.index.tolist() == [[0, 0], [1, 1]]
+    assert stored.offset.tolist() == [0, 200]
+    with pytest.raises(ValueError, match="chunk grid"):
+        stored_chunks(Dataset((0, 0), (2, 1)), (2, 2))

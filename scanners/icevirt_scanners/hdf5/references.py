@@ -29,9 +29,24 @@ class Stored:
     length: NDArray[np.int64]  # (n,)
     mask: NDArray[np.uint32]  # (n,) filters that were skipped
 
+    def take(self, rows: NDArray[np.bool_]) -> Stored:
+        """Return the rows where the mask is true."""
+        return Stored(
+            index=self.index[rows],
+            offset=self.offset[rows],
+            length=self.length[rows],
+            mask=self.mask[rows],
+        )
+
 
 def stored_chunks(dsid: Any, chunk: tuple[int, ...]) -> Stored:
-    """Read the chunk index of a chunked dataset in one pass."""
+    """Read the chunk index of a chunked dataset in one pass.
+
+    Chunks outside the shape are left out: libhdf5 never reads them either.
+
+    Raises:
+        ValueError: The index is damaged.
+    """
     found: list[Any] = []
     dsid.chunk_iter(found.append)
     n, ndim = len(found), len(chunk)
@@ -42,12 +57,17 @@ def stored_chunks(dsid: Any, chunk: tuple[int, ...]) -> Stored:
         )
     corners, masks, offsets, lengths = zip(*found, strict=True)
     corner = np.fromiter(chain.from_iterable(corners), np.int64, n * ndim).reshape(n, ndim)
-    return Stored(
-        index=corner // np.array(chunk, np.int64),
+    index, rest = np.divmod(corner, np.array(chunk, np.int64))
+    if rest.any():
+        raise ValueError("a chunk that does not lie on the chunk grid")
+    stored = Stored(
+        index=index,
         offset=np.fromiter(offsets, np.int64, n),
         length=np.fromiter(lengths, np.int64, n),
         mask=np.fromiter(masks, np.uint32, n),
     )
+    inside = (corner < np.array(dsid.shape, np.int64)).all(axis=1)
+    return stored if inside.all() else stored.take(inside)
 
 
 def check_inside(

@@ -6,7 +6,9 @@ All of it is over columns; nothing loops over references.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,6 +102,7 @@ class _Packed:
 
 
 _MOST_KEYS = 1 << 62
+_FEW = 16  # where sorting the references is cheaper than a look at all they could refer to
 
 
 def _places(ascending: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -116,6 +119,33 @@ def overlay(base: ChunkTable, over: ChunkTable) -> ChunkTable:
         return base
     kept = RowFinder.of(over).find(base.index) < 0
     return ChunkTable.concatenate([base.take(kept), over])
+
+
+def overlaid(layers: Sequence[ChunkTable]) -> ChunkTable:
+    """Return the rows of one layer or more; where several have a chunk, that of the last.
+
+    The work grows with the rows and the layers, not with their product.
+    """
+    if len(layers) < 3:
+        return reduce(overlay, layers)
+    ends = np.cumsum([len(layer) for layer in layers])
+    last = np.split(_is_last(np.concatenate([layer.index for layer in layers])), ends[:-1])
+    kept = [
+        layer if bool(rows.all()) else layer.take(rows)
+        for layer, rows in zip(layers, last, strict=True)
+    ]
+    return ChunkTable.concatenate([layer for layer in kept if len(layer)] or [layers[-1]])
+
+
+def _is_last(index: NDArray[np.uint32]) -> NDArray[np.bool_]:
+    """Say of each row, shape (n, ndim), whether no later row equals it."""
+    last = np.ones(len(index), np.bool_)
+    if not index.shape[1]:
+        last[:-1] = False
+        return last
+    order = np.lexsort(index.T[::-1])  # stable: equal rows keep their order
+    last[order[:-1]] = np.any(index[order[1:]] != index[order[:-1]], axis=1)
+    return last
 
 
 def stored(table: ChunkTable) -> ChunkTable:
@@ -146,6 +176,9 @@ def _used(
     source: NDArray[np.uint32], available: int
 ) -> tuple[NDArray[np.int64] | None, NDArray[np.uint32]]:
     """Return which entries are used (None: all) and the renumbered references to them."""
+    if len(source) < available // _FEW:
+        used, number = np.unique(source, return_inverse=True)
+        return used.astype(np.int64), number.astype(np.uint32)
     present = np.zeros(available, np.bool_)
     present[source] = True
     if bool(present.all()):

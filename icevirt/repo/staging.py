@@ -50,9 +50,7 @@ class Staging:
         parts = self._tables.get(node)
         if not parts:
             return None
-        whole = parts[0]
-        for later in parts[1:]:
-            whole = tables.overlay(whole, later)
+        whole = tables.overlaid(parts)
         self._tables[node] = [whole]
         return whole
 

@@ -1,5 +1,7 @@
 """Vectorised table arithmetic agrees with its obvious loop."""
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -131,3 +133,25 @@ def test_chunks_far_apart_in_many_dimensions_are_found(held, wanted):
     rows = {spot: row for row, spot in enumerate(held)}
     found = tables.RowFinder.of(table).find(np.array(wanted, np.int64))
     assert found.tolist() == [rows.get(spot, -1) for spot in wanted]
+
+
+@given(st.integers(0, 3).flatmap(lambda n: st.lists(chunk_tables(ndim=n), min_size=1, max_size=6)))
+def test_many_layers_agree_with_a_loop(layers):
+    expected = {}
+    for layer in layers:
+        expected |= rows_of(layer)
+    whole = tables.overlaid(layers)
+    assert rows_of(whole) == dict(sorted(expected.items()))
+
+
+@given(chunk_tables())
+def test_a_few_rows_of_many_locations_compact_as_many_rows_do(table):
+    urls = [f"file:///d/{n}" for n in range(1000)]
+    many = Locations(
+        url=Strings.of(urls), etag=Strings.of([""] * 1000), last_modified=np.zeros(1000, np.uint32)
+    )
+    table = replace(table, locations=many)
+    small = tables.compact(table)
+    assert rows_of(small) == rows_of(table)
+    used = np.unique(table.source[table.kind == ChunkType.virtual])
+    assert [small.locations.url[n] for n in range(len(used))] == [urls[n] for n in used]

@@ -36,6 +36,10 @@ wheel:
     uv build --wheel --quiet
     uv run python .ci/reader_only.py
 
+# Attack the decoders with damaged files, for an hour or for the seconds given
+fuzz seconds="3600":
+    ICEVIRT_FUZZ_SECONDS={{seconds}} uv run pytest --timeout 0 tests/unit/wire/test_hostile.py
+
 # Measure a build of 400 files against VirtualiZarr with icechunk
 bench *args:
     uv run python bench/build_archive.py {{args}}

@@ -22,6 +22,7 @@ from icevirt.spark.runner import reporter, run_on_spark, slots
 from icevirt.spark.scanning import ScanTask, run_scan
 from icevirt.spark.writing import WriteTask, run_write
 from icevirt.storage.protocol import Storage
+from icevirt.wire.manifest import ManifestEncoding
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -127,7 +128,7 @@ def _write(spark: SparkSession, job: Job, plan: BuildPlan) -> list[WriteResult]:
             repo=job.target.storage,
             record=job.record,
             inline_threshold=config.inline_chunk_threshold_bytes,
-            level=config.compression_level,
+            encoding=ManifestEncoding.of_config(config.document),
         )
         for pile in balanced(items, slots(spark) * _TASKS_PER_SLOT)
     ]

@@ -22,6 +22,7 @@ from icevirt.storage.protocol import Storage, Written
 from icevirt.wire import manifest as manifest_file
 from icevirt.wire import snapshot as snapshot_file
 from icevirt.wire import transaction_log as log_file
+from icevirt.wire.manifest import ManifestEncoding
 
 CACHE_BYTES = 256 * 1024 * 1024
 _NODE_BYTES = 600  # a decoded node without its document, roughly
@@ -49,17 +50,26 @@ class Assets:
     Args:
         storage: The root.
         cache_bytes: Memory for decoded objects.
-        level: zstd level of what is written.
+        level: zstd level of the small files.
+        manifests: How manifests are compressed.
     """
 
-    def __init__(self, storage: Storage, *, cache_bytes: int = CACHE_BYTES, level: int = 3) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        *,
+        cache_bytes: int = CACHE_BYTES,
+        level: int = 3,
+        manifests: ManifestEncoding = ManifestEncoding(),  # noqa: B008 - a frozen value
+    ) -> None:
         self.storage = storage
         self.level = level
+        self.manifests = manifests
         self._cache_bytes = cache_bytes
         self._cache = Cache(cache_bytes)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _assets, (self.storage, self._cache_bytes, self.level)
+        return _assets, (self.storage, self._cache_bytes, self.level, self.manifests)
 
     # -- fetching ----------------------------------------------------------------------------
 
@@ -108,7 +118,8 @@ class Assets:
 
     def put_manifest(self, arrays: dict[ObjectId8, ChunkTable]) -> ManifestFileInfo:
         """Store chunk tables as one manifest; its id covers its content."""
-        encoded = manifest_file.encode(arrays, level=self.level)
+        how = self.manifests
+        encoded = manifest_file.encode(arrays, level=how.level, locations=how.locations)
         self.storage.put(layout.manifest(encoded.id), encoded.raw)
         return ManifestFileInfo(
             id=encoded.id,
@@ -152,5 +163,5 @@ def _same[T: (Snapshot, Manifest, TransactionLog)](key: ObjectId12, found: T) ->
     return found
 
 
-def _assets(storage: Storage, cache_bytes: int, level: int) -> Assets:
-    return Assets(storage, cache_bytes=cache_bytes, level=level)
+def _assets(storage: Storage, cache_bytes: int, level: int, manifests: ManifestEncoding) -> Assets:
+    return Assets(storage, cache_bytes=cache_bytes, level=level, manifests=manifests)

@@ -22,6 +22,7 @@ from icevirt.repo.session import Context, Session
 from icevirt.repo.settings import Settings
 from icevirt.storage.protocol import Storage
 from icevirt.storage.resolve import StorageLike, storage_of
+from icevirt.wire.manifest import ManifestEncoding
 
 
 class Repository(Refs, Past, Settings):
@@ -41,7 +42,11 @@ class Repository(Refs, Past, Settings):
         self._credentials = credentials
         self._commit_metadata = {}
         self._head = Head(storage)
-        self._assets = Assets(storage, level=config.compression_level)
+        self._assets = Assets(
+            storage,
+            level=config.compression_level,
+            manifests=ManifestEncoding.of_config(config.document),
+        )
 
     def __repr__(self) -> str:
         return f"<icevirt.Repository {self._storage.url}>"

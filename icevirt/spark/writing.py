@@ -26,6 +26,7 @@ from icevirt.spark.catalog import read_blocks
 from icevirt.spark.encoding import decode_whole, encode_chunks
 from icevirt.storage.protocol import Storage
 from icevirt.wire import manifest
+from icevirt.wire.manifest import ManifestEncoding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +38,7 @@ class WriteTask:
     repo: Storage
     record: Storage  # of finished items, for a build that is resumed
     inline_threshold: int  # bytes
-    level: int  # zstd
+    encoding: ManifestEncoding
 
 
 def run_write(task: WriteTask) -> tuple[WriteResult, ...]:
@@ -73,7 +74,8 @@ def _write(task: WriteTask, item: WriteItem) -> WriteResult:
         number=item.number, manifest_id=None, size_bytes=0, num_chunk_refs=0, windows=()
     )
     if tables:
-        encoded = manifest.encode(tables, level=task.level)
+        how = task.encoding
+        encoded = manifest.encode(tables, level=how.level, locations=how.locations)
         task.repo.put(f"manifests/{encoded.id}", encoded.raw)
         result = replace(
             result,

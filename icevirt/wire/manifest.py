@@ -14,6 +14,7 @@ import numpy as np
 from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable
+from icevirt.model.json import JSONObject
 from icevirt.model.manifest import Manifest
 from icevirt.wire import frame, header
 from icevirt.wire.build import Builder
@@ -41,6 +42,24 @@ class EncodedManifest:
     id: ObjectId12
     raw: bytes
     num_chunk_refs: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestEncoding:
+    """How manifests are compressed, as far as readers do not care."""
+
+    level: int = 1  # zstd: columns of references get smaller by it than by level 3, and sooner
+    locations: LocationCompression = DEFAULT_LOCATIONS
+
+    @classmethod
+    def of_config(cls, document: JSONObject | None) -> ManifestEncoding:
+        """Read the settings of a repository's configuration."""
+        compression = (document or {}).get("compression")
+        level = compression.get("level") if isinstance(compression, Mapping) else None
+        return cls(
+            level=level if isinstance(level, int) else 1,
+            locations=LocationCompression.of_config(document),
+        )
 
 
 def encode(

@@ -17,6 +17,7 @@ from icevirt.spark.encoding import encode_chunks
 from icevirt.spark.rows import Outcome, tables_of
 from icevirt.storage.memory import MemoryStorage
 from icevirt.wire import manifest
+from icevirt.wire.manifest import ManifestEncoding
 
 from .test_combine import BYTES, data, file, static, time
 
@@ -40,7 +41,7 @@ def run(files, *, per_part=2, threshold=512, repo=None, record=None, **wish):
         repo=repo,
         record=MemoryStorage() if record is None else record,
         inline_threshold=threshold,
-        level=3,
+        encoding=ManifestEncoding(),
     )
     return plan, writing.run_write(task), repo
 

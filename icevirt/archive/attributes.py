@@ -3,8 +3,10 @@
 JSON turns an ``f4`` ``scale_factor`` into a double, and through it every decoded value of its
 variable. So zarr.json carries the dtypes in an extension field that every reader may ignore
 (``{"icevirt": {"must_understand": false, "attribute_dtypes": {...}}}``) and the icevirt engine
-restores them. NaN and infinities are spelt as zarr spells them in fill values, because bare
-``NaN`` is not JSON. Float ``_FillValue`` is base64 of its little-endian bytes, as xarray expects.
+restores them, and takes back what had to be said differently for other readers
+(``replaced_attributes``: ``{name: [in the file, shown]}``, null where there is none). NaN and
+infinities are spelt as zarr spells them in fill values, because bare ``NaN`` is not JSON. Float
+``_FillValue`` is base64 of its little-endian bytes, as xarray expects.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ class Attributes:
 
     values: Mapping[str, JSON] = field(default_factory=dict)
     dtypes: Mapping[str, str] = field(default_factory=dict)  # name -> numpy typestr without order
+    replaced: Mapping[str, tuple[JSON, JSON]] = field(default_factory=dict)  # (in file, shown)
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> Attributes:
@@ -45,15 +48,19 @@ class Attributes:
 
     def extension(self) -> dict[str, JSON]:
         """Return the zarr.json fields that carry the dtypes; empty where there are none."""
-        if not self.dtypes:
-            return {}
-        return {EXTENSION: {"must_understand": False, "attribute_dtypes": dict(self.dtypes)}}
+        told: dict[str, JSON] = {}
+        if self.dtypes:
+            told["attribute_dtypes"] = dict(self.dtypes)
+        if self.replaced:
+            told["replaced_attributes"] = {k: list(pair) for k, pair in self.replaced.items()}
+        return {EXTENSION: {"must_understand": False, **told}} if told else {}
 
     def without(self, *names: str) -> Attributes:
         """Return the attributes less those named."""
         return Attributes(
             values={k: v for k, v in self.values.items() if k not in names},
             dtypes={k: v for k, v in self.dtypes.items() if k not in names},
+            replaced={k: v for k, v in self.replaced.items() if k not in names},
         )
 
 

@@ -69,6 +69,7 @@ class ArraySchema:
                 "fill_value": self.fill_value,
                 "attributes": dict(self.attributes.values),
                 "attribute_dtypes": dict(self.attributes.dtypes),
+                "replaced_attributes": dict(self.attributes.replaced),
             },
             allow_nan=False,
         )
@@ -84,7 +85,11 @@ class ArraySchema:
             data_type=raw["data_type"],
             codecs=tuple(raw["codecs"]),
             fill_value=raw["fill_value"],
-            attributes=Attributes(values=raw["attributes"], dtypes=raw["attribute_dtypes"]),
+            attributes=Attributes(
+                values=raw["attributes"],
+                dtypes=raw["attribute_dtypes"],
+                replaced={k: (was, now) for k, (was, now) in raw["replaced_attributes"].items()},
+            ),
         )
 
     def decode_signature(self, *, stored: bool = True) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Literal, get_args
 
 from icevirt.archive.attributes import Attributes
 from icevirt.errors import CombineError, InvalidInputError
+from icevirt.model.json import JSON
 
 type CombineAttrs = Literal["override", "drop", "identical", "no_conflicts", "drop_conflicts"]
 
@@ -53,6 +54,7 @@ def _merge(found: Sequence[Attributes]) -> tuple[Attributes, list[str]]:
     merged: dict[str, object] = {}
     conflicts: list[str] = []
     values, dtypes = {}, {}
+    replaced: dict[str, tuple[JSON, JSON]] = {}
     for attributes in found:
         for name, item in _items(attributes).items():
             if name not in merged:
@@ -62,7 +64,8 @@ def _merge(found: Sequence[Attributes]) -> tuple[Attributes, list[str]]:
                     dtypes[name] = attributes.dtypes[name]
             elif merged[name] != item and name not in conflicts:
                 conflicts.append(name)
-    return Attributes(values=values, dtypes=dtypes), conflicts
+        replaced.update(attributes.replaced)  # undone only where all of them are as shown
+    return Attributes(values=values, dtypes=dtypes, replaced=replaced), conflicts
 
 
 def _refuse_unless(fine: bool, policy: str, path: str, conflicts: Sequence[str] = ()) -> None:

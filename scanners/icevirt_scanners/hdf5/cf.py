@@ -3,16 +3,18 @@
 xarray wants it to be one value of the variable's dtype, and of a number; on text it refuses to open
 the whole dataset. Files hold others: two values, a double on a float variable, characters. What
 would change decoding is never dropped quietly: those move to ``missing_value``, which xarray reads
-the same way, and the scan says so.
+the same way, and the scan says so; text is recorded as it was, for the icevirt engine.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from icevirt.archive.attributes import Attributes
 from icevirt_scanners.hdf5.datatypes import Element
 
 FILL = "_FillValue"
@@ -21,7 +23,7 @@ MISSING = "missing_value"
 
 def with_fit_fill(
     shown: dict[str, Any], element: Element, tell: Callable[[str, str], None]
-) -> dict[str, Any]:
+) -> Attributes:
     """Return the attributes with a ``_FillValue`` that fits the element's dtype, or without.
 
     Args:
@@ -29,13 +31,28 @@ def with_fit_fill(
         element: Type of the variable.
         tell: Takes the code and message of a warning.
     """
-    if FILL not in shown:
-        return shown
-    given = shown[FILL]
-    rest = {name: value for name, value in shown.items() if name != FILL}
+    given = shown.get(FILL)
     if isinstance(given, str) and (element.text or element.dtype.kind == "S"):
         tell("fill-value-moved", f"_FillValue {given!r} of text became missing_value")
-        return {**rest, MISSING: rest.get(MISSING, given)}
+        return _moved_text(shown, given)
+    return Attributes.of(_with_fit_number(shown, element, tell) if FILL in shown else shown)
+
+
+def _moved_text(shown: dict[str, Any], given: str) -> Attributes:
+    rest = {name: value for name, value in shown.items() if name != FILL}
+    moved = Attributes.of({MISSING: given, **rest})
+    was = Attributes.of(shown).values
+    names = (FILL, MISSING)
+    return replace(
+        moved, replaced={name: (was.get(name), moved.values.get(name)) for name in names}
+    )
+
+
+def _with_fit_number(
+    shown: dict[str, Any], element: Element, tell: Callable[[str, str], None]
+) -> dict[str, Any]:
+    given = shown[FILL]
+    rest = {name: value for name, value in shown.items() if name != FILL}
     fitted = _fitted(given, element.dtype)
     if fitted is not None:
         if fitted.dtype != np.asarray(given).dtype:

@@ -120,7 +120,7 @@ def describe(
             variable=found.path,
         ),
         fill=fill_of(plist, element),
-        attributes=Attributes.of(with_fit_fill(attributes.shown, element, warn)),
+        attributes=with_fit_fill(attributes.shown, element, warn),
     )
 
 

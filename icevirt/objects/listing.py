@@ -83,7 +83,7 @@ def _stat(path: str) -> SourceFile:
 
 
 def changed_since(files: Iterable[SourceFile]) -> list[str]:
-    """Return the URLs of the files whose size or time is no longer what it was, or that are gone."""
+    """Return the URLs of files whose size or time is no longer what it was, or that are gone."""
     changed = []
     for file in files:
         try:

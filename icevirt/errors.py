@@ -37,9 +37,7 @@ class IcevirtError(Exception):
         return _rebuild, (type(self), self.what, self.do, self.facts)
 
 
-def _rebuild(
-    kind: type[IcevirtError], what: str, do: str, facts: dict[str, Any]
-) -> IcevirtError:
+def _rebuild(kind: type[IcevirtError], what: str, do: str, facts: dict[str, Any]) -> IcevirtError:
     return kind(what, do=do, **facts)
 
 

@@ -1,1 +1,1 @@
-"""From a path or URL that a person typed to something that can be read; the one place of secrets."""
+"""From a path or URL that a person typed to something to read; the one place of secrets."""

@@ -53,7 +53,7 @@ def _table(node: ArrayNode, ref: ManifestRef, table: ChunkTable) -> Iterator[tup
 def _window(
     node: ArrayNode, table: ChunkTable, config: RepositoryConfig
 ) -> Iterator[tuple[str, str]]:
-    """A manifest that spans cells of the splitting is torn up by the next writer that touches it."""
+    """A manifest that spans cells of the splitting is torn up by its next writer."""
     if not len(table) or table.ndim != len(node.num_chunks):
         return
     try:

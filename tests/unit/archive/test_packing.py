@@ -24,9 +24,7 @@ def tables(draw, ndim):
         )
     )
     index = cells[np.array(keep, bool)]
-    inline = np.array(
-        draw(st.lists(st.booleans(), min_size=len(index), max_size=len(index))), bool
-    )
+    inline = np.array(draw(st.lists(st.booleans(), min_size=len(index), max_size=len(index))), bool)
     parts = [ChunkTable.empty(ndim)]
     if (~inline).any():
         n = int((~inline).sum())

@@ -1,33 +1,52 @@
 """Values to zarr chunks and back, for the few arrays whose values were read at scan time.
 
-zarr itself encodes, so that chunks are what its readers expect for every data type.
+Plain numbers (the ``bytes`` codec, perhaps ``zstd`` behind it) are encoded here, because nearly
+every coordinate is of that kind and importing zarr costs a worker a second; whatever else there is,
+zarr encodes. A test holds the two against each other.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
-from typing import Any
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import zarr
+import zstandard
 from numpy.typing import NDArray
-from zarr.core.buffer import default_buffer_prototype
-from zarr.core.sync import sync
-from zarr.storage import MemoryStore
 
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import FormatError
 from icevirt.model.chunks import ChunkTable
 
+if TYPE_CHECKING:
+    import zarr
+    from zarr.storage import MemoryStore
+
+_NUMBERS = {
+    name: np.dtype(name)
+    for name in (
+        *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+        *("float32", "float64"),
+    )
+}
+_ORDERS: dict[str, Literal["<", ">"]] = {"little": "<", "big": ">"}
+
 
 def decode_whole(schema: ArraySchema, shape: tuple[int, ...], raw: bytes) -> NDArray[Any]:
-    """Return the values that a scanner stored as one chunk covering the array."""
-    edges = [max(1, length) for length in shape]
-    store = _store(_document(schema, list(shape), edges))
-    key = "/".join(["c", *("0" for _ in shape)])
-    sync(store.set(key, default_buffer_prototype().buffer.from_bytes(raw)))
-    values: NDArray[Any] = np.asarray(_open(store)[...])
-    return values
+    """Return the values that a scanner stored as one chunk covering the array.
+
+    Raises:
+        FormatError: There are more or fewer bytes than the shape says.
+    """
+    dtype = _plain_dtype(schema.data_type, schema.codecs)
+    if dtype is None or len(schema.codecs) > 1:
+        return _decode_by_zarr(schema, shape, raw)
+    if len(raw) != dtype.itemsize * math.prod(shape):
+        raise FormatError("a chunk has a wrong size", found=len(raw), shape=shape, dtype=str(dtype))
+    return np.frombuffer(raw, dtype).reshape(shape).astype(dtype.newbyteorder("="))
 
 
 def encode_chunks(
@@ -35,25 +54,88 @@ def encode_chunks(
 ) -> ChunkTable:
     """Encode ``values``, which begin at element ``at`` of an array, as inline chunks.
 
-    Every chunk the values touch is stored, also where it holds nothing but fill values: what was
-    written in the file is never left to a reader's idea of "missing".
+    ``at`` lies on the chunk grid. Every chunk the values touch is stored, also where it holds
+    nothing but fill values: what was written in the file is never left to a reader's idea of
+    "missing".
 
     Raises:
-        FormatError: zarr made another number of chunks than expected.
+        FormatError: There are more or fewer chunks than expected.
     """
-    store = _store(json.loads(zarr_json))
+    document = json.loads(zarr_json)
+    dtype = _plain_dtype(document["data_type"], document["codecs"])
+    fill = document["fill_value"]
+    if dtype is None or not isinstance(fill, int | float):
+        chunks = _encode_by_zarr(document, values, at)
+    else:
+        chunks = _encode_plain(document, values.astype(dtype), at)
+    if len(chunks) != expected:
+        raise FormatError("values fill a wrong number of chunks", found=len(chunks), want=expected)
+    index = np.array(list(chunks), np.uint32).reshape(len(chunks), values.ndim)
+    return ChunkTable.inlined(index=index, chunks=list(chunks.values()))
+
+
+def _plain_dtype(data_type: object, codecs: Sequence[Any]) -> np.dtype[Any] | None:
+    """Return the dtype in its stored byte order where the codecs are ``bytes`` and ``zstd``."""
+    if not isinstance(data_type, str) or data_type not in _NUMBERS:
+        return None
+    names = [codec.get("name") if isinstance(codec, Mapping) else codec for codec in codecs]
+    if names not in (["bytes"], ["bytes", "zstd"]):
+        return None
+    configuration = codecs[0].get("configuration") if isinstance(codecs[0], Mapping) else None
+    order = _ORDERS.get((configuration or {}).get("endian", "little"))
+    return None if order is None else _NUMBERS[data_type].newbyteorder(order)
+
+
+def _encode_plain(
+    document: dict[str, Any], values: NDArray[Any], at: tuple[int, ...]
+) -> dict[tuple[int, ...], bytes]:
+    edges = document["chunk_grid"]["configuration"]["chunk_shape"]
+    counts = [-(-n // edge) for n, edge in zip(values.shape, edges, strict=True)]
+    codecs = document["codecs"]
+    pack = _compressor(codecs[1]) if len(codecs) > 1 else bytes
+    chunks = {}
+    for cell in itertools.product(*map(range, counts)):
+        corner = [c * edge for c, edge in zip(cell, edges, strict=True)]
+        part = values[tuple(slice(c, c + e) for c, e in zip(corner, edges, strict=True))]
+        chunk = np.full(edges, document["fill_value"], values.dtype)
+        chunk[tuple(slice(0, n) for n in part.shape)] = part
+        place = (a // e + c for a, e, c in zip(at, edges, cell, strict=True))
+        chunks[tuple(place)] = pack(chunk.tobytes())
+    return chunks
+
+
+def _compressor(codec: Mapping[str, Any]) -> Any:
+    configuration = codec.get("configuration") or {}
+    return zstandard.ZstdCompressor(
+        level=configuration.get("level", 0),
+        write_checksum=bool(configuration.get("checksum", False)),
+    ).compress
+
+
+# -- everything else, by zarr --------------------------------------------------------------------
+
+
+def _decode_by_zarr(schema: ArraySchema, shape: tuple[int, ...], raw: bytes) -> NDArray[Any]:
+    store = _store(_document(schema, list(shape), [max(1, length) for length in shape]))
+    _set(store, "/".join(["c", *("0" for _ in shape)]), raw)
+    values: NDArray[Any] = np.asarray(_open(store)[...])
+    return values
+
+
+def _encode_by_zarr(
+    document: dict[str, Any], values: NDArray[Any], at: tuple[int, ...]
+) -> dict[tuple[int, ...], bytes]:
+    import zarr
+
+    store = _store(document)
     region = tuple(slice(a, a + n) for a, n in zip(at, values.shape, strict=True))
     with zarr.config.set({"array.write_empty_chunks": True}):
         _open(store)[region or ...] = values
-    chunks = {
+    return {
         tuple(int(part) for part in key.split("/")[1:]): buffer.to_bytes()
         for key, buffer in store._store_dict.items()  # noqa: SLF001  # the dict we made below
         if key != "zarr.json"
     }
-    if len(chunks) != expected:
-        raise FormatError("zarr encoded a wrong number of chunks", found=len(chunks), want=expected)
-    index = np.array(list(chunks), np.uint32).reshape(len(chunks), values.ndim)
-    return ChunkTable.inlined(index=index, chunks=list(chunks.values()))
 
 
 def _document(schema: ArraySchema, shape: list[int], edges: list[int]) -> dict[str, Any]:
@@ -71,12 +153,22 @@ def _document(schema: ArraySchema, shape: list[int], edges: list[int]) -> dict[s
 
 
 def _store(document: dict[str, Any]) -> MemoryStore:
+    from zarr.storage import MemoryStore
+
     store = MemoryStore({})
-    raw = json.dumps(document).encode()
-    sync(store.set("zarr.json", default_buffer_prototype().buffer.from_bytes(raw)))
+    _set(store, "zarr.json", json.dumps(document).encode())
     return store
 
 
+def _set(store: MemoryStore, key: str, raw: bytes) -> None:
+    from zarr.core.buffer import default_buffer_prototype
+    from zarr.core.sync import sync
+
+    sync(store.set(key, default_buffer_prototype().buffer.from_bytes(raw)))
+
+
 def _open(store: MemoryStore) -> zarr.Array[Any]:
+    import zarr
+
     array: zarr.Array[Any] = zarr.open_array(store, mode="r+", zarr_format=3)
     return array

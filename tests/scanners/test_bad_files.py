@@ -14,7 +14,7 @@ from icevirt.errors import IcevirtError, NotFoundError, ScanError, StaleReferenc
 from icevirt.objects.source import LocalSource, open_source
 from icevirt.scan import registry
 from icevirt.scan.contract import Scanner, ScanOptions
-from icevirt_scanners.hdf5.references import check_inside
+from icevirt_scanners.blocks import check_inside
 from icevirt_scanners.hdf5.scanner import Hdf5Scanner
 
 LOOKS = {

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from icevirt.api.scan import scan_file
 from icevirt.model.chunks import ChunkType
+from icevirt_scanners.blocks import SPLIT, block_chunks, grid_of_block
 from icevirt_scanners.hdf5 import digests, values
-from icevirt_scanners.hdf5.references import SPLIT, block_chunks, grid_of_block, stored_chunks
+from icevirt_scanners.hdf5.references import stored_chunks
 from scanners.materialise import materialise
 
 MIB = 1024 * 1024

@@ -16,6 +16,7 @@ import numpy as np
 from h5py import h5t
 
 from icevirt.model.json import JSON
+from icevirt_scanners import encoding
 
 _IEEE = {
     (2, h5t.ORDER_LE): h5t.IEEE_F16LE,
@@ -58,9 +59,7 @@ def bytes_codec(element: Element, endian: str = "little") -> JSON:
     """Return the array-to-bytes codec of values stored in the given order."""
     if element.text:
         return {"name": "vlen-utf8", "configuration": {}}
-    if element.dtype.kind in "SVb" and element.dtype.names is None:
-        return {"name": "bytes"}
-    return {"name": "bytes", "configuration": {"endian": endian}}
+    return encoding.bytes_codec(element.dtype, endian)
 
 
 def element_of(tid: Any) -> Element:

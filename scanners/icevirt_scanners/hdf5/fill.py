@@ -6,17 +6,14 @@ stays an attribute.
 
 from __future__ import annotations
 
-import base64
-import math
 from typing import Any
 
 import numpy as np
 from h5py import h5d
 
 from icevirt.model.json import JSON
+from icevirt_scanners.encoding import spelt
 from icevirt_scanners.hdf5.datatypes import Element
-
-_QUIET = {2: 0x7E00, 4: 0x7FC00000, 8: 0x7FF8000000000000}
 
 
 def fill_of(plist: Any, element: Element) -> np.ndarray[Any, Any]:
@@ -39,29 +36,4 @@ def fill_of(plist: Any, element: Element) -> np.ndarray[Any, Any]:
 
 def fill_json(value: Any, element: Element) -> JSON:
     """Spell a fill value as zarr v3 does."""
-    return "" if element.text else _spelt(value[()], element.dtype)
-
-
-def _spelt(value: Any, dtype: np.dtype[Any]) -> JSON:
-    if dtype.names:
-        return {name: _spelt(value[name], dtype[name]) for name in dtype.names}
-    if dtype.kind in "biu":
-        return value.item()  # type: ignore[no-any-return]
-    if dtype.kind in "mM":
-        return int(value.astype(np.int64))
-    if dtype.kind == "f":
-        return _float(value)
-    if dtype.kind == "c":
-        return [_float(value.real), _float(value.imag)]
-    return base64.standard_b64encode(bytes(value)).decode()
-
-
-def _float(value: Any) -> JSON:
-    number = float(value)
-    if math.isfinite(number):
-        return number
-    if math.isinf(number):
-        return "Infinity" if number > 0 else "-Infinity"
-    size = value.dtype.itemsize
-    bits = int(value.view(f"u{size}"))
-    return "NaN" if bits == _QUIET[size] else f"0x{bits:0{2 * size}x}"
+    return "" if element.text else spelt(value[()], element.dtype)

@@ -15,6 +15,7 @@ from icevirt.archive.scanned import ScannedArray
 from icevirt.errors import UnsupportedError
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.json import JSON
+from icevirt_scanners import blocks
 from icevirt_scanners.hdf5 import references, values
 from icevirt_scanners.hdf5.context import FileContext
 from icevirt_scanners.hdf5.datatypes import bytes_codec
@@ -22,8 +23,6 @@ from icevirt_scanners.hdf5.digests import digest_of_dataset
 from icevirt_scanners.hdf5.stored import store_chunks, store_some
 from icevirt_scanners.hdf5.variable import Variable
 from icevirt_scanners.hdf5.whole import stored_whole, wants_whole
-
-_LAST_CHUNK = 2**32 - 1
 
 
 def represent(variable: Variable, context: FileContext) -> ScannedArray:
@@ -51,13 +50,13 @@ def _block(variable: Variable, context: FileContext, more: dict[str, Any]) -> Sc
     offset = variable.dsid.get_offset()
     table = ChunkTable.empty(len(variable.shape))
     if offset is not None and variable.nbytes:
-        index, offsets, length = references.block_chunks(variable.shape, chunk, itemsize, offset)
-        table = _virtual(variable, index, offsets, length, context)
+        index, offsets, length = blocks.block_chunks(variable.shape, chunk, itemsize, offset)
+        table = blocks.virtual(variable.path, index, offsets, length, context)
     return variable.array(chunk, (variable.element.codec(),), table, **more)
 
 
 def _block_grid(variable: Variable, context: FileContext) -> tuple[int, ...]:
-    return references.grid_of_block(
+    return blocks.grid_of_block(
         variable.shape,
         variable.element.dtype.itemsize,
         concat_axis=variable.axis(context.options.concat_dim),
@@ -73,13 +72,13 @@ def _chunked(
     odd = _odd(variable, found)
     codecs: tuple[JSON, ...] = (variable.element.codec(), *variable.pipeline.kept())
     if not odd.any():
-        table = _virtual(variable, index, found.offset, found.length, context)
+        table = blocks.virtual(variable.path, index, found.offset, found.length, context)
         return variable.array(chunk, codecs, table, **more)
     mask = int(found.mask[0])
     size = int(np.count_nonzero(odd)) * variable.element.dtype.itemsize * prod(chunk)
     if size > context.budget.left and mask and bool((found.mask == mask).all()):
         # every chunk skipped the same filters, so the array simply does not have them
-        table = _virtual(variable, index, found.offset, found.length, context)
+        table = blocks.virtual(variable.path, index, found.offset, found.length, context)
         context.tell(variable.path, "filters-skipped", "all chunks skip a filter; left out")
         return variable.array(
             chunk, (variable.element.codec(), *variable.pipeline.kept(mask)), table, **more
@@ -91,7 +90,9 @@ def _chunked(
         return _natively(variable, context, more)
     context.tell(variable.path, "chunks-stored", cause)
     plain = ~odd
-    virtual = _virtual(variable, index[plain], found.offset[plain], found.length[plain], context)
+    virtual = blocks.virtual(
+        variable.path, index[plain], found.offset[plain], found.length[plain], context
+    )
     return variable.array(chunk, codecs, ChunkTable.concatenate([virtual, stored]), **more)
 
 
@@ -148,22 +149,3 @@ def _check_decodable(variable: Variable, context: FileContext, cause: str) -> No
             filter=variable.pipeline.undecodable,
             cause=cause,
         )
-
-
-def _virtual(
-    variable: Variable,
-    index: np.ndarray[Any, Any],
-    offset: np.ndarray[Any, Any],
-    length: np.ndarray[Any, Any],
-    context: FileContext,
-) -> ChunkTable:
-    file = context.source.file
-    if index.size and int(index.max()) > _LAST_CHUNK:
-        raise UnsupportedError(
-            "more chunks along an axis than Icechunk can number",
-            do="Leave it out with drop_variables.",
-            file=file.url,
-            variable=variable.path,
-        )
-    references.check_inside(offset, length, size=file.size, url=file.url, variable=variable.path)
-    return ChunkTable.virtual(index=index, offset=offset, length=length, locations=context.location)

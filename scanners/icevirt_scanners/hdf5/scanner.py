@@ -34,6 +34,7 @@ from icevirt_scanners.hdf5.represent import represent
 from icevirt_scanners.hdf5.values import UnfaithfulError
 from icevirt_scanners.hdf5.variable import Variable, describe
 from icevirt_scanners.hdf5.walk import FoundDataset, Walk
+from icevirt_scanners.names import dropped
 
 _MAGIC = b"\x89HDF\r\n\x1a\n"
 
@@ -59,7 +60,7 @@ class Hdf5Scanner:
         """
         url = source.file.url
         with opened(source) as fid, explained(url):
-            context = FileContext.of(source, fid, options)
+            context = FileContext.of(source, options, fid=fid)
             walk = Walk(url).below(_root(fid, options.group, url))
             context.findings += walk.findings
             groups = tuple(_group(found.path, found.gid, context) for found in walk.groups)
@@ -140,7 +141,7 @@ def _elements(datasets: list[FoundDataset], context: FileContext) -> dict[FoundD
     elements: dict[FoundDataset, Element] = {}
     impossible: dict[str, str] = {}
     for found in datasets:
-        if _dropped(found.path, context.options.drop_variables):
+        if dropped(found.path, context.options.drop_variables):
             continue
         if found.shape is None:
             context.warn(found.path, "null-dataspace", "it holds no values")
@@ -192,16 +193,6 @@ def _check_distinct(taken: list[str], context: FileContext) -> None:
             do=f"Leave them out: drop_variables={twice}.",
             file=context.source.file.url,
         )
-
-
-def _dropped(path: str, drop: tuple[str, ...]) -> bool:
-    """Say whether a variable is named, or lies below a path that is."""
-    return any(
-        path == name or path.startswith(name.rstrip("/") + "/")
-        if name.startswith("/")
-        else paths.name(path) == name
-        for name in drop
-    )
 
 
 def _represented(variable: Variable, context: FileContext) -> ScannedArray:

@@ -16,7 +16,8 @@ from h5py import h5d, h5s
 from numpy.typing import NDArray
 
 from icevirt.model.chunks import ChunkTable
-from icevirt_scanners.hdf5.values import Budget, encode, read, squeezed
+from icevirt_scanners.context import Budget
+from icevirt_scanners.hdf5.values import encode, read, squeezed
 from icevirt_scanners.hdf5.variable import Variable
 
 

@@ -3,51 +3,22 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 from h5py import h5s
 
-from icevirt.errors import UnsupportedError
 from icevirt.model.json import JSON
+from icevirt_scanners.digest import PIECE, hashed
 from icevirt_scanners.hdf5.datatypes import Element
 
-PIECE = 32 * 1024 * 1024  # bytes of values read at a time where they are only looked at
 GZIP: JSON = {"name": "gzip", "configuration": {"level": 1}}  # a core codec of zarr v3
 
 
 class UnfaithfulError(Exception):
     """Values have no exact form under the data type that their HDF5 type maps to."""
-
-
-@dataclass(slots=True)
-class Budget:
-    """How many bytes of values may still be read and stored."""
-
-    left: int
-    file: str
-
-    def spend(self, nbytes: int, *, variable: str, cause: str) -> None:
-        """Take ``nbytes``.
-
-        Raises:
-            UnsupportedError: That many are not left.
-        """
-        if nbytes > self.left:
-            raise UnsupportedError(
-                "a variable cannot be referenced and is too large to be stored",
-                do="Raise max_native_bytes, or leave it out with drop_variables.",
-                file=self.file,
-                variable=variable,
-                cause=cause,
-                nbytes=nbytes,
-                left=self.left,
-            )
-        self.left -= nbytes
 
 
 def read(
@@ -113,19 +84,16 @@ def is_utf8(values: np.ndarray[Any, Any]) -> bool:
 def digest(dsid: Any, element: Element, chunk: tuple[int, ...] | None) -> str:
     """Hash dtype, shape and values, a bounded piece at a time."""
     shape = tuple(dsid.shape)
-    sum_ = hashlib.blake2b(digest_size=16)
-    sum_.update(repr((element.data_type, (*shape, *element.inner))).encode())
-    for start, count in _pieces(shape, element, chunk):
-        sum_.update(_buffer(read(dsid, element, start, count), element))
-    return sum_.hexdigest()
+    pieces = (
+        _buffer(read(dsid, element, start, count), element)
+        for start, count in _pieces(shape, element, chunk)
+    )
+    return hashed(element.data_type, (*shape, *element.inner), pieces)
 
 
 def digest_of(values: np.ndarray[Any, Any], element: Element) -> str:
     """Hash values that were read already; equal to `digest` while they fit one piece."""
-    sum_ = hashlib.blake2b(digest_size=16)
-    sum_.update(repr((element.data_type, values.shape)).encode())
-    sum_.update(_buffer(values, element))
-    return sum_.hexdigest()
+    return hashed(element.data_type, values.shape, [_buffer(values, element)])
 
 
 def _buffer(values: np.ndarray[Any, Any], element: Element) -> Any:

@@ -14,8 +14,8 @@ from icevirt.archive.scanned import ScannedArray
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.json import JSON
+from icevirt_scanners.cf import with_fit_fill
 from icevirt_scanners.hdf5.attributes import FoundAttributes
-from icevirt_scanners.hdf5.cf import with_fit_fill
 from icevirt_scanners.hdf5.context import FileContext
 from icevirt_scanners.hdf5.datatypes import Element
 from icevirt_scanners.hdf5.dimensions import Axis, Dimensions
@@ -120,7 +120,7 @@ def describe(
             variable=found.path,
         ),
         fill=fill_of(plist, element),
-        attributes=with_fit_fill(attributes.shown, element, warn),
+        attributes=with_fit_fill(attributes.shown, element.dtype, warn),
     )
 
 

@@ -16,13 +16,12 @@ from h5py import h5d
 from icevirt.archive.scanned import ScannedArray
 from icevirt.errors import UnsupportedError
 from icevirt.model.chunks import ChunkTable
+from icevirt_scanners.blocks import SMALL, joins_badly
 from icevirt_scanners.hdf5 import values
 from icevirt_scanners.hdf5.context import FileContext
 from icevirt_scanners.hdf5.datatypes import bytes_codec
-from icevirt_scanners.hdf5.references import grid_of_block
 from icevirt_scanners.hdf5.variable import Variable
 
-SMALL = 1024 * 1024  # joined with other files at any length up to this
 TINY = 64 * 1024  # stored rather than referenced when there is any reason to
 
 
@@ -41,13 +40,9 @@ def wants_whole(variable: Variable, context: FileContext) -> bool:
 
 def _joins_badly(variable: Variable, axis: int) -> bool:
     """Say whether a small array along the concatenated dimension has an awkward chunk length."""
-    length = variable.shape[axis]
-    if variable.nbytes > SMALL:
-        return False
     if variable.chunk is not None:
-        return bool(length % variable.chunk[axis])
-    grid = grid_of_block(variable.shape, variable.element.dtype.itemsize, concat_axis=axis)
-    return length > 1 and grid[axis] > 1
+        return variable.nbytes <= SMALL and bool(variable.shape[axis] % variable.chunk[axis])
+    return joins_badly(variable.shape, variable.element.dtype.itemsize, axis)
 
 
 def stored_whole(variable: Variable, context: FileContext) -> ScannedArray:

@@ -15,27 +15,26 @@ from typing import Any
 import numpy as np
 
 from icevirt.archive.attributes import Attributes
-from icevirt_scanners.hdf5.datatypes import Element
 
 FILL = "_FillValue"
 MISSING = "missing_value"
 
 
 def with_fit_fill(
-    shown: dict[str, Any], element: Element, tell: Callable[[str, str], None]
+    shown: dict[str, Any], dtype: np.dtype[Any], tell: Callable[[str, str], None]
 ) -> Attributes:
-    """Return the attributes with a ``_FillValue`` that fits the element's dtype, or without.
+    """Return the attributes with a ``_FillValue`` that fits the variable's dtype, or without.
 
     Args:
         shown: Attributes as read.
-        element: Type of the variable.
+        dtype: Of the variable; object for strings.
         tell: Takes the code and message of a warning.
     """
     given = shown.get(FILL)
-    if isinstance(given, str) and (element.text or element.dtype.kind == "S"):
+    if isinstance(given, str) and dtype.kind in "OS":
         tell("fill-value-moved", f"_FillValue {given!r} of text became missing_value")
         return _moved_text(shown, given)
-    return Attributes.of(_with_fit_number(shown, element, tell) if FILL in shown else shown)
+    return Attributes.of(_with_fit_number(shown, dtype, tell) if FILL in shown else shown)
 
 
 def _moved_text(shown: dict[str, Any], given: str) -> Attributes:
@@ -49,16 +48,16 @@ def _moved_text(shown: dict[str, Any], given: str) -> Attributes:
 
 
 def _with_fit_number(
-    shown: dict[str, Any], element: Element, tell: Callable[[str, str], None]
+    shown: dict[str, Any], dtype: np.dtype[Any], tell: Callable[[str, str], None]
 ) -> dict[str, Any]:
     given = shown[FILL]
     rest = {name: value for name, value in shown.items() if name != FILL}
-    fitted = _fitted(given, element.dtype)
+    fitted = _fitted(given, dtype)
     if fitted is not None:
         if fitted.dtype != np.asarray(given).dtype:
             tell("fill-value-cast", f"_FillValue {given!r} was cast to {fitted.dtype}")
         return {**shown, FILL: fitted}
-    if not isinstance(given, np.ndarray | np.generic) or element.dtype.kind not in "iuf":
+    if not isinstance(given, np.ndarray | np.generic) or dtype.kind not in "iuf":
         tell("fill-value-left-out", f"_FillValue {given!r} is no value of the variable")
         return rest
     tell("fill-value-moved", f"_FillValue {given!r} became part of missing_value")

@@ -1,0 +1,123 @@
+"""Uncompressed blocks of a file as chunks: how they are split, where the pieces lie.
+
+Every scanner that meets contiguous values cuts them alike, so that files of several formats can
+stand in one dataset.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.errors import ScanError, UnsupportedError
+from icevirt.model.chunks import ChunkTable
+from icevirt_scanners.context import ScanContext
+
+SPLIT = 16 * 1024 * 1024  # uncompressed blocks are split into chunks of at most this
+STEP = 512  # bytes of a step along the concatenated dimension that is worth a chunk of its own
+SMALL = 1024 * 1024  # what joins badly is stored, and then joined at any length, up to this
+_LAST_CHUNK = 2**32 - 1
+
+
+def virtual(
+    path: str,
+    index: NDArray[np.int64],
+    offset: NDArray[np.int64],
+    length: NDArray[np.int64],
+    context: ScanContext,
+) -> ChunkTable:
+    """Make the references of the variable at ``path`` into the scanned file.
+
+    Raises:
+        ScanError: One leaves the file.
+        UnsupportedError: There are more chunks along an axis than Icechunk can number.
+    """
+    file = context.source.file
+    if index.size and int(index.max()) > _LAST_CHUNK:
+        raise UnsupportedError(
+            "more chunks along an axis than Icechunk can number",
+            do="Leave it out with drop_variables.",
+            file=file.url,
+            variable=path,
+        )
+    check_inside(offset, length, size=file.size, url=file.url, variable=path)
+    return ChunkTable.virtual(index=index, offset=offset, length=length, locations=context.location)
+
+
+def check_inside(
+    offset: NDArray[np.int64], length: NDArray[np.int64], *, size: int, url: str, variable: str
+) -> None:
+    """Refuse references that leave the file.
+
+    Raises:
+        ScanError: At least one does.
+    """
+    outside = (offset < 0) | (length < 0) | (offset + length > size)
+    if outside.any():
+        row = int(np.argmax(outside))
+        raise ScanError(
+            "a chunk lies outside the file",
+            do="The file is truncated or damaged; fetch it again.",
+            file=url,
+            variable=variable,
+            offset=int(offset[row]),
+            length=int(length[row]),
+            size=size,
+        )
+
+
+def grid_of_block(
+    shape: tuple[int, ...], itemsize: int, *, concat_axis: int | None = None, limit: int = SPLIT
+) -> tuple[int, ...]:
+    """Return the chunk shape into which a contiguous block is split.
+
+    Every chunk is a contiguous run of the block: the leading axes have edge 1, one axis a divisor
+    of its length, the others stay whole. A leading axis that files are concatenated along has edge
+    1 (it then joins files of any length), unless its steps are tiny.
+    """
+    whole = tuple(max(length, 1) for length in shape)
+    if concat_axis == 0 and shape and prod(whole[1:]) * itemsize >= STEP:
+        inner = grid_of_block(shape[1:], itemsize, limit=limit)
+        return (1, *inner)
+    edges: list[int] = []
+    for axis, length in enumerate(whole):
+        row = prod(whole[axis + 1 :]) * itemsize
+        if row <= limit:
+            return (*edges, _divisor(length, limit // max(row, 1)), *whole[axis + 1 :])
+        edges.append(1)
+    return tuple(edges)
+
+
+def _divisor(length: int, most: int) -> int:
+    """Return the largest divisor of ``length`` that is at most ``most``."""
+    if length <= most:
+        return length
+    best = 1
+    for low in range(1, int(length**0.5) + 1):
+        if length % low == 0:
+            best = max([best, *(d for d in (low, length // low) if d <= most)])
+    return best
+
+
+def block_chunks(
+    shape: tuple[int, ...], chunk: tuple[int, ...], itemsize: int, at: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return index, offset and length of the chunks of a contiguous block that begins at ``at``."""
+    counts = tuple(length // edge for length, edge in zip(shape, chunk, strict=True))
+    n = prod(counts)
+    index = (
+        np.stack([axis.reshape(-1) for axis in np.indices(counts, np.int64)], axis=1)
+        if counts
+        else np.zeros((1, 0), np.int64)
+    )
+    size = prod(chunk) * itemsize
+    return index, at + size * np.arange(n, dtype=np.int64), np.full(n, size, np.int64)
+
+
+def joins_badly(shape: tuple[int, ...], itemsize: int, axis: int) -> bool:
+    """Say whether a block is small and its split would fix its length along the joined axis."""
+    if prod(shape) * itemsize > SMALL:
+        return False
+    return shape[axis] > 1 and grid_of_block(shape, itemsize, concat_axis=axis)[axis] > 1

@@ -1,0 +1,70 @@
+"""What the variables of one file share while it is scanned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from icevirt.archive.scanned import Finding, Severity
+from icevirt.errors import UnsupportedError
+from icevirt.model.chunks import Locations
+from icevirt.scan.contract import ByteSource, ScanOptions
+
+
+@dataclass(slots=True)
+class Budget:
+    """How many bytes of values may still be read and stored."""
+
+    left: int
+    file: str
+
+    def spend(self, nbytes: int, *, variable: str, cause: str) -> None:
+        """Take ``nbytes``.
+
+        Raises:
+            UnsupportedError: That many are not left.
+        """
+        if nbytes > self.left:
+            raise UnsupportedError(
+                "a variable cannot be referenced and is too large to be stored",
+                do="Raise max_native_bytes, or leave it out with drop_variables.",
+                file=self.file,
+                variable=variable,
+                cause=cause,
+                nbytes=nbytes,
+                left=self.left,
+            )
+        self.left -= nbytes
+
+
+@dataclass(slots=True, kw_only=True)
+class ScanContext:
+    """The file, the request and what was found so far."""
+
+    source: ByteSource
+    options: ScanOptions
+    location: Locations
+    budget: Budget
+    findings: list[Finding] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, source: ByteSource, options: ScanOptions, **more: Any) -> Self:
+        """Begin a scan of ``source``."""
+        file = source.file
+        return cls(
+            source=source,
+            options=options,
+            location=Locations.one(
+                file.url, etag=file.etag, last_modified=file.last_modified_seconds
+            ),
+            budget=Budget(options.max_native_bytes, file.url),
+            **more,
+        )
+
+    def tell(self, path: str, code: str, message: str, severity: Severity = Severity.note) -> None:
+        """Add a finding."""
+        self.findings.append(Finding(path=path, code=code, message=message, severity=severity))
+
+    def warn(self, path: str, code: str, message: str) -> None:
+        """Add a warning."""
+        self.tell(path, code, message, Severity.warning)

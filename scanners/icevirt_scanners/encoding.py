@@ -1,0 +1,46 @@
+"""How zarr names byte orders and spells fill values."""
+
+from __future__ import annotations
+
+import base64
+import math
+from typing import Any
+
+import numpy as np
+
+from icevirt.model.json import JSON
+
+_QUIET = {2: 0x7E00, 4: 0x7FC00000, 8: 0x7FF8000000000000}
+
+
+def bytes_codec(dtype: np.dtype[Any], endian: str = "little") -> JSON:
+    """Return the array-to-bytes codec of fixed-size values stored in the given order."""
+    if dtype.kind in "SVb" and dtype.names is None:
+        return {"name": "bytes"}
+    return {"name": "bytes", "configuration": {"endian": endian}}
+
+
+def spelt(value: Any, dtype: np.dtype[Any]) -> JSON:
+    """Spell a scalar as zarr v3 spells fill values."""
+    if dtype.names:
+        return {name: spelt(value[name], dtype[name]) for name in dtype.names}
+    if dtype.kind in "biu":
+        return value.item()  # type: ignore[no-any-return]
+    if dtype.kind in "mM":
+        return int(value.astype(np.int64))
+    if dtype.kind == "f":
+        return _float(value)
+    if dtype.kind == "c":
+        return [_float(value.real), _float(value.imag)]
+    return base64.standard_b64encode(bytes(value)).decode()
+
+
+def _float(value: Any) -> JSON:
+    number = float(value)
+    if math.isfinite(number):
+        return number
+    if math.isinf(number):
+        return "Infinity" if number > 0 else "-Infinity"
+    size = value.dtype.itemsize
+    bits = int(value.view(f"u{size}"))
+    return "NaN" if bits == _QUIET[size] else f"0x{bits:0{2 * size}x}"

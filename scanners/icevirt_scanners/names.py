@@ -1,0 +1,36 @@
+"""Names in files as zarr node names, and which variables were asked to be left out.
+
+Nearly every name is kept. Those that zarr reserves or cannot say (``..``, ``zarr.json``, names of
+dots only, a leading ``__``, a ``/``, bytes that are not UTF-8) are percent-encoded, and the scan
+says so.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import quote_from_bytes
+
+from icevirt.model import paths
+
+
+def node_name(raw: bytes) -> tuple[str, bool]:
+    """Return the zarr name of a name that is not empty, and whether it differs."""
+    try:
+        name = raw.decode()
+    except UnicodeDecodeError:
+        return quote_from_bytes(raw, safe=" "), True
+    if name == "zarr.json" or not name.strip("."):
+        return "".join(f"%{byte:02X}" if byte == 46 else chr(byte) for byte in raw), True
+    kept = name.replace("/", "%2F")
+    if kept.startswith("__"):
+        kept = "%5F" + kept[1:]
+    return kept, kept != name
+
+
+def dropped(path: str, drop: tuple[str, ...]) -> bool:
+    """Say whether a variable is named, or lies below a path that is."""
+    return any(
+        path == name or path.startswith(name.rstrip("/") + "/")
+        if name.startswith("/")
+        else paths.name(path) == name
+        for name in drop
+    )

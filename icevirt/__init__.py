@@ -19,6 +19,14 @@ if TYPE_CHECKING:
     from icevirt.api.scan import scan_file
     from icevirt.archive.report import BuildReport, RepositorySummary
     from icevirt.archive.scanned import ScannedFile
+    from icevirt.logic.conflicts import (
+        BasicConflictSolver,
+        Conflict,
+        ConflictDetector,
+        ConflictSolver,
+        ConflictType,
+        VersionSelection,
+    )
     from icevirt.model.config import (
         ObjectStoreConfig,
         RepositoryConfig,
@@ -26,14 +34,19 @@ if TYPE_CHECKING:
         local_filesystem_store,
     )
     from icevirt.repo.repository import Repository
-    from icevirt.repo.session import Session
+    from icevirt.repo.session import Session, SessionMode
     from icevirt.scan.contract import ScanOptions
     from icevirt.storage.local import local_filesystem_storage
     from icevirt.storage.memory import in_memory_storage
 
 __all__ = [
+    "BasicConflictSolver",
     "BuildReport",
     "CheckReport",
+    "Conflict",
+    "ConflictDetector",
+    "ConflictSolver",
+    "ConflictType",
     "ObjectStoreConfig",
     "Repository",
     "RepositoryConfig",
@@ -41,6 +54,8 @@ __all__ = [
     "ScanOptions",
     "ScannedFile",
     "Session",
+    "SessionMode",
+    "VersionSelection",
     "VirtualChunkContainer",
     "__version__",
     "build",
@@ -54,8 +69,13 @@ __all__ = [
 ]
 
 _HOME = {
+    "BasicConflictSolver": "icevirt.logic.conflicts",
     "BuildReport": "icevirt.archive.report",
     "CheckReport": "icevirt.api.check",
+    "Conflict": "icevirt.logic.conflicts",
+    "ConflictDetector": "icevirt.logic.conflicts",
+    "ConflictSolver": "icevirt.logic.conflicts",
+    "ConflictType": "icevirt.logic.conflicts",
     "ObjectStoreConfig": "icevirt.model.config",
     "Repository": "icevirt.repo.repository",
     "RepositoryConfig": "icevirt.model.config",
@@ -63,6 +83,8 @@ _HOME = {
     "ScanOptions": "icevirt.scan.contract",
     "ScannedFile": "icevirt.archive.scanned",
     "Session": "icevirt.repo.session",
+    "SessionMode": "icevirt.repo.session",
+    "VersionSelection": "icevirt.logic.conflicts",
     "VirtualChunkContainer": "icevirt.model.config",
     "build": "icevirt.api.build",
     "check": "icevirt.api.check",

@@ -99,6 +99,22 @@ class ConflictError(IcevirtError):
     code = "commit-conflict"
 
 
+class RebaseFailedError(ConflictError):
+    """Changes meet those of a commit that came first, and the solver left it to a person."""
+
+    code = "rebase-failed"
+
+    @property
+    def conflicts(self) -> tuple[Any, ...]:
+        """What the solver did not solve; see `icevirt.logic.conflicts.Conflict`."""
+        return tuple(self.facts["conflicts"])
+
+    @property
+    def snapshot(self) -> str:
+        """Id of the commit that came first."""
+        return str(self.facts["snapshot"])
+
+
 class SessionStateError(IcevirtError):
     """The session cannot do this in the state it is in (committed, or something uncommitted)."""
 

@@ -7,7 +7,7 @@ deleted again leaves no trace, and nothing can be forgotten.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +53,48 @@ def log_of(
     )
 
 
+def combined(older: TransactionLog, newer: TransactionLog) -> TransactionLog:
+    """Return the log of two commits that follow one another, as one; its id is the newer's."""
+    born = older.new_groups | older.new_arrays
+    gone = newer.deleted_groups | newer.deleted_arrays
+    return TransactionLog(
+        id=newer.id,
+        new_groups=(older.new_groups | newer.new_groups) - gone,
+        new_arrays=(older.new_arrays | newer.new_arrays) - gone,
+        deleted_groups=(older.deleted_groups | newer.deleted_groups) - born,
+        deleted_arrays=(older.deleted_arrays | newer.deleted_arrays) - born,
+        updated_groups=(older.updated_groups | newer.updated_groups) - born - gone,
+        updated_arrays=(older.updated_arrays | newer.updated_arrays) - born - gone,
+        updated_chunks={
+            key: index
+            for key, index in sorted(_united(older.updated_chunks, newer.updated_chunks).items())
+            if key not in gone
+        },
+        moved_nodes=_collapsed([*older.moved_nodes, *newer.moved_nodes], born | gone),
+    )
+
+
+def _united(older: Chunks, newer: Chunks) -> dict[ObjectId8, NDArray[np.uint32]]:
+    both = {
+        key: np.unique(np.concatenate([older[key], newer[key]]), axis=0)
+        for key in older.keys() & newer.keys()
+    }
+    return {**older, **newer, **both}
+
+
+def _collapsed(moves: Iterable[Move], but: frozenset[ObjectId8]) -> tuple[Move, ...]:
+    """Return one move for each node, from its first path to its last."""
+    found: dict[ObjectId8, Move] = {}
+    for move in moves:
+        first = found.get(move.node_id, move)
+        found[move.node_id] = replace(move, from_path=first.from_path)
+    return _in_order(
+        move
+        for move in found.values()
+        if move.node_id not in but and move.from_path != move.to_path
+    )
+
+
 def _groups(nodes: Mapping[ObjectId8, Node], ids: Iterable[ObjectId8]) -> frozenset[ObjectId8]:
     return frozenset(key for key in ids if isinstance(nodes[key], GroupNode))
 
@@ -72,6 +114,10 @@ def _moves(old: Mapping[ObjectId8, Node], new: Mapping[ObjectId8, Node]) -> tupl
         for key, node in new.items()
         if key in old and old[key].path != node.path
     ]
+    return _in_order(moves)
+
+
+def _in_order(moves: Iterable[Move]) -> tuple[Move, ...]:
     return tuple(sorted(moves, key=lambda move: move.to_path.split("/")))
 
 

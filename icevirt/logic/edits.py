@@ -23,9 +23,11 @@ from icevirt.model.repo_info import (
     BranchCreated,
     BranchDeleted,
     BranchReset,
+    CommitAmended,
     ConfigChanged,
     MetadataChanged,
     NewCommit,
+    NewDetachedSnapshot,
     RepoAvailability,
     RepoInfo,
     RepoInitialized,
@@ -132,6 +134,36 @@ def commit(branch: str, snapshot: SnapshotInfo) -> Edit:
             snapshots={**info.snapshots, snapshot.id: snapshot},
         )
         return changed, NewCommit(branch, snapshot.id)
+
+    return edit
+
+
+def amend(branch: str, snapshot: SnapshotInfo, previous: ObjectId12) -> Edit:
+    """Put a snapshot in the place of ``previous``, the tip of ``branch``.
+
+    The previous one stays listed until it is collected as garbage, as in the official client.
+    """
+
+    def edit(info: RepoInfo) -> tuple[RepoInfo, UpdateKind]:
+        refuse_moved(info, branch, previous)
+        changed = replace(
+            info,
+            branches={**info.branches, branch: snapshot.id},
+            snapshots={**info.snapshots, snapshot.id: snapshot},
+        )
+        return changed, CommitAmended(branch, previous, snapshot.id)
+
+    return edit
+
+
+def detach(snapshot: SnapshotInfo) -> Edit:
+    """Add a snapshot that is on no branch."""
+
+    def edit(info: RepoInfo) -> tuple[RepoInfo, UpdateKind]:
+        assert snapshot.parent_id is not None
+        known(info, snapshot.parent_id)
+        changed = replace(info, snapshots={**info.snapshots, snapshot.id: snapshot})
+        return changed, NewDetachedSnapshot(snapshot.id)
 
     return edit
 

@@ -137,6 +137,17 @@ def overlaid(layers: Sequence[ChunkTable]) -> ChunkTable:
     return ChunkTable.concatenate([layer for layer in kept if len(layer)] or [layers[-1]])
 
 
+def without(table: ChunkTable, index: NDArray[np.uint32]) -> ChunkTable:
+    """Return the table without the chunks at these indices, shape (k, ndim)."""
+    there = _is_last(np.concatenate([table.index, index]))[: len(table)]
+    return table if bool(there.all()) else table.take(there)
+
+
+def common(one: NDArray[np.uint32], other: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Return the rows of ``one``, shape (n, ndim), that ``other`` has too."""
+    return one[~_is_last(np.concatenate([one, other]))[: len(one)]]
+
+
 def _is_last(index: NDArray[np.uint32]) -> NDArray[np.bool_]:
     """Say of each row, shape (n, ndim), whether no later row equals it."""
     last = np.ones(len(index), np.bool_)

@@ -1,55 +1,109 @@
-"""A commit, in the order that makes it safe: manifests, transaction log, snapshot, repo info.
+"""Commit, amend and flush, in the order that makes them safe: what is referred to comes first.
 
-Until the last step nobody can see any of it; a process killed before leaves garbage, not damage.
+Manifests, transaction log, snapshot, repo info: until the last step nobody can see any of it, and a
+process killed before leaves garbage, not damage.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from icevirt.errors import SessionStateError
 from icevirt.ids import ObjectId12
 from icevirt.logic import edits
+from icevirt.logic.changes import combined
 from icevirt.logic.stamps import stamp
 from icevirt.model.config import RepositoryConfig
 from icevirt.model.json import JSONObject
-from icevirt.model.repo_info import SnapshotInfo
+from icevirt.model.repo_info import RepoInfo, SnapshotInfo
 from icevirt.model.snapshot import Snapshot
+from icevirt.model.transaction_log import TransactionLog
 from icevirt.repo.assets import Assets
 from icevirt.repo.flush import write_manifests
 from icevirt.repo.head import Head, refuse_read_only
 from icevirt.repo.staging import Staging
 
 
-def commit(
-    assets: Assets,
-    head: Head,
-    staging: Staging,
-    *,
-    branch: str,
-    message: str,
-    metadata: JSONObject,
-    config: RepositoryConfig,
-) -> Snapshot:
-    """Write the staged changes as a new tip of ``branch`` and return its snapshot.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """What is to become a snapshot, and where."""
+
+    assets: Assets
+    head: Head
+    staging: Staging
+    message: str
+    metadata: JSONObject
+    config: RepositoryConfig
+
+    def info(self, branch: str | None) -> RepoInfo:
+        """Find out what would fail anyway, before manifests are written.
+
+        Raises:
+            ReadOnlyError: The repository takes no writes.
+            RefNotFoundError: The branch was deleted.
+            ConflictError: The branch is no longer at the snapshot that the changes are based on.
+        """
+        info = self.head.read().info
+        refuse_read_only(info)
+        if branch is not None:
+            edits.refuse_moved(info, branch, self.staging.base.id)
+        return info
+
+    def write(
+        self, log_of: Callable[[TransactionLog], TransactionLog] = lambda log: log
+    ) -> Snapshot:
+        """Write manifests, transaction log and snapshot."""
+        nodes, files = write_manifests(self.assets, self.staging, self.config)
+        snapshot = Snapshot(
+            id=ObjectId12.random(),
+            nodes=nodes,
+            flushed_at=stamp(self.head.now(), parent=self.staging.base.flushed_at),
+            message=self.message,
+            metadata=self.metadata,
+            manifest_files=files,
+        )
+        self.assets.put_transaction_log(log_of(self.staging.log(snapshot.id)))
+        self.assets.put_snapshot(snapshot)
+        return snapshot
+
+
+def commit(draft: Draft, branch: str) -> Snapshot:
+    """Write the staged changes as a new tip of ``branch``; raises as `Draft.info`."""
+    draft.info(branch)
+    snapshot = draft.write()
+    draft.head.update(edits.commit(branch, info_of(snapshot, draft.staging.base.id)))
+    return snapshot
+
+
+def amend(draft: Draft, branch: str) -> Snapshot:
+    """Write the tip of ``branch`` and the staged changes as one commit in its place.
 
     Raises:
-        ReadOnlyError: The repository takes no writes.
-        RefNotFoundError: The branch was deleted.
-        ConflictError: The branch is no longer at the snapshot that the changes are based on.
+        SessionStateError: The tip is the initial snapshot.
     """
-    info = head.read().info  # find out what would fail anyway, before manifests are written
-    refuse_read_only(info)
-    edits.refuse_moved(info, branch, staging.base.id)
-    nodes, files = write_manifests(assets, staging, config)
-    snapshot = Snapshot(
-        id=ObjectId12.random(),
-        nodes=nodes,
-        flushed_at=stamp(head.now(), parent=staging.base.flushed_at),
-        message=message,
-        metadata=metadata,
-        manifest_files=files,
+    previous = draft.staging.base.id
+    told = edits.known(draft.info(branch), previous)
+    if told.parent_id is None:
+        raise SessionStateError(
+            "the initial snapshot of a repository cannot be amended",
+            do="Commit instead.",
+            branch=branch,
+        )
+    before = draft.assets.transaction_log(previous)
+    snapshot = draft.write(lambda log: combined(before, log))
+    info = replace(
+        info_of(snapshot, told.parent_id), pruned_ancestor_tx_logs=told.pruned_ancestor_tx_logs
     )
-    assets.put_transaction_log(staging.log(snapshot.id))
-    assets.put_snapshot(snapshot)
-    head.update(edits.commit(branch, info_of(snapshot, staging.base.id)))
+    draft.head.update(edits.amend(branch, info, previous))
+    return snapshot
+
+
+def flush(draft: Draft) -> Snapshot:
+    """Write the staged changes as a snapshot that is on no branch."""
+    draft.info(None)
+    snapshot = draft.write()
+    draft.head.update(edits.detach(info_of(snapshot, draft.staging.base.id)))
     return snapshot
 
 

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from icevirt.errors import RepositoryNotFoundError
 from icevirt.logic import edits
+from icevirt.logic.conflicts import ConflictSolver
 from icevirt.logic.merge_config import merged
 from icevirt.model.config import RepositoryConfig
 from icevirt.repo import creation, history
@@ -18,7 +19,7 @@ from icevirt.repo.authorization import Authorization, authorized
 from icevirt.repo.head import Head, refuse_read_only
 from icevirt.repo.past import Past
 from icevirt.repo.refs import Refs
-from icevirt.repo.session import Context, Session
+from icevirt.repo.session import Context, Session, SessionMode
 from icevirt.repo.settings import Settings
 from icevirt.storage.protocol import Storage
 from icevirt.storage.resolve import StorageLike, storage_of
@@ -233,16 +234,25 @@ class Repository(Refs, Past, Settings):
         info = self._head.read().info
         refuse_read_only(info)
         base = self._assets.snapshot(edits.branch_tip(info, branch))
-        return Session(self._context(), base, branch)
+        return Session(self._context(), base, branch, SessionMode.writable)
 
     @contextmanager
     def transaction(
-        self, branch: str, *, message: str, metadata: Mapping[str, Any] | None = None
+        self,
+        branch: str,
+        *,
+        message: str,
+        metadata: Mapping[str, Any] | None = None,
+        rebase_with: ConflictSolver | None = None,
+        rebase_tries: int = 1000,
     ) -> Iterator[Any]:
-        """Give a zarr store whose changes are committed at the end, or dropped on an error."""
+        """Give a zarr store whose changes are committed at the end, or dropped on an error.
+
+        Arguments as for `writable_session` and `Session.commit`.
+        """
         session = self.writable_session(branch)
         yield session.store
-        session.commit(message, metadata)
+        session.commit(message, metadata, rebase_with=rebase_with, rebase_tries=rebase_tries)
 
     def _context(self) -> Context:
         return Context(

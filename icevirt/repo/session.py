@@ -6,233 +6,157 @@ nobody else until `commit`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from itertools import count
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from icevirt.errors import InvalidInputError, ReadOnlyError, SessionStateError
-from icevirt.ids import ObjectId12
-from icevirt.logic import nodes, tables
-from icevirt.logic.changes import Diff, diff_of
-from icevirt.model import paths
-from icevirt.model.chunks import ChunkTable, ChunkType
-from icevirt.model.snapshot import ArrayNode, Snapshot
-from icevirt.repo import checks, commit, validation
+from icevirt.errors import ConflictError, SessionStateError
+from icevirt.logic.conflicts import ConflictSolver
+from icevirt.model.snapshot import Snapshot
+from icevirt.repo import commit, rebase
+from icevirt.repo.commit import Draft
+from icevirt.repo.editing import Editing
 from icevirt.repo.settings import as_json
-from icevirt.repo.staging import Staging, check_grid
-from icevirt.repo.view import Context, View
+from icevirt.repo.view import Context, SessionMode
 
-__all__ = ["Context", "Session"]
+__all__ = ["Context", "Session", "SessionMode"]
 
 
-class Session(View):
+class Session(Editing):
     """Made by `Repository.readonly_session` and `Repository.writable_session`."""
 
     def __repr__(self) -> str:
-        if self._branch is None:
+        if self.read_only:
             return f"<icevirt.Session {self.snapshot_id} read-only>"
         changed = "with" if self.has_uncommitted_changes else "no"
         return f"<icevirt.Session {self._branch}@{self.snapshot_id} {changed} uncommitted changes>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if self._branch is not None:
+        if not self.read_only:
             raise SessionStateError(
                 "a writable session does not pickle",
                 do="Commit it, or pickle a read-only session.",
             )
         return Session, (self._context, self._base)
 
-    # -- changes -----------------------------------------------------------------------------
-
-    def add_group(self, path: str, zarr_json: bytes) -> None:
-        """Add a group; parents that are missing are added too.
-
-        A group that is there takes the new attributes, if they do not contradict its own.
-
-        Raises:
-            AlreadyExistsError: An array is there, or a group that says something else.
-            InvalidInputError: The metadata is not that of a zarr v3 group.
-            ReadOnlyError: The session takes no changes.
-        """
-        path = self._checked(path, zarr_json, "group")
-        self._changed().add_group(path, zarr_json)
-
-    def add_array(self, path: str, zarr_json: bytes, chunks: ChunkTable) -> None:
-        """Add an array and its chunk references; parents that are missing are added too.
-
-        Raises:
-            AlreadyExistsError: Something is there.
-            InvalidInputError: The metadata is not that of a zarr v3 array, a chunk lies outside the
-                grid, or no virtual chunk container covers a location.
-            ReadOnlyError: The session takes no changes.
-        """
-        path = self._checked(path, zarr_json, "array")
-        self._check_chunks(path, chunks)
-        self._changed().add_array(path, zarr_json, chunks)
-
-    def set_metadata(self, path: str, zarr_json: bytes) -> None:
-        """Replace the metadata of a node; chunks outside a smaller grid are dropped.
-
-        Raises:
-            NodeNotFoundError: There is no such node.
-            InvalidInputError: The metadata is not that of the same kind of node.
-            ReadOnlyError: The session takes no changes.
-        """
-        node = self.node(path)
-        kind = "array" if isinstance(node, ArrayNode) else "group"
-        self._checked(path, zarr_json, kind)
-        staging = self._changed()
-        changed = nodes.set_metadata(dict(staging.nodes), node, zarr_json)
-        if isinstance(changed, ArrayNode) and isinstance(node, ArrayNode):
-            staging.forget(node, self._outside(node, changed.num_chunks))
-        staging.nodes[node.path] = changed
-
-    def set_chunks(self, path: str, chunks: ChunkTable) -> None:
-        """Write chunk references over those that are there.
-
-        Raises:
-            NodeNotFoundError: There is no such array.
-            InvalidInputError: A chunk lies outside the grid, or no container covers a location.
-            ReadOnlyError: The session takes no changes.
-        """
-        node = self.array(path)
-        self._check_chunks(node.path, chunks)
-        self._changed().put(node, chunks)
-
-    def set_chunk(self, path: str, index: Sequence[int], encoded: bytes) -> None:
-        """Write the encoded bytes of one chunk: into the manifest if they are few, else an object.
-
-        Raises:
-            NodeNotFoundError: There is no such array.
-            InvalidInputError: The chunk lies outside the grid, or has no bytes.
-            ReadOnlyError: The session takes no changes.
-        """
-        node = self.array(path)
-        at = np.asarray(index, np.int64).reshape(1, -1)
-        check_grid(node, at)
-        staging = self._changed()
-        if len(encoded) <= self.config.inline_chunk_threshold_bytes:
-            chunks = ChunkTable.inlined(index=at, chunks=[encoded])
-        else:
-            chunks = _native(at, self.assets.put_chunk(encoded), len(encoded))
-        self._check_chunks(path, chunks)
-        staging.put(node, chunks)
-
-    def delete(self, path: str) -> None:
-        """Delete a node and everything below it; one that is not there is no error."""
-        path = paths.canonical(path)
-        self._changed().remove(path)
-
-    def delete_chunks(self, path: str, index: NDArray[np.integer]) -> None:
-        """Make chunks of an array, shape (k, ndim), unwritten. Raises as `set_chunks` does."""
-        node = self.array(path)
-        check_grid(node, np.asarray(index))
-        self._changed().forget(node, np.asarray(index))
-
-    @property
-    def has_uncommitted_changes(self) -> bool:
-        """Whether there is something to commit."""
-        return self._staging is not None and not self._staging.is_empty()
-
-    def status(self) -> Diff:
-        """Return what is uncommitted."""
-        if self._staging is None:
-            return Diff()
-        return diff_of(self._base, self.snapshot, [self._staging.log(self._base.id)])
-
-    def discard_changes(self) -> None:
-        """Forget all uncommitted changes."""
-        self._settle(self._base)
+    # -- ending it ---------------------------------------------------------------------------
 
     def commit(
         self,
         message: str,
         metadata: Mapping[str, Any] | None = None,
         *,
+        rebase_with: ConflictSolver | None = None,
+        rebase_tries: int = 1000,
         allow_empty: bool = False,
     ) -> str:
         """Make the changes the new tip of the branch, all at once, and return the snapshot's id.
 
         Afterwards the session is read-only and shows that snapshot.
 
+        Args:
+            message: Of the commit.
+            metadata: Of the commit.
+            rebase_with: If others committed first, `rebase` with this solver and commit then.
+            rebase_tries: How often.
+            allow_empty: Commit although nothing was changed.
+
         Raises:
             SessionStateError: There is nothing to commit.
             ReadOnlyError: The session or the repository takes no changes.
             RefNotFoundError: The branch was deleted meanwhile.
             ConflictError: The branch moved since the session began; the changes are kept.
+            RebaseFailedError: It moved, and the solver left a conflict to a person; as above.
         """
-        staging = self._changed()
-        assert self._branch is not None
-        if staging.is_empty() and not allow_empty:
-            raise SessionStateError(
-                "there is nothing to commit", do="Change something, or pass allow_empty=True."
-            )
-        made = commit.commit(
-            self.assets,
-            self._context.head,
-            staging,
-            branch=self._branch,
-            message=message,
-            metadata={**self._context.commit_metadata, **as_json(metadata or {})},
-            config=self.config,
-        )
-        self._branch = None
-        self._settle(made)
-        return str(made.id)
+        self._refuse_nothing(allow_empty=allow_empty)
+        for attempt in count():
+            attempts = {} if rebase_with is None else {"rebase_attempts": attempt}
+            draft = self._draft(message, metadata, attempts)
+            try:
+                return self._end(commit.commit(draft, self._on_branch()))
+            except ConflictError:
+                if rebase_with is None or attempt >= rebase_tries:
+                    raise
+                self.rebase(rebase_with)
+        raise AssertionError  # pragma: no cover - the loop has no other end
+
+    def amend(
+        self,
+        message: str,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        allow_empty: bool = False,
+    ) -> str:
+        """Put one commit in the place of the branch's tip that holds its changes and the new ones.
+
+        Raises:
+            SessionStateError: There is nothing to commit, or the tip is the initial snapshot.
+            ReadOnlyError: The session or the repository takes no changes.
+            RefNotFoundError: The branch was deleted meanwhile.
+            ConflictError: The branch moved since the session began; the changes are kept.
+        """
+        self._refuse_nothing(allow_empty=allow_empty)
+        return self._end(commit.amend(self._draft(message, metadata), self._on_branch()))
+
+    def flush(self, message: str, *, metadata: Mapping[str, Any] | None = None) -> str:
+        """Write the changes as a snapshot that is on no branch, and return its id.
+
+        It is garbage unless a branch or tag is made to point at it.
+
+        Raises:
+            ReadOnlyError: The session or the repository takes no changes.
+        """
+        return self._end(commit.flush(self._draft(message, metadata)))
+
+    def rebase(self, solver: ConflictSolver) -> None:
+        """Make the changes again on top of what others committed to the branch meanwhile.
+
+        Raises:
+            ReadOnlyError: The session takes no changes.
+            RefNotFoundError: The branch was deleted meanwhile.
+            ConflictError: The history that the session began with was rewritten.
+            RebaseFailedError: The solver left a conflict to a person; the session stands on the
+                last commit that it could follow, with its changes.
+        """
+        area, head = self._area(), self._context.head
+        for staging in rebase.rebased(self.assets, head, area, self._on_branch(), solver):
+            self._settle(staging.base, staging)
 
     # -- inside ------------------------------------------------------------------------------
 
-    def _changed(self) -> Staging:
-        """Return the staging area that is about to change."""
-        if self._branch is None:
-            raise ReadOnlyError(
-                "this session takes no changes",
-                do="Begin a new one with `repo.writable_session(branch)`;"
-                " a session is read-only after its commit.",
-                snapshot=self.snapshot_id,
+    def _on_branch(self) -> str:
+        self._area()
+        assert self._branch is not None
+        return self._branch
+
+    def _refuse_nothing(self, *, allow_empty: bool) -> None:
+        if self._area().is_empty() and not allow_empty:
+            raise SessionStateError(
+                "there is nothing to commit", do="Change something, or pass allow_empty=True."
             )
-        if self._staging is None:
-            self._staging = Staging(self._base)
-        self._seen = None
-        return self._staging
 
-    def _settle(self, base: Snapshot) -> None:
-        self._base = base
-        self._staging = self._seen = None
-        self._readers.clear()
-
-    def _outside(self, node: ArrayNode, num_chunks: tuple[int, ...]) -> NDArray[np.uint32]:
-        """Return indices of chunks outside a smaller grid: growing back later is no undo."""
-        size = np.array(num_chunks, np.int64)
-        reaching = tuple(
-            ref
-            for ref in node.manifests
-            if not ref.extents or any(np.array(ref.extents)[:, 1] > size)
+    def _draft(
+        self,
+        message: str,
+        metadata: Mapping[str, Any] | None,
+        own: Mapping[str, Any] | None = None,
+    ) -> Draft:
+        told = {**self._context.commit_metadata, **as_json(metadata or {})}
+        if own:
+            given = told.get("__icechunk")
+            told["__icechunk"] = {**(given if isinstance(given, Mapping) else {}), **own}
+        return Draft(
+            assets=self.assets,
+            head=self._context.head,
+            staging=self._area(),
+            message=message,
+            metadata=told,
+            config=self.config,
         )
-        whole = self._reader(node).table(reaching)
-        if (staged := self._staged(node)) is not None:
-            whole = tables.stored(tables.overlay(whole, staged))
-        return whole.index[np.any(whole.index >= size, axis=1)]
 
-    def _checked(self, path: str, zarr_json: bytes, kind: str) -> str:
-        path = paths.canonical(path)
-        found = validation.checked(path, zarr_json)
-        if found != kind:
-            raise InvalidInputError(f"this is the metadata of an {found}", path=path, wanted=kind)
-        return path
-
-    def _check_chunks(self, path: str, chunks: ChunkTable) -> None:
-        checks.check_chunks(self.config, path, chunks)
-
-
-def _native(index: NDArray[np.int64], key: ObjectId12, length: int) -> ChunkTable:
-    return ChunkTable(
-        index=index.astype(np.uint32),
-        kind=np.full(1, ChunkType.native, np.uint8),
-        source=np.zeros(1, np.uint32),
-        offset=np.zeros(1, np.uint64),
-        length=np.full(1, length, np.uint64),
-        chunk_ids=np.frombuffer(key, np.uint8).reshape(1, 12).copy(),
-    )
+    def _end(self, made: Snapshot) -> str:
+        """Become a read-only session on what was made."""
+        self._branch = None
+        self._mode = SessionMode.readonly
+        self._settle(made)
+        return str(made.id)

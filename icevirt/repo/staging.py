@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.logic import changes, nodes, tables
+from icevirt.logic.detection import Ours
+from icevirt.logic.rebase import Replayed
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.metadata import node_of
 from icevirt.model.snapshot import ArrayNode, Node, Snapshot
@@ -60,6 +62,10 @@ class Staging:
         found = {key: self.table(key) for key in self._tables if key in alive}
         return {key: table for key, table in found.items() if table is not None}
 
+    def ours(self) -> Ours:
+        """Return the changes as conflict detection wants them."""
+        return Ours(before=self.base, after=self.snapshot(), log=self.log(self.base.id))
+
     def log(self, key: ObjectId12) -> TransactionLog:
         """Return the transaction log of committing this as snapshot ``key``."""
         chunks = {node: table.index for node, table in self.tables().items()}
@@ -97,6 +103,17 @@ class Staging:
                 length=np.zeros(n, np.uint64),
             ).sorted(),
         )
+
+    def replayed(self, base: Snapshot, replayed: Replayed) -> Staging:
+        """Return the same changes on top of another snapshot, as a rebase decided."""
+        staging = Staging(base)
+        staging.nodes = dict(replayed.nodes)
+        for key, table in self.tables().items():
+            lost = replayed.dropped.get(key)
+            kept = table if lost is None else tables.without(table, lost)
+            if len(kept):
+                staging._tables[key] = [kept]
+        return staging
 
     def remove(self, path: str) -> None:
         """Remove a node and all below it."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -38,13 +39,28 @@ class Context:
     commit_metadata: JSONObject
 
 
+class SessionMode(Enum):
+    """What a session may change; names and numbers are icechunk's."""
+
+    readonly = 0
+    writable = 1
+    rearrange = 2
+
+
 class View:
     """What `Session` lets be read."""
 
-    def __init__(self, context: Context, base: Snapshot, branch: str | None = None) -> None:
+    def __init__(
+        self,
+        context: Context,
+        base: Snapshot,
+        branch: str | None = None,
+        mode: SessionMode = SessionMode.readonly,
+    ) -> None:
         self._context = context
         self._base = base
         self._branch = branch
+        self._mode = mode
         self._staging: Staging | None = None
         self._seen: Snapshot | None = None
         self._readers: dict[ObjectId8, ArrayReader] = {}
@@ -64,7 +80,12 @@ class View:
     @property
     def read_only(self) -> bool:
         """Whether it takes no changes."""
-        return self._branch is None
+        return self._mode is SessionMode.readonly
+
+    @property
+    def mode(self) -> SessionMode:
+        """What it may change."""
+        return self._mode
 
     @property
     def config(self) -> RepositoryConfig:

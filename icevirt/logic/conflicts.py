@@ -1,0 +1,108 @@
+"""Kinds of conflict between two writers, and the solvers that say who wins; names are icechunk's.
+
+Where they are found: `icevirt.logic.detection`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.ids import ObjectId8
+
+
+class ConflictType(IntEnum):
+    """What is in conflict; names and numbers are icechunk's."""
+
+    NewNodeConflictsWithExistingNode = 1
+    NewNodeInInvalidGroup = 2
+    ZarrMetadataDoubleUpdate = 3
+    ZarrMetadataUpdateOfDeletedArray = 4
+    ZarrMetadataUpdateOfDeletedGroup = 5
+    ChunkDoubleUpdate = 6
+    ChunksUpdatedInDeletedArray = 7
+    ChunksUpdatedInUpdatedArray = 8
+    DeleteOfUpdatedArray = 9
+    DeleteOfUpdatedGroup = 10
+    MoveOperationCannotBeRebased = 11
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Conflict:
+    """One conflict between the changes of a session and a commit that came first."""
+
+    conflict_type: ConflictType
+    path: str
+    node_id: ObjectId8 | None = None
+    conflicted_chunks: NDArray[np.uint32] | None = None  # (n, ndim)
+
+    def __repr__(self) -> str:
+        chunks = self.conflicted_chunks
+        told = "" if chunks is None else f" in {len(chunks)} chunks, {chunks[0].tolist()} first"
+        return f"<{self.conflict_type.name} {self.path}{told}>"
+
+
+class Conflicts(tuple[Conflict, ...]):
+    """Several conflicts; only the first few are shown."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        more = f", and {len(self) - 5} more" if len(self) > 5 else ""
+        return ", ".join(map(repr, self[:5])) + more
+
+
+# -- who wins --------------------------------------------------------------------------------------
+
+
+class VersionSelection(IntEnum):
+    """Whose version of a conflict is kept."""
+
+    Fail = 0
+    UseOurs = 1
+    UseTheirs = 2
+
+
+class ConflictSolver(ABC):
+    """Decides what becomes of a conflict."""
+
+    @abstractmethod
+    def choose(self, conflict: Conflict) -> VersionSelection:
+        """Return whose version is kept; `VersionSelection.Fail` leaves it to a person."""
+
+
+class ConflictDetector(ConflictSolver):
+    """Solves nothing, so that only changes that do not meet are rebased."""
+
+    def __repr__(self) -> str:
+        return "ConflictDetector()"
+
+    def choose(self, conflict: Conflict) -> VersionSelection:  # noqa: ARG002
+        """Leave every conflict to a person."""
+        return VersionSelection.Fail
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BasicConflictSolver(ConflictSolver):
+    """Solves conflicts of chunks, and of deletes with updates; all others are left to a person."""
+
+    on_chunk_conflict: VersionSelection = VersionSelection.UseOurs
+    fail_on_delete_of_updated_array: bool = False  # False: our delete wins
+    fail_on_delete_of_updated_group: bool = False  # False: our delete wins
+
+    def choose(self, conflict: Conflict) -> VersionSelection:
+        """Return whose version is kept."""
+        match conflict.conflict_type:
+            case ConflictType.ChunkDoubleUpdate:
+                return self.on_chunk_conflict
+            case ConflictType.DeleteOfUpdatedArray:
+                fail = self.fail_on_delete_of_updated_array
+            case ConflictType.DeleteOfUpdatedGroup:
+                fail = self.fail_on_delete_of_updated_group
+            case _:
+                fail = True
+        return VersionSelection.Fail if fail else VersionSelection.UseOurs

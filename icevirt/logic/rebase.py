@@ -1,0 +1,121 @@
+"""One step of a rebase: our changes, made again on top of a commit that came first.
+
+What it takes is decided here, over values; `icevirt.repo.rebase` fetches them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.ids import ObjectId8
+from icevirt.logic import nodes
+from icevirt.logic.conflicts import (
+    Conflict,
+    Conflicts,
+    ConflictSolver,
+    ConflictType,
+    VersionSelection,
+)
+from icevirt.logic.detection import Ours, find
+from icevirt.model import paths
+from icevirt.model.snapshot import ArrayNode, Node, Snapshot
+from icevirt.model.transaction_log import TransactionLog
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """Our state of the nodes on top of theirs, and the chunks of ours that are given up."""
+
+    nodes: Mapping[str, Node]
+    dropped: Mapping[ObjectId8, NDArray[np.uint32]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """What the solver left to a person."""
+
+    conflicts: Conflicts
+
+
+def step(
+    ours: Ours,
+    log: TransactionLog,
+    theirs: Snapshot,
+    solver: ConflictSolver,
+    new_id: Callable[[], ObjectId8],
+) -> Replayed | Refused:
+    """Decide how our changes follow a commit that was made first.
+
+    Args:
+        ours: Changes to the parent of that commit.
+        log: What that commit changed.
+        theirs: Its snapshot.
+        solver: Decides about conflicts.
+        new_id: For groups that have to be there again.
+    """
+    unsolved: list[Conflict] = []
+    dropped: dict[ObjectId8, NDArray[np.uint32]] = {}
+    for conflict in find(ours, log, theirs):
+        match conflict.conflict_type, solver.choose(conflict):
+            case ConflictType.ChunkDoubleUpdate, VersionSelection.UseOurs:
+                pass
+            case ConflictType.ChunkDoubleUpdate, VersionSelection.UseTheirs:
+                assert conflict.node_id is not None
+                assert conflict.conflicted_chunks is not None
+                dropped[conflict.node_id] = conflict.conflicted_chunks
+            case (
+                ConflictType.DeleteOfUpdatedArray | ConflictType.DeleteOfUpdatedGroup,
+                VersionSelection.UseOurs,
+            ):
+                pass
+            case _:  # nothing else has an answer that keeps what both wanted
+                unsolved.append(conflict)
+    if unsolved:
+        return Refused(Conflicts(unsolved))
+    return Replayed(nodes=_replayed(ours, theirs, new_id), dropped=dropped)
+
+
+def _replayed(ours: Ours, theirs: Snapshot, new_id: Callable[[], ObjectId8]) -> dict[str, Node]:
+    if ours.moved:
+        return _moved(ours, theirs)
+    result = nodes.by_path(theirs.nodes)
+    for gone in (node for node in ours.before.nodes if node.id in ours.deleted):
+        if gone.id in ours.log.deleted_groups:
+            nodes.remove_below(result, gone.path)
+        if (found := result.get(gone.path)) is not None and found.id == gone.id:
+            del result[gone.path]
+    added = ours.log.new_groups | ours.log.new_arrays
+    updated = ours.log.updated_groups | ours.log.updated_arrays
+    for node in ours.after.nodes:
+        if node.id in added:
+            nodes.add_parents(result, node.path, new_id)
+            result[node.path] = node
+        elif node.id in updated:
+            result[node.path] = _with_manifests_of(result[node.path], node)
+    return result
+
+
+def _with_manifests_of(theirs: Node, ours: Node) -> Node:
+    if isinstance(ours, ArrayNode) and isinstance(theirs, ArrayNode):
+        return replace(ours, manifests=theirs.manifests)
+    return ours
+
+
+def _moved(ours: Ours, theirs: Snapshot) -> dict[str, Node]:
+    """Move the nodes we moved, and with them what others created below in the meantime."""
+    target = {move.node_id: move.to_path for move in ours.log.moved_nodes}
+    now = {node.path: target[node.id] for node in theirs.nodes if node.id in target}
+    return nodes.by_path(replace(node, path=_carried(node.path, now)) for node in theirs.nodes)
+
+
+def _carried(path: str, now: Mapping[str, str]) -> str:
+    if path in now:
+        return now[path]
+    for above in reversed(paths.ancestors(path)):
+        if above in now:
+            return now[above] + path[len(above) :]
+    return path

@@ -1,0 +1,188 @@
+"""What can be changed in a writable session: nodes, metadata and chunk references."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.errors import InvalidInputError, ReadOnlyError, SessionStateError
+from icevirt.ids import ObjectId12
+from icevirt.logic import nodes, tables
+from icevirt.logic.changes import Diff, diff_of
+from icevirt.model import paths
+from icevirt.model.chunks import ChunkTable, ChunkType
+from icevirt.model.snapshot import ArrayNode, Snapshot
+from icevirt.repo import checks, validation
+from icevirt.repo.staging import Staging, check_grid
+from icevirt.repo.view import SessionMode, View
+
+
+class Editing(View):
+    """The part of `Session` that changes things."""
+
+    def add_group(self, path: str, zarr_json: bytes) -> None:
+        """Add a group; parents that are missing are added too.
+
+        A group that is there takes the new attributes, if they do not contradict its own.
+
+        Raises:
+            AlreadyExistsError: An array is there, or a group that says something else.
+            InvalidInputError: The metadata is not that of a zarr v3 group.
+            ReadOnlyError: The session takes no changes.
+        """
+        path = self._checked(path, zarr_json, "group")
+        self._changed().add_group(path, zarr_json)
+
+    def add_array(self, path: str, zarr_json: bytes, chunks: ChunkTable) -> None:
+        """Add an array and its chunk references; parents that are missing are added too.
+
+        Raises:
+            AlreadyExistsError: Something is there.
+            InvalidInputError: The metadata is not that of a zarr v3 array, a chunk lies outside the
+                grid, or no virtual chunk container covers a location.
+            ReadOnlyError: The session takes no changes.
+        """
+        path = self._checked(path, zarr_json, "array")
+        self._check_chunks(path, chunks)
+        self._changed().add_array(path, zarr_json, chunks)
+
+    def set_metadata(self, path: str, zarr_json: bytes) -> None:
+        """Replace the metadata of a node; chunks outside a smaller grid are dropped.
+
+        Raises:
+            NodeNotFoundError: There is no such node.
+            InvalidInputError: The metadata is not that of the same kind of node.
+            ReadOnlyError: The session takes no changes.
+        """
+        node = self.node(path)
+        kind = "array" if isinstance(node, ArrayNode) else "group"
+        self._checked(path, zarr_json, kind)
+        staging = self._changed()
+        changed = nodes.set_metadata(dict(staging.nodes), node, zarr_json)
+        if isinstance(changed, ArrayNode) and isinstance(node, ArrayNode):
+            staging.forget(node, self._outside(node, changed.num_chunks))
+        staging.nodes[node.path] = changed
+
+    def set_chunks(self, path: str, chunks: ChunkTable) -> None:
+        """Write chunk references over those that are there.
+
+        Raises:
+            NodeNotFoundError: There is no such array.
+            InvalidInputError: A chunk lies outside the grid, or no container covers a location.
+            ReadOnlyError: The session takes no changes.
+        """
+        node = self.array(path)
+        self._check_chunks(node.path, chunks)
+        self._changed().put(node, chunks)
+
+    def set_chunk(self, path: str, index: Sequence[int], encoded: bytes) -> None:
+        """Write the encoded bytes of one chunk: into the manifest if they are few, else an object.
+
+        Raises:
+            NodeNotFoundError: There is no such array.
+            InvalidInputError: The chunk lies outside the grid, or has no bytes.
+            ReadOnlyError: The session takes no changes.
+        """
+        node = self.array(path)
+        at = np.asarray(index, np.int64).reshape(1, -1)
+        check_grid(node, at)
+        staging = self._changed()
+        if len(encoded) <= self.config.inline_chunk_threshold_bytes:
+            chunks = ChunkTable.inlined(index=at, chunks=[encoded])
+        else:
+            chunks = _native(at, self.assets.put_chunk(encoded), len(encoded))
+        self._check_chunks(path, chunks)
+        staging.put(node, chunks)
+
+    def delete(self, path: str) -> None:
+        """Delete a node and everything below it; one that is not there is no error."""
+        path = paths.canonical(path)
+        self._changed().remove(path)
+
+    def delete_chunks(self, path: str, index: NDArray[np.integer]) -> None:
+        """Make chunks of an array, shape (k, ndim), unwritten. Raises as `set_chunks` does."""
+        node = self.array(path)
+        check_grid(node, np.asarray(index))
+        self._changed().forget(node, np.asarray(index))
+
+    @property
+    def has_uncommitted_changes(self) -> bool:
+        """Whether there is something to commit."""
+        return self._staging is not None and not self._staging.is_empty()
+
+    def status(self) -> Diff:
+        """Return what is uncommitted."""
+        if self._staging is None:
+            return Diff()
+        return diff_of(self._base, self.snapshot, [self._staging.log(self._base.id)])
+
+    def discard_changes(self) -> None:
+        """Forget all uncommitted changes."""
+        self._settle(self._base)
+
+    # -- inside ------------------------------------------------------------------------------
+
+    def _area(self) -> Staging:
+        """Return the staging area, which is about to change or to be committed."""
+        if self.read_only:
+            raise ReadOnlyError(
+                "this session takes no changes",
+                do="Begin a new one with `repo.writable_session(branch)`;"
+                " a session is read-only after its commit.",
+                snapshot=self.snapshot_id,
+            )
+        if self._staging is None:
+            self._staging = Staging(self._base)
+        self._seen = None
+        return self._staging
+
+    def _changed(self) -> Staging:
+        """Return the staging area for a change that is not a move."""
+        area = self._area()
+        if self._mode is SessionMode.rearrange:
+            raise SessionStateError(
+                "a rearrange session only moves nodes",
+                do="Commit it, and make other changes in `repo.writable_session(branch)`.",
+            )
+        return area
+
+    def _settle(self, base: Snapshot, staging: Staging | None = None) -> None:
+        self._base = base
+        self._staging, self._seen = staging, None
+        self._readers.clear()
+
+    def _outside(self, node: ArrayNode, num_chunks: tuple[int, ...]) -> NDArray[np.uint32]:
+        """Return indices of chunks outside a smaller grid: growing back later is no undo."""
+        size = np.array(num_chunks, np.int64)
+        reaching = tuple(
+            ref
+            for ref in node.manifests
+            if not ref.extents or any(np.array(ref.extents)[:, 1] > size)
+        )
+        whole = self._reader(node).table(reaching)
+        if (staged := self._staged(node)) is not None:
+            whole = tables.stored(tables.overlay(whole, staged))
+        return whole.index[np.any(whole.index >= size, axis=1)]
+
+    def _checked(self, path: str, zarr_json: bytes, kind: str) -> str:
+        path = paths.canonical(path)
+        found = validation.checked(path, zarr_json)
+        if found != kind:
+            raise InvalidInputError(f"this is the metadata of an {found}", path=path, wanted=kind)
+        return path
+
+    def _check_chunks(self, path: str, chunks: ChunkTable) -> None:
+        checks.check_chunks(self.config, path, chunks)
+
+
+def _native(index: NDArray[np.int64], key: ObjectId12, length: int) -> ChunkTable:
+    return ChunkTable(
+        index=index.astype(np.uint32),
+        kind=np.full(1, ChunkType.native, np.uint8),
+        source=np.zeros(1, np.uint32),
+        offset=np.zeros(1, np.uint64),
+        length=np.full(1, length, np.uint64),
+        chunk_ids=np.frombuffer(key, np.uint8).reshape(1, 12).copy(),
+    )

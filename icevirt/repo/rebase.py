@@ -1,0 +1,81 @@
+"""A rebase: fetch what others committed, a commit at a time, and replay our changes on each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import reduce
+from typing import assert_never
+
+from icevirt.errors import ConflictError, RebaseFailedError
+from icevirt.ids import ObjectId8, ObjectId12
+from icevirt.logic import edits, rebase
+from icevirt.logic.changes import combined
+from icevirt.logic.conflicts import ConflictSolver
+from icevirt.model.repo_info import RepoInfo, SnapshotInfo
+from icevirt.model.transaction_log import TransactionLog
+from icevirt.repo import history
+from icevirt.repo.assets import Assets
+from icevirt.repo.head import Head
+from icevirt.repo.staging import Staging
+
+
+def rebased(
+    assets: Assets, head: Head, staging: Staging, branch: str, solver: ConflictSolver
+) -> Iterator[Staging]:
+    """Yield the staged changes on top of each commit that came first, the oldest one first.
+
+    Raises:
+        RefNotFoundError: The branch was deleted.
+        ConflictError: The branch was reset, or its history rewritten.
+        RebaseFailedError: A conflict remains; what was yielded last holds the changes.
+    """
+    for told in newer(head.read().info, branch, staging.base.id):
+        staging = _onto(assets, staging, told, solver)
+        yield staging
+
+
+def newer(info: RepoInfo, branch: str, base: ObjectId12) -> list[SnapshotInfo]:
+    """Return the commits of a branch since ``base``, oldest first.
+
+    Raises:
+        RefNotFoundError: The branch was deleted.
+        ConflictError: ``base`` is not in its history.
+    """
+    tip = edits.branch_tip(info, branch)
+    found: list[SnapshotInfo] = []
+    for snapshot in history.ancestry(info, tip):
+        if snapshot.id == base:
+            return found[::-1]
+        found.append(snapshot)
+    raise ConflictError(
+        f"the branch {branch!r} no longer holds the snapshot that this session began with",
+        do="It was reset, amended or expired: begin a new session and make the changes again.",
+        branch=branch,
+        expected_parent=str(base),
+        actual_parent=str(tip),
+    )
+
+
+def _onto(assets: Assets, staging: Staging, told: SnapshotInfo, solver: ConflictSolver) -> Staging:
+    theirs = assets.snapshot(told.id)
+    ours = staging.ours()
+    decided = rebase.step(ours, _log(assets, told), theirs, solver, ObjectId8.random)
+    match decided:
+        case rebase.Replayed():
+            return staging.replayed(theirs, decided)
+        case rebase.Refused(conflicts):
+            raise RebaseFailedError(
+                "another commit came first and changed the same things",
+                do="Look at `error.conflicts`; rebase with a solver that chooses, or begin a new"
+                " session and make the changes again.",
+                snapshot=str(told.id),
+                conflicts=conflicts,
+            )
+        case _:
+            assert_never(decided)
+
+
+def _log(assets: Assets, told: SnapshotInfo) -> TransactionLog:
+    """Return what a commit changed, together with those before it that expired."""
+    keys = (*(told.pruned_ancestor_tx_logs or ()), told.id)
+    return reduce(combined, (assets.transaction_log(key) for key in keys))

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-_TRIES = 20
+_TRIES = 50
+_PAUSE = 0.0005  # seconds more before each further try; a second in all
 _NO_TMPFILE = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.ENOSYS}
 _NO_LINK = {errno.EOPNOTSUPP, errno.EPERM, errno.EXDEV, errno.ENOENT, errno.ENOSYS}
 
@@ -45,11 +47,12 @@ def within[T](folder: str, act: Callable[[int], T]) -> T:
 
     Empty directories are removed when what was in them is deleted; a writer may just want them.
     """
-    for _ in range(_TRIES):
+    for attempt in range(_TRIES):
         with suppress(FileNotFoundError):
             make_directory(folder)
             with directory(folder) as at, _gone(at):
                 return act(at)
+        time.sleep(attempt * _PAUSE)
     make_directory(folder)
     with directory(folder) as at:
         return act(at)

@@ -253,7 +253,7 @@ def test_a_config_of_the_official_client_is_read(repo_path, source):
 
 @pytest.mark.parametrize("axis", [0, 1])
 def test_an_official_commit_of_one_chunk_leaves_all_other_manifests(repo, source, official, axis):
-    """Pitfall 1: windows must survive official writers."""
+    """Windows must survive official writers."""
     repo.config.add_split_rules([SplitRule(path_regex="^/big$", num_chunks=((axis, 4),))])
     repo.save_config()
     session = repo.writable_session("main")

@@ -254,7 +254,7 @@ def test_what_would_end_the_official_clients_process_is_not_written(changes):
     ],
 )
 def test_only_names_of_backups_are_read_as_such(name):
-    """Pitfall 32."""
+    """A path out of the folder would be read, or deleted."""
     newest, oldest = small_repo().latest_updates
     bad = (newest, dataclasses.replace(oldest, backup_path=name))
     for changes in ({"latest_updates": bad}, {"repo_before_updates": name}):

@@ -159,6 +159,18 @@ def _is_last(index: NDArray[np.uint32]) -> NDArray[np.bool_]:
     return last
 
 
+def deleted(index: NDArray[np.integer]) -> ChunkTable:
+    """Return the table that says "deleted" of the chunks at these indices, shape (k, ndim)."""
+    n = len(index)
+    return ChunkTable(
+        index=np.ascontiguousarray(index, np.uint32),
+        kind=np.full(n, ChunkType.uninitialized, np.uint8),
+        source=np.zeros(n, np.uint32),
+        offset=np.zeros(n, np.uint64),
+        length=np.zeros(n, np.uint64),
+    ).sorted()
+
+
 def stored(table: ChunkTable) -> ChunkTable:
     """Return the table without rows that say "deleted"."""
     there = table.kind != ChunkType.uninitialized

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from icevirt.errors import InvalidInputError, ReadOnlyError, SessionStateError
 from icevirt.ids import ObjectId12
-from icevirt.logic import nodes, tables
+from icevirt.logic import nodes, rearranging, tables
 from icevirt.logic.changes import Diff, diff_of
+from icevirt.logic.rearranging import Reindex
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.snapshot import ArrayNode, Snapshot
@@ -106,6 +107,37 @@ class Editing(View):
         node = self.array(path)
         check_grid(node, np.asarray(index))
         self._changed().forget(node, np.asarray(index))
+
+    def shift_array(self, path: str, chunk_offset: Sequence[int]) -> None:
+        """Shift all chunks of an array by so many chunks along each dimension; nothing is copied.
+
+        What would leave the grid is dropped; places that nothing moved to become unwritten.
+
+        Raises:
+            NodeNotFoundError: There is no such array.
+            InvalidInputError: Its grid is not regular, or has another number of dimensions.
+            ReadOnlyError: The session takes no changes.
+        """
+        node, table = self.array(path), self.array_table(path)
+        self._changed().put(node, rearranging.shifted(node, table, tuple(chunk_offset)))
+
+    def reindex_array(self, path: str, forward: Reindex, backward: Reindex | None = None) -> None:
+        """Put each chunk of an array where ``forward`` says; nothing is copied.
+
+        Args:
+            path: Of the array.
+            forward: Called with the index of each chunk that was written, as a list; returns its
+                new index, or None to leave it where it is.
+            backward: The inverse. Without it, places that nothing moved to keep what they had;
+                with it they become unwritten.
+
+        Raises:
+            NodeNotFoundError: There is no such array.
+            InvalidInputError: Its grid is not regular, a new index lies outside, or two are equal.
+            ReadOnlyError: The session takes no changes.
+        """
+        node, table = self.array(path), self.array_table(path)
+        self._changed().put(node, rearranging.reindexed(node, table, forward, backward))
 
     @property
     def has_uncommitted_changes(self) -> bool:

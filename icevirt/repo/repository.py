@@ -231,10 +231,11 @@ class Repository(Refs, Past, Settings):
             RefNotFoundError: There is no such branch.
             ReadOnlyError: The repository takes no writes.
         """
-        info = self._head.read().info
-        refuse_read_only(info)
-        base = self._assets.snapshot(edits.branch_tip(info, branch))
-        return Session(self._context(), base, branch, SessionMode.writable)
+        return self._session(branch, SessionMode.writable)
+
+    def rearrange_session(self, branch: str) -> Session:
+        """Return a session that moves nodes and changes nothing else; raises as the writable."""
+        return self._session(branch, SessionMode.rearrange)
 
     @contextmanager
     def transaction(
@@ -253,6 +254,12 @@ class Repository(Refs, Past, Settings):
         session = self.writable_session(branch)
         yield session.store
         session.commit(message, metadata, rebase_with=rebase_with, rebase_tries=rebase_tries)
+
+    def _session(self, branch: str, mode: SessionMode) -> Session:
+        info = self._head.read().info
+        refuse_read_only(info)
+        base = self._assets.snapshot(edits.branch_tip(info, branch))
+        return Session(self._context(), base, branch, mode)
 
     def _context(self) -> Context:
         return Context(

@@ -12,14 +12,16 @@ from typing import Any
 
 from icevirt.errors import ConflictError, SessionStateError
 from icevirt.logic.conflicts import ConflictSolver
+from icevirt.model import paths
 from icevirt.model.snapshot import Snapshot
 from icevirt.repo import commit, rebase
 from icevirt.repo.commit import Draft
 from icevirt.repo.editing import Editing
 from icevirt.repo.settings import as_json
+from icevirt.repo.staging import Staging
 from icevirt.repo.view import Context, SessionMode
 
-__all__ = ["Context", "Session", "SessionMode"]
+__all__ = ["Context", "ForkSession", "Session", "SessionMode"]
 
 
 class Session(Editing):
@@ -38,6 +40,57 @@ class Session(Editing):
                 do="Commit it, or pickle a read-only session.",
             )
         return Session, (self._context, self._base)
+
+    # -- working side by side ----------------------------------------------------------------
+
+    def fork(self) -> ForkSession:
+        """Return a session that pickles, for a worker to write with, and to `merge` afterwards.
+
+        It begins with the changes made so far. Workers should write different chunks: where they do
+        not, the fork that is merged last wins.
+
+        Raises:
+            ReadOnlyError: The session takes no changes.
+            SessionStateError: It is a rearrange session.
+        """
+        return ForkSession(self._context, self._changed().forked())
+
+    def merge(self, *others: Session) -> None:
+        """Take over what forks of this session changed, all or nothing.
+
+        Raises:
+            ConflictError: Two of them changed the same node.
+            SessionStateError: One is no fork, or began with another snapshot.
+            ReadOnlyError: The session takes no changes.
+        """
+        area = self._changed()
+        for other in others:
+            if not isinstance(other, ForkSession) or other.snapshot_id != self.snapshot_id:
+                raise SessionStateError(
+                    "only forks of this session can be merged into it",
+                    do="Merge forks before a rebase, into the session that they came from.",
+                    session=self.snapshot_id,
+                    other=other.snapshot_id,
+                )
+            area = area.merged(other.changes)
+        self._settle(self._base, area)
+
+    def move(self, from_path: str, to_path: str) -> None:
+        """Move a node and all below it; only in a rearrange session. Nothing is copied.
+
+        Raises:
+            SessionStateError: It is not a rearrange session.
+            NodeNotFoundError: There is nothing to move.
+            AlreadyExistsError: Something is where it would go.
+            InvalidInputError: The group it would go into does not exist, or is inside the node.
+        """
+        area = self._area()
+        if self._mode is not SessionMode.rearrange:
+            raise SessionStateError(
+                "nodes are moved in a rearrange session",
+                do="Commit this one, and begin `repo.rearrange_session(branch)`.",
+            )
+        area.move(paths.canonical(from_path), paths.canonical(to_path))
 
     # -- ending it ---------------------------------------------------------------------------
 
@@ -68,12 +121,13 @@ class Session(Editing):
             ConflictError: The branch moved since the session began; the changes are kept.
             RebaseFailedError: It moved, and the solver left a conflict to a person; as above.
         """
+        branch = self._on_branch()
         self._refuse_nothing(allow_empty=allow_empty)
         for attempt in count():
             attempts = {} if rebase_with is None else {"rebase_attempts": attempt}
             draft = self._draft(message, metadata, attempts)
             try:
-                return self._end(commit.commit(draft, self._on_branch()))
+                return self._end(commit.commit(draft, branch))
             except ConflictError:
                 if rebase_with is None or attempt >= rebase_tries:
                     raise
@@ -95,8 +149,9 @@ class Session(Editing):
             RefNotFoundError: The branch was deleted meanwhile.
             ConflictError: The branch moved since the session began; the changes are kept.
         """
+        branch = self._on_branch()
         self._refuse_nothing(allow_empty=allow_empty)
-        return self._end(commit.amend(self._draft(message, metadata), self._on_branch()))
+        return self._end(commit.amend(self._draft(message, metadata), branch))
 
     def flush(self, message: str, *, metadata: Mapping[str, Any] | None = None) -> str:
         """Write the changes as a snapshot that is on no branch, and return its id.
@@ -106,6 +161,7 @@ class Session(Editing):
         Raises:
             ReadOnlyError: The session or the repository takes no changes.
         """
+        self._on_branch()
         return self._end(commit.flush(self._draft(message, metadata)))
 
     def rebase(self, solver: ConflictSolver) -> None:
@@ -160,3 +216,36 @@ class Session(Editing):
         self._mode = SessionMode.readonly
         self._settle(made)
         return str(made.id)
+
+
+class ForkSession(Session):
+    """Made by `Session.fork`: it pickles and takes changes; only what it came from can commit."""
+
+    def __init__(self, context: Context, staging: Staging) -> None:
+        super().__init__(context, staging.base, None, SessionMode.writable)
+        self._staging = staging
+
+    def __repr__(self) -> str:
+        return f"<icevirt.ForkSession of {self.snapshot_id}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ForkSession, (self._context, self._area())
+
+    @property
+    def changes(self) -> Staging:
+        """What it changed."""
+        return self._area()
+
+    def discard_changes(self) -> None:
+        """Forget what was changed since the fork."""
+        self._settle(self._base, self._area().undone())
+
+    def _on_branch(self) -> str:
+        raise _is_fork()
+
+
+def _is_fork() -> SessionStateError:
+    return SessionStateError(
+        "a fork cannot commit",
+        do="Merge it into the session it came from, `session.merge(fork)`, and commit that.",
+    )

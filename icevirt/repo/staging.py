@@ -6,16 +6,18 @@ It holds the state after the changes, not a list of them; the transaction log is
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId8, ObjectId12
-from icevirt.logic import changes, nodes, tables
+from icevirt.logic import changes, merging, nodes, rearranging, tables
 from icevirt.logic.detection import Ours
+from icevirt.logic.nodes import by_path
 from icevirt.logic.rebase import Replayed
-from icevirt.model.chunks import ChunkTable, ChunkType
+from icevirt.model.chunks import ChunkTable
 from icevirt.model.metadata import node_of
 from icevirt.model.snapshot import ArrayNode, Node, Snapshot
 from icevirt.model.transaction_log import TransactionLog
@@ -24,17 +26,40 @@ from icevirt.model.transaction_log import TransactionLog
 class Staging:
     """Uncommitted changes on top of one snapshot."""
 
-    def __init__(self, base: Snapshot) -> None:
+    def __init__(
+        self,
+        base: Snapshot,
+        nodes: Mapping[str, Node] | None = None,
+        chunks: Mapping[ObjectId8, list[ChunkTable]] | None = None,
+        *,
+        under: Mapping[ObjectId8, ChunkTable] | None = None,
+        origin: Mapping[str, Node] | None = None,
+    ) -> None:
+        """Begin with changes that were made already.
+
+        Args:
+            base: What everything is based on.
+            nodes: As they are now.
+            chunks: Staged here, oldest first.
+            under: Of a fork: staged before it began.
+            origin: Of a fork: the nodes when it began.
+        """
         self.base = base
-        self.nodes: dict[str, Node] = nodes.by_path(base.nodes)
-        self._tables: dict[ObjectId8, list[ChunkTable]] = {}
+        self.nodes: dict[str, Node] = by_path(base.nodes) if nodes is None else dict(nodes)
+        self._tables = {key: list(parts) for key, parts in (chunks or {}).items()}
+        self._under = dict(under or {})
+        self._origin = dict(self.nodes if origin is None else origin)
+        self._whole: dict[ObjectId8, ChunkTable] = {}
 
     # -- asking ------------------------------------------------------------------------------
 
     def is_empty(self) -> bool:
         """Say whether nothing differs from the base."""
         alive = {node.id for node in self.nodes.values()}
-        return alive.isdisjoint(self._tables) and self.snapshot().nodes == self.base.nodes
+        return (
+            alive.isdisjoint(self._tables.keys() | self._under.keys())
+            and self.snapshot().nodes == self.base.nodes
+        )
 
     def snapshot(self) -> Snapshot:
         """Return the nodes as changed so far, as a snapshot."""
@@ -49,17 +74,17 @@ class Staging:
 
     def table(self, node: ObjectId8) -> ChunkTable | None:
         """Return the staged references of an array; kind 0 says "deleted". None: there are none."""
-        parts = self._tables.get(node)
-        if not parts:
-            return None
-        whole = tables.overlaid(parts)
-        self._tables[node] = [whole]
-        return whole
+        own, under = self._own(node), self._under.get(node)
+        if own is None or under is None:
+            return under if own is None else own
+        if node not in self._whole:
+            self._whole[node] = tables.overlay(under, own)
+        return self._whole[node]
 
-    def tables(self) -> Mapping[ObjectId8, ChunkTable]:
+    def tables(self) -> dict[ObjectId8, ChunkTable]:
         """Return all staged references of arrays that still exist."""
         alive = {node.id for node in self.nodes.values()}
-        found = {key: self.table(key) for key in self._tables if key in alive}
+        found = {key: self.table(key) for key in self._tables.keys() | self._under if key in alive}
         return {key: table for key, table in found.items() if table is not None}
 
     def ours(self) -> Ours:
@@ -92,36 +117,68 @@ class Staging:
 
     def forget(self, node: ArrayNode, index: NDArray[np.integer]) -> None:
         """Make chunks unwritten again; they may lie outside a grid that is about to shrink."""
-        n = len(index)
-        self._stage(
-            node,
-            ChunkTable(
-                index=np.ascontiguousarray(index, np.uint32),
-                kind=np.full(n, ChunkType.uninitialized, np.uint8),
-                source=np.zeros(n, np.uint32),
-                offset=np.zeros(n, np.uint64),
-                length=np.zeros(n, np.uint64),
-            ).sorted(),
-        )
+        self._stage(node, tables.deleted(index))
 
     def replayed(self, base: Snapshot, replayed: Replayed) -> Staging:
         """Return the same changes on top of another snapshot, as a rebase decided."""
-        staging = Staging(base)
-        staging.nodes = dict(replayed.nodes)
-        for key, table in self.tables().items():
-            lost = replayed.dropped.get(key)
-            kept = table if lost is None else tables.without(table, lost)
-            if len(kept):
-                staging._tables[key] = [kept]
-        return staging
+        kept = self.tables() | {
+            key: tables.without(table, replayed.dropped[key])
+            for key, table in self.tables().items()
+            if key in replayed.dropped
+        }
+        chunks = {key: [table] for key, table in kept.items() if len(table)}
+        return Staging(base, replayed.nodes, chunks)
+
+    def forked(self) -> Staging:
+        """Return a staging area that begins with these changes and knows which are its own."""
+        return Staging(self.base, self.nodes, under=self.tables())
+
+    def undone(self) -> Staging:
+        """Return a fork as it was when it began."""
+        return Staging(self.base, self._origin, under=self._under)
+
+    def merged(self, fork: Staging) -> Staging:
+        """Return these changes with those that a fork made.
+
+        Raises:
+            ConflictError: Both changed one node, or the fork wrote chunks of an array that is gone.
+        """
+        now = merging.merged(fork._origin, self.nodes, fork.nodes)
+        chunks = {key: list(parts) for key, parts in self._tables.items()}
+        alive = {node.id for node in now.values()}
+        for node in fork.nodes.values():
+            if (own := fork._own(node.id)) is None:
+                continue
+            if node.id not in alive:
+                raise merging.both(node.path)
+            chunks.setdefault(node.id, []).append(own)
+        return Staging(self.base, now, chunks, under=self._under, origin=self._origin)
+
+    def move(self, source: str, target: str) -> None:
+        """Move a node and all below it."""
+        now = rearranging.moved(self.nodes, source, target)
+        self.nodes = {
+            now.get(path, path): replace(node, path=now.get(path, path))
+            for path, node in self.nodes.items()
+        }
 
     def remove(self, path: str) -> None:
         """Remove a node and all below it."""
         nodes.remove(self.nodes, path)
 
-    def _stage(self, node: ArrayNode, chunks: ChunkTable) -> None:
+    def _own(self, node: ObjectId8) -> ChunkTable | None:
+        """Return what was staged here, not in the session this is a fork of."""
+        parts = self._tables.get(node)
+        if not parts:
+            return None
+        if len(parts) > 1:
+            parts[:] = [tables.overlaid(parts)]
+        return parts[0]
+
+    def _stage(self, node: Node, chunks: ChunkTable) -> None:
         if len(chunks):
             self._tables.setdefault(node.id, []).append(chunks)
+            self._whole.pop(node.id, None)
 
 
 def check_grid(node: ArrayNode, index: NDArray[np.integer]) -> None:

@@ -5,7 +5,7 @@ Sessions are views that can change; everything here works the same on both.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -17,7 +17,7 @@ from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId8
 from icevirt.logic import tables
 from icevirt.model import paths
-from icevirt.model.chunks import ChunkTable
+from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.config import RepositoryConfig
 from icevirt.model.json import JSONObject
 from icevirt.model.snapshot import ArrayNode, Node, Snapshot
@@ -190,6 +190,25 @@ class View:
         if staged is None:
             return committed
         return tables.stored(tables.overlay(committed, staged))
+
+    def chunk_type(self, path: str, chunk_coordinates: Sequence[int]) -> ChunkType:
+        """Return where the bytes of one chunk lie. Raises as `references`."""
+        index = np.asarray(chunk_coordinates, np.int64).reshape(1, -1)
+        return ChunkType(int(self.references(path, index).kind[0]))
+
+    def chunk_coordinates(self, path: str) -> NDArray[np.uint32]:
+        """Return the indices of all chunks that were written, shape (n, ndim), sorted."""
+        return self.array_table(path).index
+
+    def all_virtual_chunk_locations(self) -> list[str]:
+        """Return the URL of every object that virtual references point into, each once."""
+        found: set[str] = set()
+        for node in self.snapshot.arrays():
+            table = self.array_table(node.path)
+            virtual = table.take(table.kind == ChunkType.virtual)
+            urls = tables.compact(virtual).locations.url
+            found.update(urls[number] for number in range(len(urls)))
+        return sorted(found)
 
     # -- inside ------------------------------------------------------------------------------
 

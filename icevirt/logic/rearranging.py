@@ -1,0 +1,134 @@
+"""Where nodes lie and which chunk lies where: moves, shifts, reindexing. Bytes are never copied."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.errors import AlreadyExistsError, InvalidInputError, NodeNotFoundError
+from icevirt.logic import tables
+from icevirt.model import paths
+from icevirt.model.chunks import ChunkTable
+from icevirt.model.snapshot import ArrayNode, GroupNode, Node
+
+type Reindex = Callable[[list[int]], Iterable[int] | None]
+
+
+def moved(nodes: Mapping[str, Node], source: str, target: str) -> dict[str, str]:
+    """Return the new paths, by old path, of a node and all below it.
+
+    Raises:
+        NodeNotFoundError: There is nothing to move.
+        AlreadyExistsError: Something is where it would go.
+        InvalidInputError: The group it would go into is not there, or is inside the node itself.
+    """
+    if source not in nodes:
+        raise NodeNotFoundError(
+            "there is nothing to move", do="Check the path with `session.snapshot`.", path=source
+        )
+    inside = source.rstrip("/") + "/"
+    if (target + "/").startswith(inside):
+        raise InvalidInputError(
+            "a node cannot be moved into itself", do="Choose another path.", path=source, to=target
+        )
+    if target in nodes:
+        raise AlreadyExistsError(
+            "something is there already", do="Choose another path.", path=source, to=target
+        )
+    if not isinstance(nodes.get(paths.parent(target)), GroupNode):
+        raise InvalidInputError(
+            "a node moves into a group that exists",
+            do="Create that group in a writable session and commit it first.",
+            path=source,
+            to=target,
+        )
+    found = [path for path in nodes if path == source or path.startswith(inside)]
+    return {path: target + path[len(source) :] for path in found}
+
+
+def shifted(node: ArrayNode, table: ChunkTable, by: Sequence[int]) -> ChunkTable:
+    """Return what to write so that each chunk lies ``by`` chunks further along each dimension.
+
+    What would leave the grid is dropped, and the places that nothing moved to are cleared.
+    """
+    _refuse_irregular(node)
+    if len(by) != len(node.num_chunks):
+        raise InvalidInputError(
+            "a shift has one number for each dimension",
+            do=f"Pass {len(node.num_chunks)} numbers.",
+            path=node.path,
+            chunk_offset=tuple(by),
+        )
+    target = table.index.astype(np.int64) + np.array(by, np.int64).reshape(1, -1)
+    inside = np.all((target >= 0) & (target < np.array(node.num_chunks, np.int64)), axis=1)
+    kept = table.take(inside).reindexed(target[inside])
+    return tables.overlay(tables.deleted(table.index), kept)
+
+
+def reindexed(
+    node: ArrayNode, table: ChunkTable, forward: Reindex, backward: Reindex | None
+) -> ChunkTable:
+    """Return what to write so that each chunk lies where ``forward`` says.
+
+    Args:
+        node: The array.
+        table: All its references.
+        forward: From the index of a chunk to its new one; None leaves it where it is.
+        backward: From an index to the one whose chunk comes there; where that is None or has no
+            chunk, the place is cleared.
+
+    Raises:
+        InvalidInputError: A new index is outside the grid, or two chunks would go to one place.
+    """
+    _refuse_irregular(node)
+    rows, target = _mapped(node, table.index, forward)
+    try:
+        kept = table.take(rows).reindexed(target).sorted()
+    except ValueError as error:
+        raise InvalidInputError(
+            "two chunks would go to one place",
+            do="Let `forward` give each chunk a place of its own.",
+            path=node.path,
+        ) from error
+    if backward is None:
+        return kept
+    filled, origin = _mapped(node, table.index, backward)
+    empty = np.ones(len(table), np.bool_)
+    empty[filled] = tables.RowFinder.of(table).find(origin) < 0
+    return tables.overlay(tables.deleted(table.index[empty]), kept)
+
+
+def _mapped(
+    node: ArrayNode, index: NDArray[np.uint32], function: Reindex
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Call a user's function for each chunk; return the rows it has an answer for, and these."""
+    answers = [function(each) for each in index.tolist()]
+    rows = np.array([row for row, to in enumerate(answers) if to is not None], np.int64)
+    found = [tuple(to) for to in answers if to is not None]
+    if any(len(to) != len(node.num_chunks) for to in found):
+        raise _outside(node)
+    target = np.array(found, np.int64).reshape(len(rows), len(node.num_chunks))
+    if np.any((target < 0) | (target >= np.array(node.num_chunks, np.int64))):
+        raise _outside(node)
+    return rows, target
+
+
+def _outside(node: ArrayNode) -> InvalidInputError:
+    return InvalidInputError(
+        "a chunk would leave the array's chunk grid",
+        do="Return an index inside the grid, or None; or resize the array first.",
+        path=node.path,
+        num_chunks=node.num_chunks,
+    )
+
+
+def _refuse_irregular(node: ArrayNode) -> None:
+    if json.loads(node.user_data)["chunk_grid"]["name"] != "regular":
+        raise InvalidInputError(
+            "chunks of different sizes cannot take one another's places",
+            do="Only arrays with a regular chunk grid can be shifted or reindexed.",
+            path=node.path,
+        )

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from icevirt.api.build import build
     from icevirt.api.check import CheckReport, check
     from icevirt.api.info import info
+    from icevirt.api.plan import plan
     from icevirt.api.scan import scan_file
+    from icevirt.archive.plan import BuildPlan
     from icevirt.archive.report import BuildReport, RepositorySummary
     from icevirt.archive.scanned import ScannedFile
     from icevirt.logic.conflicts import (
@@ -34,19 +36,21 @@ if TYPE_CHECKING:
         local_filesystem_store,
     )
     from icevirt.repo.repository import Repository
-    from icevirt.repo.session import Session, SessionMode
+    from icevirt.repo.session import ForkSession, Session, SessionMode
     from icevirt.scan.contract import ScanOptions
     from icevirt.storage.local import local_filesystem_storage
     from icevirt.storage.memory import in_memory_storage
 
 __all__ = [
     "BasicConflictSolver",
+    "BuildPlan",
     "BuildReport",
     "CheckReport",
     "Conflict",
     "ConflictDetector",
     "ConflictSolver",
     "ConflictType",
+    "ForkSession",
     "ObjectStoreConfig",
     "Repository",
     "RepositoryConfig",
@@ -65,17 +69,20 @@ __all__ = [
     "info",
     "local_filesystem_storage",
     "local_filesystem_store",
+    "plan",
     "scan_file",
 ]
 
 _HOME = {
     "BasicConflictSolver": "icevirt.logic.conflicts",
+    "BuildPlan": "icevirt.archive.plan",
     "BuildReport": "icevirt.archive.report",
     "CheckReport": "icevirt.api.check",
     "Conflict": "icevirt.logic.conflicts",
     "ConflictDetector": "icevirt.logic.conflicts",
     "ConflictSolver": "icevirt.logic.conflicts",
     "ConflictType": "icevirt.logic.conflicts",
+    "ForkSession": "icevirt.repo.session",
     "ObjectStoreConfig": "icevirt.model.config",
     "Repository": "icevirt.repo.repository",
     "RepositoryConfig": "icevirt.model.config",
@@ -92,6 +99,7 @@ _HOME = {
     "info": "icevirt.api.info",
     "local_filesystem_storage": "icevirt.storage.local",
     "local_filesystem_store": "icevirt.model.config",
+    "plan": "icevirt.api.plan",
     "scan_file": "icevirt.api.scan",
 }
 

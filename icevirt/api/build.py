@@ -11,30 +11,25 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from icevirt.api import outcome
 from icevirt.api.clock import Clock
-from icevirt.api.stages import Job, closed_catalog, scan_missing, write_all
+from icevirt.api.request import MAX_NATIVE_BYTES, identity_of, listed, scan_options, shared
+from icevirt.api.stages import Job, Scan, closed_catalog, scan_missing, write_all
 from icevirt.api.target import METADATA, Target, digest_of
-from icevirt.archive import catalog as schema
 from icevirt.archive.plan import BuildPlan, WriteResult
 from icevirt.archive.report import BuildReport, Progress
 from icevirt.archive.scanned import SourceFile
-from icevirt.errors import BuildError, IcevirtError, InvalidInputError
+from icevirt.errors import BuildError, IcevirtError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.logic.attributes import CombineAttrs, check_policy
 from icevirt.logic.combine import Wish, combine
 from icevirt.model.snapshot import ManifestFileInfo, ManifestRef
 from icevirt.objects.listing import changed_since, list_sources
 from icevirt.repo.publish import BUILD_ID, publish
-from icevirt.scan.contract import ScanOptions
-from icevirt.scan.registry import scanners
 from icevirt.spark.session import spark_or_local
-from icevirt.storage.memory import MemoryStorage
-from icevirt.storage.protocol import Storage
-from icevirt.storage.resolve import StorageLike, storage_of
+from icevirt.storage.resolve import StorageLike
 from icevirt.version import __version__
 
 if TYPE_CHECKING:
@@ -43,7 +38,6 @@ if TYPE_CHECKING:
 KEEP_SCAN_OF = 1000
 """A refused build of fewer files takes its catalog with it; a longer scan is worth keeping."""
 
-_NATIVE_BYTES = 256 * 1024 * 1024
 _SHOWN = 10  # names in a message
 
 
@@ -60,7 +54,7 @@ def build(
     drop_variables: str | Iterable[str] = (),
     combine_attrs: CombineAttrs = "override",
     max_bad_files: int = 0,
-    max_native_bytes: int = _NATIVE_BYTES,
+    max_native_bytes: int = MAX_NATIVE_BYTES,
     catalog: StorageLike | None = None,
     spark: SparkSession | None = None,
     progress: Callable[[Progress], None] | None = None,
@@ -97,15 +91,11 @@ def build(
     clock = Clock()
     with clock.phase("list"):
         files = list_sources(sources)
-        storage = _shared(storage_of(repo))
-        target = Target.look(storage, branch=branch, group=group, mode=mode)
-    dropped = (drop_variables,) if isinstance(drop_variables, str) else tuple(drop_variables)
-    options = ScanOptions(
-        concat_dim=concat_dim, drop_variables=dropped, max_native_bytes=max_native_bytes
+        target = Target.look(shared(repo), branch=branch, group=group, mode=mode)
+    options = scan_options(concat_dim, drop_variables, max_native_bytes)
+    inputs = digest_of(
+        __version__, identity_of(options), combine_attrs, target.group, listed(files)
     )
-    identity = digest_of(asdict(options), [(each.name, each.version) for each in scanners()])
-    listed = [[file.url, file.size, file.etag, file.last_modified] for file in files]
-    inputs = digest_of(__version__, identity, target.group, combine_attrs, listed)
     last = target.last_build()
     if last is not None and outcome.inputs_of(last) == inputs:
         target.record(outcome.build_of(last)).delete_all()  # of a run killed behind its commit
@@ -113,14 +103,10 @@ def build(
     target.refuse_occupied()
     build_id = digest_of(inputs, branch, "" if last is None else str(last.id))
     record = target.record(build_id)
-    job = Job(
-        build_id=build_id,
-        target=target,
+    scan = Scan(
         files=files,
-        parts=schema.parts_of(files, identity=identity),
         options=options,
-        catalog=record.below("catalog/") if catalog is None else _shared(storage_of(catalog)),
-        record=record,
+        catalog=record.below("catalog/") if catalog is None else shared(catalog),
         max_bad_files=max_bad_files,
         progress=progress,
     )
@@ -128,18 +114,15 @@ def build(
         build_id=build_id, concat_dim=concat_dim, group=target.group, combine_attrs=combine_attrs
     )
     told = {"build_id": build_id, "inputs": inputs, "group": target.group, "icevirt": __version__}
+    own = {BUILD_ID: build_id, METADATA: {**told, "files": len(files)}}
     try:
         report = _run(
-            job,
+            Job(build_id=build_id, scan=scan, target=target, record=record),
             wish,
             spark=spark,
             clock=clock,
             message=message,
-            metadata={
-                **(metadata or {}),
-                BUILD_ID: build_id,
-                METADATA: {**told, "files": len(files)},
-            },
+            metadata={**(metadata or {}), **own},
         )
     except IcevirtError:
         if len(files) < KEEP_SCAN_OF:
@@ -160,14 +143,14 @@ def _run(
 ) -> BuildReport:
     with _started(clock, spark) as session:
         with clock.phase("scan"):
-            scanned = scan_missing(session, job)
+            scanned = scan_missing(session, job.scan)
         with clock.phase("plan"):
-            closed = closed_catalog(job)
+            closed = closed_catalog(job.scan)
             plan = combine(closed.facts, wish)
         with clock.phase("write"):
             results = write_all(session, job, plan)
     with clock.phase("commit"):
-        _refuse_changed(job.files)
+        _refuse_changed(job.scan.files)
         snapshot_id = _commit(job.target, plan, results, message=message, metadata=metadata)
     return outcome.report(
         job,
@@ -187,16 +170,6 @@ def _started(clock: Clock, spark: SparkSession | None) -> Iterator[SparkSession]
         with clock.phase("spark"):
             session = stack.enter_context(spark_or_local(spark))
         yield session
-
-
-def _shared(storage: Storage) -> Storage:
-    if isinstance(storage, MemoryStorage):
-        raise InvalidInputError(
-            "a build needs a storage that all Spark workers reach",
-            do="Use a directory; memory belongs to one process.",
-            storage=storage.url,
-        )
-    return storage
 
 
 def _refuse_changed(files: tuple[SourceFile, ...]) -> None:

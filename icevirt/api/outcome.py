@@ -52,7 +52,7 @@ def report(
         build_id=job.build_id,
         already_built=False,
         files_scanned=scanned,
-        files_reused=len(job.files) - scanned,
+        files_reused=len(job.scan.files) - scanned,
         bad_files=closed.bad,
         arrays=_summaries(plan, results),
         manifests=sum(result.manifest_id is not None for result in results),

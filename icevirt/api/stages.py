@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from icevirt.api.request import identity_of
 from icevirt.api.target import Target
 from icevirt.archive import catalog as schema
 from icevirt.archive.plan import BuildPlan, WriteResult
@@ -21,6 +22,7 @@ from icevirt.spark.catalog import ClosedCatalog
 from icevirt.spark.runner import reporter, run_on_spark, slots
 from icevirt.spark.scanning import ScanTask, run_scan
 from icevirt.spark.writing import WriteTask, run_write
+from icevirt.storage.below import Below
 from icevirt.storage.protocol import Storage
 from icevirt.wire.manifest import ManifestEncoding
 
@@ -32,21 +34,37 @@ _SHOWN = 5  # bad files in a message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """One build: its files, its options, and where its pieces lie."""
+class Scan:
+    """What is to be scanned, how, and into which catalog."""
 
-    build_id: str
-    target: Target
     files: tuple[SourceFile, ...]
-    parts: tuple[schema.Part, ...]
     options: ScanOptions
     catalog: Storage
-    record: Storage
     max_bad_files: int
     progress: Callable[[Progress], None] | None
 
+    @property
+    def identity(self) -> str:
+        """A digest of what decides how a file is described: options and scanners."""
+        return identity_of(self.options)
 
-def scan_missing(spark: SparkSession, job: Job) -> int:
+    @property
+    def parts(self) -> tuple[schema.Part, ...]:
+        """The parts of the catalog that hold the files."""
+        return schema.parts_of(self.files, identity=self.identity)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One build: its scan, where it goes, and where it keeps what is finished."""
+
+    build_id: str
+    scan: Scan
+    target: Target
+    record: Below
+
+
+def scan_missing(spark: SparkSession, job: Scan) -> int:
     """Scan the parts that are not in the catalog yet; return how many files that were."""
     parts.mark(job.catalog)
     done = parts.complete_parts(job.catalog)
@@ -68,7 +86,7 @@ def scan_missing(spark: SparkSession, job: Job) -> int:
     return sum(count.files for count in counts)
 
 
-def closed_catalog(job: Job) -> ClosedCatalog:
+def closed_catalog(job: Scan) -> ClosedCatalog:
     """Read the facts of the scan.
 
     Raises:
@@ -81,7 +99,7 @@ def closed_catalog(job: Job) -> ClosedCatalog:
     return closed
 
 
-def _forget(job: Job, bad: tuple[BadFile, ...]) -> None:
+def _forget(job: Scan, bad: tuple[BadFile, ...]) -> None:
     urls = {file.url for file in bad}
     for part in job.parts:
         if any(file.url in urls for file in part.files):
@@ -124,7 +142,7 @@ def _write(spark: SparkSession, job: Job, plan: BuildPlan) -> list[WriteResult]:
     tasks = [
         WriteTask(
             items=pile,
-            catalog=job.catalog,
+            catalog=job.scan.catalog,
             repo=job.target.storage,
             record=job.record,
             inline_threshold=config.inline_chunk_threshold_bytes,
@@ -133,7 +151,7 @@ def _write(spark: SparkSession, job: Job, plan: BuildPlan) -> list[WriteResult]:
         for pile in balanced(items, slots(spark) * _TASKS_PER_SLOT)
     ]
     watch = reporter(
-        job.progress,
+        job.scan.progress,
         "write",
         len(items),
         lambda: sum(1 for _ in job.record.list("items")),

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from icevirt.cli import options
 from icevirt.cli.output import Answer, Output, OutputOption, progress
 
 if TYPE_CHECKING:
     from icevirt.logic.attributes import CombineAttrs
-
-_MANY = 256 * 1024 * 1024
 
 
 class Mode(StrEnum):
@@ -23,43 +22,24 @@ class Mode(StrEnum):
 
 
 def build(  # noqa: PLR0917 - each is an option of the command
-    sources: Annotated[
-        list[str], typer.Argument(help="Files, directories, globs or file:// URLs to build from.")
-    ],
+    sources: options.Sources,
     repo: Annotated[
         str, typer.Argument(help="The repository, a path or file:// URL; made if absent.")
     ],
-    concat_dim: Annotated[
-        str | None, typer.Option(help="The dimension along which files follow one another.")
-    ] = None,
-    group: Annotated[str, typer.Option(help="The group of the repository to build into.")] = "/",
+    concat_dim: options.ConcatDim = None,
+    group: options.Group = "/",
     branch: Annotated[str, typer.Option(help="The branch to commit to.")] = "main",
     message: Annotated[str | None, typer.Option(help="The message of the commit.")] = None,
     mode: Annotated[
         Mode, typer.Option(help="w- refuses a group that holds nodes, w replaces them.")
     ] = Mode.refuse,
-    drop_variable: Annotated[
-        list[str] | None, typer.Option(help="A variable to leave out; may be repeated.")
-    ] = None,
-    combine_attrs: Annotated[
-        str, typer.Option(help="What becomes of attributes that differ, in xarray's words.")
-    ] = "override",
-    max_bad_files: Annotated[
-        int, typer.Option(min=0, help="How many unreadable files may be left out.")
-    ] = 0,
-    max_native_bytes: Annotated[
-        int,
-        typer.Option(
-            min=0, help="How many bytes of a file may be copied that cannot be referenced."
-        ),
-    ] = _MANY,
-    catalog: Annotated[
-        str | None, typer.Option(help="A directory to keep the scan in, for later builds.")
-    ] = None,
+    drop_variable: options.DropVariable = None,
+    combine_attrs: options.Attributes = "override",
+    max_bad_files: options.BadFiles = 0,
+    max_native_bytes: options.NativeBytes = options.MANY,
+    catalog: options.Catalog = None,
     output: OutputOption = Output.text,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print neither progress nor the report.")
-    ] = False,
+    quiet: options.Quiet = False,
 ) -> Answer:
     """Build a virtual dataset over files, without copying them."""
     import icevirt

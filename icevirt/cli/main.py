@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from icevirt.cli import build, demo, doctor, inspect
+from icevirt.cli import build, demo, doctor, inspect, plan
 from icevirt.cli.output import show, show_error
 from icevirt.errors import IcevirtError
 from icevirt.version import __version__
@@ -47,6 +47,7 @@ def program(
 
 
 app.command()(build.build)
+app.command()(plan.plan)
 app.command()(inspect.info)
 app.command()(inspect.scan)
 app.command()(doctor.doctor)

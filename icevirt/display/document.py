@@ -11,8 +11,10 @@ from enum import Enum
 from functools import singledispatch
 from typing import Any
 
+from icevirt.archive.plan import BuildPlan
 from icevirt.archive.report import BuildReport
 from icevirt.archive.scanned import ScannedFile
+from icevirt.display.plan import array_of
 from icevirt.display.scanned import summary_of
 from icevirt.model.json import JSON
 from icevirt.repo.check import CheckReport
@@ -38,6 +40,24 @@ def document(value: Any) -> JSON:
 def _report(value: BuildReport) -> JSON:
     fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     return document({**fields, "references": value.references})
+
+
+@document.register
+def _planned(value: BuildPlan) -> JSON:
+    return document(
+        {
+            "build_id": value.build_id,
+            "group": value.group,
+            "concat_dim": value.concat_dim,
+            "files": list(value.files.url),
+            "arrays": [
+                {**dataclasses.asdict(array_of(array)), "mode": array.mode.value}
+                for array in value.arrays
+            ],
+            "containers": [container.url_prefix for container in value.containers],
+            "notes": value.notes,
+        }
+    )
 
 
 @document.register

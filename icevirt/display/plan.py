@@ -27,7 +27,7 @@ def build_plan(plan: BuildPlan) -> RenderableType:
         Text(f"Plan {plan.build_id}", "bold"),
         facts(told),
         Text(),
-        array_table(map(_summary, plan.arrays)),
+        array_table(map(array_of, plan.arrays)),
         *(words(f"note: {note}", "dim") for note in plan.notes),
     )
 
@@ -44,7 +44,8 @@ def _windows(array: PlannedArray) -> int:
     return number
 
 
-def _summary(array: PlannedArray) -> ArraySummary:
+def array_of(array: PlannedArray) -> ArraySummary:
+    """Return a planned array as reports show arrays."""
     return ArraySummary(
         path=array.path,
         data_type=type_name(array.schema.data_type),

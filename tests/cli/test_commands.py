@@ -138,3 +138,16 @@ def test_the_doctor_names_what_is_damaged_and_fails(run, tmp_path):
     assert status == 1
     assert "transactions/1CECHNKREP0F1RSTCMT0" in told
     assert "1 problem" in told
+
+
+@pytest.mark.spark
+def test_a_plan_is_shown_as_text_and_as_json(run, nemo_files, spark, tmp_path):
+    catalog = ["--catalog", tmp_path / "catalog"]
+    words = ["plan", *nemo_files, "--concat-dim", "time_counter", *catalog]
+    status, told, _ = run(*words)
+    assert status == 0
+    assert "/tos" in told
+    status, told, _ = run(*words, "-o", "json")
+    document = json.loads(told)
+    assert {a["path"]: a["mode"] for a in document["arrays"]}["/time_counter"] == "join"
+    assert len(document["files"]) == 3

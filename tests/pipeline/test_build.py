@@ -377,3 +377,23 @@ def test_a_repaired_file_is_scanned_again(days, repo_path, tmp_path):
     os.utime(days[1], ns=(facts.st_atime_ns, facts.st_mtime_ns))
     report = icevirt.build(days, repo_path, **call)
     assert (report.files_scanned, report.files_reused) == (1, 2)
+
+
+def test_a_plan_says_what_a_build_would_make(days, tmp_path):
+    """Same arrays, same counts; nothing is written but the catalog that was named."""
+    catalog = tmp_path / "catalog"
+    plan = icevirt.plan(days, concat_dim="time", catalog=catalog)
+    report = icevirt.build(days, tmp_path / "repo", concat_dim="time", catalog=catalog)
+    assert report.files_scanned == 0
+    assert [(a.path, a.shape, a.chunk_shape) for a in plan.arrays] == [
+        (a.path, a.shape, a.chunk_shape) for a in report.arrays
+    ]
+    assert sum(a.references.virtual for a in plan.arrays) == report.references.virtual
+    assert plan.containers[0].url_prefix == report.containers[0]
+
+
+def test_a_plan_is_refused_as_the_build_would_be(days):
+    """The same error, before there is a repository."""
+    other_scale(days[2])
+    with pytest.raises(errors.CombineError, match="scale_factor"):
+        icevirt.plan(days, concat_dim="time")

@@ -1,0 +1,64 @@
+"""`icevirt.plan`: what a build would do and store, before it does it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from icevirt.api.request import MAX_NATIVE_BYTES, listed, scan_options, shared
+from icevirt.api.stages import Scan, closed_catalog, scan_missing
+from icevirt.api.target import digest_of
+from icevirt.archive.plan import BuildPlan
+from icevirt.archive.report import Progress
+from icevirt.logic.attributes import CombineAttrs, check_policy
+from icevirt.logic.combine import Wish, combine
+from icevirt.objects.listing import list_sources
+from icevirt.spark.session import spark_or_local
+from icevirt.storage.resolve import StorageLike
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def plan(
+    sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    *,
+    concat_dim: str | None = None,
+    group: str = "/",
+    drop_variables: str | Iterable[str] = (),
+    combine_attrs: CombineAttrs = "override",
+    max_bad_files: int = 0,
+    max_native_bytes: int = MAX_NATIVE_BYTES,
+    catalog: StorageLike | None = None,
+    spark: SparkSession | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> BuildPlan:
+    """Scan files on Spark and say what `build` would make of them; nothing is written elsewhere.
+
+    Arguments and errors are those of `build`. With ``catalog`` the scan is kept in that directory,
+    and a build that is given the same one does not scan again.
+    """
+    check_policy(combine_attrs)
+    files = list_sources(sources)
+    options = scan_options(concat_dim, drop_variables, max_native_bytes)
+    with contextlib.ExitStack() as stack:
+        if catalog is None:
+            catalog = stack.enter_context(tempfile.TemporaryDirectory(prefix="icevirt-plan-"))
+        scan = Scan(
+            files=files,
+            options=options,
+            catalog=shared(catalog),
+            max_bad_files=max_bad_files,
+            progress=progress,
+        )
+        scan_missing(stack.enter_context(spark_or_local(spark)), scan)
+        wish = Wish(
+            build_id=digest_of("plan", listed(files)),
+            concat_dim=concat_dim,
+            group=group,
+            combine_attrs=combine_attrs,
+        )
+        return combine(closed_catalog(scan).facts, wish)

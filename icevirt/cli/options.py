@@ -1,0 +1,34 @@
+"""Options that several commands take."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+MANY = 256 * 1024 * 1024
+
+Sources = Annotated[
+    list[str], typer.Argument(help="Files, directories, globs or file:// URLs to build from.")
+]
+ConcatDim = Annotated[
+    str | None, typer.Option(help="The dimension along which files follow one another.")
+]
+Group = Annotated[str, typer.Option(help="The group of the repository to build into.")]
+DropVariable = Annotated[
+    list[str] | None, typer.Option(help="A variable to leave out; may be repeated.")
+]
+Attributes = Annotated[
+    str, typer.Option(help="What becomes of attributes that differ, in xarray's words.")
+]
+BadFiles = Annotated[int, typer.Option(min=0, help="How many unreadable files may be left out.")]
+NativeBytes = Annotated[
+    int,
+    typer.Option(min=0, help="How many bytes of a file may be copied that cannot be referenced."),
+]
+Catalog = Annotated[
+    str | None, typer.Option(help="A directory to keep the scan in, for later builds.")
+]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Print neither progress nor the report.")
+]

@@ -1,0 +1,41 @@
+"""``icevirt plan``: what a build would do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from icevirt.cli import options
+from icevirt.cli.output import Answer, Output, OutputOption, progress
+
+if TYPE_CHECKING:
+    from icevirt.logic.attributes import CombineAttrs
+
+
+def plan(  # noqa: PLR0917 - each is an option of the command
+    sources: options.Sources,
+    concat_dim: options.ConcatDim = None,
+    group: options.Group = "/",
+    drop_variable: options.DropVariable = None,
+    combine_attrs: options.Attributes = "override",
+    max_bad_files: options.BadFiles = 0,
+    max_native_bytes: options.NativeBytes = options.MANY,
+    catalog: options.Catalog = None,
+    output: OutputOption = Output.text,
+    quiet: options.Quiet = False,
+) -> Answer:
+    """Show what a build of these files would do and store, without a repository."""
+    import icevirt
+
+    with progress(quiet=quiet) as listener:
+        planned = icevirt.plan(
+            sources,
+            concat_dim=concat_dim,
+            group=group,
+            drop_variables=tuple(drop_variable or ()),
+            combine_attrs=cast("CombineAttrs", combine_attrs),  # plan checks it
+            max_bad_files=max_bad_files,
+            max_native_bytes=max_native_bytes,
+            catalog=catalog,
+            progress=listener,
+        )
+    return Answer(value=planned, output=output, quiet=quiet)

@@ -6,7 +6,7 @@ stand in one dataset.
 
 from __future__ import annotations
 
-from math import prod
+from math import isqrt, prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,11 +94,9 @@ def _divisor(length: int, most: int) -> int:
     """Return the largest divisor of ``length`` that is at most ``most``."""
     if length <= most:
         return length
-    best = 1
-    for low in range(1, int(length**0.5) + 1):
-        if length % low == 0:
-            best = max([best, *(d for d in (low, length // low) if d <= most)])
-    return best
+    low = np.arange(1, max(min(isqrt(length), most), 1) + 1)
+    low = low[length % low == 0]
+    return int(max(high[high <= most].max(initial=1) for high in (low, length // low)))
 
 
 def block_chunks(
@@ -116,8 +114,6 @@ def block_chunks(
     return index, at + size * np.arange(n, dtype=np.int64), np.full(n, size, np.int64)
 
 
-def joins_badly(shape: tuple[int, ...], itemsize: int, axis: int) -> bool:
-    """Say whether a block is small and its split would fix its length along the joined axis."""
-    if prod(shape) * itemsize > SMALL:
-        return False
-    return shape[axis] > 1 and grid_of_block(shape, itemsize, concat_axis=axis)[axis] > 1
+def joins_badly(shape: tuple[int, ...], chunk: tuple[int, ...], itemsize: int, axis: int) -> bool:
+    """Say whether values are few and their chunks would fix their length along the joined axis."""
+    return prod(shape) * itemsize <= SMALL and shape[axis] > 1 and chunk[axis] > 1

@@ -1,4 +1,4 @@
-"""Names in files as zarr node names, and which variables were asked to be left out.
+"""Names in files as zarr node names, and which variables are left out.
 
 Nearly every name is kept. Those that zarr reserves or cannot say (``..``, ``zarr.json``, names of
 dots only, a leading ``__``, a ``/``, bytes that are not UTF-8) are percent-encoded, and the scan
@@ -7,8 +7,11 @@ says so.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from urllib.parse import quote_from_bytes
 
+from icevirt.errors import UnsupportedError
 from icevirt.model import paths
 
 
@@ -34,3 +37,18 @@ def dropped(path: str, drop: tuple[str, ...]) -> bool:
         else paths.name(path) == name
         for name in drop
     )
+
+
+def check_distinct(taken: Sequence[str], url: str) -> None:
+    """Refuse variables whose paths are the same.
+
+    Raises:
+        UnsupportedError: There are some.
+    """
+    twice = sorted(path for path, count in Counter(taken).items() if count > 1)
+    if twice:
+        raise UnsupportedError(
+            "variables whose names become one in zarr",
+            do=f"Leave them out: drop_variables={twice}.",
+            file=url,
+        )

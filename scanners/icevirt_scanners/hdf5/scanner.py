@@ -8,7 +8,6 @@ lead nowhere or to other files, second names of groups, attributes without a JSO
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import h5py
@@ -34,7 +33,7 @@ from icevirt_scanners.hdf5.represent import represent
 from icevirt_scanners.hdf5.values import UnfaithfulError
 from icevirt_scanners.hdf5.variable import Variable, describe
 from icevirt_scanners.hdf5.walk import FoundDataset, Walk
-from icevirt_scanners.names import dropped
+from icevirt_scanners.names import check_distinct, dropped
 
 _MAGIC = b"\x89HDF\r\n\x1a\n"
 
@@ -112,7 +111,7 @@ def _arrays(walk: Walk, context: FileContext) -> tuple[ScannedArray, ...]:
         for found in walk.datasets
         if found in axes and not is_bare_dimension(attributes[found])
     ]
-    _check_distinct([found.path for found in wanted], context)
+    check_distinct([found.path for found in wanted], context.source.file.url)
     arrays: list[ScannedArray] = []
     for found in wanted:
         held = attributes[found]
@@ -183,16 +182,6 @@ def _axes(
         if odd:
             context.warn(found.path, "odd-dimension-scales", odd)
     return axes
-
-
-def _check_distinct(taken: list[str], context: FileContext) -> None:
-    twice = sorted(path for path, count in Counter(taken).items() if count > 1)
-    if twice:
-        raise UnsupportedError(
-            "variables whose names become one in zarr",
-            do=f"Leave them out: drop_variables={twice}.",
-            file=context.source.file.url,
-        )
 
 
 def _represented(variable: Variable, context: FileContext) -> ScannedArray:

@@ -16,7 +16,7 @@ from h5py import h5d
 from icevirt.archive.scanned import ScannedArray
 from icevirt.errors import UnsupportedError
 from icevirt.model.chunks import ChunkTable
-from icevirt_scanners.blocks import SMALL, joins_badly
+from icevirt_scanners.blocks import SMALL, grid_of_block, joins_badly
 from icevirt_scanners.hdf5 import values
 from icevirt_scanners.hdf5.context import FileContext
 from icevirt_scanners.hdf5.datatypes import bytes_codec
@@ -42,7 +42,9 @@ def _joins_badly(variable: Variable, axis: int) -> bool:
     """Say whether a small array along the concatenated dimension has an awkward chunk length."""
     if variable.chunk is not None:
         return variable.nbytes <= SMALL and bool(variable.shape[axis] % variable.chunk[axis])
-    return joins_badly(variable.shape, variable.element.dtype.itemsize, axis)
+    itemsize = variable.element.dtype.itemsize
+    grid = grid_of_block(variable.shape, itemsize, concat_axis=axis)
+    return joins_badly(variable.shape, grid, itemsize, axis)
 
 
 def stored_whole(variable: Variable, context: FileContext) -> ScannedArray:

@@ -1,0 +1,107 @@
+"""The scanner for NetCDF-3: classic, 64-bit offset and CDF-5.
+
+Values are shown as netCDF shows them, with two exceptions where netCDF shows values that nobody
+wrote: a file that is shorter than its header says is refused, and "streaming" files, whose header
+does not say how many records there are, have as many as fit into the file.
+"""
+
+from __future__ import annotations
+
+from icevirt.archive.attributes import Attributes
+from icevirt.archive.scanned import ScannedArray, ScannedFile, ScannedGroup
+from icevirt.errors import ScanError, UnsupportedError
+from icevirt.model import paths
+from icevirt.scan.contract import ByteSource, ScanOptions
+from icevirt_scanners.cf import with_fit_fill
+from icevirt_scanners.context import ScanContext
+from icevirt_scanners.names import check_distinct, dropped, node_name
+from icevirt_scanners.netcdf3.attributes import shown
+from icevirt_scanners.netcdf3.cursor import DamagedError
+from icevirt_scanners.netcdf3.header import MAGIC, VERSIONS, Header, read_header
+from icevirt_scanners.netcdf3.layout import Layout, Placed, layout_of
+from icevirt_scanners.netcdf3.represent import represent
+
+_MOST_AXES = 32  # of HDF5, and of many readers
+
+
+class NetCDF3Scanner:
+    """Describes NetCDF-3 files."""
+
+    name = "netcdf3"
+    version = "1"
+
+    def accepts(self, head: bytes) -> bool:
+        """Look for the signature: ``CDF`` and the number of a version."""
+        return head.startswith(MAGIC) and len(head) > 3 and head[3] in VERSIONS
+
+    def scan(self, source: ByteSource, options: ScanOptions) -> ScannedFile:
+        """Describe the file.
+
+        Raises:
+            ScanError: The file is damaged, or was asked for a group, which it cannot have.
+            UnsupportedError: Something in it has no exact representation.
+        """
+        file = source.file
+        if paths.canonical(options.group) != paths.ROOT:
+            raise ScanError(
+                "the file has no such group",
+                do="NetCDF-3 has no groups; leave the argument out.",
+                file=file.url,
+                group=options.group,
+            )
+        context = ScanContext.of(source, options)
+        try:
+            header = read_header(source)
+            layout = layout_of(header, size=file.size, url=file.url)
+        except DamagedError as error:
+            raise ScanError(
+                f"damaged NetCDF-3: {error}", do="Fetch it again, or leave it out.", file=file.url
+            ) from error
+        _tell_records(header, layout, context)
+        return ScannedFile(
+            source=file,
+            scanner=self.name,
+            scanner_version=self.version,
+            groups=(_root(header, context),),
+            arrays=_arrays(layout, context),
+            findings=tuple(context.findings),
+        )
+
+
+def _tell_records(header: Header, layout: Layout, context: ScanContext) -> None:
+    if header.records is None:
+        message = f"the header leaves the number of records open; the file holds {layout.records}"
+        context.tell(paths.ROOT, "records-counted", message)
+    elif layout.room > layout.records:
+        message = f"the file has room for {layout.room} records, its header says {layout.records}"
+        context.warn(paths.ROOT, "records-beyond-count", message)
+
+
+def _root(header: Header, context: ScanContext) -> ScannedGroup:
+    found = shown(header.attributes, lambda code, text: context.tell(paths.ROOT, code, text))
+    return ScannedGroup(path=paths.ROOT, attributes=Attributes.of(found))
+
+
+def _arrays(layout: Layout, context: ScanContext) -> tuple[ScannedArray, ...]:
+    drop = context.options.drop_variables
+    wanted = [placed for placed in layout.variables if not dropped(placed.path, drop)]
+    check_distinct([placed.path for placed in wanted], context.source.file.url)
+    return tuple(_array(placed, context) for placed in wanted)
+
+
+def _array(placed: Placed, context: ScanContext) -> ScannedArray:
+    path, variable = placed.path, placed.variable
+    if len(placed.shape) > _MOST_AXES:
+        raise UnsupportedError(
+            f"a variable of more than {_MOST_AXES} dimensions",
+            do="Leave it out with drop_variables.",
+            file=context.source.file.url,
+            variable=path,
+        )
+    if node_name(variable.name)[1]:
+        context.tell(path, "renamed", f"the name {variable.name!r} is no node name in zarr")
+    found = shown(variable.attributes, lambda code, text: context.tell(path, code, text))
+    attributes = with_fit_fill(
+        found, placed.kind.dtype, lambda code, text: context.warn(path, code, text)
+    )
+    return represent(placed, attributes, context)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from zarr.abc.store import Store
 
     from icevirt.model.snapshot import Snapshot
+    from icevirt.objects.staleness import OnStale
     from icevirt.storage.resolve import StorageLike
 
 type Authorization = Iterable[str] | Mapping[str, Any] | None
@@ -48,6 +49,7 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
         "group",
         *_VERSION,
         "authorize_virtual_chunk_access",
+        "on_stale",
     )
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
@@ -73,6 +75,7 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
         snapshot_id: str | None = None,
         as_of: datetime | None = None,
         authorize_virtual_chunk_access: Authorization = None,
+        on_stale: OnStale = "raise",
         **decoders: Any,
     ) -> Dataset:
         """Open one group of one version.
@@ -86,10 +89,12 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
             as_of: Open what the branch showed at this time.
             authorize_virtual_chunk_access: The url prefixes of the virtual chunk containers that
                 may be read, or a mapping from them to credentials.
+            on_stale: When a source file changed after it was scanned: ``raise`` an error, ``warn``
+                once for each file and show it as it is, or ``ignore`` that.
             decoders: The decoding options of `xarray.open_dataset`.
         """
         version = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id, "as_of": as_of}
-        store, snapshot = _open(filename_or_obj, version, authorize_virtual_chunk_access)
+        store, snapshot = _open(filename_or_obj, version, authorize_virtual_chunk_access, on_stale)
         return _dataset(store, snapshot, group or "/", decoders)
 
     def open_groups_as_dict(  # type: ignore[override]
@@ -102,6 +107,7 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
         snapshot_id: str | None = None,
         as_of: datetime | None = None,
         authorize_virtual_chunk_access: Authorization = None,
+        on_stale: OnStale = "raise",
         **decoders: Any,
     ) -> dict[str, Dataset]:
         """Open a group and all groups below it. Arguments as in `open_dataset`.
@@ -110,7 +116,7 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
             Datasets by their path relative to the group, ``/`` for the group itself.
         """
         version = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id, "as_of": as_of}
-        store, snapshot = _open(filename_or_obj, version, authorize_virtual_chunk_access)
+        store, snapshot = _open(filename_or_obj, version, authorize_virtual_chunk_access, on_stale)
         return {
             name: _dataset(store, snapshot, path, decoders)
             for name, path in _groups(snapshot, group or "/")
@@ -124,7 +130,7 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
 
 
 def _open(
-    root: StorageLike, version: dict[str, Any], authorize: Authorization
+    root: StorageLike, version: dict[str, Any], authorize: Authorization, on_stale: OnStale
 ) -> tuple[Store, Snapshot]:
     from icevirt.access.store import IcevirtStore
     from icevirt.repo.repository import Repository
@@ -133,7 +139,7 @@ def _open(
         version["branch"] = "main"
     repository = Repository.open(root, authorize_virtual_chunk_access=authorize)
     session = repository.readonly_session(**version)
-    return IcevirtStore(session), session.snapshot
+    return IcevirtStore(session, on_stale=on_stale), session.snapshot
 
 
 def _dataset(store: Store, snapshot: Snapshot, group: str, decoders: dict[str, Any]) -> Dataset:

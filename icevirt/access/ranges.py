@@ -11,6 +11,7 @@ from typing import Protocol
 from icevirt.ids import ObjectId12
 from icevirt.objects import fetch
 from icevirt.objects.authorize import Grant
+from icevirt.objects.staleness import Staleness
 from icevirt.repo.assets import Assets
 
 type Body = bytes | memoryview
@@ -49,10 +50,13 @@ class InObject:
     key: ObjectId12
     offset: int
     length: int
+    path: str | None = None  # of the object's file, where the storage is a local directory
 
     def now(self) -> Body | None:
-        """Return nothing: storage is always waited for."""
-        return None
+        """Return the bytes if the kernel has them."""
+        if self.path is None:
+            return None
+        return fetch.read_file_cached(self.path, offset=self.offset, length=self.length)
 
     def wait(self) -> Body:
         """Return the bytes."""
@@ -60,22 +64,42 @@ class InObject:
 
 
 @dataclass(frozen=True, slots=True)
-class InSource:
-    """A range of a source file."""
+class Source:
+    """A source file that may be read, as the scan found it."""
 
     grant: Grant
     checksum: fetch.Checksum
+    staleness: Staleness
+
+    @property
+    def is_verifiable(self) -> bool:
+        """Whether a change of the file would be noticed."""
+        return bool(self.checksum.etag or self.checksum.last_modified)
+
+
+@dataclass(frozen=True, slots=True)
+class InSource:
+    """A range of a source file."""
+
+    source: Source
     offset: int
     length: int
 
     def now(self) -> Body | None:
-        """Return the bytes if the kernel has them."""
+        """Return the bytes if the kernel has them, and they are those of the scan."""
         return fetch.read_cached(
-            self.grant, offset=self.offset, length=self.length, checksum=self.checksum
+            self.source.grant,
+            offset=self.offset,
+            length=self.length,
+            checksum=self.source.checksum,
         )
 
     def wait(self) -> Body:
         """Return the bytes."""
         return fetch.read(
-            self.grant, offset=self.offset, length=self.length, checksum=self.checksum
+            self.source.grant,
+            offset=self.offset,
+            length=self.length,
+            checksum=self.source.checksum,
+            on_stale=self.source.staleness.found,
         )

@@ -18,15 +18,17 @@ from zarr.abc.store import ByteRequest
 from icevirt.access import listing
 from icevirt.access.byte_ranges import bounds
 from icevirt.access.keys import ChunkKey, MetadataKey, metadata_key, parse
-from icevirt.access.ranges import Body, InMemory, InObject, InSource, Range
-from icevirt.access.resolve import FetchPlan, Request, Wanted, plan, sort_out
-from icevirt.ids import ObjectId12
+from icevirt.access.locating import Locator
+from icevirt.access.lookup import Lookup
+from icevirt.access.ranges import Body, InMemory, Range
+from icevirt.access.resolve import ChunksWanted, Request, Wanted, plan, sort_out
 from icevirt.model.chunks import ChunkType
 from icevirt.model.snapshot import ArrayNode
-from icevirt.objects.authorize import Authorizer, Grant
-from icevirt.objects.fetch import Checksum
+from icevirt.objects.staleness import Staleness
 from icevirt.repo.reader import Found
 from icevirt.repo.session import Session
+
+_FEW = 12  # chunks of one array, up to which looking up one by one is faster
 
 _locks: WeakKeyDictionary[Session, threading.RLock] = WeakKeyDictionary()
 
@@ -39,11 +41,11 @@ def lock_of(session: Session) -> threading.RLock:
 class Reader:
     """Reads one session. Blocking; safe in threads."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, staleness: Staleness | None = None) -> None:
         self._session = session
-        self._authorizer = Authorizer(
-            session.config.virtual_chunk_containers, session.authorized_prefixes
-        )
+        self.staleness = staleness or Staleness()
+        self._locator = Locator(session, self.staleness)
+        self._lookup = Lookup(session.assets, session.snapshot)
         self._lock = nullcontext() if session.read_only else lock_of(session)
 
     def read(self, key: str, byte_range: ByteRequest | None = None) -> Body | None:
@@ -70,9 +72,11 @@ class Reader:
                 start, end = bounds(requests[row][1], len(document))
                 found[row] = InMemory(document[start:end])
         for chunks in wanted.chunks:
-            if (references := self._references(chunks.path, chunks.index)) is not None:
+            if len(chunks.rows) <= _FEW and self._session.read_only:
+                self._locate_each(found, chunks, requests)
+            elif (references := self._references(chunks.path, chunks.index)) is not None:
                 ranges = [requests[row][1] for row in chunks.rows]
-                self._fill(found, plan(references, chunks.rows, ranges))
+                self._locator.fill(found, plan(references, chunks.rows, ranges))
         return found
 
     def metadata(self, path: str) -> bytes | None:
@@ -122,23 +126,15 @@ class Reader:
         with self._lock:
             return self._session.references(path, index)
 
-    def _fill(self, found: list[Range | None], planned: FetchPlan) -> None:
-        """Put the ranges of a plan where their requests are; each source is granted once."""
-        references = planned.found
-        grants: dict[int, tuple[Grant, Checksum]] = {}
-        columns = (planned.rows, planned.kind, planned.source, planned.offset, planned.length)
-        for row, kind, source, offset, length in zip(*(c.tolist() for c in columns), strict=True):
-            if kind == ChunkType.virtual:
-                if source not in grants:
-                    grants[source] = self._granted(references, source)
-                found[row] = InSource(*grants[source], offset, length)
-            elif kind == ChunkType.native:
-                key = ObjectId12(references.chunk_ids[source].tobytes())
-                found[row] = InObject(self._session.assets, key, offset, length)
-            else:
-                found[row] = InMemory(references.inline[offset : offset + length].data)
-
-    def _granted(self, references: Found, source: int) -> tuple[Grant, Checksum]:
-        places = references.locations
-        checksum = Checksum(places.etag[source], int(places.last_modified[source]))
-        return self._authorizer.grant(places.url[source]), checksum
+    def _locate_each(
+        self, found: list[Range | None], chunks: ChunksWanted, requests: Sequence[Request]
+    ) -> None:
+        """Locate chunks one by one, in a session that does not change any more."""
+        if self._lookup.snapshot is not self._session.snapshot:  # it was committed
+            self._lookup = Lookup(self._session.assets, self._session.snapshot)
+        lookup = self._lookup
+        for row, index in zip(chunks.rows, chunks.index.tolist(), strict=True):
+            if (held := lookup.find(chunks.path, index)) is not None:
+                table, at = held
+                start, end = bounds(requests[row][1], int(table.length[at]))
+                found[row] = self._locator.at(table, at, start, end)

@@ -16,6 +16,7 @@ from icevirt.access import listing
 from icevirt.access.gather import Gatherer
 from icevirt.access.reading import Reader
 from icevirt.errors import ReadOnlyError
+from icevirt.objects.staleness import OnStale, Staleness, Verification
 from icevirt.repo.session import Session
 
 
@@ -25,10 +26,17 @@ class SessionStore(Store):
     supports_listing: ClassVar[bool] = True
     supports_consolidated_metadata: ClassVar[bool] = False
 
-    def __init__(self, session: Session, *, read_only: bool | None = None) -> None:
+    def __init__(
+        self,
+        session: Session,
+        *,
+        read_only: bool | None = None,
+        on_stale: OnStale | Staleness = "raise",
+    ) -> None:
         super().__init__(read_only=session.read_only if read_only is None else read_only)
         self._session = session
-        self._reader = Reader(session)
+        staleness = on_stale if isinstance(on_stale, Staleness) else Staleness(on_stale)
+        self._reader = Reader(session, staleness)
         self._gatherer = Gatherer(self._reader)
 
     def __repr__(self) -> str:
@@ -38,13 +46,15 @@ class SessionStore(Store):
         return (
             isinstance(other, SessionStore)
             and self.read_only == other.read_only
+            and self.on_stale == other.on_stale
             and _same(self._session, other._session)
         )
 
     __hash__ = None  # type: ignore[assignment]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _store, (type(self), self._session, self._read_only, self._is_open)
+        staleness = self._reader.staleness
+        return _store, (type(self), self._session, self._read_only, staleness, self._is_open)
 
     @property
     def session(self) -> Session:
@@ -68,7 +78,17 @@ class SessionStore(Store):
                 do="Begin another with `repo.writable_session(branch)` and use its store.",
                 snapshot=self._session.snapshot_id,
             )
-        return type(self)(self._session, read_only=read_only)
+        return type(self)(self._session, read_only=read_only, on_stale=self._reader.staleness)
+
+    @property
+    def on_stale(self) -> OnStale:
+        """What happens when a source file changed after it was scanned."""
+        return self._reader.staleness.on_stale
+
+    @property
+    def verification(self) -> Verification:
+        """How many virtual chunks were read so far that can be verified, that cannot, and stale."""
+        return self._reader.staleness.seen
 
     # -- reading -----------------------------------------------------------------------------
 
@@ -161,8 +181,12 @@ def _same(one: Session, other: Session) -> bool:
 
 
 def _store(
-    kind: type[SessionStore], session: Session, read_only: bool, is_open: bool
+    kind: type[SessionStore],
+    session: Session,
+    read_only: bool,
+    staleness: Staleness,
+    is_open: bool,
 ) -> SessionStore:
-    store = kind(session, read_only=read_only)
+    store = kind(session, read_only=read_only, on_stale=staleness)
     store._is_open = is_open  # noqa: SLF001
     return store

@@ -24,6 +24,7 @@ from icevirt.access.virtual_refs import (
 from icevirt.access.writing import Writer
 from icevirt.errors import InvalidInputError
 from icevirt.model.snapshot import ArrayNode
+from icevirt.objects.staleness import OnStale, Staleness
 from icevirt.repo.session import Session
 
 
@@ -33,13 +34,22 @@ class IcevirtStore(SessionStore):
     Args:
         session: A session; the store is writable while the session is.
         read_only: Take no changes although the session would.
+        on_stale: When a source file changed after it was scanned: ``raise`` an error, ``warn``
+            once for each file and read it as it is, or ``ignore`` that. The `Staleness` of another
+            store counts on in it.
     """
 
     supports_writes: ClassVar[bool] = True
     supports_deletes: ClassVar[bool] = True
 
-    def __init__(self, session: Session, *, read_only: bool | None = None) -> None:
-        super().__init__(session, read_only=read_only)
+    def __init__(
+        self,
+        session: Session,
+        *,
+        read_only: bool | None = None,
+        on_stale: OnStale | Staleness = "raise",
+    ) -> None:
+        super().__init__(session, read_only=read_only, on_stale=on_stale)
         self._writer = Writer(session, self._reader)
 
     # -- writing -----------------------------------------------------------------------------

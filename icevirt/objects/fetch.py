@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,10 +21,12 @@ from icevirt.errors import (
 )
 from icevirt.objects.authorize import Grant
 from icevirt.objects.descriptors import FILES
+from icevirt.objects.staleness import refuse
 
 _RESCAN = "Run `icevirt build` again, so that it refers to the files as they are now."
 _NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 _MOST_CACHED = 4 * 1024 * 1024  # copying more takes longer than handing it to a thread
+# as object stores make it for local files: inode, modification time and size in hexadecimal
 _ETAG = re.compile(r"[0-9a-f]+-[0-9a-f]+-[0-9a-f]+")
 
 
@@ -38,8 +41,15 @@ class Checksum:
 UNCHECKED = Checksum()
 
 
-def read(grant: Grant, *, offset: int, length: int, checksum: Checksum = UNCHECKED) -> bytes:
-    """Return exactly ``length`` bytes of the object.
+def read(
+    grant: Grant,
+    *,
+    offset: int,
+    length: int,
+    checksum: Checksum = UNCHECKED,
+    on_stale: Callable[[StorageError], None] = refuse,
+) -> bytes:
+    """Return exactly ``length`` bytes of the object; ``on_stale`` may bear with a changed file.
 
     Raises:
         ObjectNotFoundError: The file is gone.
@@ -68,7 +78,8 @@ def read(grant: Grant, *, offset: int, length: int, checksum: Checksum = UNCHECK
             location=grant.url,
             reason=error.strerror,
         ) from error
-    check(grant, checksum, stat)
+    if (change := changed(grant, checksum, stat)) is not None:
+        on_stale(change)
     if len(body) < length:
         raise StorageError(
             "the source file of a virtual chunk ends too early",
@@ -96,8 +107,24 @@ def read_cached(
             return None
         body = np.empty(length, np.uint8)
         got = os.preadv(found[0].fd, [body.data], offset, _NOWAIT)
-        check(grant, checksum, os.fstat(found[0].fd))
+        change = changed(grant, checksum, os.fstat(found[0].fd))
     except (OSError, StorageError):
+        return None
+    return body.data if got == length and change is None else None
+
+
+def read_file_cached(path: str, *, offset: int, length: int) -> memoryview | None:
+    """Return bytes of a file that needs no grant, if the kernel has them in memory already."""
+    if _NOWAIT is None or length > _MOST_CACHED:
+        return None
+    body = np.empty(length, np.uint8)
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            got = os.preadv(fd, [body.data], offset, _NOWAIT)
+        finally:
+            os.close(fd)
+    except OSError:
         return None
     return body.data if got == length else None
 
@@ -114,38 +141,37 @@ def _pread(fd: int, offset: int, length: int) -> bytes:
     return b"".join(parts)
 
 
-def check(grant: Grant, checksum: Checksum, stat: os.stat_result) -> None:
-    """Compare what the scan recorded with what the file is now; an etag is the stronger one.
+def changed(grant: Grant, checksum: Checksum, stat: os.stat_result) -> StorageError | None:
+    """Say how the file differs from what the scan recorded; an etag is the stronger record.
 
-    Raises:
-        StaleReferenceError: The file changed.
-        StorageError: The etag is of a kind that no local file has.
+    Returns:
+        None if it does not; a `StaleReferenceError` if it does; another error if the etag is of a
+        kind that no local file has.
     """
     if checksum.etag:
+        recorded = checksum.etag.removeprefix("W/").strip('"')
+        if not _ETAG.fullmatch(recorded):
+            return _foreign(grant, checksum.etag)
         found = f"{stat.st_ino:x}-{stat.st_mtime_ns // 1000:x}-{stat.st_size:x}"
-        if (recorded := _etag(grant, checksum.etag)) != found:
-            raise _stale(grant, recorded, found)
-    elif checksum.last_modified and stat.st_mtime_ns > checksum.last_modified * 1_000_000_000:
-        raise _stale(grant, checksum.last_modified, stat.st_mtime_ns / 1e9)
+        return None if recorded == found else _stale(grant, recorded, found)
+    if checksum.last_modified and stat.st_mtime_ns > checksum.last_modified * 1_000_000_000:
+        return _stale(grant, checksum.last_modified, stat.st_mtime_ns / 1e9)
+    return None
 
 
-def _etag(grant: Grant, etag: str) -> str:
-    """Return an etag as object stores make them for local files: inode, mtime and size in hex."""
-    bare = etag.removeprefix("W/").strip('"')
-    if not _ETAG.fullmatch(bare):
-        raise StorageError(
-            "a reference to a local file carries an etag, which no local file has",
-            do="The file cannot be verified. Record its last-modified time instead.",
-            location=grant.url,
-            etag=etag,
-        )
-    return bare
+def _foreign(grant: Grant, etag: str) -> StorageError:
+    return StorageError(
+        "a reference to a local file carries an etag, which no local file has",
+        do="The file cannot be verified. Record its last-modified time instead.",
+        location=grant.url,
+        etag=etag,
+    )
 
 
 def _stale(grant: Grant, recorded: object, found: object) -> StaleReferenceError:
     return StaleReferenceError(
         "a source file changed after it was scanned",
-        do=_RESCAN,
+        do=f"{_RESCAN} To read it as it is, open with on_stale='warn'.",
         location=grant.url,
         recorded=recorded,
         found=found,

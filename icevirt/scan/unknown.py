@@ -6,9 +6,6 @@ from icevirt.errors import ScanError
 
 # first bytes, what they are, what to do
 _KINDS = (
-    (b"CDF\x01", "NetCDF-3", "nccopy"),
-    (b"CDF\x02", "NetCDF-3 (64-bit offset)", "nccopy"),
-    (b"CDF\x05", "NetCDF-3 (CDF-5)", "nccopy"),
     (b"\x89HDF", "an HDF5 file cut off in its signature", "again"),
     (b"\x0e\x03\x13\x01", "HDF4", ""),
     (b"GRIB", "GRIB", ""),
@@ -25,7 +22,6 @@ _KINDS = (
 _REMEDIES = {
     "": "Leave it out.",
     "again": "Fetch it again, or leave it out.",
-    "nccopy": "Convert it with `nccopy -k nc4`, or leave it out.",
     "unpack": "Unpack it first, or leave it out.",
 }
 

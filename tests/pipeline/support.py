@@ -126,27 +126,33 @@ def _attributes(found):
 
 
 def assert_same_raw(store, files, axis_of):
-    """Compare every array with what h5py reads, joined along the axis ``axis_of(name)``."""
+    """Compare every array with what the C libraries read, joined along ``axis_of(name)``."""
     root = zarr.open_group(store, mode="r")
-    seen = set()
     with contextlib.ExitStack() as stack:
-        opened_files = [stack.enter_context(h5py.File(file)) for file in files]
+        variables = [_variables(stack, file) for file in files]
+        assert {name for name, _ in root.arrays()} == set(variables[0])
         for name, array in root.arrays():
-            parts = [_raw(file[name]) for file in opened_files]
-            axis = axis_of(opened_files[0][name], array)
+            parts = [_raw(held[name]) for held in variables]
+            axis = axis_of(variables[0][name], array)
             raw = parts[0] if axis is None else np.concatenate(parts, axis)
             got = np.asarray(array[...])
             assert got.shape == raw.shape, name
             if raw.dtype.kind != "O":
                 assert got.dtype == raw.dtype.newbyteorder("="), name
             np.testing.assert_array_equal(got, raw, err_msg=name)
-            seen.add(name)
-        wanted = {
-            name
-            for name, item in opened_files[0].items()
-            if isinstance(item, h5py.Dataset) and not _dimension_only(item)
-        }
-    assert seen == wanted
+
+
+def _variables(stack, file):
+    """Open a file, NetCDF-3 by netCDF4 and all others by h5py, and return its variables."""
+    if not h5py.is_hdf5(file):
+        opened_file = stack.enter_context(netCDF4.Dataset(file))
+        opened_file.set_auto_maskandscale(False)
+        return opened_file.variables
+    return {
+        name: item
+        for name, item in stack.enter_context(h5py.File(file)).items()
+        if isinstance(item, h5py.Dataset) and not _dimension_only(item)
+    }
 
 
 def _raw(dataset):

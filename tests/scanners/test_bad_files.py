@@ -18,9 +18,11 @@ from icevirt_scanners.blocks import check_inside
 from icevirt_scanners.hdf5.scanner import Hdf5Scanner
 
 LOOKS = {
-    "NetCDF-3": (b"CDF\x01" + bytes(100), "NetCDF-3 is not supported yet.*nccopy -k nc4"),
-    "64-bit offset": (b"CDF\x02" + bytes(100), r"NetCDF-3 \(64-bit offset\).*nccopy -k nc4"),
-    "CDF-5": (b"CDF\x05" + bytes(100), r"NetCDF-3 \(CDF-5\).*nccopy -k nc4"),
+    "damaged NetCDF-3": (b"CDF\x01" + b"\1" * 100, "damaged NetCDF-3.*Fetch it again"),
+    "CDF-3, which there is none of": (
+        b"CDF\x03" + bytes(range(100, 200)),
+        "binary data of an unkn",
+    ),
     "empty": (b"", "the file is empty"),
     "text": (b"no such file\n" * 400, "it looks like text"),
     "text cut inside a character": (b"x" + "é".encode() * 3000, "it looks like text"),
@@ -35,6 +37,13 @@ LOOKS = {
 }
 
 
+SCANNERS = {
+    "space_weather.nc": "netcdf3",
+    "mesh_C4_synthetic_float.nc": "netcdf3",
+    "A1B_north_america.nc": "hdf5",
+}
+
+
 @pytest.mark.parametrize(("content", "message"), LOOKS.values(), ids=LOOKS)
 def test_a_file_that_no_scanner_reads_is_described(content, message, tmp_path):
     path = tmp_path / "file.nc"
@@ -45,10 +54,9 @@ def test_a_file_that_no_scanner_reads_is_described(content, message, tmp_path):
     assert pickle.loads(pickle.dumps(caught.value)).facts == caught.value.facts
 
 
-def test_real_netcdf_3_is_refused_with_the_command_that_converts_it(sample_data):
-    for name in ("space_weather.nc", "mesh_C4_synthetic_float.nc"):
-        with pytest.raises(ScanError, match="nccopy -k nc4"):
-            scan_file(sample_data / name)
+def test_the_content_of_a_file_decides_who_reads_it_not_its_name(sample_data):
+    scanned = {name: scan_file(sample_data / name).scanner for name in SCANNERS}
+    assert scanned == SCANNERS
 
 
 def test_a_missing_file_a_directory_and_a_pipe_are_told_apart(tmp_path):
@@ -210,8 +218,9 @@ def test_scanning_leaves_no_file_open(tmp_path):
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_the_entry_point_leads_to_the_scanner():
-    assert [type(scanner).__name__ for scanner in registry.scanners()] == ["Hdf5Scanner"]
+def test_the_entry_points_lead_to_the_scanners():
+    names = [type(scanner).__name__ for scanner in registry.scanners()]
+    assert names == ["Hdf5Scanner", "NetCDF3Scanner"]
     assert all(isinstance(scanner, Scanner) for scanner in registry.scanners())
 
 

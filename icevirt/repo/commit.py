@@ -35,6 +35,7 @@ class Draft:
     message: str
     metadata: JSONObject
     config: RepositoryConfig
+    rewrite: bool = False  # all manifests, not only those that the changes touch
 
     def info(self, branch: str | None) -> RepoInfo:
         """Find out what would fail anyway, before manifests are written.
@@ -54,7 +55,7 @@ class Draft:
         self, log_of: Callable[[TransactionLog], TransactionLog] = lambda log: log
     ) -> Snapshot:
         """Write manifests, transaction log and snapshot."""
-        nodes, files = write_manifests(self.assets, self.staging, self.config)
+        nodes, files = write_manifests(self.assets, self.staging, self.config, rewrite=self.rewrite)
         snapshot = Snapshot(
             id=ObjectId12.random(),
             nodes=nodes,

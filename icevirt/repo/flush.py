@@ -23,9 +23,12 @@ from icevirt.repo.staging import Staging
 
 
 def write_manifests(
-    assets: Assets, staging: Staging, config: RepositoryConfig
+    assets: Assets, staging: Staging, config: RepositoryConfig, *, rewrite: bool = False
 ) -> tuple[tuple[Node, ...], tuple[ManifestFileInfo, ...]]:
-    """Store the staged references; return the nodes of the new snapshot and its manifest files."""
+    """Store the staged references; return the nodes of the new snapshot and its manifest files.
+
+    With ``rewrite`` all manifests are written anew, those that nothing touches too.
+    """
     staged = staging.tables()
     old = {node.id: node for node in staging.base.arrays()}
     written: dict[object, ManifestFileInfo] = {}
@@ -34,9 +37,9 @@ def write_manifests(
         if isinstance(node, ArrayNode):
             before = old.get(node.id)
             resized = before is not None and before.num_chunks != node.num_chunks
-            if node.id in staged or resized:
+            if node.id in staged or resized or rewrite:
                 over = staged.get(node.id, ChunkTable.empty(len(node.num_chunks)))
-                node, infos = _rewritten(assets, node, over, config)  # noqa: PLW2901
+                node, infos = _rewritten(assets, node, over, config, rewrite=rewrite)  # noqa: PLW2901
                 written |= {info.id: info for info in infos}
         result.append(node)
     return tuple(result), manifest_files(result, staging.base, written)
@@ -68,7 +71,12 @@ def manifest_files(
 
 
 def _rewritten(
-    assets: Assets, node: ArrayNode, over: ChunkTable, config: RepositoryConfig
+    assets: Assets,
+    node: ArrayNode,
+    over: ChunkTable,
+    config: RepositoryConfig,
+    *,
+    rewrite: bool,
 ) -> tuple[ArrayNode, list[ManifestFileInfo]]:
     grid = grid_of(
         config.splitting_document,
@@ -78,6 +86,8 @@ def _rewritten(
     )
     over = over.take(grid.inside(over.index))
     kept, taken = _sorted_out(node, grid, grid.cells_of(over.index))
+    if rewrite:
+        kept, taken = (), node.manifests
     merged = tables.overlay(ArrayReader(assets, node).table(taken), over)
     merged = tables.stored(merged)
     merged = merged.take(grid.inside(merged.index))

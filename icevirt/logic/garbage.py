@@ -1,0 +1,93 @@
+"""What of a repository is garbage: reachable from no branch or tag, and older than a time.
+
+Age protects what somebody is writing at this moment: a file that no snapshot refers to yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.ids import ObjectId12
+from icevirt.model.repo_info import RepoInfo, SnapshotInfo
+
+_SECOND = 1_000_000
+
+
+def reachable(info: RepoInfo, older_than: int) -> dict[ObjectId12, SnapshotInfo]:
+    """Return the snapshots that stay: those of branches and tags, young ones, and those before."""
+    young = (key for key, told in info.snapshots.items() if told.flushed_at >= older_than)
+    found: dict[ObjectId12, SnapshotInfo] = {}
+    for tip in (*info.branches.values(), *info.tags.values(), *young):
+        at: ObjectId12 | None = tip
+        while at is not None and at not in found:
+            found[at] = info.snapshots[at]
+            at = found[at].parent_id
+    return found
+
+
+def swept(info: RepoInfo, older_than: int) -> RepoInfo:
+    """Return the repo info without the snapshots that are garbage."""
+    kept = reachable(info, older_than)
+    left = {key: told for key, told in info.snapshots.items() if key in kept}
+    return replace(info, snapshots=left)
+
+
+def needed_logs(snapshots: Mapping[ObjectId12, SnapshotInfo]) -> set[ObjectId12]:
+    """Return the transaction logs that diffs and rebases need."""
+    pruned = (told.pruned_ancestor_tx_logs or () for told in snapshots.values())
+    return {*snapshots, *(key for keys in pruned for key in keys)}
+
+
+def is_old(last_modified: int, older_than: int) -> bool:
+    """Say whether an object was surely written before a time; both in microseconds.
+
+    A time in whole seconds was cut off: the object may be almost a second younger.
+    """
+    cut = 0 if last_modified % _SECOND else _SECOND
+    return last_modified + cut < older_than
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Files of one kind that are old enough: columns, because there may be millions of chunks."""
+
+    key: NDArray[np.void]  # (n,) ids, ascending
+    size: NDArray[np.int64]  # (n,) bytes
+
+    @classmethod
+    def of(cls, found: Iterable[tuple[ObjectId12, int]]) -> Candidates:
+        """Make the columns."""
+        pairs = list(found)
+        raw = np.frombuffer(b"".join(key for key, _ in pairs), _ID)
+        size = np.array([size for _, size in pairs], np.int64)
+        order = np.argsort(raw, kind="stable")
+        return cls(raw[order], size[order])
+
+    def __len__(self) -> int:
+        return len(self.key)
+
+    def without(self, ids: NDArray[np.uint8]) -> Candidates:
+        """Return the candidates that are not among these ids, shape (k, 12), in any order."""
+        if not len(self) or not len(ids):
+            return self
+        wanted = np.ascontiguousarray(ids).view(_ID).reshape(-1)
+        at = np.minimum(np.searchsorted(self.key, wanted), len(self) - 1)
+        left = np.ones(len(self), np.bool_)
+        left[at[self.key[at] == wanted]] = False
+        return Candidates(self.key[left], self.size[left])
+
+    def ids(self) -> Iterable[ObjectId12]:
+        """Yield the ids, ascending."""
+        return (ObjectId12(key.tobytes()) for key in self.key)
+
+
+_ID = np.dtype("V12")
+
+
+def as_column(ids: Iterable[ObjectId12]) -> NDArray[np.uint8]:
+    """Return ids as a column, shape (k, 12)."""
+    return np.frombuffer(b"".join(ids), np.uint8).reshape(-1, 12)

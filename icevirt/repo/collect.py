@@ -1,0 +1,115 @@
+"""Garbage collection: files below the root that no branch or tag leads to, and that are old.
+
+The repo info forgets unreachable snapshots, then everything that is kept is read, and only if all
+of it could be read are files deleted. Memory is bounded by one manifest and the ids of old files.
+Whatever is not named like an object of the format is somebody else's and stays, as do
+``overwritten/`` and the work folder of builds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId12
+from icevirt.logic import garbage
+from icevirt.logic.garbage import Candidates
+from icevirt.model.chunks import ChunkType
+from icevirt.model.repo_info import GCRan, RepoInfo, SnapshotInfo
+from icevirt.repo import layout
+from icevirt.repo.assets import Assets
+from icevirt.repo.head import Head, refuse_read_only
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GCSummary:
+    """What was deleted, or would be."""
+
+    bytes_deleted: int = 0
+    snapshots_deleted: int = 0
+    transaction_logs_deleted: int = 0
+    manifests_deleted: int = 0
+    chunks_deleted: int = 0
+
+
+def collect(assets: Assets, head: Head, older_than: int, *, dry_run: bool) -> GCSummary:
+    """Delete the garbage that was written before a time, and count it.
+
+    Raises:
+        ReadOnlyError: The repository takes no writes.
+        FormatError: Something that is kept cannot be read; no file was deleted.
+    """
+    # listed first: what is written from now on is not in the list, and what is committed until
+    # the repo info is rewritten is kept
+    old = {path: Candidates.of(_old(assets, path, older_than)) for path in _NAMES}
+    kept = _forget(head, older_than, dry_run=dry_run).snapshots
+    found = _garbage(assets, old, kept)
+    if not dry_run:
+        for path, candidates in found.items():
+            for key in candidates.ids():
+                assets.storage.delete(path(key))
+    counts = {f"{_NAMES[path]}_deleted": len(files) for path, files in found.items()}
+    size = sum(int(files.size.sum()) for files in found.values())
+    return GCSummary(bytes_deleted=size, **counts)
+
+
+def _forget(head: Head, older_than: int, *, dry_run: bool) -> RepoInfo:
+    """Take unreachable snapshots out of the repo info, or say what would be left."""
+    if dry_run:
+        info = head.read().info
+        refuse_read_only(info)
+        return garbage.swept(info, older_than)
+    return head.update(lambda info: (garbage.swept(info, older_than), GCRan()))
+
+
+type _Path = Callable[[ObjectId12], str]
+
+_NAMES: Mapping[_Path, str] = {
+    layout.snapshot: "snapshots",
+    layout.transaction_log: "transaction_logs",
+    layout.manifest: "manifests",
+    layout.chunk: "chunks",
+}
+
+
+def _old(assets: Assets, path: _Path, older_than: int) -> Iterator[tuple[ObjectId12, int]]:
+    """Yield the files of one kind that are old enough, with their sizes."""
+    folder = path(INITIAL_SNAPSHOT_ID).partition("/")[0]
+    for found in assets.storage.list(folder):
+        try:
+            key = ObjectId12.parse(found.path.removeprefix(folder + "/"))
+        except ValueError:
+            continue  # somebody else's
+        if path(key) == found.path and garbage.is_old(found.last_modified, older_than):
+            yield key, found.size
+
+
+def _garbage(
+    assets: Assets,
+    old: Mapping[_Path, Candidates],
+    kept: Mapping[ObjectId12, SnapshotInfo],
+) -> dict[_Path, Candidates]:
+    """Return the files to delete, in the order that leaves nothing dangling."""
+    manifests: set[ObjectId12] = set()
+    for key in kept:
+        manifests.update(told.id for told in assets.snapshot(key).manifest_files)
+    needed = {
+        layout.snapshot: kept.keys(),
+        layout.transaction_log: garbage.needed_logs(kept),
+        layout.manifest: manifests,
+    }
+    found = {path: old[path].without(garbage.as_column(ids)) for path, ids in needed.items()}
+    return {**found, layout.chunk: _chunks(assets, old[layout.chunk], manifests)}
+
+
+def _chunks(assets: Assets, old: Candidates, manifests: Iterable[ObjectId12]) -> Candidates:
+    """Return the chunks that no manifest refers to, reading one at a time."""
+    for key in sorted(manifests):
+        if not len(old):
+            break
+        for table in assets.read_manifest(key).arrays.values():
+            native = np.unique(table.source[table.kind == ChunkType.native])
+            old = old.without(table.chunk_ids[native])
+    return old

@@ -1,0 +1,134 @@
+"""What keeps a repository small and quick: expiry, garbage collection, rewritten manifests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+from icevirt.errors import InvalidInputError
+from icevirt.ids import ObjectId12
+from icevirt.logic import edits, expiry
+from icevirt.logic.stamps import micros, moment
+from icevirt.model.config import RepositoryConfig
+from icevirt.model.repo_info import ExpirationRan, RepoInfo
+from icevirt.repo import collect, commit
+from icevirt.repo.assets import Assets
+from icevirt.repo.collect import GCSummary
+from icevirt.repo.commit import Draft
+from icevirt.repo.head import Head
+from icevirt.repo.settings import as_json
+from icevirt.repo.staging import Staging
+from icevirt.repo.stats import ChunkStorageStats, storage_stats
+
+SAFE_AGE = timedelta(days=7)
+"""Garbage that is younger is kept unless asked for: somebody may be about to commit it."""
+
+
+class Maintenance:
+    """The part of `Repository` that cleans up."""
+
+    _head: Head
+    _assets: Assets
+    _config: RepositoryConfig
+    _commit_metadata: dict[str, Any]
+
+    def expire_snapshots(
+        self,
+        older_than: datetime,
+        *,
+        delete_expired_branches: bool = False,
+        delete_expired_tags: bool = False,
+    ) -> set[str]:
+        """Shorten the history: release snapshots written before a time, and return their ids.
+
+        Tips of branches and tags stay, and everything reads as before. Files are left for
+        `garbage_collect`.
+
+        Args:
+            older_than: A time; one without a zone is local.
+            delete_expired_branches: Delete branches whose tip is that old, ``main`` excepted.
+            delete_expired_tags: Delete tags of snapshots that old; their names stay taken.
+
+        Raises:
+            ReadOnlyError: The repository takes no writes.
+        """
+        released: frozenset[ObjectId12] = frozenset()
+
+        def edit(info: RepoInfo) -> tuple[RepoInfo, ExpirationRan]:
+            nonlocal released
+            found = expiry.expire(
+                info,
+                micros(older_than),
+                delete_branches=delete_expired_branches,
+                delete_tags=delete_expired_tags,
+            )
+            released = found.released
+            return found.info, ExpirationRan()
+
+        self._head.update(edit)
+        return {str(key) for key in released}
+
+    def garbage_collect(
+        self, delete_object_older_than: datetime | None = None, *, dry_run: bool = False
+    ) -> GCSummary:
+        """Delete the files that no branch or tag leads to.
+
+        Args:
+            delete_object_older_than: Younger files stay, because somebody may be about to commit
+                them: choose a time before the oldest session that is still open began. Seven days
+                ago unless given.
+            dry_run: Only say what would be deleted.
+
+        Raises:
+            InvalidInputError: The time lies in the future.
+            ReadOnlyError: The repository takes no writes.
+            FormatError: Something that is kept cannot be read; no file was deleted.
+        """
+        now = moment(self._head.now())
+        cutoff = delete_object_older_than or now - SAFE_AGE
+        if micros(cutoff) > self._head.now():
+            raise InvalidInputError(
+                "garbage of the future cannot be collected",
+                do="Pass a time before the oldest session that is still open began.",
+                delete_object_older_than=cutoff.astimezone(UTC).isoformat(),
+                now=now.isoformat(),
+            )
+        return collect.collect(self._assets, self._head, micros(cutoff), dry_run=dry_run)
+
+    def rewrite_manifests(
+        self,
+        message: str,
+        *,
+        branch: str,
+        metadata: Mapping[str, Any] | None = None,
+        commit_method: Literal["new_commit", "amend"] = "new_commit",
+    ) -> str:
+        """Write all manifests of a branch's tip anew, split as configured, and commit that.
+
+        One array's references are held at a time.
+
+        Raises:
+            RefNotFoundError: There is no such branch.
+            ConflictError: Somebody committed to it meanwhile.
+            ReadOnlyError: The repository takes no writes.
+        """
+        tip = edits.branch_tip(self._head.read().info, branch)
+        told = {**self._commit_metadata, **as_json(metadata or {})}
+        if (split := self._config.splitting_document) is not None:
+            told["__icechunk"] = as_json({"splitting_config": {"split_sizes": split}})
+        draft = Draft(
+            assets=self._assets,
+            head=self._head,
+            staging=Staging(self._assets.snapshot(tip)),
+            message=message,
+            metadata=told,
+            config=self._config,
+            rewrite=True,
+        )
+        method = commit.amend if commit_method == "amend" else commit.commit
+        return str(method(draft, branch).id)
+
+    def chunk_storage_stats(self) -> ChunkStorageStats:
+        """Count the bytes of chunks of all versions on branches and tags, each chunk once."""
+        return storage_stats(self._assets, self._head.read().info)

@@ -95,7 +95,7 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
         """
         version = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id, "as_of": as_of}
         store, snapshot = _open(filename_or_obj, version, authorize_virtual_chunk_access, on_stale)
-        return _dataset(store, snapshot, group or "/", decoders)
+        return dataset_of(store, snapshot, group or "/", decoders)
 
     def open_groups_as_dict(  # type: ignore[override]
         self,
@@ -118,7 +118,7 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
         version = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id, "as_of": as_of}
         store, snapshot = _open(filename_or_obj, version, authorize_virtual_chunk_access, on_stale)
         return {
-            name: _dataset(store, snapshot, path, decoders)
+            name: dataset_of(store, snapshot, path, decoders)
             for name, path in _groups(snapshot, group or "/")
         }
 
@@ -142,7 +142,8 @@ def _open(
     return IcevirtStore(session, on_stale=on_stale), session.snapshot
 
 
-def _dataset(store: Store, snapshot: Snapshot, group: str, decoders: dict[str, Any]) -> Dataset:
+def dataset_of(store: Store, snapshot: Snapshot, group: str, decoders: dict[str, Any]) -> Dataset:
+    """Return a group of a snapshot as a dataset, read from a store over it."""
     from xarray.backends.store import StoreBackendEntrypoint
 
     from icevirt.access.datastore import IcevirtDataStore

@@ -14,7 +14,7 @@ from zarr.core.buffer import Buffer
 
 from icevirt.access import listing
 from icevirt.access.keys import ChunkKey, parse
-from icevirt.access.session_store import SessionStore
+from icevirt.access.reference_store import ReferenceStore
 from icevirt.access.virtual_refs import (
     ChecksumLike,
     VirtualChunkSpec,
@@ -28,7 +28,7 @@ from icevirt.objects.staleness import OnStale, Staleness
 from icevirt.repo.session import Session
 
 
-class IcevirtStore(SessionStore):
+class IcevirtStore(ReferenceStore):
     """What a session sees, and what it changes, as zarr v3 keys and values.
 
     Args:
@@ -138,8 +138,9 @@ class IcevirtStore(SessionStore):
         offsets: ArrayLike,
         lengths: ArrayLike,
         *,
+        codes: ArrayLike | None = None,
         arr_offset: Sequence[int] | None = None,
-        checksum: ChecksumLike = None,
+        checksum: ChecksumLike | Sequence[ChecksumLike] = None,
     ) -> None:
         """Let a box of chunks refer to ranges of other objects. Raises as `set_virtual_ref`.
 
@@ -147,14 +148,22 @@ class IcevirtStore(SessionStore):
             array_path: The array.
             chunk_grid_shape: Chunks of the box along each dimension.
             locations: A URL for each chunk, in C order; empty ones are left out.
+            codes: Where given, ``locations`` are distinct, and this says which is each chunk's.
             offsets: Where each chunk begins, in bytes.
             lengths: Bytes of each chunk.
             arr_offset: The first chunk of the box; the first of the array by default.
-            checksum: Of all the objects: an etag, or when they were last modified at most.
+            checksum: An etag, or when the object was last modified at most; of all the objects, or
+                one for each of ``locations``.
         """
         self._check_writable()
         table = table_of_grid(
-            chunk_grid_shape, locations, offsets, lengths, arr_offset=arr_offset, checksum=checksum
+            chunk_grid_shape,
+            locations,
+            offsets,
+            lengths,
+            codes=codes,
+            arr_offset=arr_offset,
+            checksum=checksum,
         )
         self._writer.set_references(array_path, table)
 

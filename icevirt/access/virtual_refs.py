@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from icevirt.connect import urls
 from icevirt.errors import InvalidInputError
+from icevirt.logic import tables
 from icevirt.model.chunks import ChunkTable, Locations
 from icevirt.model.strings import Strings
 
@@ -70,8 +71,9 @@ def table_of_grid(
     offsets: ArrayLike,
     lengths: ArrayLike,
     *,
+    codes: ArrayLike | None = None,
     arr_offset: Sequence[int] | None = None,
-    checksum: ChecksumLike = None,
+    checksum: ChecksumLike | Sequence[ChecksumLike] = None,
 ) -> ChunkTable:
     """Return the references of a box of chunks given in C order; empty locations are left out.
 
@@ -81,26 +83,64 @@ def table_of_grid(
     """
     offset, length = _bytes("offset", offsets), _bytes("length", lengths)
     index = np.indices(tuple(shape), np.int64).reshape(len(shape), -1).T
-    if not len(index) == len(locations) == len(offset) == len(length):
+    places, source = _places(locations, _checksums(checksum, len(locations)), codes)
+    if not len(index) == len(source) == len(offset) == len(length):
         raise InvalidInputError(
             "the references do not fill the box of chunks",
-            do="Pass one location, offset and length for each chunk, in C order.",
+            do="Pass one location (or code), offset and length for each chunk, in C order.",
             chunks=len(index),
-            locations=len(locations),
+            locations=len(source),
             offsets=len(offset),
             lengths=len(length),
         )
-    there = np.fromiter((bool(location) for location in locations), np.bool_, len(locations))
-    etag, seconds = recorded(checksum)
-    places, source = _distinct([(location, etag, seconds) for location in locations if location])
+    there = source >= 0
     origin = np.zeros(len(shape), np.int64) if arr_offset is None else np.array(arr_offset)
-    return _table(
+    table = _table(
         index=index[there] + origin,
         offset=offset[there],
         length=length[there],
         locations=places,
-        source=source,
+        source=source[there],
     )
+    return table if there.all() else tables.compact(table)
+
+
+def _checksums(
+    given: ChecksumLike | Sequence[ChecksumLike], count: int
+) -> Sequence[tuple[str, int]]:
+    """Return a checksum for each location; one that is given alone is that of all."""
+    if given is None or isinstance(given, str | datetime):
+        return [recorded(given)] * count
+    if len(given) != count:
+        raise InvalidInputError(
+            "the checksums are not as many as the locations",
+            do="Pass one for each location, or a single one for all.",
+            checksums=len(given),
+            locations=count,
+        )
+    return [recorded(one) for one in given]
+
+
+def _places(
+    locations: Sequence[str], checksums: Sequence[tuple[str, int]], codes: ArrayLike | None
+) -> tuple[Locations, NDArray[np.int64]]:
+    """Return the distinct places, and the number of each chunk's; -1 where it has none."""
+    pairs = zip(locations, checksums, strict=True)
+    places, number = _distinct([(url, etag, seconds) for url, (etag, seconds) in pairs])
+    empty = np.fromiter((not url for url in locations), np.bool_, len(locations))
+    source = np.where(empty, -1, number.astype(np.int64))
+    return places, source if codes is None else source[_codes(codes, len(locations))]
+
+
+def _codes(codes: ArrayLike, count: int) -> NDArray[np.int64]:
+    given = np.asarray(codes).ravel()
+    if given.size and (given.dtype.kind not in "iu" or given.min() < 0 or given.max() >= count):
+        raise InvalidInputError(
+            "codes are the numbers of locations",
+            do="Number the locations from 0; give chunks to be left out that of an empty location.",
+            locations=count,
+        )
+    return given.astype(np.int64)
 
 
 def recorded(checksum: ChecksumLike) -> tuple[str, int]:

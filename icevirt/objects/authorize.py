@@ -70,6 +70,14 @@ class Authorizer:
             )
         return Grant(url, urls.local_path(url), urls.local_path(container.url_prefix))
 
+    def absolute(self, location: str) -> str:
+        """Return the URL of a location, authorised or not; one of no container stays as it is."""
+        if not location.startswith(_NAMED):
+            return location
+        name, _, rest = location.removeprefix(_NAMED).partition("/")
+        found = self._named.get(name)
+        return location if found is None else found.url_prefix + rest
+
     def grants(self, locations: Iterable[str]) -> dict[str, Grant]:
         """Grant every distinct location, each decided once. Raises as `grant` does."""
         return {location: self.grant(location) for location in dict.fromkeys(locations)}

@@ -130,3 +130,45 @@ def test_times_are_rounded_up_to_seconds_of_utc():
     assert recorded(datetime(2024, 5, 6)) == ("", math.ceil(datetime(2024, 5, 6).timestamp()))  # noqa: DTZ001
     assert recorded("abc") == ("abc", 0)
     assert recorded(None) == ("", 0)
+
+
+def test_distinct_locations_with_codes_say_what_a_location_for_each_chunk_says(virtual):
+    urls = [virtual.prefix + "source.bin", "", virtual.prefix + "other.bin"]
+    codes = np.array([2, 0, 1, 0])
+    offsets, lengths = 4 + 40 * np.arange(4), np.full(4, 40)
+    tables = []
+    for locations, coded in (([urls[code] for code in codes], None), (urls, codes)):
+        store = virtual.open().writable_session("main").store
+        store.set_virtual_refs_arr("v", (4, 1), locations, offsets, lengths, codes=coded)
+        tables.append(store.refs_table("v"))
+    assert tables[0].to_pylist() == tables[1].to_pylist()
+    assert len(tables[0]) == 3
+
+
+@pytest.mark.parametrize("coded", [False, True], ids=["a location each", "codes"])
+def test_each_reference_can_carry_its_own_checksum(virtual, session, coded):
+    url = virtual.prefix + "source.bin"
+    moment = datetime(2001, 1, 1, tzinfo=UTC)
+    session.store.set_virtual_refs_arr(
+        "v",
+        (3, 1),
+        [url] * 3,
+        [4, 44, 84],
+        [40] * 3,
+        codes=[0, 1, 2] if coded else None,
+        checksum=[None, "1-2-3", moment],
+    )
+    rows = session.store.refs_table("v").to_pylist()
+    assert [row["etag"] for row in rows] == [None, "1-2-3", None]
+    assert [row["last_modified"] for row in rows] == [None, None, moment]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"codes": [0, 1]}, {"codes": [0, -1]}, {"codes": [0.0, 0.0]}, {"checksum": ["a", "b"]}],
+    ids=str,
+)
+def test_codes_and_checksums_that_do_not_fit_the_locations_are_refused(virtual, session, wrong):
+    urls = [virtual.prefix + "source.bin"]
+    with pytest.raises(InvalidInputError):
+        session.store.set_virtual_refs_arr("v", (2, 1), urls, [4, 44], [40] * 2, **wrong)

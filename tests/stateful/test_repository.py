@@ -1,0 +1,332 @@
+"""A repository behaves like a few dictionaries, whoever of the two clients makes each step.
+
+icevirt and the official client take turns on one local root, one at a time. After each step refs,
+histories and values agree with the model; in the end every invariant of the files holds.
+"""
+
+import shutil
+import tempfile
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import icechunk
+import pytest
+import zarr
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from icevirt.errors import AlreadyExistsError, ConflictError, IcevirtError, SnapshotNotFoundError
+from icevirt.ids import INITIAL_SNAPSHOT_ID
+from icevirt.logic.conflicts import BasicConflictSolver
+from icevirt.repo.check import check
+from icevirt.repo.repository import Repository
+
+ROOT = str(INITIAL_SNAPSHOT_ID)
+PLACES = ("a", "b", "g/a", "g/b")
+LENGTH = 4
+
+type Contents = dict[str, list[int]]
+
+
+@dataclass
+class Version:
+    """A snapshot as it should be."""
+
+    parent: str | None
+    message: str
+    written_at: datetime
+    contents: Contents
+    moved: bool = False
+
+
+@dataclass
+class Model:
+    """The repository as it should be."""
+
+    versions: dict[str, Version] = field(default_factory=dict)
+    branches: dict[str, str] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+    used_tags: set[str] = field(default_factory=set)
+
+    def history(self, tip: str | None) -> list[str]:
+        found = []
+        while tip is not None:
+            found.append(tip)
+            tip = self.versions[tip].parent
+        return found
+
+    def expire(self, limit: datetime) -> set[str]:
+        tips = {ROOT, *self.branches.values(), *self.tags.values()}
+        gone = {key for key, v in self.versions.items() if v.written_at < limit} - tips
+        for version in self.versions.values():
+            if version.parent in gone:
+                version.parent = ROOT
+        self.versions = {key: v for key, v in self.versions.items() if key not in gone}
+        return gone
+
+    def collect(self) -> set[str]:
+        tips = (*self.branches.values(), *self.tags.values())
+        kept = {key for tip in tips for key in self.history(tip)}
+        gone = self.versions.keys() - kept
+        self.versions = {key: v for key, v in self.versions.items() if key in kept}
+        return gone
+
+
+writes = st.tuples(
+    st.just("write"), st.sampled_from(PLACES), st.integers(0, LENGTH - 1), st.integers(0, 9)
+)
+deletes = st.tuples(st.just("delete"), st.sampled_from(PLACES))
+changes = st.lists(st.one_of(writes, writes, deletes), min_size=1, max_size=4)
+clients = st.booleans()
+branch_names = st.sampled_from(["main", "dev", "x y", "é"])
+tag_names = st.sampled_from(["v1", "v2", "v3"])
+
+
+def group_of(session) -> zarr.Group:
+    return zarr.open_group(session.store, mode="r" if session.read_only else "a")
+
+
+def change(session, contents: Contents, what) -> Contents:
+    """Make changes in a session and in a copy of the contents."""
+    contents = {path: list(values) for path, values in contents.items()}
+    group = group_of(session)
+    for verb, path, *rest in what:
+        if verb == "delete":
+            if contents.pop(path, None) is not None:
+                del group[path]
+        else:
+            at, value = rest
+            if path not in contents:
+                contents[path] = [0] * LENGTH
+                group.create_array(path, shape=(LENGTH,), chunks=(1,), dtype="i4", fill_value=0)
+            group[path][at] = contents[path][at] = value
+    return contents
+
+
+def seen(session) -> Contents:
+    members = group_of(session).members(max_depth=None)
+    return {path: node[:].tolist() for path, node in members if isinstance(node, zarr.Array)}
+
+
+class RepositoryMachine(RuleBasedStateMachine):
+    """Steps by either client; the model says what should come of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        icechunk.set_logs_filter("error")  # it warns of local disks, each time
+        self.path = tempfile.mkdtemp()
+        self.model = Model()
+        self.steps = 0
+
+    def teardown(self) -> None:
+        try:
+            if self.model.versions:
+                report = check(self.path)
+                assert report.ok, report.problems
+        finally:
+            shutil.rmtree(self.path)
+
+    def client(self, official):
+        if official:
+            return icechunk.Repository.open(icechunk.local_filesystem_storage(self.path))
+        return self.repo
+
+    def tip(self, branch) -> Version:
+        return self.model.versions[self.model.branches[branch]]
+
+    def record(self, made, parent, message, contents, **more) -> str:
+        told = Repository.open(self.path).lookup_snapshot(made)
+        assert (told.parent_id, told.message) == (parent, message)
+        version = Version(parent, message, told.written_at, contents, **more)
+        self.model.versions[made] = version
+        return made
+
+    def any_version(self, data) -> str:
+        # by age: ids are random, and hypothesis repeats what it drew
+        return list(self.model.versions)[data.draw(st.integers(0, 99)) % len(self.model.versions)]
+
+    def branch(self, data) -> str:
+        return data.draw(st.sampled_from(sorted(self.model.branches)), "branch")
+
+    # -- steps -------------------------------------------------------------------------------
+
+    @initialize(official=clients)
+    def create(self, official) -> None:
+        storage = icechunk.local_filesystem_storage(self.path)
+        made = icechunk.Repository.create(storage) if official else Repository.create(self.path)
+        told = next(iter(made.ancestry(branch="main")))
+        self.model.versions[ROOT] = Version(None, told.message, told.written_at, {})
+        self.model.branches["main"] = ROOT
+        self.repo = Repository.open(self.path)
+        session = self.client(official).writable_session("main")
+        group_of(session).create_group("g")
+        self.model.branches["main"] = self.record(session.commit("g"), ROOT, "g", {})
+
+    @rule(official=clients, data=st.data(), what=changes)
+    def commit(self, official, data, what) -> None:
+        name = self.branch(data)
+        if self.model.branches[name] == ROOT:
+            return  # the group that moves go into is not there
+        self.steps += 1
+        session = self.client(official).writable_session(name)
+        contents = change(session, self.tip(name).contents, what)
+        message = f"step {self.steps}"
+        made = session.commit(message, allow_empty=True)
+        parent = self.model.branches[name]
+        self.model.branches[name] = self.record(made, parent, message, contents)
+
+    @rule(official=clients, first=clients, data=st.data(), value=st.integers(1, 9))
+    def race(self, official, first, data, value) -> None:
+        """Two sessions write different chunks of one array; the second rebases."""
+        name = self.branch(data)
+        places = sorted(self.tip(name).contents)
+        if not places:
+            return
+        place, self.steps = data.draw(st.sampled_from(places), "place"), self.steps + 1
+        late, early = (self.client(who).writable_session(name) for who in (official, first))
+        change(late, self.tip(name).contents, [("write", place, 0, value)])
+        contents = change(early, self.tip(name).contents, [("write", place, 1, value)])
+        message = f"early {self.steps}"
+        parent = self.model.branches[name]
+        self.model.branches[name] = self.record(early.commit(message), parent, message, contents)
+        solver = icechunk.BasicConflictSolver() if official else BasicConflictSolver()
+        contents = {**contents, place: [value, *contents[place][1:]]}
+        made = late.commit(f"late {self.steps}", rebase_with=solver)
+        parent = self.model.branches[name]
+        made = self.record(made, parent, f"late {self.steps}", contents)
+        self.model.branches[name] = made
+
+    @rule(official=clients, data=st.data(), what=changes)
+    def amend(self, official, data, what) -> None:
+        name = self.branch(data)
+        tip = self.tip(name)
+        if tip.parent is None or tip.message == "g" or (official and tip.moved):
+            return
+        self.steps += 1
+        session = self.client(official).writable_session(name)
+        contents = change(session, tip.contents, what)
+        message = f"amended {self.steps}"
+        made = session.amend(message, allow_empty=True)
+        made = self.record(made, tip.parent, message, contents, moved=tip.moved)
+        self.model.branches[name] = made
+
+    @rule(official=clients, data=st.data(), what=changes)
+    def flush(self, official, data, what) -> None:
+        name = self.branch(data)
+        if self.model.branches[name] == ROOT:
+            return
+        self.steps += 1
+        session = self.client(official).writable_session(name)
+        contents = change(session, self.tip(name).contents, what)
+        message = f"flushed {self.steps}"
+        self.record(session.flush(message), self.model.branches[name], message, contents)
+
+    @rule(official=clients, data=st.data(), place=st.sampled_from(PLACES))
+    def move(self, official, data, place) -> None:
+        name = self.branch(data)
+        contents = dict(self.tip(name).contents)
+        if not contents or place in contents:
+            return
+        source = data.draw(st.sampled_from(sorted(contents)), "source")
+        self.steps += 1
+        session = self.client(official).rearrange_session(name)
+        session.move(f"/{source}", f"/{place}")
+        contents[place] = contents.pop(source)
+        message = f"moved {self.steps}"
+        made = session.commit(message)
+        parent = self.model.branches[name]
+        self.model.branches[name] = self.record(made, parent, message, contents, moved=True)
+
+    @rule(official=clients, name=branch_names, data=st.data())
+    def create_branch(self, official, name, data) -> None:
+        at = self.any_version(data)
+        if name in self.model.branches:
+            with pytest.raises((AlreadyExistsError, icechunk.IcechunkError)):
+                self.client(official).create_branch(name, at)
+        else:
+            self.client(official).create_branch(name, at)
+            self.model.branches[name] = at
+
+    @rule(official=clients, data=st.data())
+    def delete_branch(self, official, data) -> None:
+        name = self.branch(data)
+        if name == "main":
+            with pytest.raises((IcevirtError, icechunk.IcechunkError)):
+                self.client(official).delete_branch(name)
+        else:
+            self.client(official).delete_branch(name)
+            del self.model.branches[name]
+
+    @rule(official=clients, data=st.data())
+    def reset_branch(self, official, data) -> None:
+        name, at = self.branch(data), self.any_version(data)
+        other = self.any_version(data)
+        if other != self.model.branches[name]:
+            with pytest.raises((ConflictError, icechunk.IcechunkError)):
+                self.client(official).reset_branch(name, at, from_snapshot_id=other)
+        self.client(official).reset_branch(name, at)
+        self.model.branches[name] = at
+
+    @rule(official=clients, name=tag_names, data=st.data())
+    def create_tag(self, official, name, data) -> None:
+        at = self.any_version(data)
+        if name in self.model.used_tags:
+            with pytest.raises((AlreadyExistsError, icechunk.IcechunkError)):
+                self.client(official).create_tag(name, at)
+        else:
+            self.client(official).create_tag(name, at)
+            self.model.tags[name] = at
+            self.model.used_tags.add(name)
+
+    @precondition(lambda self: self.model.tags)
+    @rule(official=clients, data=st.data())
+    def delete_tag(self, official, data) -> None:
+        name = data.draw(st.sampled_from(sorted(self.model.tags)), "tag")
+        self.client(official).delete_tag(name)
+        del self.model.tags[name]
+
+    @rule(official=clients, data=st.data())
+    def expire(self, official, data) -> None:
+        limit = self.model.versions[self.any_version(data)].written_at
+        found = self.client(official).expire_snapshots(limit)
+        assert found == self.model.expire(limit)
+
+    @rule(official=clients)
+    def collect_garbage(self, official) -> None:
+        time.sleep(0.002)
+        self.client(official).garbage_collect(datetime.now(UTC))
+        for gone in self.model.collect():
+            with pytest.raises(SnapshotNotFoundError):
+                Repository.open(self.path).lookup_snapshot(gone)
+
+    @rule()
+    def reopen(self) -> None:
+        self.repo = Repository.open(self.path)
+
+    # -- what always holds -------------------------------------------------------------------
+
+    @precondition(lambda self: self.model.versions)
+    @invariant()
+    def refs_histories_and_values_agree(self) -> None:
+        model = self.model
+        for client in (self.client(official=False), self.client(official=True)):
+            assert client.list_branches() == model.branches.keys()
+            assert client.list_tags() == model.tags.keys()
+            for name, tip in model.branches.items():
+                history = [told.id for told in client.ancestry(branch=name)]
+                assert history == model.history(tip)
+                if tip != ROOT:
+                    session = client.readonly_session(name)
+                    assert seen(session) == model.versions[tip].contents
+                    told = client.diff(from_snapshot_id=ROOT, to_branch=name).new_arrays
+                    assert set(told) == {f"/{path}" for path in seen(session)}
+            for name, at in model.tags.items():
+                assert client.lookup_tag(name) == at
+
+
+RepositoryMachine.TestCase.settings = settings(
+    max_examples=settings.default.max_examples // 6, stateful_step_count=20, deadline=None
+)
+TestARepositoryBehavesLikeItsModel = RepositoryMachine.TestCase

@@ -10,7 +10,13 @@ import numpy as np
 import pytest
 import zarr
 
-from icevirt.errors import ConflictError, FormatError, InvalidInputError, ReadOnlyError
+from icevirt.errors import (
+    ConflictError,
+    FormatError,
+    InvalidInputError,
+    ReadOnlyError,
+    RebaseFailedError,
+)
 from icevirt.ids import INITIAL_SNAPSHOT_ID
 from icevirt.logic.conflicts import ConflictDetector
 from icevirt.model.chunks import ChunkTable
@@ -134,19 +140,38 @@ def test_what_survives_an_expiry_reads_and_differs_as_before(repo, path, made):
     assert sound(str(path))
 
 
-def test_a_session_rebases_over_commits_that_expired(repo, path):
-    session = repo.rearrange_session("main")
-    start = session.snapshot_id
-    repo.create_tag("start", start)
+def test_a_session_whose_beginning_expired_is_told_so(repo):
+    session = repo.writable_session("main")
+    session.set_chunk("/a", [8], LARGE)
     for number in range(10, 14):
         commit(repo, "main", number)
-    late = repo.writable_session("main")
     repo.expire_snapshots(now())
     with pytest.raises(ConflictError, match="expired"):
         session.rebase(ConflictDetector())
-    late.set_chunk("/a", [8], LARGE)
-    late.commit("late")
-    assert [s.message for s in their(path).ancestry(branch="main")][:2] == ["late", "main 13"]
+
+
+def test_sessions_rebase_over_commits_that_expired(tmp_path):
+    """The transaction logs of what expired still tell what is in conflict."""
+    path = str(tmp_path / "young")
+    repo = Repository.create(path)
+    sessions = [repo.writable_session("main") for _ in range(2)]
+    theirs = their(path).writable_session("main")
+    for number in range(4):
+        commit(repo, "main", number)
+    repo.expire_snapshots(now())
+    assert len(list(repo.ancestry(branch="main"))) == 2
+    sessions[0].add_group("/", group_json())
+    with pytest.raises(RebaseFailedError, match="NewNodeConflictsWithExistingNode /"):
+        sessions[0].rebase(ConflictDetector())
+    sessions[1].rebase(ConflictDetector())
+    sessions[1].set_chunk("/a", [8], LARGE)
+    sessions[1].commit("ours")
+    zarr.create_group(theirs.store)
+    with pytest.raises(icechunk.RebaseFailedError):
+        theirs.rebase(icechunk.ConflictDetector())
+    messages = [told.message for told in their(path).ancestry(branch="main")]
+    assert messages == ["ours", "main 3", "Repository initialized"]
+    assert sound(path)
 
 
 def counts(summary):

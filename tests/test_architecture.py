@@ -20,7 +20,7 @@ LAYERS = (
     ("repo",),
     ("access", "scan"),
     ("spark", "display", "testing"),
-    ("api",),
+    ("api", "xarray"),
     ("cli",),
 )
 ROW = {name: row for row, names in enumerate(LAYERS) for name in names}

@@ -1,0 +1,147 @@
+"""Datasets written to a session: encoded by xarray, attributes fit for JSON, dask by forks.
+
+NaN and infinities in attributes are spelt as zarr spells them, and the dtypes of numbers are kept
+beside them, so that the engine shows what was written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import numpy as np
+
+from icevirt.access.dask_writing import ForkingWriter
+from icevirt.access.store import IcevirtStore
+from icevirt.archive.attributes import EXTENSION, Attributes
+from icevirt.errors import InvalidInputError, ReadOnlyError
+from icevirt.model import paths
+from icevirt.repo.session import Session
+
+if TYPE_CHECKING:
+    from xarray import DataArray, Dataset
+
+type Mode = Literal["w", "w-", "a", "a-", "r+"]
+type Region = Mapping[str, slice | Literal["auto"]] | Literal["auto"]
+
+_NUMBERS = ("scale_factor", "add_offset", "missing_value")  # encodings that become attributes
+_UNNAMED = "__xarray_dataarray_variable__"  # what xarray's own writers call it
+_XARRAYS = ("_FillValue", "coordinates")  # attributes that xarray itself reads while it writes
+
+
+def to_icechunk(
+    obj: DataArray | Dataset,
+    session: Session,
+    *,
+    group: str | None = None,
+    mode: Mode | None = None,
+    safe_chunks: bool = True,
+    align_chunks: bool = False,
+    append_dim: Hashable | None = None,
+    region: Region | None = None,
+    encoding: Mapping[Any, Any] | None = None,
+    chunkmanager_store_kwargs: MutableMapping[Any, Any] | None = None,
+    split_every: int | None = None,
+) -> None:
+    """Write a dataset or array into a group of a session. Nothing is committed.
+
+    Dask arrays are written by workers with forks of the session, whatever the scheduler.
+
+    Args:
+        obj: What is written.
+        session: A writable session.
+        group: The group; the root by default.
+        mode: As for `xarray.Dataset.to_zarr`. By default ``a`` with ``append_dim``, ``r+`` with
+            ``region``, else ``w-``.
+        safe_chunks: Refuse dask chunks that share a chunk of the array; such writes lose values.
+        align_chunks: Rechunk dask arrays so that they do not.
+        append_dim: The dimension to append along.
+        region: Where to write in the arrays that are there: a slice by dimension, or ``auto``.
+        encoding: By variable, as for `xarray.Dataset.to_zarr`.
+        chunkmanager_store_kwargs: For `dask.compute`: a scheduler, say.
+        split_every: How many forks are merged at once.
+
+    Raises:
+        ReadOnlyError: The session takes no changes.
+        InvalidInputError: Something is not of the kind it has to be.
+    """
+    from xarray.backends.writers import dump_to_store, get_writable_zarr_store
+
+    if session.read_only:
+        raise ReadOnlyError(
+            "this session takes no changes",
+            do="Begin one with `repo.writable_session(branch)`.",
+            snapshot=session.snapshot_id,
+        )
+    ds = _as_dataset(obj)
+    target = get_writable_zarr_store(
+        cast("Any", IcevirtStore(session)),
+        mode=mode,
+        group=group,
+        append_dim=append_dim,
+        region=region,
+        safe_chunks=safe_chunks,
+        align_chunks=align_chunks,
+        zarr_format=3,
+        consolidated=False,
+    )
+    ds = target._validate_and_autodetect_region(ds)  # noqa: SLF001 - xarray's writers do so
+    target._validate_encoding(encoding or {})  # noqa: SLF001
+    writer = ForkingWriter(session, split_every)
+    dump_to_store(_strict(ds), target, writer, encoding=encoding or {})  # type: ignore[no-untyped-call]
+    writer.run(chunkmanager_store_kwargs or {})
+    _keep_dtypes(ds, session, paths.canonical(group or "/"), encoding or {})
+
+
+def _as_dataset(obj: DataArray | Dataset) -> Dataset:
+    import xarray as xr
+
+    if isinstance(obj, xr.Dataset):
+        return obj
+    if not isinstance(obj, xr.DataArray):
+        raise InvalidInputError(
+            "neither a Dataset nor a DataArray",
+            do="Write the nodes of a DataTree one by one, each into its group.",
+            type=type(obj).__name__,
+        )
+    return obj.to_dataset(name=_UNNAMED if obj.name is None else obj.name)
+
+
+def _strict(ds: Dataset) -> Dataset:
+    """Return the dataset with attributes that JSON can hold."""
+    made = ds.copy(deep=False)
+    made.attrs = _json_of(ds.attrs)
+    for name, variable in ds.variables.items():
+        made[name].attrs = _json_of(variable.attrs)
+    return made
+
+
+def _json_of(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    strict = Attributes.of({k: v for k, v in attributes.items() if k not in _XARRAYS}).values
+    return {name: strict.get(name, value) for name, value in attributes.items()}
+
+
+def _keep_dtypes(
+    ds: Dataset, session: Session, group: str, encoding: Mapping[Any, Mapping[str, Any]]
+) -> None:
+    """Record the dtypes of numbers in attributes, the group's and its arrays'."""
+    _record(session, group, ds.attrs)
+    for name, variable in ds.variables.items():
+        used = encoding.get(name, variable.encoding)
+        numbers = {key: used[key] for key in _NUMBERS if isinstance(used.get(key), np.generic)}
+        _record(session, paths.join(group, str(name)), {**numbers, **variable.attrs})
+
+
+def _record(session: Session, path: str, attributes: Mapping[str, Any]) -> None:
+    node = session.find(path)
+    found = Attributes.of({k: v for k, v in attributes.items() if k not in _XARRAYS}).dtypes
+    if node is None or not found:
+        return
+    document = json.loads(node.user_data)
+    extension = document.get(EXTENSION, {"must_understand": False})
+    known = {**extension.get("attribute_dtypes", {}), **found}
+    there = {name: known[name] for name in document.get("attributes", {}) if name in known}
+    if there != extension.get("attribute_dtypes", {}):
+        document[EXTENSION] = {**extension, "attribute_dtypes": there}
+        session.set_metadata(path, json.dumps(document, allow_nan=False).encode())

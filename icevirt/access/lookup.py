@@ -81,5 +81,6 @@ def row_of(rows: RowFinder, index: Sequence[int]) -> int:
         key += (at - low) * stride
     if rows.keys is None:
         return key
-    row = int(rows.keys.searchsorted(key))  # within the box, so never beyond the last key
-    return row if int(rows.keys[row]) == key else -1
+    row = int(rows.keys.searchsorted(key))
+    # a corner of the box may lie beyond the last chunk
+    return row if row < rows.rows and int(rows.keys[row]) == key else -1

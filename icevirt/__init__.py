@@ -13,6 +13,7 @@ from icevirt.version import __version__
 
 if TYPE_CHECKING:
     from icevirt import errors
+    from icevirt.access.virtualizarr import from_virtualizarr
     from icevirt.api.build import build
     from icevirt.api.check import CheckReport, check
     from icevirt.api.info import info
@@ -65,6 +66,7 @@ __all__ = [
     "build",
     "check",
     "errors",
+    "from_virtualizarr",
     "in_memory_storage",
     "info",
     "local_filesystem_storage",
@@ -95,6 +97,7 @@ _HOME = {
     "VirtualChunkContainer": "icevirt.model.config",
     "build": "icevirt.api.build",
     "check": "icevirt.api.check",
+    "from_virtualizarr": "icevirt.access.virtualizarr",
     "in_memory_storage": "icevirt.storage.memory",
     "info": "icevirt.api.info",
     "local_filesystem_storage": "icevirt.storage.local",

@@ -30,14 +30,18 @@ if TYPE_CHECKING:
         ConflictType,
         VersionSelection,
     )
+    from icevirt.logic.flags import FeatureFlag
+    from icevirt.model.chunks import ChunkType
     from icevirt.model.config import (
         ObjectStoreConfig,
         RepositoryConfig,
         VirtualChunkContainer,
         local_filesystem_store,
     )
+    from icevirt.repo.collect import GCSummary
     from icevirt.repo.repository import Repository
     from icevirt.repo.session import ForkSession, Session, SessionMode
+    from icevirt.repo.stats import ChunkStorageStats
     from icevirt.scan.contract import ScanOptions
     from icevirt.storage.local import local_filesystem_storage
     from icevirt.storage.memory import in_memory_storage
@@ -47,11 +51,15 @@ __all__ = [
     "BuildPlan",
     "BuildReport",
     "CheckReport",
+    "ChunkStorageStats",
+    "ChunkType",
     "Conflict",
     "ConflictDetector",
     "ConflictSolver",
     "ConflictType",
+    "FeatureFlag",
     "ForkSession",
+    "GCSummary",
     "ObjectStoreConfig",
     "Repository",
     "RepositoryConfig",
@@ -80,11 +88,15 @@ _HOME = {
     "BuildPlan": "icevirt.archive.plan",
     "BuildReport": "icevirt.archive.report",
     "CheckReport": "icevirt.api.check",
+    "ChunkStorageStats": "icevirt.repo.stats",
+    "ChunkType": "icevirt.model.chunks",
     "Conflict": "icevirt.logic.conflicts",
     "ConflictDetector": "icevirt.logic.conflicts",
     "ConflictSolver": "icevirt.logic.conflicts",
     "ConflictType": "icevirt.logic.conflicts",
+    "FeatureFlag": "icevirt.logic.flags",
     "ForkSession": "icevirt.repo.session",
+    "GCSummary": "icevirt.repo.collect",
     "ObjectStoreConfig": "icevirt.model.config",
     "Repository": "icevirt.repo.repository",
     "RepositoryConfig": "icevirt.model.config",

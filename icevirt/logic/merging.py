@@ -51,8 +51,8 @@ def _remove(result: dict[str, Node], node: Node, before: Mapping[ObjectId8, Node
 
 def _add(result: dict[str, Node], node: Node) -> None:
     found = result.setdefault(node.path, node)
-    same = isinstance(found, GroupNode) and isinstance(node, GroupNode)
-    if found.id != node.id and not (same and found.user_data == node.user_data):
+    groups = isinstance(found, GroupNode) and isinstance(node, GroupNode)
+    if found != node and not (groups and found.user_data == node.user_data):
         raise both(node.path)
 
 

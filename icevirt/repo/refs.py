@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from icevirt.logic import edits
+from icevirt.logic import edits, flags
 from icevirt.repo import layout
 from icevirt.repo.head import Head
 
@@ -66,9 +66,16 @@ class Refs:
         Raises:
             AlreadyExistsError: There is or was one of this name.
             SnapshotNotFoundError: There is no such snapshot.
+            SessionStateError: The feature ``create_tag`` is switched off.
         """
-        self._head.update(edits.create_tag(tag, layout.snapshot_id(snapshot_id)))
+        edit = edits.create_tag(tag, layout.snapshot_id(snapshot_id))
+        self._head.update(flags.guarded(flags.CREATE_TAG, edit))
 
     def delete_tag(self, tag: str) -> None:
-        """Delete a tag. Raises ``RefNotFoundError``."""
-        self._head.update(edits.delete_tag(tag))
+        """Delete a tag; its name stays taken.
+
+        Raises:
+            RefNotFoundError: There is no such tag.
+            SessionStateError: The feature ``delete_tag`` is switched off.
+        """
+        self._head.update(flags.guarded(flags.DELETE_TAG, edits.delete_tag(tag)))

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, Self
 
 from icevirt.errors import RepositoryNotFoundError
-from icevirt.logic import edits
+from icevirt.logic import edits, flags
 from icevirt.logic.conflicts import ConflictSolver
 from icevirt.logic.merge_config import merged
 from icevirt.model.config import RepositoryConfig
@@ -235,7 +235,14 @@ class Repository(Refs, Past, Settings, Maintenance):
         return self._session(branch, SessionMode.writable)
 
     def rearrange_session(self, branch: str) -> Session:
-        """Return a session that moves nodes and changes nothing else; raises as the writable."""
+        """Return a session that moves nodes and changes nothing else.
+
+        Raises:
+            RefNotFoundError: There is no such branch.
+            ReadOnlyError: The repository takes no writes.
+            SessionStateError: The feature ``move_node`` is switched off.
+        """
+        flags.refuse_disabled(self._head.read().info, flags.MOVE_NODE)
         return self._session(branch, SessionMode.rearrange)
 
     @contextmanager

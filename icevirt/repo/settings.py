@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from icevirt.errors import InvalidInputError
-from icevirt.logic import edits
+from icevirt.logic import edits, flags
+from icevirt.logic.flags import FeatureFlag
 from icevirt.logic.merge_config import persistable, rebased
 from icevirt.logic.stamps import micros, moment
 from icevirt.model import repo_info
@@ -90,6 +91,27 @@ class Settings:
             limited_availability_reason=status.limited_availability_reason,
         )
         self._head.update(edits.set_status(new), even_read_only=True)
+
+    def feature_flags(self) -> list[FeatureFlag]:
+        """Return the features that can be switched off, and whether they are."""
+        return flags.flags_of(self._head.read().info)
+
+    def enabled_feature_flags(self) -> list[FeatureFlag]:
+        """Return the features that may be used."""
+        return [flag for flag in self.feature_flags() if flag.enabled]
+
+    def disabled_feature_flags(self) -> list[FeatureFlag]:
+        """Return the features that may not be used."""
+        return [flag for flag in self.feature_flags() if not flag.enabled]
+
+    def set_feature_flag(self, name: str, setting: bool | None) -> None:
+        """Switch a feature on or off for all writers, or with None back to its default.
+
+        Raises:
+            InvalidInputError: There is no such feature.
+            ReadOnlyError: The repository takes no writes.
+        """
+        self._head.update(flags.set_flag(name, setting))
 
     def set_default_commit_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Give this metadata to every commit of new sessions. Raises ``InvalidInputError``."""

@@ -9,6 +9,25 @@ import pytest
 icechunk.set_logs_filter("error")
 
 
+# of xarray's tests, which are run here as they are
+MARKERS = ("flaky", "asyncio", "network", "slow", "skip_if_param", "skip_with_dask_array")
+
+
+def pytest_configure(config):
+    for marker in MARKERS:
+        config.addinivalue_line("markers", f"{marker}: of xarray's tests")
+
+
+def pytest_runtest_setup(item):
+    """Skip a test for the parameters that it says it cannot have."""
+    for marker in item.iter_markers("skip_if_param"):
+        told = dict(marker.kwargs)
+        reason, condition = told.pop("reason", ""), told.pop("condition", True)
+        given = getattr(item, "callspec", None)
+        if condition and given and all(given.params.get(k) == v for k, v in told.items()):
+            pytest.skip(reason)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem):
     """Run a test that is a coroutine function."""

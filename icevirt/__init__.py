@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from icevirt.archive.report import BuildReport, RepositorySummary
     from icevirt.archive.scanned import ScannedFile
     from icevirt.logic.conflicts import (
+        AppendConflictSolver,
         BasicConflictSolver,
         Conflict,
         ConflictDetector,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from icevirt.storage.memory import in_memory_storage
 
 __all__ = [
+    "AppendConflictSolver",
     "BasicConflictSolver",
     "BuildPlan",
     "BuildReport",
@@ -84,6 +86,7 @@ __all__ = [
 ]
 
 _HOME = {
+    "AppendConflictSolver": "icevirt.logic.conflicts",
     "BasicConflictSolver": "icevirt.logic.conflicts",
     "BuildPlan": "icevirt.archive.plan",
     "BuildReport": "icevirt.archive.report",

@@ -106,3 +106,14 @@ class BasicConflictSolver(ConflictSolver):
             case _:
                 fail = True
         return VersionSelection.Fail if fail else VersionSelection.UseOurs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendConflictSolver(BasicConflictSolver):
+    """Also reconciles appends to the same arrays: ours moves behind theirs. icevirt's own.
+
+    Both must append whole chunks along ``append_dim`` and change nothing else of the metadata. Two
+    writers that append the same data append it twice.
+    """
+
+    append_dim: str  # name of the dimension

@@ -5,15 +5,17 @@ What it takes is decided here, over values; `icevirt.repo.rebase` fetches them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.ids import ObjectId8
-from icevirt.logic import nodes
+from icevirt.logic import nodes, tables
+from icevirt.logic.appending import Behind, reconciled
 from icevirt.logic.conflicts import (
+    AppendConflictSolver,
     Conflict,
     Conflicts,
     ConflictSolver,
@@ -22,6 +24,7 @@ from icevirt.logic.conflicts import (
 )
 from icevirt.logic.detection import Ours, find
 from icevirt.model import paths
+from icevirt.model.chunks import ChunkTable
 from icevirt.model.snapshot import ArrayNode, Node, Snapshot
 from icevirt.model.transaction_log import TransactionLog
 
@@ -32,6 +35,13 @@ class Replayed:
 
     nodes: Mapping[str, Node]
     dropped: Mapping[ObjectId8, NDArray[np.uint32]] = field(default_factory=dict)
+    behind: Mapping[ObjectId8, Behind] = field(default_factory=dict)
+
+    def chunks(self, node: ObjectId8, table: ChunkTable) -> ChunkTable:
+        """Return what becomes of our staged references of an array."""
+        if node in self.dropped:
+            table = tables.without(table, self.dropped[node])
+        return self.behind[node].moved(table) if node in self.behind else table
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +69,8 @@ def step(
     """
     unsolved: list[Conflict] = []
     dropped: dict[ObjectId8, NDArray[np.uint32]] = {}
-    for conflict in find(ours, log, theirs):
+    behind = _appended(ours, log, theirs, solver)
+    for conflict in _left(find(ours, log, theirs), behind):
         match conflict.conflict_type, solver.choose(conflict):
             case ConflictType.ChunkDoubleUpdate, VersionSelection.UseOurs:
                 pass
@@ -76,7 +87,26 @@ def step(
                 unsolved.append(conflict)
     if unsolved:
         return Refused(Conflicts(unsolved))
-    return Replayed(nodes=_replayed(ours, theirs, new_id), dropped=dropped)
+    replayed = _replayed(ours, theirs, new_id)
+    replayed |= {each.node.path: each.node for each in behind.values()}
+    return Replayed(nodes=replayed, dropped=dropped, behind=behind)
+
+
+def _appended(
+    ours: Ours, log: TransactionLog, theirs: Snapshot, solver: ConflictSolver
+) -> dict[ObjectId8, Behind]:
+    if not isinstance(solver, AppendConflictSolver):
+        return {}
+    return reconciled(ours, log, theirs, solver.append_dim)
+
+
+def _left(found: Iterable[Conflict], behind: Mapping[ObjectId8, Behind]) -> Iterator[Conflict]:
+    """Yield the conflicts that are left when appends were reconciled."""
+    for conflict in found:
+        if conflict.node_id is None or conflict.node_id not in behind:
+            yield conflict
+        elif (left := behind[conflict.node_id].left_of(conflict)) is not None:
+            yield left
 
 
 def _replayed(ours: Ours, theirs: Snapshot, new_id: Callable[[], ObjectId8]) -> dict[str, Node]:

@@ -121,11 +121,7 @@ class Staging:
 
     def replayed(self, base: Snapshot, replayed: Replayed) -> Staging:
         """Return the same changes on top of another snapshot, as a rebase decided."""
-        kept = self.tables() | {
-            key: tables.without(table, replayed.dropped[key])
-            for key, table in self.tables().items()
-            if key in replayed.dropped
-        }
+        kept = {key: replayed.chunks(key, table) for key, table in self.tables().items()}
         chunks = {key: [table] for key, table in kept.items() if len(table)}
         return Staging(base, replayed.nodes, chunks)
 

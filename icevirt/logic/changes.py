@@ -53,36 +53,42 @@ def log_of(
     )
 
 
-def combined(older: TransactionLog, newer: TransactionLog) -> TransactionLog:
-    """Return the log of two commits that follow one another, as one; its id is the newer's."""
-    born = older.new_groups | older.new_arrays
-    gone = newer.deleted_groups | newer.deleted_arrays
+def combined(*logs: TransactionLog) -> TransactionLog:
+    """Return the log of commits that follow one another, oldest first, as one; id of the last."""
+
+    def of(*names: str) -> set[ObjectId8]:
+        return set().union(*(getattr(log, name) for log in logs for name in names))
+
+    # an id is never used again: what came and went leaves no trace
+    born, gone = of("new_groups", "new_arrays"), of("deleted_groups", "deleted_arrays")
     return TransactionLog(
-        id=newer.id,
-        new_groups=(older.new_groups | newer.new_groups) - gone,
-        new_arrays=(older.new_arrays | newer.new_arrays) - gone,
-        deleted_groups=(older.deleted_groups | newer.deleted_groups) - born,
-        deleted_arrays=(older.deleted_arrays | newer.deleted_arrays) - born,
-        updated_groups=(older.updated_groups | newer.updated_groups) - born - gone,
-        updated_arrays=(older.updated_arrays | newer.updated_arrays) - born - gone,
+        id=logs[-1].id,
+        new_groups=frozenset(of("new_groups") - gone),
+        new_arrays=frozenset(of("new_arrays") - gone),
+        deleted_groups=frozenset(of("deleted_groups") - born),
+        deleted_arrays=frozenset(of("deleted_arrays") - born),
+        updated_groups=frozenset(of("updated_groups") - born - gone),
+        updated_arrays=frozenset(of("updated_arrays") - born - gone),
         updated_chunks={
-            key: index
-            for key, index in sorted(_united(older.updated_chunks, newer.updated_chunks).items())
-            if key not in gone
+            key: index for key, index in sorted(_united(logs).items()) if key not in gone
         },
-        moved_nodes=_collapsed([*older.moved_nodes, *newer.moved_nodes], born | gone),
+        moved_nodes=_collapsed((move for log in logs for move in log.moved_nodes), born | gone),
     )
 
 
-def _united(older: Chunks, newer: Chunks) -> dict[ObjectId8, NDArray[np.uint32]]:
-    both = {
-        key: np.unique(np.concatenate([older[key], newer[key]]), axis=0)
-        for key in older.keys() & newer.keys()
+def _united(logs: Iterable[TransactionLog]) -> dict[ObjectId8, NDArray[np.uint32]]:
+    """Return the chunks that any of the commits wrote, by array."""
+    parts: dict[ObjectId8, list[NDArray[np.uint32]]] = {}
+    for log in logs:
+        for key, index in log.updated_chunks.items():
+            parts.setdefault(key, []).append(index)
+    return {
+        key: found[0] if len(found) == 1 else np.unique(np.concatenate(found), axis=0)
+        for key, found in parts.items()
     }
-    return {**older, **newer, **both}
 
 
-def _collapsed(moves: Iterable[Move], but: frozenset[ObjectId8]) -> tuple[Move, ...]:
+def _collapsed(moves: Iterable[Move], but: set[ObjectId8]) -> tuple[Move, ...]:
     """Return one move for each node, from its first path to its last."""
     found: dict[ObjectId8, Move] = {}
     for move in moves:
@@ -185,9 +191,5 @@ def _moved(
 def _chunks(
     logs: Sequence[TransactionLog], paths: Mapping[ObjectId8, str]
 ) -> dict[str, NDArray[np.uint32]]:
-    by_node: dict[ObjectId8, list[NDArray[np.uint32]]] = {}
-    for log in logs:
-        for key, index in log.updated_chunks.items():
-            by_node.setdefault(key, []).append(index)
-    found = {paths[key]: parts for key, parts in by_node.items() if key in paths}
-    return {path: np.unique(np.concatenate(parts), axis=0) for path, parts in sorted(found.items())}
+    found = {paths[key]: index for key, index in _united(logs).items() if key in paths}
+    return dict(sorted(found.items()))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import reduce
 from typing import assert_never
 
 from icevirt.errors import ConflictError, RebaseFailedError
@@ -78,4 +77,4 @@ def _onto(assets: Assets, staging: Staging, told: SnapshotInfo, solver: Conflict
 def _log(assets: Assets, told: SnapshotInfo) -> TransactionLog:
     """Return what a commit changed, together with those before it that expired."""
     keys = (*(told.pruned_ancestor_tx_logs or ()), told.id)
-    return reduce(combined, (assets.transaction_log(key) for key in keys))
+    return combined(*(assets.transaction_log(key) for key in keys))

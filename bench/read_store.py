@@ -1,12 +1,13 @@
-"""Reads the same local repositories with icechunk and with icevirt, alternately in one process.
+"""Reads the same local repositories with icechunk and with icevirt, by turns in one process.
 
     python bench/read_store.py                  # every row, 7 rounds
     python bench/read_store.py --rounds 21 --only "inline"
 
 The official client writes each repository; both read it through zarr's API and through the store.
-Page cache and manifests are warm. Every figure is the median of the rounds, in which the two take
-turns, in milliseconds; ratios are those of the medians, below 1 where icevirt is faster. The last
-column is the ratio of processor time, of all threads, which other work on the machine leaves alone.
+Page cache and manifests are warm. Every figure is the median of the rounds, in which all take
+turns, in milliseconds; ratios are those of the medians, below 1 where icevirt is faster. `cpu` is
+the ratio of processor time, of all threads, which other work on the machine leaves alone. The last
+column is a plain zarr LocalStore that holds the same chunks as files.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from zarr.core.buffer import default_buffer_prototype
 import icevirt
 
 PROTOTYPE = default_buffer_prototype()
-ROW = "{:<34} {:<14} {:>9} {:>9} {:>6} {:>6}"
+ROW = "{:<34} {:<14} {:>9} {:>9} {:>6} {:>6} {:>11}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,8 @@ def write(root: Path, case: Case) -> None:
     else:
         array[:] = values
     session.commit("all")
+    plain = zarr.storage.LocalStore(root / "zarr")
+    zarr.create_array(plain, name="x", data=values, chunks=chunks, compressors=None)
 
 
 def _refer(store: Any, archive: Path, values: np.ndarray, case: Case) -> None:
@@ -111,6 +114,11 @@ def with_icevirt(root: Path) -> Any:
     granted = [f"file://{root / 'archive'}/"]
     repo = icevirt.Repository.open(root / "repo", authorize_virtual_chunk_access=granted)
     return repo.readonly_session("main").store
+
+
+def with_zarr(root: Path) -> Any:
+    """Open the same chunks as plain files."""
+    return zarr.storage.LocalStore(root / "zarr", read_only=True)
 
 
 # -- how it is read --------------------------------------------------------------------------
@@ -165,28 +173,28 @@ class Took:
     cpu: float
 
 
-def rows(cases: list[Case], rounds: int) -> Iterator[tuple[str, str, Took, Took]]:
-    """Yield case, way, and what icechunk and icevirt took."""
+def rows(cases: list[Case], rounds: int) -> Iterator[tuple[str, str, Took, Took, Took]]:
+    """Yield case, way, and what icechunk, icevirt and zarr's LocalStore took."""
     for case in cases:
         with tempfile.TemporaryDirectory() as folder:
             root = Path(folder)
             write(root, case)
-            stores = with_icechunk(root), with_icevirt(root)
+            stores = with_icechunk(root), with_icevirt(root), with_zarr(root)
             _check(stores, case)
             for name, way in WAYS.items():
                 yield str(case), name, *_medians(way, stores, case, rounds)
 
 
-def _check(stores: tuple[Any, Any], case: Case) -> None:
-    one, other = (zarr.open_array(store, path="x", mode="r")[:] for store in stores)
-    if not np.array_equal(one, other):
-        raise SystemExit(f"{case}: the two do not read the same")
+def _check(stores: tuple[Any, ...], case: Case) -> None:
+    first, *others = (zarr.open_array(store, path="x", mode="r")[:] for store in stores)
+    if not all(np.array_equal(first, other) for other in others):
+        raise SystemExit(f"{case}: they do not read the same")
 
 
 def _medians(
-    way: Callable[[Any, Case], None], stores: tuple[Any, Any], case: Case, rounds: int
+    way: Callable[[Any, Case], None], stores: tuple[Any, ...], case: Case, rounds: int
 ) -> list[Took]:
-    taken: list[list[tuple[float, float]]] = [[], []]
+    taken: list[list[tuple[float, float]]] = [[] for _ in stores]
     for _ in range(rounds):
         for store, times in zip(stores, taken, strict=True):
             wall, cpu = time.perf_counter(), time.process_time()
@@ -202,12 +210,12 @@ def main() -> None:
     parser.add_argument("--only", default="", help="a part of the name of the cases wanted")
     given = parser.parse_args()
     icechunk.set_logs_filter("error")
-    print(ROW.format("case", "way", "icechunk", "icevirt", "ratio", "cpu"))
+    print(ROW.format("case", "way", "icechunk", "icevirt", "ratio", "cpu", "LocalStore"))
     cases = [case for case in CASES if given.only in str(case)]
-    for case, way, theirs, ours in rows(cases, given.rounds):
+    for case, way, theirs, ours, plain in rows(cases, given.rounds):
         took = f"{1000 * theirs.wall:.1f}", f"{1000 * ours.wall:.1f}"
         ratios = f"{ours.wall / theirs.wall:.2f}", f"{ours.cpu / theirs.cpu:.2f}"
-        print(ROW.format(case, way, *took, *ratios), flush=True)
+        print(ROW.format(case, way, *took, *ratios, f"{1000 * plain.wall:.1f}"), flush=True)
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ def test_values_are_those_of_the_files(repo, archive, group, loaded):
     icevirt.from_virtualizarr(vds, session, group=group)
     assert len(session.store.refs_table(f"{group or ''}/a")) == 4
     session.commit("virtual")
-    files = [xr.open_dataset(archive / f"{n}.nc", engine="netcdf4").load() for n in range(2)]
+    files = [xr.load_dataset(archive / f"{n}.nc", engine="netcdf4") for n in range(2)]
     expected = xr.concat(files, "t", coords="minimal", compat="override", data_vars="minimal")
     found = shown(repo, group=group)
     xr.testing.assert_equal(found, expected)

@@ -15,6 +15,7 @@ What cannot apply, and why:
 import contextlib
 
 import pytest
+import xarray as xr
 import zarr
 from xarray.tests.test_backends import TestDataArrayToZarr as ArraySuite
 from xarray.tests.test_backends import TestZarrDictStore as StoreSuite
@@ -24,6 +25,8 @@ from icevirt.errors import InvalidInputError
 from icevirt.repo.repository import Repository
 from icevirt.storage.memory import in_memory_storage
 from icevirt.xarray import to_icechunk
+
+xr.set_options(warn_for_unclosed_files=False)  # xarray's tests switch it on for everybody
 
 pytestmark = pytest.mark.filterwarnings("default")
 

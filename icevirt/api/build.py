@@ -218,5 +218,5 @@ def _commit(
         replace_group=target.group if target.mode == "w" else None,
         containers=plan.containers,
         split_rules=plan.split_rules,
-        expected_parent=target.tip,
+        expected_parent=str(target.tip),
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from icevirt.errors import AlreadyExistsError, InvalidInputError, RefNotFoundError
+from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId12
 from icevirt.logic import edits
 from icevirt.model import paths
 from icevirt.model.config import RepositoryConfig
@@ -82,9 +83,14 @@ class Target:
         return RepositoryConfig(dict((self.info.config if self.info else None) or {}))
 
     @property
-    def tip(self) -> str | None:
-        """The snapshot the branch pointed at, None where there was no repository."""
-        return None if self.info is None else str(edits.branch_tip(self.info, self.branch))
+    def tip(self) -> ObjectId12:
+        """The snapshot the branch pointed at; where there was no repository, the one it begins with.
+
+        Whoever creates the repository meanwhile builds on that one too.
+        """
+        if self.info is None:
+            return INITIAL_SNAPSHOT_ID
+        return edits.branch_tip(self.info, self.branch)
 
     def last_build(self) -> SnapshotInfo | None:
         """Return the newest snapshot of the branch that a build made of this group."""

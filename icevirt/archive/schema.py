@@ -12,7 +12,7 @@ from icevirt.archive.scanned import ScannedArray
 from icevirt.model.json import JSON
 
 # Attributes that change decoded values, or what a decoded value means (CF 2.5, 3.1, 4.4, 8.1; NUG).
-_DECODING = (
+DECODING = (
     "scale_factor",
     "add_offset",
     "_FillValue",
@@ -106,7 +106,7 @@ class ArraySchema:
         if stored:
             facts["chunk shape"] = list(self.chunk_shape or ())
             facts["codecs"] = [_decoder(codec) for codec in self.codecs]
-        for name in _DECODING:
+        for name in DECODING:
             if name in self.attributes.values:
                 facts[f"attribute {name}"] = [
                     self.attributes.values[name],

@@ -22,13 +22,28 @@ def check_policy(policy: str) -> None:
 
 
 def combine_attributes(
-    found: Sequence[Attributes], policy: CombineAttrs, *, path: str
+    found: Sequence[Attributes], policy: CombineAttrs, *, path: str, keep: Sequence[str] = ()
 ) -> Attributes:
     """Combine attributes, given in the order of the files, as xarray does.
+
+    Args:
+        found: Of each file.
+        policy: xarray's.
+        path: Of the node, for messages.
+        keep: Names that stay whatever the policy, as in the first file: xarray takes attributes
+            that say how values decode out of the way before it applies its policy.
 
     Raises:
         CombineError: "identical" or "no_conflicts" was asked for and is not the case.
     """
+    if keep and policy != "override":
+        kept = found[0].without(*(name for name in found[0].values if name not in keep))
+        rest = combine_attributes([each.without(*keep) for each in found], policy, path=path)
+        return Attributes(
+            values={**kept.values, **rest.values},
+            dtypes={**kept.dtypes, **rest.dtypes},
+            replaced={**kept.replaced, **rest.replaced},
+        )
     match policy:
         case "override":
             return found[0]

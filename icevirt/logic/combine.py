@@ -17,13 +17,13 @@ from icevirt.archive.facts import ArrayColumns, CatalogFacts
 from icevirt.archive.plan import BuildPlan, Mode, PlannedArray
 from icevirt.archive.report import ReferenceCounts
 from icevirt.archive.scanned import ScannedArray, ScannedGroup
-from icevirt.archive.schema import ArraySchema
+from icevirt.archive.schema import DECODING, ArraySchema
 from icevirt.errors import CombineError
 from icevirt.ids import ObjectId8
 from icevirt.logic.attributes import CombineAttrs, combine_attributes
 from icevirt.logic.containers import containers_for
 from icevirt.logic.members import Member, members_of
-from icevirt.logic.ordering import Order, order_files
+from icevirt.logic.ordering import Order, decoded, order_files
 from icevirt.logic.windows import MAX_REFERENCES, split_rules, window_of
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable
@@ -65,6 +65,8 @@ def combine(facts: CatalogFacts, wish: Wish) -> BuildPlan:
             do="Name a dimension that the files have.",
             dimensions=_dimensions(facts.arrays),
         )
+    as_listed = Order(rows=np.arange(len(facts.files)), reason="")
+    members_of(facts, as_listed, wish.concat_dim)  # files that disagree have no order to speak of
     order = _order(facts, wish.concat_dim)
     members = members_of(facts, order, wish.concat_dim)
     arrays = tuple(_planned(facts, member, wish) for member in members)
@@ -110,7 +112,9 @@ def _labels(arrays: ArrayColumns, n: int, dimension: str) -> Sequence[NDArray[np
         dtype = np.dtype(arrays.labels_dtype[row])
         path = arrays.path[row]
         if paths.name(path) == dimension and dtype.kind in "iuf":
-            found.setdefault(path, {})[int(arrays.file[row])] = np.frombuffer(raw, dtype)
+            attributes = ArraySchema.loads(arrays.schema[row]).attributes
+            values = decoded(np.frombuffer(raw, dtype), attributes.values)
+            found.setdefault(path, {})[int(arrays.file[row])] = values
     complete = [path for path, labels in found.items() if len(labels) == n]
     if not complete:
         return None
@@ -176,7 +180,10 @@ def _with_attributes(facts: CatalogFacts, member: Member, wish: Wish) -> ArraySc
     codes = dict.fromkeys(facts.arrays.schema.codes[member.rows].tolist())
     found = [ArraySchema.loads(facts.arrays.schema.values[code]).attributes for code in codes]
     return replace(
-        member.schema, attributes=combine_attributes(found, wish.combine_attrs, path=member.path)
+        member.schema,
+        attributes=combine_attributes(
+            found, wish.combine_attrs, path=member.path, keep=(*DECODING, "coordinates", "bounds")
+        ),
     )
 
 

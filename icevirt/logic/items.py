@@ -37,7 +37,10 @@ class _Cut:
 
 
 def write_items(plan: BuildPlan) -> tuple[WriteItem, ...]:
-    """Return the items of a plan; small arrays over the same run of files share one."""
+    """Return the items of a plan; small arrays over the same run of files share one.
+
+    No item holds two windows of one array.
+    """
     shared: dict[tuple[int, int], list[_Cut]] = {}
     items: list[WriteItem] = []
     for array in plan.arrays:
@@ -46,7 +49,9 @@ def write_items(plan: BuildPlan) -> tuple[WriteItem, ...]:
                 items.append(_item(plan, len(items), [cut]))
                 continue
             open_cuts = shared.setdefault((cut.first, cut.last), [])
-            if sum(each.references for each in open_cuts) + cut.references > SHARED_REFERENCES:
+            full = sum(each.references for each in open_cuts) + cut.references > SHARED_REFERENCES
+            # a manifest has one table for each array, so an array's windows never share one
+            if full or any(each.array is array for each in open_cuts):
                 items.append(_item(plan, len(items), open_cuts))
                 open_cuts.clear()
             open_cuts.append(cut)

@@ -76,17 +76,18 @@ def _member(
         ),
         whole=np.array([schemas[c].whole for c in codes], np.bool_),
         whole_schema=next((schemas[c] for c in codes if schemas[c].whole), None),
-        axis=_axis(schema, dimension),
+        axis=_axis(path, schema, dimension),
     )
 
 
-def _axis(schema: ArraySchema, dimension: str | None) -> int | None:
+def _axis(path: str, schema: ArraySchema, dimension: str | None) -> int | None:
     if dimension is None or dimension not in schema.dimension_names:
         return None
     if schema.dimension_names.count(dimension) > 1:
         raise CombineError(
-            "a variable has the concatenated dimension twice",
-            do="Leave it out with drop_variables.",
+            f"variable {path} has the concatenated dimension twice",
+            do=f"Leave it out with drop_variables=[{path!r}].",
+            variable=path,
             dimensions=list(schema.dimension_names),
         )
     return schema.dimension_names.index(dimension)

@@ -4,13 +4,28 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.errors import CombineError
+
+
+def decoded(raw: NDArray[np.generic], attributes: Mapping[str, object]) -> NDArray[np.generic]:
+    """Return labels as numbers in their order: unsigned where the file says so, and scaled.
+
+    An offset moves all of them alike and is left out.
+    """
+    told = str(attributes.get("_Unsigned", "")).lower()
+    if told in ("true", "false") and raw.dtype.kind in "iu":
+        kind = "u" if told == "true" else "i"
+        raw = raw.view(np.dtype(f"{raw.dtype.byteorder}{kind}{raw.dtype.itemsize}"))
+    scale = attributes.get("scale_factor")
+    if isinstance(scale, int | float) and scale != 1:
+        return raw.astype(np.float64) * scale
+    return raw
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

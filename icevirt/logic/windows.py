@@ -17,6 +17,9 @@ from icevirt.model.snapshot import Extents
 MAX_REFERENCES = 500_000
 """Of one manifest. GDAL's reader stops at 1,000,000 FlatBuffers tables."""
 
+WHOLE = 0xFFFFFFFF
+"""Chunks per manifest along an axis that is not cut: the official client's own default."""
+
 _SPECIAL = set(r"\.+*?()|[]{}^$#&-~")
 
 
@@ -31,7 +34,8 @@ def window_of(grid: Sequence[int], axis: int, limit: int) -> tuple[int, ...]:
         rest = 1
         for other, edge in enumerate(window):
             rest *= max(edge, 1) if other != at else 1
-        window[at] = max(1, limit // rest) if at == axis else min(window[at], max(1, limit // rest))
+        most = max(1, limit // rest)
+        window[at] = most if at == axis else max(1, min(window[at], most))
     return tuple(window)
 
 
@@ -51,17 +55,18 @@ def split_rules(
 
     Args:
         arrays: path -> (grid, window, axis that grows or None). The growing axis always gets its
-            rule, so that later appends keep the windows; other axes only where they are cut.
+            rule, so that later appends keep the windows. A rule speaks of every axis, so that no
+            older rule of the same array can add to it.
     """
     alike: dict[tuple[tuple[int, int], ...], list[str]] = defaultdict(list)
     for path, (grid, window, growing) in arrays.items():
-        cuts = tuple(
-            (axis, edge)
+        cut = [
+            axis == growing or edge < size
             for axis, (size, edge) in enumerate(zip(grid, window, strict=True))
-            if axis == growing or edge < size
-        )
-        if cuts:
-            alike[cuts].append(path)
+        ]
+        if any(cut):
+            edges = (edge if here else WHOLE for edge, here in zip(window, cut, strict=True))
+            alike[tuple(enumerate(edges))].append(path)
     return tuple(
         SplitRule(path_regex=any_of(paths), num_chunks=cuts) for cuts, paths in alike.items()
     )

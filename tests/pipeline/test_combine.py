@@ -13,8 +13,9 @@ from icevirt.errors import CombineError
 from icevirt.logic.combine import Wish, combine
 from icevirt.logic.items import balanced, write_items
 from icevirt.model.chunks import ChunkTable, Locations
+from icevirt.spark.attempt import Outcome
 from icevirt.spark.catalog import read_facts, write_part
-from icevirt.spark.rows import Outcome, tables_of
+from icevirt.spark.rows import tables_of
 from icevirt.storage.memory import MemoryStorage
 
 BYTES = ({"name": "bytes", "configuration": {"endian": "little"}},)
@@ -115,7 +116,7 @@ def test_files_are_concatenated_in_the_order_of_their_coordinate():
     assert tos.starts.tolist() == [0, 1, 2]
     assert (coordinate.mode, coordinate.shape, coordinate.chunk_shape) == (Mode.join, (3,), (3,))
     assert json.loads(tos.zarr_json)["shape"] == [3, 4]
-    assert made.split_rules[0].path_regex == "^(?:/time|/tos)$"
+    assert {rule.path_regex for rule in made.split_rules} == {"^(?:/time)$", "^(?:/tos)$"}
 
 
 def test_a_group_moves_everything_below_it():
@@ -254,6 +255,50 @@ def test_several_files_need_a_dimension():
         plan(step(1, 1.0), step(2, 2.0), dim=None)
 
 
+@pytest.mark.parametrize("policy", ["drop", "drop_conflicts", "no_conflicts", "identical"])
+def test_attributes_that_decode_stay_whatever_the_policy(policy):
+    """A packed variable without its scale would show other values."""
+    packed = {"attributes": attributes(scale_factor=np.float32(0.1), note="x")}
+    made = plan(
+        file(1, lambda u: data(u, 1, **packed), time([1.0])),
+        file(2, lambda u: data(u, 1, **packed), time([2.0])),
+        combine_attrs=policy,
+    )
+    document = json.loads(made.arrays[0].zarr_json)
+    assert document["attributes"]["units"] == "K"
+    assert document["icevirt"]["attribute_dtypes"]["scale_factor"] == "f4"
+    assert ("note" in document["attributes"]) == (policy != "drop")
+
+
+def test_disagreement_is_told_before_order():
+    """Files of different variables at equal times do not "overlap"."""
+    with pytest.raises(CombineError, match="missing"):
+        plan(file(1, lambda u: data(u, 1), time([1.0])), file(2, static, time([1.0])))
+
+
+def test_labels_are_ordered_as_they_decode():
+    """Unsigned bytes above 127 come after those below; a negative scale turns the order round."""
+
+    def byte(number, value, **attrs):
+        raw = np.array([value], np.uint8).view("i1").tobytes()
+        label = time(
+            [0.0],
+            data_type="int8",
+            labels=raw,
+            labels_dtype="|i1",
+            references=ChunkTable.inlined(index=np.zeros((1, 1)), chunks=[raw]),
+            attributes=Attributes(values=attrs),
+        )
+        return file(number, lambda u: data(u, 1), label)  # fmt: skip
+
+    def names(**attrs):
+        made = plan(*(byte(n, v, **attrs) for n, v in enumerate((100, 200, 156))))
+        return [url[-4] for url in made.files.url]
+
+    assert names(_Unsigned="true") == ["0", "2", "1"]
+    assert names(_Unsigned="true", scale_factor=-2.0) == ["1", "2", "0"]
+
+
 def test_attributes_follow_the_policy():
     """xarray's policies, on the groups' attributes."""
     files = (step(1, 1.0, attrs={"a": 1, "b": 1}), step(2, 2.0, attrs={"a": 1, "b": 2}))
@@ -265,6 +310,19 @@ def test_attributes_follow_the_policy():
     for policy in ("identical", "no_conflicts"):
         with pytest.raises(CombineError, match="override"):
             plan(*files, combine_attrs=policy)
+
+
+def test_no_item_holds_two_windows_of_one_array():
+    """A manifest has one table for each array; a second window would replace the first."""
+    made = plan(*(file(n, lambda u: data(u, 4), time([4.0 * n + k for k in range(4)])) for n in range(5)),
+                max_references=3)  # fmt: skip
+    items = write_items(made)
+    assert len(items) > 5
+    for item in items:
+        nodes = [window.node_id for window in item.windows]
+        assert len(set(nodes)) == len(nodes)
+    boxes = [w.box for item in items for w in item.windows if w.source_path == "/tos"]
+    assert sorted(low for (low, _), _ in boxes) == list(range(0, 20, 3))
 
 
 def test_items_cover_every_window_once_and_share_small_manifests():

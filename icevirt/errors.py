@@ -163,6 +163,24 @@ class UnsupportedError(ScanError):
     code = "unsupported"
 
 
+class ScanCrashError(ScanError):
+    """The file kills the process that scans it."""
+
+    code = "crashed"
+
+
+class ScanTimeoutError(ScanError):
+    """Scanning the file takes longer than it may."""
+
+    code = "timeout"
+
+
+class ScanMemoryError(ScanError):
+    """Scanning the file takes more memory than it may."""
+
+    code = "oom"
+
+
 class CombineError(IcevirtError):
     """The scanned files do not combine into one dataset without changing values."""
 

@@ -5,26 +5,16 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from icevirt.archive import catalog
 from icevirt.archive.packing import PackedBlock, pack
-from icevirt.archive.scanned import ScannedArray, ScannedFile, SourceFile
+from icevirt.archive.scanned import ScannedArray
 from icevirt.archive.schema import ArraySchema
-from icevirt.errors import IcevirtError
 from icevirt.model.chunks import ChunkTable, ChunkType
+from icevirt.spark.attempt import Outcome
 from icevirt.spark.catalog import PartTables
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """One file after the attempt to scan it."""
-
-    file: SourceFile
-    scanned: ScannedFile | None
-    error: IcevirtError | None
-    seconds: float
 
 
 def tables_of(outcomes: Sequence[Outcome]) -> PartTables:

@@ -1,18 +1,24 @@
-"""The scan stage: source files in, catalog parts out; only counts come back to the driver."""
+"""The scan stage: source files in, catalog parts out; only counts come back to the driver.
+
+Files are scanned in this process until one was seen to kill it: then the parts of the task are
+scanned again in a child, which finds out what file it is and brings home the others.
+"""
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from icevirt.archive.catalog import Part
-from icevirt.archive.scanned import ScannedFile, SourceFile
-from icevirt.errors import IcevirtError, ScanError, StaleReferenceError
-from icevirt.objects.source import open_source
+from icevirt.archive.scanned import SourceFile
 from icevirt.scan.contract import ScanOptions
-from icevirt.scan.registry import scan
+from icevirt.spark.attempt import Outcome, attempt
 from icevirt.spark.catalog import write_part
-from icevirt.spark.rows import Outcome, tables_of
+from icevirt.spark.containment import Containment, Limits
+from icevirt.spark.journal import Journal
+from icevirt.spark.rows import tables_of
+from icevirt.spark.watch import deadline
 from icevirt.storage.protocol import Storage
 
 
@@ -23,6 +29,7 @@ class ScanTask:
     parts: tuple[Part, ...]
     options: ScanOptions
     catalog: Storage
+    limits: Limits = field(default_factory=Limits)  # of a file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,45 +44,33 @@ class ScanCounts:
 def run_scan(task: ScanTask) -> ScanCounts:
     """Scan the parts of a task; a part is written as soon as its last file is scanned."""
     files = bad = references = 0
-    for part in task.parts:
-        outcomes = [_attempt(file, task.options) for file in part.files]
-        write_part(task.catalog, part.name, tables_of(outcomes))
-        files += len(outcomes)
-        bad += sum(outcome.error is not None for outcome in outcomes)
-        references += sum(
-            len(array.references)
-            for outcome in outcomes
-            if outcome.scanned
-            for array in outcome.scanned.arrays
-        )
+    journal = Journal(task.catalog)
+    with _attempts(task, suspicious=journal.died_in(task.parts)) as scan_file:
+        for part in task.parts:
+            with journal.scanning(part):
+                outcomes = [scan_file(file) for file in part.files]
+                write_part(task.catalog, part.name, tables_of(outcomes))
+            files += len(outcomes)
+            bad += sum(outcome.error is not None for outcome in outcomes)
+            references += sum(
+                len(array.references)
+                for outcome in outcomes
+                if outcome.scanned
+                for array in outcome.scanned.arrays
+            )
     return ScanCounts(files=files, bad=bad, references=references)
 
 
-def _attempt(file: SourceFile, options: ScanOptions) -> Outcome:
-    """Scan one file; whatever is wrong with it becomes its row in the catalog."""
-    begin = time.perf_counter()
-    scanned, error = None, None
-    try:
-        scanned = _scan(file, options)
-    except IcevirtError as refused:
-        error = refused
-    except MemoryError:
-        error = ScanError("the file needs more memory than there is", file=file.url)
-    except Exception as bug:  # noqa: BLE001  # one odd file must not cost the other thousands
-        error = ScanError(
-            f"the scanner failed: {type(bug).__name__}: {bug}",
-            do="Please report this file.",
-            file=file.url,
-        )
-    return Outcome(file=file, scanned=scanned, error=error, seconds=time.perf_counter() - begin)
+@contextmanager
+def _attempts(task: ScanTask, *, suspicious: bool) -> Iterator[Callable[[SourceFile], Outcome]]:
+    """Yield what scans a file: in a child if a file of this task may kill its process."""
+    if suspicious:
+        with Containment(task.options, task.limits) as containment:
+            yield containment.attempt
+        return
 
+    def here(file: SourceFile) -> Outcome:
+        with deadline(task.limits.seconds):
+            return attempt(file, task.options)
 
-def _scan(file: SourceFile, options: ScanOptions) -> ScannedFile:
-    with open_source(file.url) as source:
-        if (source.file.size, source.file.last_modified) != (file.size, file.last_modified):
-            raise StaleReferenceError(
-                "the file changed between listing and scan",
-                do="Build again when it is no longer written to.",
-                file=file.url,
-            )
-        return scan(source, options)
+    yield here

@@ -12,9 +12,10 @@ from icevirt.logic.combine import Wish, combine
 from icevirt.logic.items import write_items
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.spark import writing
+from icevirt.spark.attempt import Outcome
 from icevirt.spark.catalog import read_facts, write_part
 from icevirt.spark.encoding import encode_chunks
-from icevirt.spark.rows import Outcome, tables_of
+from icevirt.spark.rows import tables_of
 from icevirt.storage.memory import MemoryStorage
 from icevirt.wire import manifest
 from icevirt.wire.manifest import ManifestEncoding

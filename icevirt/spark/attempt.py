@@ -1,0 +1,56 @@
+"""Try to scan one file; whatever is wrong with it becomes its row in the catalog."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from icevirt.archive.scanned import ScannedFile, SourceFile
+from icevirt.errors import IcevirtError, ScanError, ScanMemoryError, StaleReferenceError
+from icevirt.objects.source import open_source
+from icevirt.scan.contract import ScanOptions
+from icevirt.scan.registry import scan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """One file after the attempt to scan it."""
+
+    file: SourceFile
+    scanned: ScannedFile | None
+    error: IcevirtError | None
+    seconds: float
+
+
+def attempt(file: SourceFile, options: ScanOptions) -> Outcome:
+    """Scan a file; errors are part of the outcome."""
+    begin = time.perf_counter()
+    scanned, error = None, None
+    try:
+        scanned = _scan(file, options)
+    except IcevirtError as refused:
+        error = refused
+    except MemoryError:
+        error = ScanMemoryError(
+            "the file needs more memory than there is",
+            do="Leave it out, or scan it where there is more.",
+            file=file.url,
+        )
+    except Exception as bug:  # noqa: BLE001  # one odd file must not cost the other thousands
+        error = ScanError(
+            f"the scanner failed: {type(bug).__name__}: {bug}",
+            do="Please report this file.",
+            file=file.url,
+        )
+    return Outcome(file=file, scanned=scanned, error=error, seconds=time.perf_counter() - begin)
+
+
+def _scan(file: SourceFile, options: ScanOptions) -> ScannedFile:
+    with open_source(file.url) as source:
+        if (source.file.size, source.file.last_modified) != (file.size, file.last_modified):
+            raise StaleReferenceError(
+                "the file changed between listing and scan",
+                do="Build again when it is no longer written to.",
+                file=file.url,
+            )
+        return scan(source, options)

@@ -1,0 +1,46 @@
+"""The child of `icevirt.spark.containment`: scans the files it is told of until nobody tells more.
+
+Its memory is limited, and it dies by an alarm when a file takes too long, even when its parent is
+gone and the library never comes back to Python.
+"""
+
+from __future__ import annotations
+
+import resource
+import signal
+import sys
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from icevirt.scan.registry import scanners
+from icevirt.spark.attempt import attempt
+
+_GRACE = 5.0  # seconds in which the parent's deadline comes first
+
+
+def main(fileno: int, memory: int, seconds: float) -> None:
+    """Serve the parent at the other end of ``fileno``."""
+    line = Connection(fileno)
+    scanners()  # what they import is not counted
+    _limit(memory)
+    line.send(True)
+    with suppress(EOFError, BrokenPipeError):
+        while True:
+            file, options = line.recv()
+            signal.setitimer(signal.ITIMER_REAL, seconds + _GRACE)
+            outcome = attempt(file, options)
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            line.send(outcome)
+
+
+def _limit(memory: int) -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    statm = Path("/proc/self/statm")
+    if statm.exists():  # elsewhere systems do not keep to the limit
+        most = int(statm.read_text().split()[0]) * resource.getpagesize() + memory
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]))

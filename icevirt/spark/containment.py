@@ -1,0 +1,147 @@
+"""Scan files in a child process, where a crash, a hang or hunger costs one file and nothing else.
+
+Damaged files can make libhdf5 crash, or run for ever. Children are for files among which one is
+suspected to have killed a process already: one child scans file after file, and only where it dies
+is another started. The child runs `icevirt.spark.contained`.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from types import TracebackType
+from typing import Any, Self
+
+from icevirt.archive.scanned import SourceFile
+from icevirt.errors import (
+    BuildError,
+    IcevirtError,
+    ScanCrashError,
+    ScanMemoryError,
+    ScanTimeoutError,
+)
+from icevirt.scan.contract import ScanOptions
+from icevirt.spark.attempt import Outcome
+
+_START = 120.0  # seconds for Python and the scanners to come up on a busy machine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What the scan of one file may take."""
+
+    seconds: float = 600.0
+    memory: int = 4 << 30  # bytes of address space, beside what the process has before
+
+
+class Containment:
+    """Child processes that scan files, one at a time; a context that ends them."""
+
+    def __init__(self, options: ScanOptions, limits: Limits) -> None:
+        self._options = options
+        self._limits = limits
+        self._child: subprocess.Popen[bytes] | None = None
+        self._line: Connection[Any, Any] | None = None
+
+    def attempt(self, file: SourceFile) -> Outcome:
+        """Scan a file in a child, which is started where there is none."""
+        line = self._ready()
+        begin = time.perf_counter()
+        try:
+            line.send((file, self._options))
+            if line.poll(self._limits.seconds):
+                outcome: Outcome = line.recv()
+                return outcome
+            error = self._too_slow(file)
+        except (EOFError, OSError):
+            error = self._crashed(file)
+        seconds = time.perf_counter() - begin
+        return Outcome(file=file, scanned=None, error=error, seconds=seconds)
+
+    def _ready(self) -> Connection[Any, Any]:
+        """Return the line to a child that waits for a file."""
+        if self._line is not None and self._child is not None and self._child.poll() is None:
+            return self._line
+        self._stop()
+        self._line = self._start()
+        try:
+            if self._line.poll(_START) and self._line.recv():
+                return self._line
+        except (EOFError, OSError):
+            pass
+        raise BuildError(
+            "the process that should scan suspicious files does not start",
+            do="Its own words are in the log of the worker.",
+            exit_code=self._stop(),
+        )
+
+    def _start(self) -> Connection[Any, Any]:
+        ours, theirs = multiprocessing.Pipe()
+        arguments = [theirs.fileno(), self._limits.memory, self._limits.seconds]
+        with theirs:
+            self._child = subprocess.Popen(  # noqa: S603  # this interpreter, a module of ours
+                [sys.executable, "-m", "icevirt.spark.contained", *map(str, arguments)],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            )
+        return ours
+
+    def _too_slow(self, file: SourceFile) -> IcevirtError:
+        if self._child is not None:
+            self._child.kill()
+        self._stop()
+        return ScanTimeoutError(
+            "the file takes longer to scan than it may",
+            do="Leave it out.",
+            file=file.url,
+            seconds=self._limits.seconds,
+        )
+
+    def _crashed(self, file: SourceFile) -> IcevirtError:
+        code = self._stop()
+        if code == -signal.SIGALRM:  # its own deadline came first
+            return self._too_slow(file)
+        if code == -signal.SIGKILL:  # nobody else does that
+            return ScanMemoryError(
+                "the system ended the process that scans the file, for want of memory",
+                do="Leave it out, or scan it where there is more.",
+                file=file.url,
+            )
+        return ScanCrashError(
+            "the file crashes the process that scans it",
+            do="It is damaged in a way that its library does not survive: leave it out.",
+            file=file.url,
+            cause=signal.strsignal(-code) if code < 0 else f"exit code {code}",
+        )
+
+    def _stop(self) -> int:
+        """End the child, if there is one, and return its exit code; a dead one keeps its own."""
+        line, child, self._line, self._child = self._line, self._child, None, None
+        if line is not None:
+            line.close()
+        if child is None:
+            return 0
+        try:
+            return child.wait(timeout=1)  # the line's end makes an idle child leave
+        except subprocess.TimeoutExpired:
+            child.kill()
+            return child.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop()

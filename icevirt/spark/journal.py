@@ -1,0 +1,39 @@
+"""Notes in the catalog which parts are being scanned, so that a death is noticed by the next try.
+
+A part is noted when its scan begins, and the note goes when the scan ends, however it ends: only a
+process that died leaves one behind. Cost: a listing for each task, two small writes for each part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from icevirt.archive import catalog
+from icevirt.archive.catalog import Part
+from icevirt.storage.protocol import Storage
+
+_FOLDER = "opening"
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """The notes of one catalog."""
+
+    storage: Storage
+
+    def died_in(self, parts: Sequence[Part]) -> bool:
+        """Say whether an earlier scan of one of the parts died, or is still running elsewhere."""
+        noted = {info.path for info in self.storage.list(_FOLDER)}
+        return any(catalog.path_of(_FOLDER, part.name) in noted for part in parts)
+
+    @contextmanager
+    def scanning(self, part: Part) -> Iterator[None]:
+        """Keep a note of the part for as long as the block runs."""
+        note = catalog.path_of(_FOLDER, part.name)
+        self.storage.put(note, b"")
+        try:
+            yield
+        finally:
+            self.storage.delete(note)

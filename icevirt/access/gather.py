@@ -18,6 +18,7 @@ from icevirt.access.reading import Reader
 from icevirt.access.resolve import Request, Wanted, sort_out
 
 _THREADS = 4
+_QUICK = 256 * 1024  # bytes that are copied sooner than handed to a thread
 
 
 type Outcome = Range | Exception | None
@@ -66,7 +67,10 @@ class Gatherer:
         wanted = sort_out([one.request for one in waiting])
         if all(chunks.path in self._known for chunks in wanted.chunks):
             found = self._locate(wanted)
-            slow = [pair for pair in zip(waiting, found, strict=True) if not _at_once(*pair)]
+            # a lone reader gains nothing from threads; several copy large chunks side by side
+            most = _QUICK if self._tasks or len(waiting) > 1 else None
+            pairs = zip(waiting, found, strict=True)
+            slow = [pair for pair in pairs if not _at_once(*pair, most)]
             if not slow:
                 return
             work = _in_threads(slow)
@@ -92,12 +96,12 @@ class Gatherer:
             return [self._locate(sort_out([request]))[0] for request in wanted.requests]
 
 
-def _at_once(waiting: _Waiting, found: Outcome) -> bool:
-    """Answer if that needs no waiting; say whether it was possible."""
+def _at_once(waiting: _Waiting, found: Outcome, most: int | None) -> bool:
+    """Answer if that needs no waiting and at most so many bytes; say whether it did."""
     if found is None or isinstance(found, Exception):
         waiting.give(found)
         return True
-    if (body := found.now()) is None:
+    if (most is not None and found.cost > most) or (body := found.now()) is None:
         return False
     waiting.give(body)
     return True

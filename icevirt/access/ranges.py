@@ -20,6 +20,10 @@ type Body = bytes | memoryview
 class Range(Protocol):
     """Some bytes of some object."""
 
+    @property
+    def cost(self) -> int:
+        """How many bytes have to be copied."""
+
     def now(self) -> Body | None:
         """Return the bytes if they are in memory."""
 
@@ -32,6 +36,11 @@ class InMemory:
     """Metadata, and chunks that lie in a manifest."""
 
     body: Body
+
+    @property
+    def cost(self) -> int:
+        """Nothing."""
+        return 0
 
     def now(self) -> Body:
         """Return the bytes."""
@@ -51,6 +60,11 @@ class InObject:
     offset: int
     length: int
     path: str | None = None  # of the object's file, where the storage is a local directory
+
+    @property
+    def cost(self) -> int:
+        """Its length."""
+        return self.length
 
     def now(self) -> Body | None:
         """Return the bytes if the kernel has them."""
@@ -84,6 +98,11 @@ class InSource:
     source: Source
     offset: int
     length: int
+
+    @property
+    def cost(self) -> int:
+        """Its length."""
+        return self.length
 
     def now(self) -> Body | None:
         """Return the bytes if the kernel has them, and they are those of the scan."""

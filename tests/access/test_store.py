@@ -12,6 +12,7 @@ from zarr.core.buffer import default_buffer_prototype
 
 import icevirt
 from access.virtual import VALUES, make
+from icevirt.access import gather, ranges
 from icevirt.access.store import IcevirtStore
 from icevirt.errors import ReadOnlyError, StorageError
 from icevirt.repo.repository import Repository
@@ -236,3 +237,27 @@ def test_listing_the_members_of_a_group_fetches_no_manifest(virtual, monkeypatch
     group = zarr.open_group(store, mode="r")
     assert sorted(group.array_keys()) == ["inline", "native", "v"]
     xr.open_dataset(virtual.root, engine="icevirt", authorize_virtual_chunk_access=[])
+
+
+def test_large_chunks_asked_for_together_are_read_in_threads(virtual, monkeypatch):
+    """A lone one is not: nothing else could go on meanwhile."""
+    store, waited = virtual.store(), []
+    wait = ranges.InSource.wait
+
+    def noted(one):
+        waited.append(threading.current_thread() is threading.main_thread())
+        return wait(one)
+
+    monkeypatch.setattr(ranges.InSource, "wait", noted)
+    monkeypatch.setattr(gather, "_QUICK", 39)
+
+    async def read(keys):
+        return [
+            b.to_bytes() for b in await asyncio.gather(*(store.get(k, PROTOTYPE) for k in keys))
+        ]
+
+    keys = [f"v/c/{n}/0" for n in range(4)]
+    asyncio.run(read(keys[:1]))  # the first look at an array is in a thread
+    waited.clear()
+    assert b"".join(asyncio.run(read(keys))) == VALUES.tobytes()
+    assert waited == [False] * 4

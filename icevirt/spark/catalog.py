@@ -1,4 +1,4 @@
-"""Catalog parts on a storage: written by scan tasks, read by the plan and by write tasks.
+"""Catalog parts on a storage: written by scan tasks, read by the plan.
 
 Parquet through pyarrow and the repository's own storage verbs, because pip's Spark has no cloud
 file systems. The bytes of a part depend on its content only.
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,11 +23,13 @@ from icevirt.archive.facts import ArrayColumns, CatalogFacts, Coded, FileColumns
 from icevirt.archive.packing import PackedBlock
 from icevirt.archive.report import BadFile
 from icevirt.archive.scanned import ScannedGroup
-from icevirt.errors import FormatError
+from icevirt.errors import AlreadyExistsError, FormatError, ObjectNotFoundError
 from icevirt.model.strings import Strings
+from icevirt.spark import refs
 from icevirt.storage.protocol import Storage
 
 _MARK = "catalog.json"
+_KEY = "icevirt_catalog"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +54,13 @@ def mark(storage: Storage) -> None:
     """Make the storage a catalog, or check that it is one of this version.
 
     Raises:
+        AlreadyExistsError: It holds something that is no catalog.
         FormatError: It is a catalog of another version.
     """
     if not storage.exists():
-        storage.put(_MARK, json.dumps({"icevirt_catalog": catalog.VERSION}).encode())
+        storage.put(_MARK, json.dumps({_KEY: catalog.VERSION}).encode())
         return
-    found = json.loads(storage.get(_MARK)).get("icevirt_catalog")
+    found = _version(storage)
     if found != catalog.VERSION:
         raise FormatError(
             "the catalog was written by another version of icevirt",
@@ -66,6 +69,18 @@ def mark(storage: Storage) -> None:
             found=found,
             expected=catalog.VERSION,
         )
+
+
+def _version(storage: Storage) -> Any:
+    """Return the version in the mark; other formats have a ``catalog.json`` too."""
+    try:
+        return json.loads(storage.get(_MARK))[_KEY]
+    except (ObjectNotFoundError, ValueError, KeyError, TypeError) as error:
+        raise AlreadyExistsError(
+            "the path of the catalog holds something that is no catalog",
+            do="Name an empty or new directory for the catalog.",
+            catalog=storage.url,
+        ) from error
 
 
 def complete_parts(storage: Storage) -> frozenset[str]:
@@ -80,11 +95,7 @@ def complete_parts(storage: Storage) -> frozenset[str]:
 
 def write_part(storage: Storage, name: str, tables: PartTables) -> None:
     """Write a part; it counts from the moment its ``files`` table is there."""
-    packed = [block for _, block in tables.refs]
-    refs: dict[str, Sequence[Any]] = {"path": [path for path, _ in tables.refs]}
-    for column in fields(PackedBlock):
-        refs[column.name] = [getattr(block, column.name) for block in packed]
-    storage.put(catalog.path_of("refs", name), _parquet(refs, catalog.REFS))
+    storage.put(catalog.path_of("refs", name), refs.encode(tables.refs))
     storage.put(catalog.path_of("arrays", name), _parquet(tables.arrays, catalog.ARRAYS))
     storage.put(catalog.path_of("files", name), _parquet(tables.files, catalog.FILES))
 
@@ -95,14 +106,6 @@ def _parquet(columns: Mapping[str, Sequence[Any]], schema: Sequence[tuple[str, s
     sink = io.BytesIO()
     pq.write_table(table, sink, compression="zstd", write_statistics=False)
     return sink.getvalue()
-
-
-def read_blocks(storage: Storage, part: str, path: str) -> Iterator[PackedBlock]:
-    """Yield the packed references of one array in a part."""
-    raw = storage.get(catalog.path_of("refs", part))
-    table = pq.read_table(pa.BufferReader(raw), filters=[("path", "==", path)])
-    for row in table.to_pylist():
-        yield PackedBlock(**{column.name: row[column.name] for column in fields(PackedBlock)})
 
 
 # -- the driver's side -------------------------------------------------------------------------

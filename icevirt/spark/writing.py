@@ -22,8 +22,8 @@ from icevirt.archive.report import ReferenceCounts
 from icevirt.errors import FormatError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
-from icevirt.spark.catalog import read_blocks
 from icevirt.spark.encoding import decode_whole, encode_chunks
+from icevirt.spark.refs import RefsReader
 from icevirt.storage.protocol import Storage
 from icevirt.wire import manifest
 from icevirt.wire.manifest import ManifestEncoding
@@ -43,7 +43,8 @@ class WriteTask:
 
 def run_write(task: WriteTask) -> tuple[WriteResult, ...]:
     """Write the manifests of a task, skipping those that an earlier run finished."""
-    return tuple(_finished(task, item) or _write(task, item) for item in task.items)
+    refs = RefsReader(task.catalog)
+    return tuple(_finished(task, item) or _write(task, item, refs) for item in task.items)
 
 
 def record_path(item: WriteItem) -> str:
@@ -64,10 +65,10 @@ def _finished(task: WriteTask, item: WriteItem) -> WriteResult | None:
     return result if sizes == [result.size_bytes] else None
 
 
-def _write(task: WriteTask, item: WriteItem) -> WriteResult:
+def _write(task: WriteTask, item: WriteItem, refs: RefsReader) -> WriteResult:
     tables = {}
     for window in item.windows:
-        table = _stored(window_table(task.catalog, item.files, window), task)
+        table = _stored(window_table(refs, item.files, window), task)
         if len(table):
             tables[window.node_id] = table
     result = WriteResult(
@@ -106,7 +107,7 @@ def _window_result(node_id: ObjectId8, table: ChunkTable) -> WindowResult:
 # -- references of one window --------------------------------------------------------------------
 
 
-def window_table(catalog: Storage, files: FileColumns, window: WindowTask) -> ChunkTable:
+def window_table(refs: RefsReader, files: FileColumns, window: WindowTask) -> ChunkTable:
     """Collect the references of a window from the catalog: virtual and inline rows.
 
     Raises:
@@ -115,7 +116,7 @@ def window_table(catalog: Storage, files: FileColumns, window: WindowTask) -> Ch
     blocks = [
         (number, unpack(packed))
         for number, part in enumerate(files.parts)
-        for packed in read_blocks(catalog, part, window.source_path)
+        for packed in refs.blocks(part, window.source_path)
     ]
     if window.mode is Mode.join:
         return _clipped(_joined(files, window, blocks), window)

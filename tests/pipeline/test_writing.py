@@ -23,9 +23,9 @@ from icevirt.wire.manifest import ManifestEncoding
 from .test_combine import BYTES, data, file, static, time
 
 
-def run(files, *, per_part=2, threshold=512, repo=None, record=None, **wish):
+def run(files, *, per_part=2, threshold=512, catalog=None, repo=None, record=None, **wish):
     """Combine files, write every item, and return (plan, results, repo)."""
-    catalog, names = MemoryStorage(), []
+    catalog, names = MemoryStorage() if catalog is None else catalog, []
     for at in range(0, len(files), per_part):
         names.append(f"p{at}")
         outcomes = [
@@ -134,6 +134,30 @@ def test_a_second_run_writes_the_same_bytes_and_the_record_saves_the_work(monkey
     monkeypatch.setattr(writing, "window_table", None)
     _, resumed, _ = run(files, repo=repo, record=record)
     assert resumed == first
+
+
+def test_a_task_fetches_the_references_of_a_part_once():
+    """However many arrays and windows it writes."""
+
+    class Counting(MemoryStorage):
+        fetched = ()
+
+        def get(self, path):
+            self.fetched += (path,)
+            return super().get(path)
+
+    names = [f"/v{n}" for n in range(9)]
+    files = [
+        file(n, *(lambda u, path=path: data(u, 1, path=path) for path in names), time([float(n)]))
+        for n in range(6)
+    ]
+    catalog = Counting()
+    plan, results, repo = run(files, catalog=catalog, max_references=3)
+    assert sum(len(result.windows) for result in results) > len(names)
+    assert all(len(tables(plan, results, repo)[path]) == 6 for path in names)
+    assert sorted(path for path in catalog.fetched if path.startswith("refs/")) == [
+        f"refs/p{n}.parquet" for n in (0, 2, 4)
+    ]
 
 
 def test_a_manifest_that_vanished_is_written_again():

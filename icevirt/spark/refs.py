@@ -1,0 +1,104 @@
+"""The ``refs`` table of a catalog part: a row group for each array, so that one is read alone.
+
+Only paths have statistics; they say which row group is whose. The bytes depend on the content only.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from icevirt.archive import catalog
+from icevirt.archive.packing import PackedBlock
+from icevirt.storage.protocol import Storage
+
+_BUDGET = 256 << 20  # bytes of encoded parts that a reader keeps
+_COLUMNS = tuple(column.name for column in fields(PackedBlock))
+_SCHEMA = pa.schema([(name, getattr(pa, kind)()) for name, kind in catalog.REFS])
+
+
+def encode(refs: Sequence[tuple[str, PackedBlock]]) -> bytes:
+    """Encode blocks with the paths of their arrays; those of an array stand together."""
+    sink = io.BytesIO()
+    with pq.ParquetWriter(sink, _SCHEMA, compression="zstd", write_statistics=["path"]) as writer:
+        for path, rows in groupby(refs, key=lambda row: row[0]):
+            writer.write_table(_table(path, [block for _, block in rows]))
+    return sink.getvalue()
+
+
+def _table(path: str, blocks: Sequence[PackedBlock]) -> Any:
+    columns: dict[str, list[Any]] = {"path": [path] * len(blocks)}
+    for name in _COLUMNS:
+        columns[name] = [getattr(block, name) for block in blocks]
+    return pa.table(columns, schema=_SCHEMA)
+
+
+class RefsReader:
+    """Reads the references of arrays, keeping the parts that it used last.
+
+    Args:
+        storage: The catalog.
+        budget: Bytes of encoded parts to keep; the last part is kept whatever its size.
+    """
+
+    def __init__(self, storage: Storage, *, budget: int = _BUDGET) -> None:
+        self._storage = storage
+        self._budget = budget
+        self._parts: OrderedDict[str, _Part] = OrderedDict()  # the one used last at the end
+
+    def blocks(self, part: str, path: str) -> Iterator[PackedBlock]:
+        """Yield the packed references of one array in a part."""
+        return self._part(part).blocks(path)
+
+    def _part(self, name: str) -> _Part:
+        if name not in self._parts:
+            self._parts[name] = _Part.of(self._storage.get(catalog.path_of("refs", name)))
+            while len(self._parts) > 1 and self._size() > self._budget:
+                self._parts.popitem(last=False)
+        self._parts.move_to_end(name)
+        return self._parts[name]
+
+    def _size(self) -> int:
+        return sum(part.size for part in self._parts.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """An encoded part, of which nothing but the metadata is decoded."""
+
+    size: int  # bytes
+    file: Any  # pq.ParquetFile
+    groups: Mapping[str | None, Sequence[int]]  # row groups by path, under None those of any path
+
+    @classmethod
+    def of(cls, raw: bytes) -> _Part:
+        file: Any = pq.ParquetFile(pa.BufferReader(raw))
+        groups: dict[str | None, list[int]] = defaultdict(list)
+        for number in range(file.num_row_groups):
+            groups[_only_path(file.metadata.row_group(number))].append(number)
+        return cls(size=len(raw), file=file, groups=dict(groups))
+
+    def blocks(self, path: str) -> Iterator[PackedBlock]:
+        numbers = sorted([*self.groups.get(path, ()), *self.groups.get(None, ())])
+        if not numbers:
+            return
+        table = self.file.read_row_groups(numbers).filter(pc.field("path") == path)
+        for row in table.select(_COLUMNS).to_pylist():
+            yield PackedBlock(**row)
+
+
+def _only_path(group: Any) -> str | None:
+    """Return the path of all rows of a row group, None where the statistics do not say it."""
+    told = group.column(0).statistics
+    if told is None or not told.has_min_max or told.min != told.max:
+        return None
+    path: str = told.min
+    return path

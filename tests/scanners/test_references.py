@@ -201,3 +201,13 @@ def test_a_chunk_off_the_grid_is_damage_and_one_outside_the_shape_is_not_read():
     assert stored.offset.tolist() == [0, 200]
     with pytest.raises(ValueError, match="chunk grid"):
         stored_chunks(Dataset((0, 0), (2, 1)), (2, 2))
+
+
+@given(length=st.integers(1, 5000), limit=st.integers(1, 6000))
+def test_a_block_is_cut_into_the_largest_divisor_that_is_not_too_large(length, limit):
+    wanted = max(n for n in range(1, length + 1) if length % n == 0 and n <= limit)
+    assert grid_of_block((length,), 1, limit=limit) == (wanted,)
+
+
+def test_a_length_that_no_file_can_have_takes_no_time():
+    assert grid_of_block((2**61 - 1,), 8, limit=2**20) == (1,)  # a prime

@@ -1,19 +1,20 @@
 """The program: its commands, its version, and what becomes of errors.
 
-An error of icevirt is one line on stderr and exit status 1; a wrong command line is status 2; a
-traceback is a bug.
+An error of icevirt, or of stdout, is one line on stderr and exit status 1; a wrong command line is
+status 2; a traceback is a bug.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
+import traceback
 from typing import Annotated
 
 import typer
 
 from icevirt.cli import build, demo, doctor, inspect, plan
-from icevirt.cli.output import show, show_error
+from icevirt.cli.output import answering, show, show_error
 from icevirt.errors import IcevirtError
 from icevirt.version import __version__
 
@@ -62,10 +63,21 @@ def run() -> None:
     except IcevirtError as error:
         show_error(error)
         sys.exit(1)
+    except OSError as error:
+        if not _is_of_help(error):
+            raise
+        with answering():
+            raise
     except SystemExit as stop:
         if stop.code == _INTERRUPTED:
             sys.stderr.write("icevirt: interrupted\n")
         raise
+
+
+def _is_of_help(error: OSError) -> bool:
+    """Say whether typer failed at what it prints itself: the help, the version."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return str(frame.f_globals.get("__name__")).startswith("typer.")
 
 
 def _log_to_stderr() -> None:

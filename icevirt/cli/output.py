@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from icevirt.errors import IcevirtError
+from icevirt.errors import IcevirtError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,13 +54,42 @@ def show(answer: Answer | None, **_: object) -> None:
 
     if answer is None:
         return
-    if answer.output is Output.json:
-        json.dump(document(answer.value), sys.stdout, indent=2, ensure_ascii=False)
-        sys.stdout.write("\n")
-    elif not answer.quiet:
-        console(sys.stdout).print(render(answer.value))
+    with answering():
+        if answer.output is Output.json:
+            json.dump(document(answer.value), sys.stdout, indent=2, ensure_ascii=False)
+            sys.stdout.write("\n")
+        elif not answer.quiet:
+            console(sys.stdout).print(render(answer.value))
     if answer.status:
         raise typer.Exit(answer.status)
+
+
+@contextlib.contextmanager
+def answering() -> Iterator[None]:
+    """Bring what the block prints through stdout, or end the program with status 1.
+
+    A reader that has seen enough (``| head``) is not worth a line, everything else is.
+    """
+    try:
+        yield
+        sys.stdout.flush()
+    except OSError as error:
+        _discard_stdout()
+        if not isinstance(error, BrokenPipeError):
+            show_error(
+                StorageError(
+                    f"the answer cannot be written to stdout: {error.strerror}",
+                    do="Free some space, or send it somewhere else.",
+                )
+            )
+        sys.exit(1)
+
+
+def _discard_stdout() -> None:
+    """Let the interpreter flush what is left to where it does not fail again."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def show_error(error: IcevirtError) -> None:

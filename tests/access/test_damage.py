@@ -1,8 +1,12 @@
 """What is there and cannot be read is an error, for every public way to read; never a fill value."""
 
+import asyncio
 import os
+import pickle
 import shutil
+import zlib
 
+import numcodecs
 import numpy as np
 import pytest
 import xarray as xr
@@ -10,8 +14,9 @@ import zarr
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync as run
 
-from access.virtual import make
-from icevirt.errors import IcevirtError
+from access.virtual import VALUES, document, make
+from icevirt.errors import IcevirtError, StorageError
+from icevirt.model.chunks import ChunkTable, Locations
 from icevirt.repo.repository import Repository
 
 
@@ -135,3 +140,87 @@ def test_a_repository_that_is_not_there_is_named(tmp_path):
     with pytest.raises(IcevirtError, match="nowhere"):
         xr.open_dataset(tmp_path / "nowhere", engine="icevirt")
     assert not Repository.exists(tmp_path / "nowhere")
+
+
+# -- bytes that no codec takes -------------------------------------------------------------------
+
+
+def compressed(at, codec):
+    """Add a file of compressed chunks, and ``/packed`` that refers to them; return the file."""
+    file = at.archive / "packed.bin"
+    packer = numcodecs.get_codec({"id": codec})
+    chunks = [bytes(packer.encode(VALUES[row : row + 2].tobytes())) for row in range(0, 8, 2)]
+    file.write_bytes(b"".join(chunks))
+    length = np.array([len(chunk) for chunk in chunks])
+    session = at.open().writable_session("main")
+    session.add_array(
+        "/packed",
+        document(
+            codecs=[
+                {"name": "bytes", "configuration": {"endian": "little"}},
+                {"name": f"numcodecs.{codec}", "configuration": {}},
+            ]
+        ),
+        ChunkTable.virtual(
+            index=np.stack([np.arange(4), np.zeros(4, int)], axis=1),
+            offset=np.cumsum(length) - length,
+            length=length,
+            locations=Locations.one(
+                at.prefix + file.name, last_modified=-(-file.stat().st_mtime_ns // 10**9)
+            ),
+        ),
+    )
+    session.commit("pack")
+    return file
+
+
+def overwrite(file, body):
+    """Replace the first bytes as a failing disk does: size and time stay."""
+    before = file.stat()
+    file.write_bytes(body + file.read_bytes()[len(body) :])
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert (file.stat().st_size, file.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+
+
+BROKEN = {
+    "zlib": ("zlib", b"\xaa" * 20),
+    "zlib, of another size": ("zlib", zlib.compress(b"x")),
+    "gzip": ("gzip", b"\xaa" * 20),
+    "bz2": ("bz2", b"\xaa" * 20),
+    "lzma": ("lzma", b"\xaa" * 20),
+    "zstd": ("zstd", b"\xaa" * 20),
+    "blosc": ("blosc", b"\xaa" * 20),
+}
+VALUES_READ = {
+    "load": lambda ds: ds.packed.load(),
+    "dask": lambda ds: ds.chunk().packed.compute(),
+    "a slice": lambda ds: ds.packed.isel(y=slice(1, 3)).load(),
+    "an outer indexer": lambda ds: ds.packed.isel(y=[0, 3], x=[1, 2]).load(),
+    "points": lambda ds: ds.packed.isel(y=xr.DataArray([0, 3]), x=xr.DataArray([1, 2])).load(),
+    "asynchronously": lambda ds: asyncio.run(ds.packed.load_async()),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*codecs are not in the Zarr:UserWarning")
+@pytest.mark.parametrize(("codec", "body"), BROKEN.values(), ids=BROKEN.keys())
+@pytest.mark.parametrize("read", VALUES_READ.values(), ids=VALUES_READ.keys())
+def test_bytes_that_no_codec_takes_are_told_with_repository_and_variable(
+    virtual, read, codec, body
+):
+    file = compressed(virtual, codec)
+    options = {"authorize_virtual_chunk_access": [virtual.prefix]}
+    read(open_dataset(virtual, options))
+    overwrite(file, body)
+    with pytest.raises(StorageError, match=r"cannot be decoded.*icevirt doctor") as told:
+        read(open_dataset(virtual, options))
+    assert told.value.facts["repo"] == virtual.root.as_uri()
+    assert told.value.facts["variable"] == "/packed"
+    assert type(told.value.__cause__).__name__ in told.value.facts["reason"]
+    assert str(pickle.loads(pickle.dumps(told.value))) == str(told.value)
+
+
+def test_a_wrong_index_is_the_callers_and_stays_an_index_error(virtual):
+    ds = open_dataset(virtual, {"authorize_virtual_chunk_access": [virtual.prefix]})
+    for index in (99, [0, 99], xr.DataArray([0, 99])):
+        with pytest.raises(IndexError):
+            ds.v.isel(y=index).load()

@@ -1,6 +1,7 @@
 """The real command on real files: answers, streams, statuses, and errors that name the remedy."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -101,6 +102,59 @@ def test_bad_input_is_one_line_that_names_it(words, named, run, tmp_path, monkey
     assert error.count("\n") == 1
     assert named in error
     assert sorted(tmp_path.rglob("*")) == before
+
+
+ANSWERS = {
+    "json": ["info", "repo", "--output", "json"],
+    "text": ["info", "repo"],
+    "the help": ["--help"],
+    "the help of a command": ["info", "--help"],
+    "the version": ["--version"],
+}
+
+
+@pytest.mark.parametrize("words", ANSWERS.values(), ids=ANSWERS.keys())
+def test_a_full_disk_under_stdout_is_one_line(words, tmp_path):
+    icevirt.Repository.create(tmp_path / "repo")
+    with open("/dev/full", "w") as full:
+        ran = subprocess.run(
+            [ICEVIRT, *words],
+            check=False,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+        )
+    assert ran.returncode == 1
+    assert ran.stderr.startswith("icevirt: the answer cannot be written to stdout: No space left")
+    assert ran.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", ANSWERS.values(), ids=ANSWERS.keys())
+def test_a_reader_that_has_seen_enough_is_no_error_to_tell(words, tmp_path):
+    icevirt.Repository.create(tmp_path / "repo")
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w") as pipe:
+        ran = subprocess.run(
+            [ICEVIRT, *words],
+            check=False,
+            stdout=pipe,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+        )
+    assert (ran.returncode, ran.stderr) == (1, "")
+
+
+def test_another_error_of_the_system_is_a_bug_with_a_traceback(monkeypatch):
+    def fail(*_, **__):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setitem(vars(icevirt), "info", fail)
+    monkeypatch.setattr(sys, "argv", ["icevirt", "info", "repo"])
+    with pytest.raises(OSError, match="Input/output"):
+        main.run()
 
 
 @pytest.mark.spark

@@ -9,19 +9,29 @@ it was, and the same build run again finds its finished parts.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from icevirt.api import outcome
 from icevirt.api.clock import Clock
-from icevirt.api.request import MAX_NATIVE_BYTES, identity_of, listed, scan_options, shared
+from icevirt.api.request import (
+    MAX_NATIVE_BYTES,
+    apart,
+    check_arguments,
+    identity_of,
+    listed,
+    outside,
+    scan_options,
+    shared,
+)
 from icevirt.api.stages import Job, Scan, closed_catalog, scan_missing, write_all
 from icevirt.api.target import METADATA, Target, digest_of
 from icevirt.archive.plan import BuildPlan, WriteResult
 from icevirt.archive.report import BuildReport, Progress
 from icevirt.archive.scanned import SourceFile
-from icevirt.errors import BuildError, IcevirtError
+from icevirt.errors import BuildError, ObjectNotFoundError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.logic.attributes import CombineAttrs, check_policy
 from icevirt.logic.combine import Wish, combine
@@ -87,26 +97,31 @@ def build(
         ConflictError: Somebody committed to the same group meanwhile.
         BuildError: Sources changed since the scan, or Spark failed.
     """
+    check_arguments(
+        group=group, branch=branch, message=message, metadata=metadata, max_bad_files=max_bad_files
+    )
     check_policy(combine_attrs)
     clock = Clock()
     with clock.phase("list"):
-        files = list_sources(sources)
         target = Target.look(shared(repo), branch=branch, group=group, mode=mode)
+        files = outside(target.storage, list_sources(sources))
     options = scan_options(concat_dim, drop_variables, max_native_bytes)
     inputs = digest_of(
         __version__, identity_of(options), combine_attrs, target.group, listed(files)
     )
     last = target.last_build()
-    if last is not None and outcome.inputs_of(last) == inputs:
-        target.record(outcome.build_of(last)).delete_all()  # of a run killed behind its commit
-        return outcome.already_built(target, last, clock.seconds)
+    if last is not None and outcome.inputs_of(last) == inputs and target.still_holds(last):
+        report = outcome.already_built(target, last, clock.seconds)
+        if len(report.bad_files) <= max_bad_files:
+            target.record(report.build_id).delete_all()  # of a run killed behind its commit
+            return report
     target.refuse_occupied()
     build_id = digest_of(inputs, branch, "" if last is None else str(last.id))
     record = target.record(build_id)
     scan = Scan(
         files=files,
         options=options,
-        catalog=record.below("catalog/") if catalog is None else shared(catalog),
+        catalog=record.below("catalog/") if catalog is None else apart(target.storage, catalog),
         max_bad_files=max_bad_files,
         progress=progress,
     )
@@ -114,7 +129,6 @@ def build(
         build_id=build_id, concat_dim=concat_dim, group=target.group, combine_attrs=combine_attrs
     )
     told = {"build_id": build_id, "inputs": inputs, "group": target.group, "icevirt": __version__}
-    own = {BUILD_ID: build_id, METADATA: {**told, "files": len(files)}}
     try:
         report = _run(
             Job(build_id=build_id, scan=scan, target=target, record=record),
@@ -122,11 +136,19 @@ def build(
             spark=spark,
             clock=clock,
             message=message,
-            metadata={**(metadata or {}), **own},
+            metadata={**(metadata or {}), BUILD_ID: build_id, METADATA: told},
         )
-    except IcevirtError:
+    except ObjectNotFoundError as error:
+        # the same build may run twice at once: who is done first takes the shared work away
+        raise BuildError(
+            "the work of this build was taken away while it ran",
+            do="If the same build ran twice at once, look whether the other one is committed;"
+            " else build again.",
+            missing=error.facts.get("path"),
+        ) from error
+    except Exception:
         if len(files) < KEEP_SCAN_OF:
-            record.delete_all()
+            target.abandon(build_id)
         raise
     record.delete_all()
     return report
@@ -147,11 +169,19 @@ def _run(
         with clock.phase("plan"):
             closed = closed_catalog(job.scan)
             plan = combine(closed.facts, wish)
+            job.target.rehearse(plan)
         with clock.phase("write"):
             results = write_all(session, job, plan)
     with clock.phase("commit"):
+        _refuse_losses(plan, results)
         _refuse_changed(job.scan.files)
-        snapshot_id = _commit(job.target, plan, results, message=message, metadata=metadata)
+        snapshot_id = _commit(
+            job.target,
+            plan,
+            results,
+            message=message,
+            metadata=outcome.with_files(metadata, len(plan.files), closed.bad),
+        )
     return outcome.report(
         job,
         plan,
@@ -170,6 +200,23 @@ def _started(clock: Clock, spark: SparkSession | None) -> Iterator[SparkSession]
         with clock.phase("spark"):
             session = stack.enter_context(spark_or_local(spark))
         yield session
+
+
+def _refuse_losses(plan: BuildPlan, results: list[WriteResult]) -> None:
+    """Compare what was written with what was scanned, array by array."""
+    written: Counter[bytes] = Counter()
+    for result in results:
+        for window in result.windows:
+            written[window.node_id] += window.references.total
+    for array in plan.arrays:
+        if written[bytes(array.node_id)] != array.expected:
+            raise BuildError(
+                f"references of {array.path} were lost between scan and commit",
+                do="Delete the catalog and build again; nothing was committed.",
+                variable=array.path,
+                scanned=array.expected,
+                written=written[bytes(array.node_id)],
+            )
 
 
 def _refuse_changed(files: tuple[SourceFile, ...]) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from icevirt.api.target import METADATA, Target
 from icevirt.archive.plan import BuildPlan, PlannedArray, WriteResult
-from icevirt.archive.report import ArraySummary, BuildReport, ReferenceCounts
+from icevirt.archive.report import ArraySummary, BadFile, BuildReport, ReferenceCounts
 from icevirt.model.repo_info import SnapshotInfo
 from icevirt.repo.repository import Repository
 from icevirt.repo.summary import summary
@@ -31,6 +32,20 @@ def build_of(snapshot: SnapshotInfo) -> str:
 def _told(snapshot: SnapshotInfo, name: str) -> str:
     told = snapshot.metadata.get(METADATA)
     return str(told.get(name, "")) if isinstance(told, dict) else ""
+
+
+def with_files(metadata: Mapping[str, Any], files: int, bad: Sequence[BadFile]) -> dict[str, Any]:
+    """Return a snapshot's metadata with how many files are in it, and which are not."""
+    left_out = [[each.url, each.code, each.error] for each in bad]
+    told = {**metadata[METADATA], "files": files, "bad_files": left_out}
+    return {**metadata, METADATA: told}
+
+
+def _bad_files(snapshot: SnapshotInfo) -> tuple[BadFile, ...]:
+    told: Any = snapshot.metadata.get(METADATA)
+    return tuple(
+        BadFile(url=url, code=code, error=error) for url, code, error in told.get("bad_files", ())
+    )
 
 
 def report(
@@ -78,12 +93,12 @@ def already_built(target: Target, snapshot: SnapshotInfo, seconds: dict[str, flo
         already_built=True,
         files_scanned=0,
         files_reused=int(_told(snapshot, "files") or 0),
-        bad_files=(),
+        bad_files=_bad_files(snapshot),
         arrays=tuple(array for array in held.arrays if array.path.startswith(below)),
         manifests=len(infos),
         manifest_bytes=sum(info.size_bytes for info in infos),
         containers=held.containers,
-        findings=(),
+        findings=("nothing was committed: the branch holds this very build already",),
         seconds=seconds,
     )
 

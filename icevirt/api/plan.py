@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from icevirt.api.request import MAX_NATIVE_BYTES, listed, scan_options, shared
+from icevirt.api.request import MAX_NATIVE_BYTES, check_arguments, listed, scan_options, shared
 from icevirt.api.stages import Scan, closed_catalog, scan_missing
 from icevirt.api.target import digest_of
 from icevirt.archive.plan import BuildPlan
@@ -41,6 +41,7 @@ def plan(
     Arguments and errors are those of `build`. With ``catalog`` the scan is kept in that directory,
     and a build that is given the same one does not scan again.
     """
+    check_arguments(group=group, max_bad_files=max_bad_files)
     check_policy(combine_attrs)
     files = list_sources(sources)
     options = scan_options(concat_dim, drop_variables, max_native_bytes)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from types import NoneType
+from typing import Any
 
 from icevirt.api.target import digest_of
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import InvalidInputError
+from icevirt.repo.settings import as_json
 from icevirt.scan.contract import ScanOptions
 from icevirt.scan.registry import scanners
 from icevirt.storage.memory import MemoryStorage
@@ -22,7 +25,13 @@ def scan_options(
     concat_dim: str | None, drop_variables: str | Iterable[str], max_native_bytes: int
 ) -> ScanOptions:
     """Return the options of a scan; one variable may be named without a list around it."""
+    if concat_dim is not None and not isinstance(concat_dim, str):
+        raise InvalidInputError("concat_dim is no name", do="Correct the call.", given=concat_dim)
     dropped = (drop_variables,) if isinstance(drop_variables, str) else tuple(drop_variables)
+    if not all(isinstance(name, str) for name in dropped):
+        raise InvalidInputError(
+            "drop_variables holds something else than names", do="Correct it.", given=dropped
+        )
     return ScanOptions(
         concat_dim=concat_dim, drop_variables=dropped, max_native_bytes=max_native_bytes
     )
@@ -36,6 +45,57 @@ def identity_of(options: ScanOptions) -> str:
 def listed(files: Iterable[SourceFile]) -> list[list[str | int]]:
     """Return what identifies the files, for a digest."""
     return [[file.url, file.size, file.etag, file.last_modified] for file in files]
+
+
+def check_arguments(**given: Any) -> None:
+    """Check the types of what a person passed, by name.
+
+    Raises:
+        InvalidInputError: One is of another type, or a number is negative.
+    """
+    types = {
+        "group": (str,),
+        "branch": (str,),
+        "message": (str, NoneType),
+        "metadata": (Mapping, NoneType),
+        "max_bad_files": (int,),
+    }
+    for name, value in given.items():
+        if not isinstance(value, types[name]):
+            wanted = " or ".join(kind.__name__ for kind in types[name])
+            raise InvalidInputError(f"{name} is no {wanted}", do="Correct the call.", given=value)
+    if given.get("max_bad_files", 0) < 0:
+        raise InvalidInputError("max_bad_files is negative", do="Pass 0 or more.")
+    as_json(given.get("metadata") or {})
+
+
+def outside(repo: Storage, files: Iterable[SourceFile]) -> tuple[SourceFile, ...]:
+    """Leave out files of the repository itself, which a wide glob finds.
+
+    Raises:
+        InvalidInputError: There are no others.
+    """
+    root = repo.url.rstrip("/") + "/"
+    kept = tuple(file for file in files if not file.url.startswith(root))
+    if not kept:
+        raise InvalidInputError(
+            "all sources lie in the repository itself", do="Name other files.", repo=repo.url
+        )
+    return kept
+
+
+def apart(repo: Storage, catalog: StorageLike) -> Storage:
+    """Return the storage of a catalog, which may not be where the repository is.
+
+    Raises:
+        InvalidInputError: It is the same place.
+    """
+    storage = shared(catalog)
+    if storage.url == repo.url:
+        raise InvalidInputError(
+            "catalog and repository are one path", do="Name another directory.", path=repo.url
+        )
+    return storage
 
 
 def shared(root: StorageLike) -> Storage:

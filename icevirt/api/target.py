@@ -9,17 +9,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from icevirt.archive.plan import BuildPlan
 from icevirt.errors import AlreadyExistsError, InvalidInputError, RefNotFoundError
-from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId12
-from icevirt.logic import edits
+from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId8, ObjectId12
+from icevirt.logic import edits, grafting
 from icevirt.model import paths
 from icevirt.model.config import RepositoryConfig
 from icevirt.model.repo_info import RepoInfo, SnapshotInfo
-from icevirt.model.snapshot import Snapshot
+from icevirt.model.snapshot import Node, Snapshot
 from icevirt.repo import creation
 from icevirt.repo.assets import Assets
 from icevirt.repo.head import Head, refuse_read_only
-from icevirt.repo.layout import WORK
+from icevirt.repo.layout import FOLDERS, WORK
 from icevirt.storage.below import Below
 from icevirt.storage.protocol import Storage
 
@@ -84,7 +85,7 @@ class Target:
 
     @property
     def tip(self) -> ObjectId12:
-        """The snapshot the branch pointed at; where there was no repository, the one it begins with.
+        """The snapshot the branch pointed at; where there was no repository, the initial one.
 
         Whoever creates the repository meanwhile builds on that one too.
         """
@@ -112,7 +113,7 @@ class Target:
         """
         if self.info is None or self.mode == "w":
             return
-        tip: Snapshot = Assets(self.storage).snapshot(edits.branch_tip(self.info, self.branch))
+        tip = Assets(self.storage).snapshot(self.tip)
         node = next(iter(tip.below(self.group)), None)
         if node is not None:
             raise AlreadyExistsError(
@@ -126,6 +127,43 @@ class Target:
     def record(self, build_id: str) -> Below:
         """Return where a build keeps what it needs to be resumed."""
         return Below(self.storage, f"{WORK[0]}/builds/{build_id}/")
+
+    def still_holds(self, build: SnapshotInfo) -> bool:
+        """Say whether the group at the branch's tip is what a build of the past made of it."""
+        if self.info is None or build.id not in self.info.snapshots:
+            return False
+        assets = Assets(self.storage)
+        now, then = assets.snapshot(self.tip), assets.snapshot(build.id)
+        return self._content(now) == self._content(then)
+
+    def _content(self, snapshot: Snapshot) -> list[Node]:
+        own = snapshot.find(self.group)
+        return [*snapshot.below(self.group), *([] if own is None else [own])]
+
+    def rehearse(self, plan: BuildPlan) -> None:
+        """Place the plan into the tip's nodes, to find out before writing what would refuse it.
+
+        Raises:
+            AlreadyExistsError: Something of the build is there already.
+            InvalidInputError: Something would lie below an array.
+        """
+        if self.info is None:
+            return
+        grafting.grafted(
+            Assets(self.storage).snapshot(self.tip),
+            groups=plan.groups,
+            arrays={array.path: (array.zarr_json, array.node_id, ()) for array in plan.arrays},
+            replace_group=self.group if self.mode == "w" else None,
+            new_id=ObjectId8.random,
+        )
+
+    def abandon(self, build_id: str) -> None:
+        """Remove what a refused build left; where there was nothing before, nothing stays."""
+        self.record(build_id).delete_all()
+        others = next(iter(self.storage.list(f"{WORK[0]}/builds")), None)
+        if self.info is None and others is None and Head(self.storage).find() is None:
+            for folder in FOLDERS:
+                self.storage.delete_below(folder)
 
     def _ancestry(self) -> Iterator[SnapshotInfo]:
         if self.info is None:

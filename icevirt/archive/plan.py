@@ -46,6 +46,7 @@ class PlannedArray:
     whole_schema: ArraySchema | None  # of those files
     window: tuple[int, ...]  # chunks per manifest and axis
     references: ReferenceCounts  # as scanned
+    expected: int  # references that must have been written, of every kind
 
     @property
     def grid(self) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ with the files, the variable and the difference.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -173,6 +174,9 @@ def _planned(facts: CatalogFacts, member: Member, wish: Wish) -> PlannedArray:
         whole_schema=member.whole_schema,
         window=window_of(grid, axis, wish.max_references),
         references=_counts(facts.arrays, rows),
+        expected=math.prod(grid)
+        if mode is Mode.join
+        else _expected(facts.arrays, member, rows, edges),
     )
 
 
@@ -250,6 +254,18 @@ def _counts(arrays: ArrayColumns, rows: NDArray[np.int64]) -> ReferenceCounts:
         bytes_referenced=int(arrays.virtual_bytes[rows].sum()),
         bytes_stored=int(arrays.inline_bytes[rows].sum()),
     )
+
+
+def _expected(
+    arrays: ArrayColumns, member: Member, rows: NDArray[np.int64], edges: Sequence[int]
+) -> int:
+    """Count the references of the files; values stored whole fill chunks of the others' shape."""
+    counts = arrays.virtual[rows] + arrays.inline[rows]
+    whole = member.whole[: len(rows)]
+    if member.schema.whole or not whole.any():
+        return int(counts.sum())
+    chunks = np.prod(-(-member.shapes[: len(rows)] // np.array(edges, np.int64)), axis=1)
+    return int(np.where(whole, chunks, counts).sum())
 
 
 def _zarr_json(schema: ArraySchema, shape: Sequence[int], edges: Sequence[int]) -> bytes:

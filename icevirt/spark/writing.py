@@ -68,6 +68,7 @@ def _finished(task: WriteTask, item: WriteItem) -> WriteResult | None:
 def _write(task: WriteTask, item: WriteItem, refs: RefsReader) -> WriteResult:
     tables = {}
     for window in item.windows:
+        assert window.node_id not in tables, "an item holds two windows of one array"
         table = _stored(window_table(refs, item.files, window), task)
         if len(table):
             tables[window.node_id] = table
@@ -229,7 +230,7 @@ def _joined(files: FileColumns, window: WindowTask, blocks: list[tuple[int, Bloc
                 shape = _file_shape(window, place)
                 pieces[place] = decode_whole(window.whole_schema, shape, _data(block, row))
     lacking = [place for place in np.flatnonzero(window.lengths) if int(place) not in pieces]
-    if lacking and pieces:
+    if lacking:
         raise FormatError(
             "the catalog lacks values that the plan counts on",
             do="Delete the catalog and scan again.",

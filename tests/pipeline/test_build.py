@@ -12,7 +12,7 @@ import pytest
 import icevirt
 from icevirt import errors
 from icevirt.api import build as build_module
-from icevirt.spark import attempt
+from icevirt.spark import attempt, writing
 
 from .support import (
     assert_same_dataset,
@@ -90,6 +90,39 @@ def test_the_same_build_again_changes_nothing(days, repo_path):
         assert again.snapshot_id == first.snapshot_id
         assert again.references == first.references
     assert len(snapshots(repo_path)) == 2
+
+
+def test_a_build_that_the_branch_no_longer_holds_is_made_again(days, repo_path):
+    """Replaced by another build, or changed by a commit: mode="w" repairs it."""
+    call = {"concat_dim": "time", "group": "g"}
+    icevirt.build(days, repo_path, **call)
+    icevirt.build(days[:1], repo_path, mode="w")
+    assert not icevirt.build(days, repo_path, **call).already_built
+    session = icevirt.Repository.open(repo_path).writable_session("main")
+    session.delete("/g/mask")
+    session.commit("lost a variable")
+    again = icevirt.build(days, repo_path, mode="w", **call)
+    assert not again.already_built
+    assert "mask" in opened(repo_path, group="g")
+
+
+def test_a_build_with_bad_files_is_no_build_without(days, repo_path):
+    """What was left out is remembered, and counted against what may be."""
+    truncate(days[1])
+    first = icevirt.build(days, repo_path, concat_dim="time", max_bad_files=1)
+    again = icevirt.build(days, repo_path, concat_dim="time", max_bad_files=1)
+    assert again.already_built
+    assert again.bad_files == first.bad_files
+    with pytest.raises(errors.ScanError, match=r"day2\.nc"):
+        icevirt.build(days, repo_path, concat_dim="time", mode="w")
+
+
+def test_the_repository_is_not_among_its_own_sources(days, tmp_path):
+    """A wide glob over an archive that holds the repository finds the data only."""
+    folder = Path(days[0]).parent
+    for _ in range(2):
+        icevirt.build(str(folder / "**"), folder / "repo", concat_dim="time")
+    assert len(snapshots(str(folder / "repo"))) == 2
 
 
 def test_a_replaced_group_keeps_its_past(days, repo_path):
@@ -278,6 +311,18 @@ def occupied(path):
     (path / "thesis.tex").write_text("precious")
 
 
+def test_what_the_repository_would_refuse_is_found_before_writing(days, repo_path):
+    """An array where the group should be, and a catalog in the repository's place."""
+    icevirt.build(days, repo_path, concat_dim="time")
+    before = {p: p.read_bytes() for p in Path(repo_path).rglob("*") if p.is_file()}
+    for group in ("mask", "mask/below"):
+        with pytest.raises((errors.InvalidInputError, errors.AlreadyExistsError), match="mask"):
+            icevirt.build(days[:1], repo_path, group=group)
+    with pytest.raises(errors.InvalidInputError, match="one path"):
+        icevirt.build(days[:1], repo_path, group="other", catalog=repo_path)
+    assert {p: p.read_bytes() for p in Path(repo_path).rglob("*") if p.is_file()} == before
+
+
 CALLS = {
     "an empty glob": ({"sources": "nothing/*.nc"}, errors.InvalidInputError, "matches no file"),
     "no sources": ({"sources": []}, errors.InvalidInputError, "no sources"),
@@ -290,6 +335,12 @@ CALLS = {
     "an unknown branch": ({"branch": "nxt"}, errors.RefNotFoundError, "nxt"),
     "an unknown mode": ({"mode": "a"}, errors.InvalidInputError, "'w-'"),
     "an unknown policy": ({"combine_attrs": "best"}, errors.InvalidInputError, "drop_conflicts"),
+    "a message that is no text": ({"message": 5}, errors.InvalidInputError, "message"),
+    "metadata that are no mapping": ({"metadata": [1]}, errors.InvalidInputError, "metadata"),
+    "metadata that are no JSON": ({"metadata": {"a": {1}}}, errors.InvalidInputError, "JSON"),
+    "fewer bad files than none": ({"max_bad_files": -1}, errors.InvalidInputError, "negative"),
+    "no group": ({"group": None}, errors.InvalidInputError, "group"),
+    "a variable that is no name": ({"drop_variables": [5]}, errors.InvalidInputError, "names"),
     "a path through '..'": ({"group": "a/../b"}, errors.InvalidInputError, "Segments"),
 }  # fmt: skip
 
@@ -326,6 +377,47 @@ def test_memory_is_no_place_for_a_build(days):
     """Spark's workers could not reach it, so nothing would be committed."""
     with pytest.raises(errors.InvalidInputError, match="directory"):
         icevirt.build(days, icevirt.in_memory_storage(), concat_dim="time")
+
+
+def test_references_that_get_lost_on_the_way_stop_the_build(days, repo_path, monkeypatch):
+    """What was scanned is what is committed, array by array."""
+    collect = writing.window_table
+
+    def lossy(*arguments):
+        table = collect(*arguments)
+        return table.take(np.arange(len(table) // 2)) if len(table) > 4 else table
+
+    monkeypatch.setattr(writing, "window_table", lossy)
+    with pytest.raises(errors.BuildError, match=r"/packed were lost.*scanned=12, written=6"):
+        icevirt.build(days, repo_path, concat_dim="time")
+    assert not Path(repo_path).exists()
+
+
+def test_sparse_arrays_lose_nothing_between_their_windows(tmp_path, repo_path):
+    """A large grid with three chunks, cut into several windows of few references each."""
+    with h5py.File(tmp_path / "sparse.h5", "w") as file:
+        sparse = file.create_dataset("v", (2000, 2000), "i4", chunks=(2, 2), fillvalue=-1)
+        sparse[0, 0], sparse[5, 5], sparse[1999, 1999] = 7, 8, 9
+    report = icevirt.build(tmp_path / "sparse.h5", repo_path)
+    assert report.references.virtual == 3
+    found = opened(repo_path, decode_cf=False)["v"]
+    assert [int(found[at, at].values) for at in (0, 5, 1999, 7)] == [7, 8, 9, -1]
+
+
+def test_axes_without_elements_are_built(tmp_path, repo_path):
+    """An axis of length 0 that is not the growing one."""
+    files = []
+    for number in (1, 2):
+        files.append(str(tmp_path / f"f{number}.nc"))
+        with netCDF4.Dataset(files[-1], "w") as file:
+            file.createDimension("t", 2)
+            file.createDimension("e", 0)
+            file.createVariable("z", "f4", ("t", "e"))
+            file.createVariable("d", "f4", ("t",))[:] = number
+    icevirt.build(files, repo_path, concat_dim="t")
+    found = opened(repo_path)
+    assert found["z"].shape[0] == 4
+    assert found["d"].values.tolist() == [1, 1, 2, 2]
 
 
 def test_a_file_that_changes_before_the_commit_stops_it(days, repo_path, monkeypatch):

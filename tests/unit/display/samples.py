@@ -137,6 +137,7 @@ def plan(path="/tos", note="ordered by time"):
         whole=np.zeros(3, np.bool_),
         whole_schema=None,
         window=(1024, 1),
+        expected=1,
         references=ReferenceCounts(virtual=3000, bytes_referenced=120_000),
     )
     return BuildPlan(

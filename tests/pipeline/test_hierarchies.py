@@ -65,17 +65,17 @@ def test_chunks_that_were_never_written_stay_unwritten(tmp_path, repo_path):
     for number in range(3):
         path = tmp_path / f"f{number}.h5"
         with h5py.File(path, "w") as file:
-            data = file.create_dataset("d", (4, 4), "i4", chunks=(2, 2), fillvalue=-7)
+            data = file.create_dataset("d", (4, 8), "i4", chunks=(2, 4), fillvalue=-7)
             if number == 1:
-                data[2:, 2:] = number
+                data[2:, 4:] = number
             file["t"] = np.arange(4) + 4 * number
             file["t"].make_scale("t")
             data.dims[0].attach_scale(file["t"])
         files.append(path)
     report = icevirt.build(files, repo_path, concat_dim="t", drop_variables="x")
     assert report.references.virtual == 1
-    expected = np.full((12, 4), -7)
-    expected[6:8, 2:] = 1
+    expected = np.full((12, 8), -7)
+    expected[6:8, 4:] = 1
     np.testing.assert_array_equal(opened(repo_path, decode_cf=False)["d"].values, expected)
 
 
@@ -101,6 +101,36 @@ def test_files_are_joined_along_any_axis(tmp_path, repo_path, axis):
     assert report.references.virtual == 6
     expected = xr.open_mfdataset(
         files, combine="nested", concat_dim="t", join="exact", data_vars="minimal",
+        coords="minimal", compat="equals", combine_attrs="override",
+    )  # fmt: skip
+    assert_same_dataset(opened(repo_path), expected)
+
+
+def test_months_of_different_length_are_joined_where_libraries_cut_chunks_by_length(
+    tmp_path, repo_path
+):
+    """A 1-D variable written into an unlimited dimension of 31 days gets a chunk of 31."""
+    files, day = [], 0
+    for length in (31, 28, 31):
+        files.append(str(tmp_path / f"m{len(files)}.nc"))
+        with netCDF4.Dataset(files[-1], "w") as file:
+            file.createDimension("time", None)
+            file.createDimension("two", 2)
+            file.createDimension("x", 8)
+            time = file.createVariable("time", "f8", ("time",))
+            time.units = "days since 2001-01-01"
+            time[:] = np.arange(day, day + length)
+            chunks = (length,)
+            file.createVariable("flux", "f4", ("time",), chunksizes=chunks)[:] = time[:] / 2
+            bounds = file.createVariable("bnds", "f8", ("time", "two"), chunksizes=(length, 2))
+            bounds[:] = np.stack([time[:], time[:] + 1], 1)
+            data = file.createVariable("d", "f4", ("time", "x"), zlib=True, chunksizes=(1, 8))
+            data[:] = np.arange(length * 8).reshape(length, 8) + day
+        day += length
+    report = icevirt.build(files, repo_path, concat_dim="time")
+    assert report.references.virtual == 90
+    expected = xr.open_mfdataset(
+        files, combine="nested", concat_dim="time", join="exact", data_vars="minimal",
         coords="minimal", compat="equals", combine_attrs="override",
     )  # fmt: skip
     assert_same_dataset(opened(repo_path), expected)

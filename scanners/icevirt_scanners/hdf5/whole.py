@@ -7,6 +7,7 @@ request of their own.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +23,7 @@ from icevirt_scanners.hdf5.context import FileContext
 from icevirt_scanners.hdf5.datatypes import bytes_codec
 from icevirt_scanners.hdf5.variable import Variable
 
+FEW = 4  # values at a step of the concatenated dimension, like the bounds of a time or a place
 TINY = 64 * 1024  # stored rather than referenced when there is any reason to
 
 
@@ -41,7 +43,10 @@ def wants_whole(variable: Variable, context: FileContext) -> bool:
 def _joins_badly(variable: Variable, axis: int) -> bool:
     """Say whether a small array along the concatenated dimension has an awkward chunk length."""
     if variable.chunk is not None:
-        return variable.nbytes <= SMALL and bool(variable.shape[axis] % variable.chunk[axis])
+        edge, length = variable.chunk[axis], variable.shape[axis]
+        # the library cuts such chunks by the length of the file, and months differ in length
+        alone = edge == length > 1 and math.prod(variable.shape) <= FEW * length
+        return variable.nbytes <= SMALL and (alone or bool(length % edge))
     itemsize = variable.element.dtype.itemsize
     grid = grid_of_block(variable.shape, itemsize, concat_axis=axis)
     return joins_badly(variable.shape, grid, itemsize, axis)

@@ -46,4 +46,4 @@ bench *args:
 
 # Run everything that .ci/run runs
 ci: lint types wheel
-    HYPOTHESIS_PROFILE=ci uv run pytest
+    HYPOTHESIS_PROFILE=ci ICEVIRT_FUZZ_SECONDS=60 uv run pytest

@@ -74,6 +74,7 @@ def state_of(repo):
     if not icevirt.Repository.exists(repo):
         assert not (Path(repo) / "repo").exists()
         return None
+    assert icevirt.check(repo).problems == ()
     tip = icevirt.Repository.open(repo).lookup_branch("main")
     assert official(repo).lookup_branch("main") == tip
     return tip

@@ -10,8 +10,9 @@ from urllib.parse import quote, unquote, urlsplit
 
 from icevirt.errors import InvalidInputError
 
-# what WHATWG's path percent-encode set leaves alone, beyond letters, digits and "-._~"
-_SAFE = "/!$&'()*+,;=:@[]|\\"
+# what WHATWG's path percent-encode set leaves alone, beyond letters, digits and "-._~"; without the
+# backslash, which it takes for a slash
+_SAFE = "/!$&'()*+,;=:@[]|"
 
 
 def is_url(text: str) -> bool:

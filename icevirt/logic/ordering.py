@@ -1,9 +1,8 @@
-"""In which order files are concatenated: by the coordinate's values, or by name without one."""
+"""In which order files are concatenated: by the coordinate's values, else in the order given."""
 
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -36,21 +35,13 @@ class Order:
     reason: str
 
 
-def natural(text: str) -> tuple[tuple[int, str], ...]:
-    """Return a sort key under which ``f2`` comes before ``f10``."""
-    return tuple(
-        (int(part), "") if part.isdigit() and part.isascii() else (-1, part)
-        for part in re.split(r"([0-9]+)", text)
-    )
-
-
 def order_files(
     urls: Sequence[str], labels: Sequence[NDArray[np.generic]] | None, *, dimension: str
 ) -> Order:
-    """Order files by their labels along ``dimension``.
+    """Order files by their labels along ``dimension``; where these say nothing, keep the order.
 
     Args:
-        urls: Of the files.
+        urls: Of the files, in the order given.
         labels: The raw values of the coordinate in each file, or None where there is no such
             coordinate (or it holds no numbers).
         dimension: Its name.
@@ -58,18 +49,20 @@ def order_files(
     Raises:
         CombineError: Labels are missing (NaN), repeat, or the files' ranges overlap.
     """
-    by_name = np.array(sorted(range(len(urls)), key=lambda row: natural(urls[row])), np.int64)
+    as_given = np.arange(len(urls))
     if labels is None:
-        return Order(rows=by_name, reason=f"ordered by name: no numeric coordinate {dimension!r}")
+        return Order(
+            rows=as_given, reason=f"in the order given: no numeric coordinate {dimension!r}"
+        )
     filled = [row for row in range(len(urls)) if len(labels[row])]
     if len(filled) > 1 and _constant([labels[row] for row in filled]):
         return Order(
-            rows=by_name,
-            reason=f"ordered by name: coordinate {dimension!r} holds one and the same value"
+            rows=as_given,
+            reason=f"in the order given: coordinate {dimension!r} holds one and the same value"
             f" ({labels[filled[0]][0]}) in every file",
         )
     return Order(
-        rows=_by_labels(urls, labels, by_name, dimension),
+        rows=_by_labels(urls, labels, dimension),
         reason=f"ordered by the values of {dimension!r}",
     )
 
@@ -80,13 +73,10 @@ def _constant(labels: Sequence[NDArray[np.generic]]) -> bool:
 
 
 def _by_labels(
-    urls: Sequence[str],
-    labels: Sequence[NDArray[np.generic]],
-    by_name: NDArray[np.int64],
-    dimension: str,
+    urls: Sequence[str], labels: Sequence[NDArray[np.generic]], dimension: str
 ) -> NDArray[np.int64]:
-    for row in by_name.tolist():
-        if labels[row].dtype.kind == "f" and bool(np.isnan(labels[row]).any()):
+    for row, held in enumerate(labels):
+        if held.dtype.kind == "f" and bool(np.isnan(held).any()):
             raise CombineError(
                 "a coordinate that orders files holds NaN",
                 do="Leave the file out, or repair it.",
@@ -94,7 +84,7 @@ def _by_labels(
                 dimension=dimension,
             )
     falling = _falling(labels)
-    filled = [row for row in by_name.tolist() if len(labels[row])]
+    filled = [row for row in range(len(urls)) if len(labels[row])]
     ends = {row: (labels[row].min().item(), labels[row].max().item()) for row in filled}
     filled.sort(key=lambda row: ends[row], reverse=falling)
     for one, other in itertools.pairwise(filled):
@@ -108,7 +98,7 @@ def _by_labels(
                 second=urls[other],
                 second_range=ends[other],
             )
-    empty = [row for row in by_name.tolist() if not len(labels[row])]
+    empty = [row for row in range(len(urls)) if not len(labels[row])]
     return np.array([*filled, *empty], np.int64)
 
 

@@ -2,55 +2,78 @@
 
 from __future__ import annotations
 
-import glob
 import os
+import shlex
+import stat
 from collections.abc import Iterable, Iterator
 
 from icevirt.archive.scanned import SourceFile
 from icevirt.connect.urls import as_local_path, file_url
 from icevirt.errors import InvalidInputError, NotFoundError, StorageError
+from icevirt.objects.expanding import files_below, files_matching, is_pattern
 
 SUFFIXES = (".nc", ".nc4", ".cdf", ".netcdf", ".h5", ".hdf5", ".he5", ".hdf")
 """Which files of a directory are taken. A file that is named, or matches a glob, always is."""
 
-_MAGIC = set("*?[")
+_NAME = "Name files, directories or globs to build from."
 
 
 def list_sources(
     sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
 ) -> tuple[SourceFile, ...]:
-    """List the files that globs, directories, paths and ``file://`` URLs name, each once, by URL.
+    """List the files that globs, directories, paths and ``file://`` URLs name, in that order.
 
     Directories are searched with everything below them, for the usual suffixes. ``**`` in a glob
-    crosses directories. Symbolic links are followed; the file they lead to is what is referenced.
+    crosses directories. Both stand for their files in natural order of the names. Symbolic links
+    are followed: the file they lead to is what is referenced, their own name is what is sorted.
+    A file that is named twice, or by two hard links, counts where it first stood.
 
     Raises:
-        InvalidInputError: Nothing was named, or nothing matched.
+        InvalidInputError: Nothing was named, nothing matched, or a file cannot be referenced.
         NotFoundError: A named file or directory does not exist.
-        StorageError: A file cannot be looked at.
+        StorageError: A file cannot be looked at, or a directory cannot be read.
     """
-    named = [sources] if isinstance(sources, str | os.PathLike) else list(sources)
+    named = _texts(sources)
     if not named:
-        raise InvalidInputError("no sources", do="Name files, directories or globs to build from.")
+        raise InvalidInputError("no sources", do=_NAME)
     found: dict[str, SourceFile] = {}
+    identities = set()
     for each in named:
-        for path in _paths(os.fspath(each)):
-            file = _stat(path)
-            found[file.url] = file
-    return tuple(found[url] for url in sorted(found))
+        for path in _paths(each):
+            facts = _stat(path)
+            # size and time as well: some network file systems give one inode number to two files
+            identity = (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns)
+            file = _file(path, facts)
+            if identity not in identities:
+                found.setdefault(file.url, file)
+            identities.add(identity)
+    return tuple(found.values())
 
 
-def _paths(text: str) -> Iterator[str]:
+def _texts(sources: object) -> list[str]:
+    if isinstance(sources, Iterable) and not isinstance(sources, str | bytes | os.PathLike):
+        return [_text(each) for each in sources]
+    return [_text(sources)]
+
+
+def _text(source: object) -> str:
+    text = os.fspath(source) if isinstance(source, os.PathLike) else source
+    if not isinstance(text, str):
+        kind = type(source).__name__
+        raise InvalidInputError(f"a source is a path or a URL, not {kind}", do=_NAME)
+    if not text.strip() or "\0" in text:
+        raise InvalidInputError("not the name of a source", do=_NAME, source=text)
+    return text
+
+
+def _paths(text: str) -> Iterable[str]:
     path = as_local_path(text)
     if os.path.isdir(path):
-        yield from _nonempty(_below(path), text, "the directory holds no NetCDF or HDF5 files")
-    elif os.path.lexists(path):
-        yield path
-    elif _MAGIC & set(text):
-        matched = (match for match in glob.iglob(path, recursive=True) if os.path.isfile(match))
-        yield from _nonempty(matched, text, "the pattern matches no file")
-    else:
-        raise NotFoundError("no such file or directory", do="Check the path.", source=text)
+        below = (each for each in files_below(path) if each.lower().endswith(SUFFIXES))
+        return _nonempty(below, text, "the directory holds no NetCDF or HDF5 files")
+    if is_pattern(text) and not os.path.lexists(path):
+        return _nonempty(files_matching(path), text, "the pattern matches no file")
+    return [path]
 
 
 def _nonempty(paths: Iterable[str], source: str, what: str) -> Iterator[str]:
@@ -62,24 +85,40 @@ def _nonempty(paths: Iterable[str], source: str, what: str) -> Iterator[str]:
         raise InvalidInputError(what, do="Check the path.", source=source)
 
 
-def _below(directory: str) -> Iterator[str]:
-    for parent, folders, names in os.walk(directory):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(names):
-            if name.lower().endswith(SUFFIXES) and not name.startswith("."):
-                yield os.path.join(parent, name)
-
-
-def _stat(path: str) -> SourceFile:
+def _stat(path: str) -> os.stat_result:
     try:
-        facts = os.stat(path)
+        return os.stat(path)
     except OSError as error:
+        if os.path.islink(path):
+            raise StorageError(
+                "a source is a symbolic link that leads nowhere",
+                do="Repair or remove it.",
+                path=path,
+                target=os.readlink(path),
+                cause=error.strerror,
+            ) from error
+        if isinstance(error, FileNotFoundError | NotADirectoryError):
+            raise NotFoundError(
+                "no such file or directory", do="Check the path.", source=path
+            ) from error
         raise StorageError(
             "a source cannot be read", do="Repair or remove it.", path=path, cause=error.strerror
         ) from error
-    if not os.path.isfile(path):
-        raise InvalidInputError("a source is not a regular file", path=path)
-    return SourceFile(url=file_url(path), size=facts.st_size, last_modified=facts.st_mtime_ns)
+
+
+def _file(path: str, facts: os.stat_result) -> SourceFile:
+    if not stat.S_ISREG(facts.st_mode):
+        raise InvalidInputError("a source is not a regular file", do="Leave it out.", path=path)
+    file = SourceFile(url=file_url(path), size=facts.st_size, last_modified=facts.st_mtime_ns)
+    if not 0 < file.last_modified_seconds < 1 << 32:
+        raise InvalidInputError(
+            "a reference cannot carry the modification time of a source: it is not after the"
+            " beginning of 1970 and before 2106, and changes of the file would go unnoticed",
+            do=f"Set it to now: touch {shlex.quote(path)}",
+            path=path,
+            seconds_since_1970=facts.st_mtime_ns // 1_000_000_000,
+        )
+    return file
 
 
 def changed_since(files: Iterable[SourceFile]) -> list[str]:

@@ -1,10 +1,10 @@
-"""Files stand in the order of their coordinate, or of their names where it says nothing."""
+"""Files stand in the order of their coordinate, or as they were given."""
 
 import numpy as np
 import pytest
 
 from icevirt.errors import CombineError
-from icevirt.logic.ordering import natural, order_files
+from icevirt.logic.ordering import order_files
 
 NAMES = ["f10.nc", "f2.nc", "f1.nc"]
 
@@ -17,17 +17,17 @@ def rows(labels, names=NAMES):
 @pytest.mark.parametrize(
     ("labels", "expected"),
     [
-        (None, [2, 1, 0]),
+        (None, [0, 1, 2]),
         ([[5.0], [1.0], [3.0]], [1, 2, 0]),
-        ([[0.0], [0.0], [0.0]], [2, 1, 0]),
+        ([[0.0], [0.0], [0.0]], [0, 1, 2]),
         ([[5.0, 6.0], [1.0, 2.0], [3.0, 4.0]], [1, 2, 0]),
         ([[6.0, 5.0], [2.0, 1.0], [4.0, 3.0]], [0, 2, 1]),
         ([[5.0], [], [3.0]], [2, 0, 1]),
     ],
     ids=[
-        "no coordinate: by name, f2 before f10",
+        "no coordinate: as given",
         "by value, against the names",
-        "the same value everywhere: by name",
+        "the same value everywhere: as given",
         "several steps a file",
         "files that count down stay counting down",
         "a file without steps goes last",
@@ -55,7 +55,12 @@ def test_a_coordinate_with_nan_orders_nothing():
         rows([[1.0], [np.nan], [2.0]])
 
 
-def test_numbers_in_names_count_as_numbers():
-    """Leading zeros and mixed names sort as a person expects."""
-    names = ["a/b10", "a/b9", "a/b010x", "a/b"]
-    assert sorted(names, key=natural) == ["a/b", "a/b9", "a/b10", "a/b010x"]
+def test_the_reason_for_the_order_given_is_told():
+    """With the dimension, and the value where it is one and the same."""
+    assert order_files(NAMES, None, dimension="x").reason == (
+        "in the order given: no numeric coordinate 'x'"
+    )
+    same = [np.zeros(1)] * 3
+    assert order_files(NAMES, same, dimension="x").reason == (
+        "in the order given: coordinate 'x' holds one and the same value (0.0) in every file"
+    )

@@ -1,0 +1,45 @@
+"""A build authorises as little of the disk as both clients can do with, and never all of it."""
+
+import pytest
+
+from icevirt.errors import InvalidInputError
+from icevirt.logic.containers import containers_for
+from icevirt.model.strings import Strings
+
+CASES = {
+    "one directory": (["/data/a/1.nc", "/data/a/2.nc"], [("/data/a/", "/data/a/")]),
+    "one below the other": (["/data/1.nc", "/data/a/2.nc"], [("/data/", "/data/")]),
+    "names that begin alike": (["/data/ab/1.nc", "/data/a/2.nc"], [("/data/", "/data/")]),
+    "two disks": (
+        ["/mnt/a/1.nc", "/data/b/2.nc", "/mnt/c/3.nc"],
+        [("/data/b/", "/data/b/"), ("/mnt/", "/mnt/")],
+    ),
+    "a file name that is encoded": (["/data/a/%231.nc"], [("/data/a/", "/data/a/")]),
+    "a directory that is encoded": (["/data/a/my%20own/x/1.nc"], [("/data/a/", "/data/a/")]),
+    "an encoded name in the middle of a name": (["/data/a%25b/1.nc"], [("/data/", "/data/")]),
+    "a top directory that is encoded": (
+        ["/d%C3%A4ta/x/1.nc", "/d%C3%A4ta/x/2.nc"],
+        [("/d%C3%A4ta/x/", "/däta/x/")],
+    ),
+    "two top directories, one encoded": (
+        ["/my%20own/1.nc", "/data/a%20b/1.nc"],
+        [("/data/", "/data/"), ("/my%20own/", "/my own/")],
+    ),
+}
+
+
+@pytest.mark.parametrize(("paths", "expected"), CASES.values(), ids=CASES.keys())
+def test_containers_cover_the_files(paths, expected):
+    """The prefix is a URL, the store's path is decoded."""
+    made = containers_for(Strings.of("file://" + path for path in paths))
+    assert [(each.url_prefix, each.store.options) for each in made] == [
+        ("file://" + prefix, path) for prefix, path in expected
+    ]
+
+
+@pytest.mark.parametrize("others", [[], ["file:///data/2.nc"]], ids=["alone", "beside others"])
+def test_a_file_in_the_root_directory_is_refused(others):
+    """A reader would have to authorise the whole disk."""
+    with pytest.raises(InvalidInputError, match=r"root directory.*file:///1\.nc") as caught:
+        containers_for(Strings.of([*others, "file:///1.nc"]))
+    assert caught.value.do

@@ -215,7 +215,7 @@ def test_the_garbage_is_what_the_official_client_deletes(repo, path, tmp_path, c
 
 
 def test_files_of_others_stay(repo, path):
-    kept = ["README", "chunks/notes.txt", "manifests/sub/1CECHNKREP0F1RSTCMT0", "icevirt/work/x"]
+    kept = ["README", "chunks/notes.txt", "manifests/sub/1CECHNKREP0F1RSTCMT0", "icevirt/builds/x"]
     for name in kept:
         (path / name).parent.mkdir(parents=True, exist_ok=True)
         (path / name).write_text("mine")

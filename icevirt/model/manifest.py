@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from icevirt.errors import FormatError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable
 
@@ -18,8 +19,23 @@ class Manifest:
 
     id: ObjectId12
     arrays: Mapping[ObjectId8, ChunkTable]
+    unkept: tuple[str, ...] = ()  # tables with facts that chunk tables have no column for
 
     @property
     def num_chunk_refs(self) -> int:
         """References of all arrays together."""
         return sum(len(table) for table in self.arrays.values())
+
+    def refuse_loss(self) -> None:
+        """Make sure that writing these references into another manifest loses nothing.
+
+        Raises:
+            FormatError: A newer client stored facts that would be lost.
+        """
+        if self.unkept:
+            raise FormatError(
+                "a manifest holds facts of a newer client, which rewriting would lose",
+                do="Upgrade icevirt to change these arrays; reading them is safe.",
+                manifest=str(self.id),
+                tables=list(self.unkept),
+            )

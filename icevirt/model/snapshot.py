@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from icevirt.errors import NodeNotFoundError
+from icevirt.errors import FormatError, NodeNotFoundError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model import paths
 from icevirt.model.json import JSONObject
@@ -79,6 +79,7 @@ class Snapshot:
     manifest_files: tuple[ManifestFileInfo, ...] = ()  # ascending by id
     parent_id: ObjectId12 | None = None  # V1 files only
     extra: bytes | None = None
+    newer_tables: tuple[str, ...] = ()  # tables with fields that this icevirt cannot write again
 
     def __post_init__(self) -> None:
         object.__setattr__(
@@ -107,6 +108,20 @@ class Snapshot:
                 snapshot=str(self.id),
             )
         return node
+
+    def refuse_loss(self) -> None:
+        """Make sure that writing these nodes into another snapshot loses nothing.
+
+        Raises:
+            FormatError: A newer client stored facts that would be lost.
+        """
+        if self.newer_tables:
+            raise FormatError(
+                "a snapshot holds facts of a newer client, which writing would lose",
+                do="Upgrade icevirt to commit on top of it; reading it is safe.",
+                snapshot=str(self.id),
+                tables=list(self.newer_tables),
+            )
 
     def below(self, path: str) -> Iterator[Node]:
         """Yield the nodes under ``path``, the node itself excluded, in snapshot order."""

@@ -12,6 +12,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from icevirt.errors import FormatError
 from icevirt.ids import ObjectId8, ObjectId12
 
 
@@ -46,6 +47,7 @@ class TransactionLog:
     updated_chunks: Mapping[ObjectId8, NDArray[np.uint32]] = field(default_factory=dict)
     moved_nodes: tuple[Move, ...] = ()
     extra: bytes | None = None
+    newer_tables: tuple[str, ...] = ()  # tables with fields that this icevirt cannot write again
 
     def is_empty(self) -> bool:
         """Say whether the commit changed nothing."""
@@ -59,3 +61,17 @@ class TransactionLog:
             or self.updated_chunks
             or self.moved_nodes
         )
+
+    def refuse_loss(self) -> None:
+        """Make sure that a log which takes the place of this one loses nothing.
+
+        Raises:
+            FormatError: A newer client stored facts that would be lost.
+        """
+        if self.newer_tables or self.extra is not None:
+            raise FormatError(
+                "a transaction log holds facts of a newer client, which rewriting would lose",
+                do="Commit instead of amending, or upgrade icevirt.",
+                snapshot=str(self.id),
+                tables=list(self.newer_tables),
+            )

@@ -82,6 +82,7 @@ def amend(draft: Draft, branch: str) -> Snapshot:
 
     Raises:
         SessionStateError: The tip is the initial snapshot.
+        FormatError: The tip's transaction log holds facts of a newer client.
     """
     previous = draft.staging.base.id
     told = edits.known(draft.info(branch), previous)
@@ -92,6 +93,7 @@ def amend(draft: Draft, branch: str) -> Snapshot:
             branch=branch,
         )
     before = draft.assets.transaction_log(previous)
+    before.refuse_loss()
     snapshot = draft.write(lambda log: combined(before, log))
     info = replace(
         info_of(snapshot, told.parent_id), pruned_ancestor_tx_logs=told.pruned_ancestor_tx_logs

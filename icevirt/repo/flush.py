@@ -28,7 +28,11 @@ def write_manifests(
     """Store the staged references; return the nodes of the new snapshot and its manifest files.
 
     With ``rewrite`` all manifests are written anew, those that nothing touches too.
+
+    Raises:
+        FormatError: The base, or a manifest to be taken apart, holds what would be lost.
     """
+    staging.base.refuse_loss()
     staged = staging.tables()
     old = {node.id: node for node in staging.base.arrays()}
     written: dict[object, ManifestFileInfo] = {}
@@ -88,7 +92,7 @@ def _rewritten(
     kept, taken = _sorted_out(node, grid, grid.cells_of(over.index))
     if rewrite:
         kept, taken = (), node.manifests
-    merged = tables.overlay(ArrayReader(assets, node).table(taken), over)
+    merged = tables.overlay(ArrayReader(assets, node).table_to_rewrite(taken), over)
     merged = tables.stored(merged)
     merged = merged.take(grid.inside(merged.index))
     refs, infos = list(kept), []

@@ -201,6 +201,7 @@ class _Publisher:
 
     def _write(self, base: Snapshot) -> Snapshot:
         build = self._build
+        base.refuse_loss()
         nodes = grafting.grafted(
             base,
             groups=build.groups,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from icevirt.logic import tables
 from icevirt.logic.splitting import Boxes
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
+from icevirt.model.manifest import Manifest
 from icevirt.model.snapshot import ArrayNode, ManifestRef
 from icevirt.repo.assets import Assets
 
@@ -77,10 +78,22 @@ class ArrayReader:
 
     def table(self, refs: tuple[ManifestRef, ...] | None = None) -> ChunkTable:
         """Return all references of the array, or those of some of its manifests."""
-        found = [
-            self._assets.read_manifest(ref.object_id).arrays.get(self._node.id)
-            for ref in (self._node.manifests if refs is None else refs)
-        ]
+        wanted = self._node.manifests if refs is None else refs
+        return self._joined(self._assets.read_manifest(ref.object_id) for ref in wanted)
+
+    def table_to_rewrite(self, refs: tuple[ManifestRef, ...]) -> ChunkTable:
+        """Return the references of manifests that others are to replace.
+
+        Raises:
+            FormatError: They hold facts of a newer client, which would be lost.
+        """
+        manifests = [self._assets.read_manifest(ref.object_id) for ref in refs]
+        for manifest in manifests:
+            manifest.refuse_loss()
+        return self._joined(manifests)
+
+    def _joined(self, manifests: Iterable[Manifest]) -> ChunkTable:
+        found = (manifest.arrays.get(self._node.id) for manifest in manifests)
         held = [table for table in found if table is not None]
         return ChunkTable.concatenate(held) if held else self.nothing
 

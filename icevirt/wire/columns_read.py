@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from icevirt.wire.layout import inline_size
 from icevirt.wire.payload import Payload, Where, array, moved
-from icevirt.wire.ranges import Places
+from icevirt.wire.ranges import Places, gather
 from icevirt.wire.read import Damage, Span
 from icevirt.wire.schema import Table
 
@@ -61,6 +61,8 @@ class Tables:
 
     def _all_equal(self) -> bool:
         entries, size = int(self._entries[0]), int(self._size[0])
+        if entries * len(self) > self._payload.size:
+            return False  # they lie inside one another, which costs more than asking each row
         if not bool((self._entries == entries).all() and (self._size == size).all()):
             return False
         places = (moved(self._vtable, at) for at in range(4, entries - 1, 2))
@@ -99,6 +101,20 @@ class Tables:
         if bool((present & ((offset < 4) | (offset + size > self._size))).any()):
             raise Damage("a field lies outside its table", int(self._at[0]))
         return np.where(present, array(self._at) + offset, 0) if present.any() else None
+
+    def stores_from(self, slot: int) -> bool:
+        """Say whether any row stores something in this slot or one that comes after it."""
+        known = 4 + 2 * slot
+        if not len(self):
+            return False
+        if self._one is not None:
+            return any(self._one[known // 2 :])
+        long = np.flatnonzero(self._entries > known)
+        vtable, row = np.unique(array(self._vtable)[long], return_index=True)
+        count = self._entries[long][row] - known
+        if int(count.sum()) > self._payload.size:
+            return True  # vtables inside one another: whoever wrote them, they are not ours
+        return bool(gather(self._payload.bytes, vtable + known, count)[0].any())
 
     # -- columns -----------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ from icevirt.wire.ranges import ascends
 from icevirt.wire.read import Damage, Reader, reading
 from icevirt.wire.references_read import read_table
 from icevirt.wire.references_write import write_table
-from icevirt.wire.schema import MANIFEST, Values
+from icevirt.wire.schema import ARRAY_MANIFEST, CHUNK_REF, MANIFEST, Values
 
 # Manifest.compression_algorithm. Its default is 1, so that 0 must be stored.
 _PLAIN, _ZSTD = 0, 1
@@ -113,18 +113,24 @@ def decode(raw: bytes) -> Manifest:
     """Read a manifest. Raises ``FormatError``."""
     _, data = header.unpack(raw, FileKind.manifest)
     with reading(FileKind.manifest.name):
-        values = Reader(data).root(MANIFEST)
+        reader = Reader(data)
+        values = reader.root(MANIFEST)
         payload = Payload(data)
         locator = Locator(payload, values["compression_algorithm"], values["location_dictionary"])
         left = payload.size // 4
         found: dict[ObjectId8, ChunkTable] = {}
+        unkept = {*reader.newer, *([MANIFEST.name] if values["extra"] is not None else [])}
         for each in values["arrays"]:
             node, span = ObjectId8(each["node_id"]), each["refs"]
             left -= span.count
             if left < 0 or node in found:
                 raise Damage("an array is listed twice, or its references are", span.start)
-            found[node] = read_table(locator, span)
-        return Manifest(id=ObjectId12(values["id"]), arrays=found)
+            found[node], whole = read_table(locator, span)
+            if not whole:
+                unkept.add(CHUNK_REF.name)
+            if each["extra"] is not None:
+                unkept.add(ARRAY_MANIFEST.name)
+        return Manifest(id=ObjectId12(values["id"]), arrays=found, unkept=tuple(sorted(unkept)))
 
 
 def check(table: ChunkTable) -> None:

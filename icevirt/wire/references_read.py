@@ -26,16 +26,16 @@ _KINDS = (
 )
 
 
-def read_table(locator: Locator, span: Span) -> ChunkTable:
-    """Read one array's references. Raises ``Damage``."""
+def read_table(locator: Locator, span: Span) -> tuple[ChunkTable, bool]:
+    """Read one array's references; say too whether that is all there is. Raises ``Damage``."""
     if not span.count:
-        return ChunkTable.empty(0)
+        return ChunkTable.empty(0), True
     refs = Tables(locator.payload, span, CHUNK_REF)
     index = refs.coordinates("index")
     if not ascends(index):
         raise Damage("references are not in ascending order of their index", span.start)
     rows = _Rows(locator, refs)
-    return ChunkTable(
+    table = ChunkTable(
         chunk_ids=rows.native(),
         locations=rows.virtual(),
         inline=rows.inline(),
@@ -45,6 +45,7 @@ def read_table(locator: Locator, span: Span) -> ChunkTable:
         offset=rows.offset,
         length=rows.length,
     )
+    return table, not refs.stores_from(CHUNK_REF.slots["extra"])
 
 
 class _Rows:

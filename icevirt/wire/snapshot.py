@@ -34,7 +34,12 @@ _ARRAY, _GROUP = 1, 2  # tags of the union NodeData
 
 
 def encode(snapshot: Snapshot, *, level: int = 3) -> bytes:
-    """Return the V2 file of a snapshot."""
+    """Return the V2 file of a snapshot.
+
+    Raises:
+        FormatError: It comes from a newer client's file and would lose something.
+    """
+    snapshot.refuse_loss()
     values = {
         "id": snapshot.id,
         "parent_id": None,  # V2 keeps parents in the repo info
@@ -61,7 +66,8 @@ def decode(raw: bytes) -> Snapshot:
     """Read a snapshot file. Raises ``FormatError``."""
     spec_version, payload = header.unpack(raw, FileKind.snapshot)
     with reading(FileKind.snapshot.name):
-        values = Reader(payload).root(SNAPSHOT)
+        reader = Reader(payload)
+        values = reader.root(SNAPSHOT)
         nodes = tuple(_node(row, each) for row, each in enumerate(values["nodes"]))
         if len({node.path for node in nodes}) != len(nodes):
             raise Damage("two nodes have one path", 0)
@@ -74,6 +80,7 @@ def decode(raw: bytes) -> Snapshot:
             manifest_files=_manifest_files(values),
             parent_id=ObjectId12(values["parent_id"]) if values["parent_id"] else None,
             extra=values["extra"],
+            newer_tables=tuple(sorted(reader.newer)),
         )
 
 

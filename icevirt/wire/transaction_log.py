@@ -61,13 +61,15 @@ def decode(raw: bytes) -> TransactionLog:
     """Read a transaction log. Raises ``FormatError``."""
     _, data = header.unpack(raw, FileKind.transaction_log)
     with reading(FileKind.transaction_log.name):
-        values = Reader(data).root(TRANSACTION_LOG)
+        reader = Reader(data)
+        values = reader.root(TRANSACTION_LOG)
         return TransactionLog(
             id=ObjectId12(values["id"]),
             **{name: frozenset(map(ObjectId8, values[name])) for name in NODE_SETS},
-            updated_chunks=_read_chunks(Payload(data), values["updated_chunks"]),
+            updated_chunks=_read_chunks(Payload(data), values["updated_chunks"], reader.newer),
             moved_nodes=tuple(_move(each) for each in values["moved_nodes"] or ()),
             extra=values["extra"],
+            newer_tables=tuple(sorted(reader.newer)),
         )
 
 
@@ -111,7 +113,10 @@ def _write_chunks(tail: Tail, index: NDArray[np.uint32]) -> int:
     return start
 
 
-def _read_chunks(payload: Payload, arrays: Iterable[Values]) -> dict[ObjectId8, NDArray[np.uint32]]:
+def _read_chunks(
+    payload: Payload, arrays: Iterable[Values], newer: set[str]
+) -> dict[ObjectId8, NDArray[np.uint32]]:
+    """Return chunk indices by array; add tables with fields of a newer schema to ``newer``."""
     found: dict[ObjectId8, NDArray[np.uint32]] = {}
     left = payload.size // 4
     for each in arrays:
@@ -119,7 +124,10 @@ def _read_chunks(payload: Payload, arrays: Iterable[Values]) -> dict[ObjectId8, 
         node = ObjectId8(each["node_id"])
         if left < 0 or node in found:
             raise Damage("an array is listed twice, or its chunks are", each["chunks"].start)
-        index = Tables(payload, each["chunks"], CHUNK_INDICES).coordinates("coords")
+        rows = Tables(payload, each["chunks"], CHUNK_INDICES)
+        if rows.stores_from(CHUNK_INDICES.slots["coords"] + 1):
+            newer.add(CHUNK_INDICES.name)
+        index = rows.coordinates("coords")
         index.flags.writeable = False
         found[node] = index
     return found

@@ -39,6 +39,13 @@ if TYPE_CHECKING:
         VirtualChunkContainer,
         local_filesystem_store,
     )
+    from icevirt.model.manifest_config import (
+        ManifestConfig,
+        ManifestSplitCondition,
+        ManifestSplitDimCondition,
+        ManifestSplittingConfig,
+        ManifestVirtualChunkLocationCompressionConfig,
+    )
     from icevirt.repo.collect import GCSummary
     from icevirt.repo.repository import Repository
     from icevirt.repo.session import ForkSession, Session, SessionMode
@@ -62,6 +69,11 @@ __all__ = [
     "FeatureFlag",
     "ForkSession",
     "GCSummary",
+    "ManifestConfig",
+    "ManifestSplitCondition",
+    "ManifestSplitDimCondition",
+    "ManifestSplittingConfig",
+    "ManifestVirtualChunkLocationCompressionConfig",
     "ObjectStoreConfig",
     "Repository",
     "RepositoryConfig",
@@ -100,6 +112,11 @@ _HOME = {
     "FeatureFlag": "icevirt.logic.flags",
     "ForkSession": "icevirt.repo.session",
     "GCSummary": "icevirt.repo.collect",
+    "ManifestConfig": "icevirt.model.manifest_config",
+    "ManifestSplitCondition": "icevirt.model.manifest_config",
+    "ManifestSplitDimCondition": "icevirt.model.manifest_config",
+    "ManifestSplittingConfig": "icevirt.model.manifest_config",
+    "ManifestVirtualChunkLocationCompressionConfig": "icevirt.model.manifest_config",
     "ObjectStoreConfig": "icevirt.model.config",
     "Repository": "icevirt.repo.repository",
     "RepositoryConfig": "icevirt.model.config",

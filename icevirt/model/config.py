@@ -12,6 +12,7 @@ from typing import Any
 
 from icevirt.errors import InvalidInputError
 from icevirt.model.json import JSONObject
+from icevirt.model.manifest_config import ManifestConfig
 
 _SCHEMES = {
     "file": ("local_file_system",),
@@ -138,6 +139,21 @@ class RepositoryConfig:
     def num_updates_per_repo_info_file(self) -> int:
         """Ops-log entries kept in ``repo`` before it overflows into its backups. Default 1000."""
         return _number(self.document, ("num_updates_per_repo_info_file",), 1000)
+
+    @property
+    def manifest(self) -> ManifestConfig | None:
+        """How manifests are split and compressed; None: by default. Raises ``InvalidInputError``.
+
+        Setting it changes these settings only: others under ``manifest`` stay in the document.
+        """
+        document = self.document.get("manifest")
+        return None if document is None else ManifestConfig.from_document(document)
+
+    @manifest.setter
+    def manifest(self, value: ManifestConfig | None) -> None:
+        document = self.document.get("manifest")
+        if value is not None or document is not None:
+            self.document["manifest"] = (value or ManifestConfig()).onto(document or {})
 
     @property
     def splitting_document(self) -> list[Any] | None:

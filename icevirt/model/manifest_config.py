@@ -1,0 +1,242 @@
+"""How manifests are split and their locations compressed: values over the persisted configuration.
+
+Names are icechunk's, so that a configuration written for it can be given here. Spec: `Repo.config`,
+`manifest`. Keys that are not named here stay in the document, see `ManifestConfig.onto`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any as Anything
+
+from icevirt.errors import InvalidInputError
+
+_ANY_ARRAY, _ANY_DIMENSION = "any_array", "Any"
+_MAX_CHUNKS = (1 << 32) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestSplitCondition:
+    """Which arrays a rule is about. Regular expressions are searched for, not anchored."""
+
+    kind: str  # "any_array", "path_matches", "name_matches", "or", "and"
+    regex: str | None = None  # of path_matches, over "/group/array", and name_matches
+    conditions: tuple[ManifestSplitCondition, ...] = ()  # of "or" and "and"
+
+    @staticmethod
+    def AnyArray() -> ManifestSplitCondition:  # noqa: N802 - icechunk's name
+        """Match every array."""
+        return ManifestSplitCondition(_ANY_ARRAY)
+
+    @staticmethod
+    def path_matches(regex: str) -> ManifestSplitCondition:
+        """Match arrays in whose path the expression is found."""
+        return ManifestSplitCondition("path_matches", regex)
+
+    @staticmethod
+    def name_matches(regex: str) -> ManifestSplitCondition:
+        """Match arrays in whose name, the last part of the path, the expression is found."""
+        return ManifestSplitCondition("name_matches", regex)
+
+    @staticmethod
+    def or_conditions(conditions: Sequence[ManifestSplitCondition]) -> ManifestSplitCondition:
+        """Match what any of the conditions matches."""
+        return ManifestSplitCondition("or", None, tuple(conditions))
+
+    @staticmethod
+    def and_conditions(conditions: Sequence[ManifestSplitCondition]) -> ManifestSplitCondition:
+        """Match what all of the conditions match."""
+        return ManifestSplitCondition("and", None, tuple(conditions))
+
+    def to_document(self) -> Anything:
+        """Return the persisted form."""
+        if self.kind == _ANY_ARRAY:
+            return _ANY_ARRAY
+        if self.regex is not None:
+            return {self.kind: {"regex": self.regex}}
+        return {self.kind: [each.to_document() for each in self.conditions]}
+
+    @classmethod
+    def from_document(cls, document: object) -> ManifestSplitCondition:
+        """Read the persisted form. Raises ``InvalidInputError``."""
+        match document:
+            case "any_array":
+                return cls(_ANY_ARRAY)
+            case {"path_matches": {"regex": str(regex)}}:
+                return cls("path_matches", regex)
+            case {"name_matches": {"regex": str(regex)}}:
+                return cls("name_matches", regex)
+            case {"or": [*parts]}:
+                return cls.or_conditions([cls.from_document(part) for part in parts])
+            case {"and": [*parts]}:
+                return cls.and_conditions([cls.from_document(part) for part in parts])
+            case _:
+                raise _unknown(document)
+
+
+class ManifestSplitDimCondition:
+    """Which axes of an array a number of chunks is about."""
+
+    @dataclass(frozen=True, slots=True)
+    class Axis:
+        """The axis of this number, from 0."""
+
+        axis: int
+
+    @dataclass(frozen=True, slots=True)
+    class DimensionName:
+        """Axes in whose dimension name the expression is found."""
+
+        regex: str
+
+    @dataclass(frozen=True, slots=True)
+    class Any:
+        """Every axis."""
+
+
+type DimCondition = (
+    ManifestSplitDimCondition.Axis
+    | ManifestSplitDimCondition.DimensionName
+    | ManifestSplitDimCondition.Any
+)
+type SplitSizes = tuple[tuple[ManifestSplitCondition, tuple[tuple[DimCondition, int], ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestSplittingConfig:
+    """Rules in order: of which arrays, how many chunks per manifest and axis."""
+
+    split_sizes: SplitSizes
+
+    @staticmethod
+    def from_dict(
+        split_sizes: Mapping[ManifestSplitCondition, Mapping[DimCondition, int]],
+    ) -> ManifestSplittingConfig:
+        """Make rules; an axis takes the first that says something about it.
+
+        Raises:
+            InvalidInputError: A number of chunks is not between 1 and 2^32 - 1.
+        """
+        for sizes in split_sizes.values():
+            for number in sizes.values():
+                if not 1 <= number <= _MAX_CHUNKS:
+                    raise InvalidInputError(
+                        "a manifest holds at least one chunk along each axis, at most 2^32 - 1",
+                        do="Leave the axis out to have it in one piece.",
+                        num_chunks=number,
+                    )
+        return ManifestSplittingConfig(
+            tuple((condition, tuple(sizes.items())) for condition, sizes in split_sizes.items())
+        )
+
+    def to_dict(self) -> dict[ManifestSplitCondition, dict[DimCondition, int]]:
+        """Return what `from_dict` takes."""
+        return {condition: dict(sizes) for condition, sizes in self.split_sizes}
+
+    def to_document(self) -> list[Anything]:
+        """Return the persisted ``split_sizes``."""
+        return [
+            [
+                condition.to_document(),
+                [{"condition": _dim_document(dim), "num_chunks": n} for dim, n in sizes],
+            ]
+            for condition, sizes in self.split_sizes
+        ]
+
+    @classmethod
+    def from_document(cls, document: Sequence[Anything]) -> ManifestSplittingConfig:
+        """Read the persisted ``split_sizes``. Raises ``InvalidInputError``."""
+        return cls(tuple(_rule(entry) for entry in document))
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestVirtualChunkLocationCompressionConfig:
+    """When and how the locations of virtual chunks are compressed; None is the default."""
+
+    min_num_chunks: int | None = None  # 1000: manifests of fewer references are left plain
+    dictionary_max_training_samples: int | None = None  # 100
+    dictionary_max_size_bytes: int | None = None  # 2048
+    compression_level: int | None = None  # 3
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestConfig:
+    """The settings of manifests that icevirt follows; None is the default."""
+
+    splitting: ManifestSplittingConfig | None = None
+    virtual_chunk_location_compression: ManifestVirtualChunkLocationCompressionConfig | None = None
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Anything]) -> ManifestConfig:
+        """Read the persisted form. Raises ``InvalidInputError``."""
+        sizes = (document.get("splitting") or {}).get("split_sizes")
+        compression = document.get("virtual_chunk_location_compression")
+        return cls(
+            None if sizes is None else ManifestSplittingConfig.from_document(sizes),
+            None if compression is None else _compression(compression),
+        )
+
+    def onto(self, document: Mapping[str, Anything]) -> dict[str, Anything]:
+        """Return the persisted form, in which other keys are as in ``document``."""
+        splitting, compression = self.splitting, self.virtual_chunk_location_compression
+        kept = document.get("splitting") or {}
+        old = document.get("virtual_chunk_location_compression") or {}
+        return {
+            **document,
+            "splitting": splitting and {**kept, "split_sizes": splitting.to_document()},
+            "virtual_chunk_location_compression": compression and {**old, **asdict(compression)},
+        }
+
+
+def _compression(document: Mapping[str, Anything]) -> ManifestVirtualChunkLocationCompressionConfig:
+    names = ManifestVirtualChunkLocationCompressionConfig.__dataclass_fields__
+    return ManifestVirtualChunkLocationCompressionConfig(
+        **{name: document.get(name) for name in names}
+    )
+
+
+def _rule(entry: object) -> tuple[ManifestSplitCondition, tuple[tuple[DimCondition, int], ...]]:
+    match entry:
+        case [condition, [*sizes]]:
+            return ManifestSplitCondition.from_document(condition), tuple(map(_size, sizes))
+        case _:
+            raise _unknown(entry)
+
+
+def _size(entry: object) -> tuple[DimCondition, int]:
+    match entry:
+        case {"condition": condition, "num_chunks": int(number)}:
+            return _dim_condition(condition), number
+        case _:
+            raise _unknown(entry)
+
+
+def _dim_document(condition: DimCondition) -> Anything:
+    match condition:
+        case ManifestSplitDimCondition.Axis(axis):
+            return {"Axis": axis}
+        case ManifestSplitDimCondition.DimensionName(regex):
+            return {"DimensionName": regex}
+        case ManifestSplitDimCondition.Any():
+            return _ANY_DIMENSION
+
+
+def _dim_condition(document: object) -> DimCondition:
+    match document:
+        case "Any":
+            return ManifestSplitDimCondition.Any()
+        case {"Axis": int(axis)}:
+            return ManifestSplitDimCondition.Axis(axis)
+        case {"DimensionName": str(regex)}:
+            return ManifestSplitDimCondition.DimensionName(regex)
+        case _:
+            raise _unknown(document)
+
+
+def _unknown(found: object) -> InvalidInputError:
+    return InvalidInputError(
+        "a splitting rule that is not understood",
+        do="Correct `manifest.splitting` in the repository's config, or upgrade icevirt.",
+        found=found,
+    )

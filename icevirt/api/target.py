@@ -17,10 +17,10 @@ from icevirt.model import paths
 from icevirt.model.config import RepositoryConfig
 from icevirt.model.repo_info import RepoInfo, SnapshotInfo
 from icevirt.model.snapshot import Node, Snapshot
-from icevirt.repo import creation
+from icevirt.repo import creation, layout
 from icevirt.repo.assets import Assets
 from icevirt.repo.head import Head, refuse_read_only
-from icevirt.repo.layout import FOLDERS, WORK
+from icevirt.repo.layout import WORK
 from icevirt.storage.below import Below
 from icevirt.storage.protocol import Storage
 
@@ -158,12 +158,23 @@ class Target:
         )
 
     def abandon(self, build_id: str) -> None:
-        """Remove what a refused build left; where there was nothing before, nothing stays."""
-        self.record(build_id).delete_all()
-        others = next(iter(self.storage.list(f"{WORK[0]}/builds")), None)
-        if self.info is None and others is None and Head(self.storage).find() is None:
-            for folder in FOLDERS:
-                self.storage.delete_below(folder)
+        """Remove what a refused build left; where there was nothing before, nothing stays.
+
+        Only objects that this build recorded are removed, and only while there is no repository
+        that could refer to them and no other build that could.
+        """
+        from icevirt.spark.writing import recorded
+
+        record = self.record(build_id)
+        builds = f"{WORK[0]}/builds"
+        mine = all(f"/{build_id}/" in info.path for info in self.storage.list(builds))
+        if self.info is None and mine and Head(self.storage).find() is None:
+            for result in recorded(record):
+                if result.manifest_id is not None:
+                    self.storage.delete(layout.manifest(ObjectId12(result.manifest_id)))
+                for key in result.chunk_ids:
+                    self.storage.delete(layout.chunk(ObjectId12(key)))
+        record.delete_all()
 
     def _ancestry(self) -> Iterator[SnapshotInfo]:
         if self.info is None:

@@ -118,3 +118,4 @@ class WriteResult:
     size_bytes: int
     num_chunk_refs: int
     windows: tuple[WindowResult, ...]
+    chunk_ids: frozenset[bytes] = frozenset()  # of the chunk objects written with it

@@ -42,9 +42,19 @@ class WriteTask:
 
 
 def run_write(task: WriteTask) -> tuple[WriteResult, ...]:
-    """Write the manifests of a task, skipping those that an earlier run finished."""
+    """Write the manifests of a task, skipping those that an earlier run finished.
+
+    The names of chunk objects stay in the record: the driver is told manifests only.
+    """
     refs = RefsReader(task.catalog)
-    return tuple(_finished(task, item) or _write(task, item, refs) for item in task.items)
+    results = (_finished(task, item) or _write(task, item, refs) for item in task.items)
+    return tuple(replace(result, chunk_ids=frozenset()) for result in results)
+
+
+def recorded(record: Storage) -> Iterator[WriteResult]:
+    """Yield the results of all items that are recorded as finished."""
+    for info in record.list("items"):
+        yield pickle.loads(record.get(info.path))  # noqa: S301  # our own record
 
 
 def record_path(item: WriteItem) -> str:
@@ -85,6 +95,7 @@ def _write(task: WriteTask, item: WriteItem, refs: RefsReader) -> WriteResult:
             size_bytes=len(encoded.raw),
             num_chunk_refs=encoded.num_chunk_refs,
             windows=tuple(_window_result(node, table) for node, table in tables.items()),
+            chunk_ids=frozenset(bytes(row) for table in tables.values() for row in table.chunk_ids),
         )
     task.record.put(record_path(item), pickle.dumps(result))
     return result

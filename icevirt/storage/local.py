@@ -138,13 +138,16 @@ class LocalStorage:
             return durable.within(folder, act)
 
     def delete(self, path: str) -> None:
-        """Remove an object."""
+        """Remove an object, and the directories below the root that are empty then."""
         full = self._full(path)
         with _told(full):
             try:
                 os.unlink(full)
             except (FileNotFoundError, NotADirectoryError):
                 return
+        with suppress(OSError):  # not empty, or somebody is writing there
+            while (full := os.path.dirname(full)) != self._root:
+                os.rmdir(full)
 
     def delete_below(self, prefix: str) -> None:
         """Remove every object below ``prefix``, and the directories that are empty then."""

@@ -393,6 +393,25 @@ def test_references_that_get_lost_on_the_way_stop_the_build(days, repo_path, mon
     assert not Path(repo_path).exists()
 
 
+def test_a_refused_build_takes_its_chunks_with_it_and_nobody_elses(days, repo_path, monkeypatch):
+    """Native chunks and manifests that it wrote go; a commit made meanwhile stays whole."""
+    monkeypatch.setattr(build_module, "_refuse_losses", None)
+    huge = [write_day(Path(days[0]).parent / f"huge{n}.nc", 10 + n, steps=400) for n in (0, 200)]
+    with pytest.raises(TypeError):
+        icevirt.build(huge, repo_path, concat_dim="time")
+    assert not Path(repo_path).exists()
+
+    def meddle(*_):
+        session = icevirt.Repository.create(repo_path, check_clean_root=False)
+        assert session.lookup_branch("main")
+        raise errors.BuildError("stopped")
+
+    monkeypatch.setattr(build_module, "_refuse_losses", meddle)
+    with pytest.raises(errors.BuildError, match="stopped"):
+        icevirt.build(huge, repo_path, concat_dim="time")
+    assert icevirt.check(repo_path).ok
+
+
 def test_sparse_arrays_lose_nothing_between_their_windows(tmp_path, repo_path):
     """A large grid with three chunks, cut into several windows of few references each."""
     with h5py.File(tmp_path / "sparse.h5", "w") as file:

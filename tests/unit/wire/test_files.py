@@ -89,7 +89,7 @@ def small_snapshot(*nodes, **more):
 
 
 def test_nodes_stand_in_the_byte_order_of_their_paths():
-    """Trap 1: component order would make /a-b and /a/b vanish in the official client."""
+    """Component order would make /a-b and /a/b vanish in the official client."""
     raw = snapshot.encode(small_snapshot(group("/a/b"), group("/a-b"), group("/a")))
     nodes = raw_values(raw, FileKind.snapshot, SNAPSHOT)["nodes"]
     assert [node["path"] for node in nodes] == ["/a", "/a-b", "/a/b"]
@@ -191,7 +191,7 @@ def small_repo(**changes):
 
 
 def test_only_the_root_has_no_parent_and_row_0_is_a_parent():
-    """Trap 8: an absent parent_offset means row 0; the root says -1."""
+    """An absent parent_offset means row 0; the root says -1."""
     raw = repo_info.encode(small_repo())
     rows = raw_values(raw, FileKind.repo_info, REPO)["snapshots"]
     assert [(row["id"], row["parent_offset"]) for row in rows] == [(A, 1), (B, -1), (C, 0)]
@@ -214,7 +214,7 @@ def test_refs_and_tags_ascend_by_name():
 
 
 def test_the_newest_update_stands_first():
-    """Trap 4."""
+    """The official client takes its time for that of the repository."""
     rows = raw_values(repo_info.encode(small_repo()), FileKind.repo_info, REPO)["latest_updates"]
     assert [row["updated_at"] for row in rows] == [2, 1]
 

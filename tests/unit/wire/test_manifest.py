@@ -143,7 +143,7 @@ def test_the_id_in_the_file_is_its_name():
 
 
 def test_the_algorithm_is_stored_when_it_is_none():
-    """Trap 3: absent means zstd."""
+    """Absent means zstd."""
     assert slowly(manifest.encode({NODE: virtual_table(3)}).raw)["compression_algorithm"] == 0
 
 
@@ -319,7 +319,7 @@ def test_the_dictionary_compresses_each_distinct_location_once():
 
 
 def test_locations_over_1024_bytes_are_never_compressed():
-    """Trap 3: the official client writes such and cannot read them again."""
+    """The official client writes such and cannot read them again."""
     long = virtual_table(30, url="s3://bucket/" + "x" * 1020 + "{}")
     short = virtual_table(30, per_file=1).shifted([30])
     table = ChunkTable.concatenate([long, short])

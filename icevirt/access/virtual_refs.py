@@ -5,6 +5,7 @@ Unlike icechunk's, nothing here returns a list of what failed: what cannot be st
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -12,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from icevirt.connect import urls
+from icevirt.connect.urls import local_path
 from icevirt.errors import InvalidInputError
 from icevirt.logic import tables
 from icevirt.model.chunks import ChunkTable, Locations
@@ -20,6 +21,9 @@ from icevirt.model.strings import Strings
 
 type ChecksumLike = str | datetime | None
 """An etag, or when the object was last modified; a time without a zone is local."""
+
+_SUSPECT = re.compile(r"file://(?!/)|file://.*(?:[%?#\\\0]|/\.)", re.DOTALL)
+"""Local URLs that need a closer look; looking at every one of a million takes seconds."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -83,7 +87,7 @@ def table_of_grid(
     """
     offset, length = _bytes("offset", offsets), _bytes("length", lengths)
     index = np.indices(tuple(shape), np.int64).reshape(len(shape), -1).T
-    places, source = _places(locations, _checksums(checksum, len(locations)), codes)
+    places, source = _places(locations, checksum, codes)
     if not len(index) == len(source) == len(offset) == len(length):
         raise InvalidInputError(
             "the references do not fill the box of chunks",
@@ -105,12 +109,8 @@ def table_of_grid(
     return table if there.all() else tables.compact(table)
 
 
-def _checksums(
-    given: ChecksumLike | Sequence[ChecksumLike], count: int
-) -> Sequence[tuple[str, int]]:
-    """Return a checksum for each location; one that is given alone is that of all."""
-    if given is None or isinstance(given, str | datetime):
-        return [recorded(given)] * count
+def _checksums(given: Sequence[ChecksumLike], count: int) -> Sequence[tuple[str, int]]:
+    """Return a checksum for each location."""
     if len(given) != count:
         raise InvalidInputError(
             "the checksums are not as many as the locations",
@@ -122,13 +122,25 @@ def _checksums(
 
 
 def _places(
-    locations: Sequence[str], checksums: Sequence[tuple[str, int]], codes: ArrayLike | None
+    locations: Sequence[str],
+    checksum: ChecksumLike | Sequence[ChecksumLike],
+    codes: ArrayLike | None,
 ) -> tuple[Locations, NDArray[np.int64]]:
     """Return the distinct places, and the number of each chunk's; -1 where it has none."""
-    pairs = zip(locations, checksums, strict=True)
-    places, number = _distinct([(url, etag, seconds) for url, (etag, seconds) in pairs])
-    empty = np.fromiter((not url for url in locations), np.bool_, len(locations))
-    source = np.where(empty, -1, number.astype(np.int64))
+    if checksum is None or isinstance(checksum, str | datetime):  # one for all locations
+        distinct, number = _numbered(locations)
+        etag, seconds = recorded(checksum)
+        places = _locations(
+            distinct,
+            etag=Strings.of([etag] * len(distinct)) if etag else Strings.empty(len(distinct)),
+            last_modified=np.full(len(distinct), seconds, np.uint32),
+        )
+    else:
+        checksums = _checksums(checksum, len(locations))
+        pairs = zip(locations, checksums, strict=True)
+        places, number = _distinct([(url, etag, seconds) for url, (etag, seconds) in pairs])
+    empty = places.url.lengths == 0
+    source = np.where(empty[number], -1, number.astype(np.int64))
     return places, source if codes is None else source[_codes(codes, len(locations))]
 
 
@@ -179,15 +191,22 @@ def _distinct(
     places: Sequence[tuple[str, str, int]],
 ) -> tuple[Locations, NDArray[np.uint32]]:
     """Return the distinct places, and for each given one its number."""
-    numbers: dict[tuple[str, str, int], int] = {}
-    source = np.fromiter(
-        (numbers.setdefault(place, len(numbers)) for place in places), np.uint32, len(places)
-    )
-    for url, *_ in numbers:
-        if url.startswith("file://"):
-            urls.local_path(url)  # raises where no reader would follow
-    return Locations(
-        url=Strings.of(place[0] for place in numbers),
-        etag=Strings.of(place[1] for place in numbers),
-        last_modified=np.array([place[2] for place in numbers], np.uint32),
+    distinct, source = _numbered(places)
+    urls, etags, seconds = zip(*distinct, strict=True) if distinct else ((), (), ())
+    return _locations(
+        urls, etag=Strings.of(etags), last_modified=np.array(seconds, np.uint32)
     ), source
+
+
+def _numbered[T](given: Sequence[T]) -> tuple[Sequence[T], NDArray[np.uint32]]:
+    """Return the distinct values in the order they first come, and for each one its number."""
+    numbers = {value: number for number, value in enumerate(dict.fromkeys(given))}
+    return list(numbers), np.fromiter(map(numbers.__getitem__, given), np.uint32, len(given))
+
+
+def _locations(
+    found: Sequence[str], *, etag: Strings, last_modified: NDArray[np.uint32]
+) -> Locations:
+    for url in filter(_SUSPECT.match, found):
+        local_path(url)  # raises where no reader would follow
+    return Locations(url=Strings.of(found), etag=etag, last_modified=last_modified)

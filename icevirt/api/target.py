@@ -129,16 +129,19 @@ class Target:
         return Below(self.storage, f"{WORK[0]}/builds/{build_id}/")
 
     def still_holds(self, build: SnapshotInfo) -> bool:
-        """Say whether the group at the branch's tip is what a build of the past made of it."""
+        """Say whether all that a build of the past made of the group is at the branch's tip.
+
+        What others put beside it since, a build into a group below for example, does not matter.
+        """
         if self.info is None or build.id not in self.info.snapshots:
             return False
         assets = Assets(self.storage)
         now, then = assets.snapshot(self.tip), assets.snapshot(build.id)
-        return self._content(now) == self._content(then)
+        return self._content(then) <= self._content(now)
 
-    def _content(self, snapshot: Snapshot) -> list[Node]:
+    def _content(self, snapshot: Snapshot) -> set[Node]:
         own = snapshot.find(self.group)
-        return [*snapshot.below(self.group), *([] if own is None else [own])]
+        return {*snapshot.below(self.group), *([] if own is None else [own])}
 
     def rehearse(self, plan: BuildPlan) -> None:
         """Place the plan into the tip's nodes, to find out before writing what would refuse it.

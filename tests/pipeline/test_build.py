@@ -106,6 +106,15 @@ def test_a_build_that_the_branch_no_longer_holds_is_made_again(days, repo_path):
     assert "mask" in opened(repo_path, group="g")
 
 
+@pytest.mark.parametrize("mode", ["w-", "w"])
+def test_a_build_into_a_group_below_does_not_undo_the_one_above(days, repo_path, mode):
+    """Running the outer build again finds it, and leaves the inner one alone."""
+    icevirt.build(days, repo_path, concat_dim="time")
+    icevirt.build(days[:1], repo_path, group="inner")
+    assert icevirt.build(days, repo_path, concat_dim="time", mode=mode).already_built
+    assert "packed" in opened(repo_path, group="inner")
+
+
 def test_a_build_with_bad_files_is_no_build_without(days, repo_path):
     """What was left out is remembered, and counted against what may be."""
     truncate(days[1])

@@ -11,6 +11,8 @@ import hashlib
 from collections import OrderedDict
 from typing import Any
 
+import numpy as np
+
 from icevirt_scanners.hdf5 import values
 from icevirt_scanners.hdf5.context import FileContext
 from icevirt_scanners.hdf5.fill import fill_json
@@ -47,11 +49,12 @@ def _decoded(variable: Variable) -> str:
 def _encoded(variable: Variable, found: Stored, context: FileContext) -> bytes:
     """Hash the chunks as they lie in the file, with all that decides what they decode to."""
     total = hashlib.blake2b(_head(variable), digest_size=16)
-    order = sorted(range(len(found.index)), key=found.index.tolist().__getitem__)
+    order = np.lexsort(found.index.T[::-1])
     for column in (found.index, found.length, found.mask):
         total.update(column[order].tobytes())
-    for row in order:
-        total.update(context.source.read(int(found.offset[row]), int(found.length[row])))
+    ranges = zip(found.offset[order].tolist(), found.length[order].tolist(), strict=True)
+    for offset, length in ranges:  # a read each: they may lie anywhere in the file
+        total.update(context.source.read(offset, length))
     return total.digest()
 
 

@@ -1,0 +1,102 @@
+"""Ranges of objects to the requests that fetch them: near ones together, large ones in parts. Pure.
+
+A request costs a round trip, so bytes between two ranges are read and thrown away where that is
+cheaper; never more of them than bytes that were asked for, beyond a gap that costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+type Places = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coalescing:
+    """When two ranges of an object share a request."""
+
+    free_gap: int = 32 * 1024  # bytes that are always worth a round trip
+    max_gap: int = 1024 * 1024  # a gap up to here is bridged between ranges that are as long
+    most: int = 8 * 1024 * 1024  # bytes of one request; more is fetched in parts, side by side
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Requests:
+    """What to fetch, ordered by object and begin.
+
+    Range i of those that were asked for lies, in this order and without a gap, in the ``count[i]``
+    requests from ``first[i]`` on; only in the first and last of them there is something else.
+    """
+
+    source: Places  # (r,) the object
+    begin: Places  # (r,) bytes
+    end: Places  # (r,)
+    first: Places  # (k,) row of a request
+    count: Places  # (k,)
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+
+def coalesce(source: Places, begin: Places, end: Places, how: Coalescing) -> Requests:
+    """Return requests that hold every range ``begin[i]:end[i]`` of object ``source[i]``.
+
+    No range may be empty. They may overlap, be equal, and come in any order.
+    """
+    order = np.lexsort((end, begin, source))
+    ends = _reached(source[order], end[order])
+    opens = _opens(source[order], begin[order], end[order], ends, how)
+    group = np.cumsum(opens) - 1
+    low = begin[order][opens]
+    high = np.maximum.reduceat(end[order], np.flatnonzero(opens)) if len(opens) else low
+    parts = -(-(high - low) // how.most)
+    size = -(-(high - low) // np.maximum(parts, 1))
+    start = np.cumsum(parts) - parts  # the first part of each group
+    nth = np.arange(parts.sum()) - np.repeat(start, parts)
+    part_begin = np.repeat(low, parts) + nth * np.repeat(size, parts)
+    first = np.empty(len(order), np.int64)
+    last = np.empty(len(order), np.int64)
+    first[order] = start[group] + (begin[order] - low[group]) // size[group]
+    last[order] = start[group] + (end[order] - 1 - low[group]) // size[group]
+    return Requests(
+        source=np.repeat(source[order][opens], parts),
+        begin=part_begin,
+        end=np.minimum(part_begin + np.repeat(size, parts), np.repeat(high, parts)),
+        first=first,
+        count=last - first + 1,
+    )
+
+
+def _reached(source: Places, end: Places) -> Places:
+    """Return, for each of the ordered ranges, how far those of its object reach up to there."""
+    by_end = np.argsort(end, kind="stable")
+    rank = np.empty(len(end), np.int64)
+    rank[by_end] = np.arange(len(end))
+    # the number of the object, not its value, so that the sum stays small
+    number = np.cumsum(np.diff(source, prepend=source[:1]) != 0)
+    furthest = np.maximum.accumulate(number * len(end) + rank) - number * len(end)
+    reached: Places = end[by_end[furthest]]
+    return reached
+
+
+def _opens(
+    source: Places, begin: Places, end: Places, reached: Places, how: Coalescing
+) -> NDArray[np.bool_]:
+    """Say which of the ordered ranges begin a new request."""
+    opens = np.ones(len(source), np.bool_)
+    gap = begin[1:] - reached[:-1]
+    length = end - begin
+    # each range counts as neighbour of two gaps, so what is thrown away stays below what is wanted
+    near = (gap <= how.free_gap) | ((gap <= how.max_gap) & (gap <= (length[1:] + length[:-1]) // 2))
+    opens[1:] = (source[1:] != source[:-1]) | ~near
+    if not len(opens):
+        return opens
+    # ranges that begin in one half of the most share a request: so it stays below the most, unless
+    # one of them is large itself
+    low = begin[opens][np.cumsum(opens) - 1]
+    half = (begin - low) // max(how.most // 2, 1)
+    opens[1:] |= (half[1:] != half[:-1]) & (gap >= 0)  # no byte is fetched twice
+    return opens

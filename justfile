@@ -12,6 +12,10 @@ setup:
 demo *args:
     uv run icevirt demo {{args}}
 
+# Install the object-store servers of the tests that are not Python packages (needs Node)
+servers:
+    uv run python tests/servers/azurite.py
+
 # Run the tests, or those that the arguments choose
 test *args:
     uv run pytest {{args}}
@@ -45,5 +49,5 @@ bench *args:
     uv run python bench/build_archive.py {{args}}
 
 # Run everything that .ci/run runs
-ci: lint types wheel
-    HYPOTHESIS_PROFILE=ci ICEVIRT_FUZZ_SECONDS=60 uv run pytest
+ci: lint types wheel servers
+    CI=true HYPOTHESIS_PROFILE=ci ICEVIRT_FUZZ_SECONDS=60 uv run pytest

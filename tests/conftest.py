@@ -1,4 +1,4 @@
-"""What all tests share: one Spark session, the real sample files, hypothesis profiles."""
+"""What all tests share: one Spark session, servers, the real sample files, hypothesis profiles."""
 
 import os
 from collections.abc import Iterator
@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+pytest_plugins = ["servers.fixtures"]
 
 settings.register_profile("default", deadline=None)
 settings.register_profile(

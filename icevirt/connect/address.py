@@ -1,0 +1,90 @@
+"""Where an object lies: kind of store, bucket and key, as URLs say them.
+
+Keys are percent-decoded and without query and fragment, as the official client reads them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from urllib.parse import quote, unquote, urlsplit
+
+from icevirt.errors import InvalidInputError
+
+PROVIDERS = {
+    "s3": "s3",
+    "s3a": "s3",
+    "tigris": "s3",
+    "gs": "gcs",
+    "gcs": "gcs",
+    "az": "azure",
+    "azure": "azure",
+    "abfs": "azure",
+    "abfss": "azure",
+    "http": "http",
+    "https": "http",
+}
+_SAFE = "/!$&'()*+,;=:@[]|~"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """The parts of an object's URL."""
+
+    scheme: str
+    bucket: str  # bucket or container; host and port of a web server
+    key: str = ""
+    account: str | None = None  # of ``abfss://container@account.dfs.core.windows.net/key``
+
+    @property
+    def provider(self) -> str:
+        """``s3``, ``gcs``, ``azure`` or ``http``."""
+        return PROVIDERS[self.scheme]
+
+    @property
+    def url(self) -> str:
+        """The address as a URL."""
+        host = f"{self.bucket}@{self.account}.dfs.core.windows.net" if self.account else self.bucket
+        path = quote(self.key, safe=_SAFE)
+        return f"{self.scheme}://{host}/{path}" if path else f"{self.scheme}://{host}"
+
+    @property
+    def root(self) -> Address:
+        """The bucket itself."""
+        return replace(self, key="")
+
+    @classmethod
+    def parse(cls, url: str) -> Address:
+        """Read a URL.
+
+        Raises:
+            InvalidInputError: It is not well-formed, names no bucket, holds a user name or
+                password, or is of a kind that no object store serves.
+        """
+        scheme, separator, _ = url.partition("://")
+        if not separator or scheme.lower() not in PROVIDERS:
+            raise InvalidInputError(
+                "not the URL of an object store",
+                do=f"Use one of {', '.join(f'{known}://' for known in PROVIDERS)}.",
+                scheme=scheme if separator else "",
+            )
+        try:
+            parts = urlsplit(url)
+            key = unquote(parts.path, errors="strict").removeprefix("/")
+        except ValueError:
+            key, parts = "", urlsplit("x://")
+        account, host = _account(parts.netloc)
+        if not host or "\0" in key or (account and PROVIDERS[scheme.lower()] != "azure"):
+            raise InvalidInputError(
+                "not the URL of an object in a bucket",
+                do="Write it like s3://bucket/prefix, without a password.",
+                url=f"{scheme}://{host}",
+            )
+        return cls(scheme=scheme.lower(), bucket=host, key=key, account=account)
+
+
+def _account(netloc: str) -> tuple[str | None, str]:
+    """Split what precedes an ``@`` off the host; of Azure's addresses, it is the container."""
+    before, at, host = netloc.rpartition("@")
+    if not at:
+        return None, netloc
+    return host.partition(".")[0], before.partition(":")[0]

@@ -1,0 +1,158 @@
+"""What obstore raises, as errors of icevirt: what happened, where, and what to do about it.
+
+obstore's messages quote requests and answers, so they are never repeated: an HTTP status, the
+server's error code and a few causes are picked out of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from icevirt.errors import (
+    IcevirtError,
+    InvalidInputError,
+    ObjectNotFoundError,
+    StorageError,
+)
+
+_STATUS = re.compile(r"status code: (\d{3})")
+_CODE = re.compile(r"<Code>([A-Za-z0-9._-]{1,60})</Code>")
+_NO_BUCKET = {"NoSuchBucket", "ContainerNotFound", "InvalidBucketName", "AllAccessDisabled"}
+_BY_CODE = {
+    "RequestTimeTooSkewed": "Set the clock of this machine.",
+    "ExpiredToken": "The session token has expired: get new credentials, or use refreshable ones.",
+    "InvalidAccessKeyId": "The server does not know this access key; check the credentials"
+    " and the endpoint.",
+    "SignatureDoesNotMatch": "The secret key is not that of this access key; check both.",
+    "AuthorizationHeaderMalformed": "Check the region.",
+    "PermanentRedirect": "The bucket is in another region: pass its region.",
+    "IllegalLocationConstraintException": "Pass the region of the bucket.",
+    "AuthenticationFailed": "The server refused the signature; check account, key and clock.",
+    "RequestTimeout": "Try again; the connection is slow.",
+    "SlowDown": "The store asks for fewer requests; run fewer tasks at once, or try again.",
+    "ServerBusy": "The store asks for fewer requests; run fewer tasks at once, or try again.",
+    "NotImplemented": "This server lacks an operation that is needed; conditional writes (If-Match"
+    " and If-None-Match) have to work.",
+}
+_BY_STATUS = {
+    "301": _BY_CODE["PermanentRedirect"],
+    "307": _BY_CODE["PermanentRedirect"],
+    "400": "Check region, endpoint and credentials.",
+    "401": "Pass credentials, or check those you passed.",
+    "403": "These credentials may not do this here: check them, their permissions, and the region."
+    " For a public bucket, pass anonymous=True.",
+    "405": "The server does not allow this; it may be read-only.",
+    "429": _BY_CODE["SlowDown"],
+    "501": _BY_CODE["NotImplemented"],
+    "503": _BY_CODE["SlowDown"],
+}
+_NO_CREDENTIALS = (
+    "No credentials were found: pass some, set the environment's variables, or pass anonymous=True"
+    " for a public bucket."
+)
+_CAUSES = (
+    ("BadScheme", "The endpoint is not encrypted: pass allow_http=True if you mean it."),
+    ("dns error", "Check the name of the endpoint, region or account."),
+    ("InvalidCertificate", "The server's certificate is not valid for it; check the endpoint."),
+    ("Connection refused", "Nothing answers there; check the endpoint."),
+    ("ConnectionRefused", "Nothing answers there; check the endpoint."),
+    ("169.254.169.254", _NO_CREDENTIALS),
+    ("metadata.google.internal", _NO_CREDENTIALS),
+    ("credential provider", "The function that refreshes credentials failed; call it yourself."),
+    ("TimedOut", "The server did not answer in time; try again, or check the network."),
+    ("timed out", "The server did not answer in time; try again, or check the network."),
+)
+_OTHER = "Check endpoint, network and credentials, then try again."
+
+
+def asked[T](url: str, act: Callable[[], T]) -> T:
+    """Do something with obstore and turn what it raises into errors of icevirt.
+
+    A function and not a context manager: those cannot part an error from the one that it replaces,
+    whose text could hold a secret.
+
+    Args:
+        url: What is acted on, without secrets; it appears in the message.
+        act: Does it, and returns what this returns.
+
+    Raises:
+        ObjectNotFoundError: There is no such object.
+        StorageError: The store refused or failed. ``error.facts`` has ``status`` and ``reason``,
+            where the server gave them.
+    """
+    failure: IcevirtError
+    try:
+        return act()
+    except IcevirtError:
+        raise
+    except FileNotFoundError as error:
+        failure = _missing(str(error), url)
+    except BaseException as error:
+        if not _of_obstore(error) and not isinstance(error, ValueError):
+            raise
+        failure = _refused(error, url)
+    raise failure
+
+
+def opened[T](url: str, act: Callable[[], T]) -> T:
+    """Open a store and turn what obstore says about its options into an error.
+
+    Raises:
+        InvalidInputError: They do not make a store.
+    """
+    said = ""
+    try:
+        return act()
+    except IcevirtError:
+        raise
+    except BaseException as error:
+        if not _of_obstore(error) and not isinstance(error, ValueError | TypeError):
+            raise
+        said = _unknown_option(str(error)) or type(error).__name__
+    raise InvalidInputError(
+        "these options or credentials do not open the store",
+        do="Check their names and values.",
+        url=url,
+        cause=said,
+    )
+
+
+def _of_obstore(error: BaseException) -> bool:
+    # its bugs are panics, which are no ``Exception``
+    return type(error).__module__.startswith(("obstore", "pyo3_runtime"))
+
+
+def _unknown_option(text: str) -> str:
+    found = re.match(r"Configuration key: '([\w.-]+)' is not valid", text)
+    return f"unknown option {found[1]}" if found else ""
+
+
+def _missing(text: str, url: str) -> StorageError:
+    code = _CODE.search(text)
+    if code and code[1] in _NO_BUCKET:
+        return StorageError(
+            "there is no such bucket",
+            do="Check its name, the endpoint and the region, or make it.",
+            url=url,
+            reason=code[1],
+        )
+    return ObjectNotFoundError("no such object", url=url)
+
+
+def _refused(error: BaseException, url: str) -> StorageError:
+    text = str(error)
+    code, status = _CODE.search(text), _STATUS.search(text)
+    facts: dict[str, Any] = {"url": url, "kind": type(error).__name__}
+    do = ""
+    if status:
+        facts["status"] = int(status[1])
+        do = _BY_STATUS.get(status[1], "")
+    if code:
+        facts["reason"] = code[1]
+        do = _BY_CODE.get(code[1], do)
+    do = do or next((remedy for sign, remedy in _CAUSES if sign in text), _OTHER)
+    if code and code[1] in _NO_BUCKET:
+        return _missing(text, url)
+    return StorageError("the object store refused or did not answer", do=do, **facts)

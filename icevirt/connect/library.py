@@ -1,0 +1,89 @@
+"""obstore, fit to be used in this process.
+
+Its runtime is one for a process and its threads do not survive ``fork``: whatever a child asks of
+it would wait for ever, new stores too. So a child that needs it loads the library once more, from
+a copy that the system takes for another file, and starts anew.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.machinery import ExtensionFileLoader
+from importlib.util import module_from_spec, spec_from_file_location
+from types import ModuleType
+
+_EXTENSION = "obstore._obstore"
+
+
+class _Library:
+    """Which instance this process uses."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.module: ModuleType | None = None
+        self.file = ""  # of the extension, as it is installed
+        self.inherited = False
+
+    def get(self) -> ModuleType:
+        """Return it, loaded when it is first asked for."""
+        with self.lock:
+            if self.module is None:
+                if self.inherited:
+                    _load_copy(self.file)
+                self.module = importlib.import_module("obstore")
+                self.file = self.file or str(sys.modules[_EXTENSION].__file__)
+                self.inherited = False
+            return self.module
+
+    def disown(self) -> None:
+        """Remember in a forked child that what is loaded here is the parent's."""
+        self.lock = threading.RLock()
+        self.inherited = self.inherited or self.module is not None
+        self.module = None
+
+
+_library = _Library()
+os.register_at_fork(after_in_child=_library.disown)
+
+
+def obstore() -> ModuleType:
+    """Return the library; do not keep it or its stores where a forked child could find them."""
+    return _library.module or _library.get()
+
+
+def _load_copy(file: str) -> None:
+    """Put a second instance of the extension where ``import obstore`` finds it."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "obstore"]:
+        del sys.modules[name]
+    with _copied(file) as copy:
+        loader = ExtensionFileLoader(_EXTENSION, copy)
+        spec = spec_from_file_location(_EXTENSION, copy, loader=loader)
+        assert spec is not None
+        module = module_from_spec(spec)
+        sys.modules[_EXTENSION] = module
+        loader.exec_module(module)
+
+
+@contextmanager
+def _copied(file: str) -> Iterator[str]:
+    """Return the path of a copy; in memory where possible, as /tmp may forbid to execute."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("obstore")
+        path = f"/proc/{os.getpid()}/fd/{descriptor}"  # a name that no ancestor loaded
+    else:
+        descriptor, path = tempfile.mkstemp(prefix="icevirt-", suffix=".so")
+    try:
+        with open(file, "rb") as original, open(descriptor, "wb", closefd=False) as copy:
+            shutil.copyfileobj(original, copy, 1 << 20)
+        yield path
+    finally:
+        os.close(descriptor)
+        if os.path.exists(path):
+            os.unlink(path)

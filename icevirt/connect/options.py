@@ -1,0 +1,266 @@
+"""The options of object stores, from icechunk's names to those of obstore.
+
+What a config leaves open is taken from the environment: ``AWS_ENDPOINT_URL``, ``AWS_REGION``,
+``AWS_ALLOW_HTTP``, ``AZURE_STORAGE_ACCOUNT_NAME`` and so on; obstore reads most of them itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from icevirt.connect.address import Address
+from icevirt.connect.profile import profile_region
+from icevirt.connect.secret import Secret
+from icevirt.errors import InvalidInputError
+from icevirt.model.config import ObjectStoreConfig
+
+type Pairs = tuple[tuple[str, Any], ...]
+
+_TIMEOUT = 60  # seconds without a byte
+_WHOLE = "1h"  # for a request in all; slow lines move large objects slowly
+_TIGRIS = "https://t3.storage.dev"
+_KINDS = {
+    "s3": ("s3", "s3_compatible", "tigris"),
+    "gcs": ("gcs",),
+    "azure": ("azure",),
+    "http": ("http",),
+}
+_CLIENT = frozenset(
+    {
+        "allow_http",
+        "allow_invalid_certificates",
+        "connect_timeout",
+        "default_content_type",
+        "http1_only",
+        "http2_only",
+        "pool_idle_timeout",
+        "pool_max_idle_per_host",
+        "proxy_ca_certificate",
+        "proxy_excludes",
+        "proxy_url",
+        "randomize_addresses",
+        "read_timeout",
+        "root_certificate",
+        "timeout",
+        "user_agent",
+    }
+)
+_S3 = frozenset(
+    {
+        "region",
+        "endpoint_url",
+        "anonymous",
+        "allow_http",
+        "force_path_style",
+        "network_stream_timeout_seconds",
+        "requester_pays",
+        "checksum_algorithm",
+    }
+)
+_SECRET = ("key", "token", "secret", "sas", "password", "credential")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Options as obstore takes them."""
+
+    store: Pairs = ()
+    client: Pairs = ()
+    headers: tuple[tuple[str, str | Secret], ...] = ()
+    anonymous: bool = False
+
+
+def options_of(address: Address, config: ObjectStoreConfig | None) -> Options:
+    """Return the options of the store at an address.
+
+    Raises:
+        InvalidInputError: The config is of another kind of store, or has unknown or secret options.
+    """
+    if config is None:
+        config = ObjectStoreConfig("tigris" if address.scheme == "tigris" else _first(address), {})
+    if config.kind not in _KINDS[address.provider]:
+        raise InvalidInputError(
+            "this kind of store cannot serve this URL scheme",
+            do=f"Use one of {_KINDS[address.provider]}.",
+            url=address.root.url,
+            store=config.kind,
+        )
+    given = config.options if isinstance(config.options, Mapping) else {}
+    _refuse_secrets(given)
+    return _BUILDERS[address.provider](address, config.kind, given)
+
+
+def _first(address: Address) -> str:
+    return _KINDS[address.provider][0]
+
+
+def _refuse_secrets(given: Mapping[str, Any]) -> None:
+    """Options are persisted in repositories and shown: no place for secrets."""
+    for name, value in given.items():
+        if name != "headers" and value and any(part in name.lower() for part in _SECRET):
+            raise InvalidInputError(
+                "an option of a store holds a secret",
+                do="Pass it as credentials.",
+                option=name,
+            )
+
+
+def _s3(address: Address, kind: str, given: Mapping[str, Any]) -> Options:
+    _refuse_unknown(given, _S3)
+    endpoint = given.get("endpoint_url") or (_TIGRIS if kind == "tigris" else None)
+    endpoint = endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or _env("AWS_ENDPOINT")
+    region = given.get("region") or _env("AWS_REGION") or _env("AWS_DEFAULT_REGION")
+    allow_http = _allow_http(given, "AWS_ALLOW_HTTP")
+    store: dict[str, Any] = {
+        "region": region or profile_region() or ("auto" if kind == "tigris" else "us-east-1"),
+        "virtual_hosted_style_request": _virtual_hosted(address.bucket, endpoint, given),
+    }
+    if endpoint:
+        _refuse_plain(endpoint, allow_http)
+        store["aws_endpoint_url_s3"] = endpoint
+    if given.get("requester_pays"):
+        store["request_payer"] = True
+    if given.get("checksum_algorithm"):
+        store["checksum_algorithm"] = _checksum(given["checksum_algorithm"])
+    headers = (("x-tigris-consistent", "true"),) if kind == "tigris" else ()
+    timeout = given.get("network_stream_timeout_seconds")
+    return Options(
+        store=_pairs(store),
+        client=_client({"allow_http": allow_http}, timeout),
+        headers=headers,
+        anonymous=bool(given.get("anonymous")),
+    )
+
+
+def _virtual_hosted(bucket: str, endpoint: str | None, given: Mapping[str, Any]) -> bool:
+    """Say whether the bucket is part of the host: at AWS, or where the endpoint says it itself."""
+    if given.get("force_path_style"):
+        return False
+    if endpoint:
+        return (urlsplit(endpoint).hostname or "").startswith(bucket + ".")
+    return "." not in bucket  # a dot in the host's first part fits no certificate
+
+
+def _checksum(given: Any) -> str:
+    name = str(getattr(given, "name", given)).lower()
+    if name not in ("sha256", "crc64nvme"):
+        raise InvalidInputError(
+            "this checksum algorithm is not supported",
+            do="Use 'sha256' or 'crc64nvme', or leave it to the server.",
+            checksum_algorithm=name,
+        )
+    return name
+
+
+def _gcs(_address: Address, _kind: str, given: Mapping[str, Any]) -> Options:
+    store, client = _divided(given, "google_")
+    return Options(store=_pairs(store), client=_client(client))
+
+
+def _azure(address: Address, _kind: str, given: Mapping[str, Any]) -> Options:
+    store, client = _divided(given, "azure_", "storage_")
+    account = address.account or store.pop("account", None) or store.pop("account_name", None)
+    account = account or _env("AZURE_STORAGE_ACCOUNT_NAME") or _env("AZURE_STORAGE_ACCOUNT")
+    emulated = str(store.get("use_emulator", _env("AZURE_STORAGE_USE_EMULATOR"))).lower() == "true"
+    if account is None and not emulated:
+        raise InvalidInputError(
+            "the storage account is not known",
+            do="Pass account=..., or set AZURE_STORAGE_ACCOUNT_NAME.",
+            url=address.root.url,
+        )
+    allow_http = _allow_http(client, "AZURE_ALLOW_HTTP")
+    endpoint = store.get("endpoint") or _env("AZURE_STORAGE_ENDPOINT") or _env("AZURE_ENDPOINT")
+    if endpoint:
+        _refuse_plain(endpoint, allow_http)
+        store["endpoint"] = endpoint
+    if account is not None:
+        store["account_name"] = account
+    return Options(store=_pairs(store), client=_client(client | {"allow_http": allow_http}))
+
+
+def _http(address: Address, _kind: str, given: Mapping[str, Any]) -> Options:
+    headers = given.get("headers") or {}
+    store, client = _divided({k: v for k, v in given.items() if k != "headers"})
+    _refuse_unknown(store, frozenset())
+    pairs = tuple(sorted((str(name).lower(), Secret(str(v))) for name, v in headers.items()))
+    # whoever writes http:// means it
+    client = {"allow_http": address.scheme == "http"} | client
+    return Options(client=_client(client), headers=pairs)
+
+
+_BUILDERS: dict[str, Callable[[Address, str, Mapping[str, Any]], Options]] = {
+    "s3": _s3,
+    "gcs": _gcs,
+    "azure": _azure,
+    "http": _http,
+}
+
+
+def _divided(given: Mapping[str, Any], *starts: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return options of the store and of its client, both without their family's name."""
+    store: dict[str, Any] = {}
+    client: dict[str, Any] = {}
+    for name, value in given.items():
+        short = name.lower()
+        for start in starts:
+            short = short.removeprefix(start)
+        (client if short in _CLIENT else store)[short] = value
+    return store, client
+
+
+def _client(given: Mapping[str, Any], seconds: Any = None) -> Pairs:
+    seconds = _TIMEOUT if seconds is None else int(seconds)
+    options: dict[str, Any] = {"connect_timeout": "10s", "timeout": _WHOLE}
+    if seconds:
+        options["read_timeout"] = f"{seconds}s"
+    options |= {name: _typed(value) for name, value in given.items()}
+    return _pairs(options)
+
+
+def _allow_http(given: Mapping[str, Any], variable: str) -> bool:
+    value = given.get("allow_http")
+    return bool(_typed(value)) if value else (_env(variable) or "").lower() in ("true", "1")
+
+
+def _typed(value: Any) -> Any:
+    """Return what a string stands for, since options are persisted as strings."""
+    return {"true": True, "false": False}.get(str(value).lower(), value)
+
+
+def _refuse_plain(endpoint: str, allow_http: bool) -> None:
+    if endpoint.startswith("http://") and not allow_http:
+        raise InvalidInputError(
+            "the endpoint is not encrypted",
+            do="If you mean it, pass allow_http=True or set AWS_ALLOW_HTTP=true"
+            " (AZURE_ALLOW_HTTP=true).",
+            endpoint=_without_user(endpoint),
+        )
+
+
+def _refuse_unknown(given: Mapping[str, Any], known: frozenset[str]) -> None:
+    if unknown := sorted(set(given) - known):
+        raise InvalidInputError(
+            "unknown options of a store",
+            do=f"Known are: {', '.join(sorted(known or _CLIENT))}.",
+            unknown=unknown,
+        )
+
+
+def _without_user(url: str) -> str:
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
+
+
+def _env(name: str) -> str | None:
+    found = os.environ.get(name)
+    if found is None and name == "AWS_ENDPOINT":
+        found = os.environ.get("AWS_ENDPOINT_URL")
+    return found or None
+
+
+def _pairs(options: Mapping[str, Any]) -> Pairs:
+    return tuple(sorted(options.items()))

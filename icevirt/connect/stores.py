@@ -1,0 +1,176 @@
+"""From the address of a bucket, options and credentials to an obstore store.
+
+A `Bucket` is a value: it compares, pickles and shows no secret. Its store is opened once in each
+process. Keys count from the root of the bucket, so that every prefix below it shares connections.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from types import ModuleType
+from typing import Any
+
+from icevirt.connect.address import Address
+from icevirt.connect.credentials import Anonymous, Credentials, FromEnv, NoCredentials
+from icevirt.connect.failures import opened
+from icevirt.connect.library import obstore
+from icevirt.connect.options import Options, options_of
+from icevirt.connect.profile import from_profile
+from icevirt.connect.secret import Secret
+from icevirt.errors import InvalidInputError
+from icevirt.model.config import ObjectStoreConfig
+
+_MOST = 64  # stores open at once; each holds a pool of connections
+_RETRIES = {
+    "max_retries": 8,
+    "backoff": {
+        "init_backoff": timedelta(milliseconds=100),
+        "max_backoff": timedelta(seconds=10),
+        "base": 2,
+    },
+    "retry_timeout": timedelta(minutes=3),
+}
+_NO_RETRIES = {"max_retries": 0, "retry_timeout": timedelta(minutes=3)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bucket:
+    """A bucket, container or web server, and how it is reached."""
+
+    address: Address  # with an empty key
+    options: Options
+    credentials: Credentials
+    retries: bool = True  # False: a failed request fails, so that the caller knows what was sent
+
+    @property
+    def url(self) -> str:
+        """The root as a URL, without secrets."""
+        return self.address.url
+
+    @property
+    def provider(self) -> str:
+        """``s3``, ``gcs``, ``azure`` or ``http``."""
+        return self.address.provider
+
+    def once(self) -> Bucket:
+        """Return the bucket, each request of which is sent once only."""
+        return replace(self, retries=False)
+
+    def store(self) -> Any:
+        """Return the obstore store, opened when this process first asks for it.
+
+        Raises:
+            InvalidInputError: The options or credentials do not make a store.
+        """
+        return _stores.get(self)
+
+
+def bucket_of(
+    url: str,
+    config: ObjectStoreConfig | None = None,
+    credentials: Credentials | None = None,
+) -> Bucket:
+    """Return the bucket that a URL lies in.
+
+    Args:
+        url: Like ``s3://bucket/any/key``; ``s3``, ``gs``, ``gcs``, ``az``, ``azure``, ``abfs``,
+            ``abfss``, ``tigris``, ``http`` and ``https``.
+        config: The kind of store and its options; None: what the environment says.
+        credentials: None: those of the environment, or none where ``config`` says anonymous.
+
+    Raises:
+        InvalidInputError: The URL is not well-formed or of another kind than the store or the
+            credentials, or an option is unknown.
+    """
+    address = Address.parse(url)
+    options = options_of(address, config)
+    given: Credentials = FromEnv(address.provider) if credentials is None else credentials
+    if options.anonymous and isinstance(given, FromEnv):
+        given = Anonymous(address.provider)
+    if given.provider != address.provider:
+        raise InvalidInputError(
+            "credentials for another kind of store",
+            do=f"Pass icevirt.{address.provider}_credentials(...).",
+            url=address.root.url,
+            credentials_for=given.provider,
+        )
+    return Bucket(address=address.root, options=options, credentials=given)
+
+
+class _Stores:
+    """The open stores of this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: OrderedDict[Bucket, Any] = OrderedDict()
+
+    def get(self, bucket: Bucket) -> Any:
+        """Return the store of a bucket; the one that was idle longest goes when there are many."""
+        with self._lock:
+            if bucket not in self._open:
+                self._open[bucket] = _opened(bucket)
+                if len(self._open) > _MOST:
+                    self._open.popitem(last=False)
+            self._open.move_to_end(bucket)
+            return self._open[bucket]
+
+    def forget(self) -> None:
+        """Start anew: in a forked child, the stores and perhaps the lock are the parent's."""
+        self.__init__()  # type: ignore[misc]
+
+
+_stores = _Stores()
+os.register_at_fork(after_in_child=_stores.forget)
+
+
+def _opened(bucket: Bucket) -> Any:
+    library, arguments = obstore(), _arguments(bucket)
+    return opened(bucket.url, lambda: _constructor(library, bucket)(**arguments))
+
+
+def _constructor(library: ModuleType, bucket: Bucket) -> Any:
+    match bucket.provider:
+        case "s3":
+            return library.store.S3Store
+        case "gcs":
+            return library.store.GCSStore
+        case "azure":
+            return library.store.AzureStore
+        case _:
+            return library.store.HTTPStore.from_url
+
+
+def _arguments(bucket: Bucket) -> dict[str, Any]:
+    credentials = bucket.credentials
+    if bucket.provider == "s3" and isinstance(credentials, FromEnv):
+        credentials = from_profile() or credentials
+    granted = {} if isinstance(credentials, NoCredentials) else credentials.arguments()
+    client = dict(bucket.options.client)
+    headers = {name: _shown(value) for name, value in bucket.options.headers}
+    headers |= granted.pop("default_headers", {})
+    if headers:
+        client["default_headers"] = headers
+    arguments: dict[str, Any] = {
+        "client_options": client,
+        "retry_config": _RETRIES if bucket.retries else _NO_RETRIES,
+    }
+    if bucket.provider == "http":
+        if isinstance(credentials, Anonymous):
+            granted = {}
+        return arguments | granted | {"url": bucket.url}
+    provider = granted.pop("credential_provider", None)
+    if provider is not None:
+        arguments["credential_provider"] = provider
+    arguments["config"] = {**dict(bucket.options.store), **granted}
+    return arguments | {_BUCKET[bucket.provider]: bucket.address.bucket}
+
+
+_BUCKET = {"s3": "bucket", "gcs": "bucket", "azure": "container_name"}
+
+
+def _shown(value: str | Secret) -> str:
+    return value.reveal() if isinstance(value, Secret) else value

@@ -3,11 +3,16 @@
 A record is a vtable, a table and the table's vector of coordinates. Each record carries its own
 copy of the vtable: the distance to it is then the same everywhere, and zstd makes that smaller than
 a shared vtable would be.
+
+Sizes are known before bytes are made, so bytes are made block by block while the file is
+compressed: it never exists uncompressed, and what is made stays in the processor's cache.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,30 +23,51 @@ from icevirt.wire.layout import Layout, layout
 from icevirt.wire.ranges import Bytes, Places, copy_ranges
 from icevirt.wire.schema import Table
 
+BLOCK = 1 << 13  # rows made at once
+_POOL_BLOCK = 1 << 19  # bytes
+
+type Blocks = Callable[[], Iterable[Bytes]]
+"""Makes the bytes of a part, each block of which is gone when the next is asked for."""
+
 
 class Tail:
     """What stands behind the small tables of a file: parts, and how many bytes they are."""
 
     def __init__(self, start: int) -> None:
         self.end = start
-        self.parts: list[Bytes] = []
+        self._parts: list[tuple[int, Blocks]] = []  # (zeros before it, what makes it)
 
-    def add(self, part: NDArray[np.generic], *, align: int = 8) -> int:
-        """Append an array's bytes and return where they stand.
+    def add(self, size: int, blocks: Blocks, *, align: int = 8) -> int:
+        """Append a part of ``size`` bytes, to be made later, and return where it stands.
 
         Raises:
             InvalidInputError: The file grows beyond what FlatBuffers can address.
         """
-        if padding := -self.end % align:
-            self.parts.append(np.zeros(padding, np.uint8))
+        padding = -self.end % align
+        self._parts.append((padding, blocks))
         start = self.end + padding
-        self.parts.append(part.reshape(-1).view(np.uint8))
-        self.end = start + self.parts[-1].size
+        self.end = start + size
         if self.end > MAX_PAYLOAD:
             raise InvalidInputError(
                 "more than fits one file", do="Split it: write fewer references.", bytes=self.end
             )
         return start
+
+    def blocks(self) -> Iterator[Bytes]:
+        """Make all parts, in order."""
+        for padding, blocks in self._parts:
+            if padding:
+                yield np.zeros(padding, np.uint8)
+            yield from blocks()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """Up to ``BLOCK`` rows to be written as records."""
+
+    index: NDArray[np.uint32]  # (k, ndim)
+    columns: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)  # (k,), (k, bytes)
+    targets: Mapping[str, Places] = field(default_factory=dict)  # where references are to lead
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,24 +95,39 @@ class Records:
         words[vector_at // 4] = ndim
         return cls(template, table_at, vector_at, shape)
 
-    def rows(self, index: NDArray[np.uint32]) -> Bytes:
-        """Return a record for each row of ``index``, shape (n, stride)."""
-        rows = np.empty((len(index), len(self.template)), np.uint8)
-        rows[:] = self.template
-        low = self.vector_at + 4
-        rows[:, low : low + 4 * index.shape[1]].view("<u4")[:] = index
-        return rows
+    @property
+    def stride(self) -> int:
+        """Bytes from one record to the next."""
+        return len(self.template)
 
-    def fill(self, rows: Bytes, name: str, column: NDArray[np.generic]) -> None:
-        """Set a field of every row: numbers of its size, or (n, size) bytes."""
+    def places(self, start: int, count: int) -> Places:
+        """Return where the tables stand when the records stand at ``start``."""
+        return start + self.table_at + self.stride * np.arange(count, dtype=np.int64)
+
+    def blocks(self, start: int, count: int, parts: Iterable[Rows]) -> Iterator[Bytes]:
+        """Yield the bytes of ``count`` records that are to stand at ``start``."""
+        size = min(count, BLOCK)
+        buffer = np.empty((size, self.stride), np.uint8)
+        buffer[:] = self.template
+        places = self.places(start, size)
+        for part in parts:
+            rows = buffer[: len(part.index)]
+            low = self.vector_at + 4
+            rows[:, low : low + 4 * part.index.shape[1]].view("<u4")[:] = part.index
+            for name, column in part.columns.items():
+                self._fill(rows, name, column)
+            for name, target in part.targets.items():
+                slots = places[: len(rows)] + self.shape.at[name]
+                self._fill(rows, name, references(slots, target))
+            yield rows.reshape(-1)
+            places += self.stride * len(rows)
+
+    def _fill(self, rows: Bytes, name: str, column: NDArray[np.generic]) -> None:
+        """Set a field of every row: numbers of its size, or (k, size) bytes."""
         low = self.table_at + self.shape.at[name]
         raw = column.reshape(len(rows), -1)
         width = raw.shape[1] * raw.itemsize
         rows[:, low : low + width].view(raw.dtype)[:] = raw
-
-    def places(self, start: int, count: int) -> Places:
-        """Return where the tables stand when the rows stand at ``start``."""
-        return start + self.table_at + len(self.template) * np.arange(count, dtype=np.int64)
 
 
 def references(slots: Places | int, targets: Places) -> NDArray[np.uint32]:
@@ -94,17 +135,47 @@ def references(slots: Places | int, targets: Places) -> NDArray[np.uint32]:
     return (targets - slots).astype("<u4")
 
 
-def vector_slots(start: int, count: int) -> Places:
-    """Return the places of the elements of a vector of references at ``start``."""
-    return start + 4 + 4 * np.arange(count, dtype=np.int64)
+def vector_blocks(start: int, count: int, targets: Iterable[Places]) -> Iterator[Bytes]:
+    """Yield the bytes of a vector of ``count`` references that is to stand at ``start``."""
+    yield np.array([count], "<u4").view(np.uint8)
+    slot = start + 4
+    for part in targets:
+        slots = slot + 4 * np.arange(len(part), dtype=np.int64)
+        yield references(slots, part).view(np.uint8)
+        slot += 4 * len(part)
 
 
-def pool(source: Bytes, start: Places, length: Places) -> tuple[Bytes, Places]:
-    """Return byte vectors (or strings: a zero follows each) and where each stands in the pool."""
-    sizes = (4 + length + 1 + 3) // 4 * 4
-    at = np.zeros(len(length) + 1, np.int64)
-    np.cumsum(sizes, out=at[1:])
-    out = np.zeros(int(at[-1]), np.uint8)
-    out.view("<u4")[at[:-1] // 4] = length
-    copy_ranges(source, start, out, at[:-1] + 4, length)
-    return out, at[:-1]
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Byte vectors (or strings: a zero follows each), to be copied out of ``source``."""
+
+    source: Bytes
+    start: Places
+    length: Places
+    at: Places  # where each stands in the pool, and at last the pool's size
+
+    @classmethod
+    def of(cls, source: Bytes, start: Places, length: Places) -> Pool:
+        """Lay them out one after the other."""
+        at = np.zeros(len(length) + 1, np.int64)
+        np.cumsum((4 + length + 1 + 3) // 4 * 4, out=at[1:])
+        return cls(source, start, length, at)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the pool."""
+        return int(self.at[-1])
+
+    def blocks(self) -> Iterator[Bytes]:
+        """Yield the bytes of the pool."""
+        cuts = np.searchsorted(self.at, np.arange(_POOL_BLOCK, self.size, _POOL_BLOCK))
+        bounds = np.unique(np.concatenate([[0], cuts, [len(self.length)]])).tolist()
+        sizes = np.diff(self.at[bounds])
+        buffer = np.empty(int(sizes.max(initial=0)), np.uint8)
+        for low, high in pairwise(bounds):
+            at, length = self.at[low:high] - self.at[low], self.length[low:high]
+            out = buffer[: int(self.at[high] - self.at[low])]
+            out.fill(0)
+            out.view("<u4")[at // 4] = length
+            copy_ranges(self.source, self.start[low:high], out, at + 4, length)
+            yield out

@@ -24,14 +24,14 @@ _SIZE_WIDTHS = (1, 2, 4, 8)  # a single segment always tells its size
 
 
 def compress(parts: Iterable[NDArray[np.uint8]], size: int, level: int) -> bytes:
-    """Return one frame of ``size`` bytes that come in parts; no part is copied."""
+    """Return one frame of ``size`` bytes that come in parts; none is held beyond its turn."""
     compressor = zstandard.ZstdCompressor(level=level).compressobj(size=size)
     made = [compressor.compress(memoryview(part)) for part in parts]
     return b"".join([*made, compressor.flush()])
 
 
-def with_raw_start(start: bytes, frame: bytes) -> bytes:
-    """Return the frame whose content is ``start``, in a raw block, and then that of ``frame``."""
+def with_raw_start(head: bytes, start: bytes, frame: bytes) -> bytes:
+    """Return ``head`` and a frame: ``start``, in a raw block, and then the content of ``frame``."""
     descriptor = frame[_MAGIC_SIZE]
     single = descriptor & _SINGLE_SEGMENT
     # without a window descriptor, the window is the whole content
@@ -40,12 +40,13 @@ def with_raw_start(start: bytes, frame: bytes) -> bytes:
     size = zstandard.frame_content_size(frame) + len(start)
     return b"".join(
         (
+            head,
             frame[:_MAGIC_SIZE],
             bytes((_EIGHT_BYTE_SIZE | single,)),
             window,
             size.to_bytes(8, "little"),
             (len(start) << 3).to_bytes(3, "little"),  # not the last block, raw
             start,
-            frame[blocks:],
+            memoryview(frame)[blocks:],
         )
     )

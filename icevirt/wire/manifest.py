@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -83,10 +84,10 @@ def encode(
         urls = packed(table.locations, dictionary, locations.compression_level)
         small.link(place, write_table(tail, table, urls))
     id_at = small.root_field(MANIFEST, "id")
-    digest, compressed = _named_frame(bytes(small.out), id_at, tail, level)
+    digest, raw = _named_file(bytes(small.out), id_at, tail, level)
     return EncodedManifest(
         id=digest,
-        raw=header.head(FileKind.manifest) + compressed,
+        raw=raw,
         num_chunk_refs=sum(map(len, stored.values())),
     )
 
@@ -100,13 +101,14 @@ def _values(stored: Mapping[ObjectId8, ChunkTable], dictionary: Dictionary | Non
     }
 
 
-def _named_frame(small: bytes, id_at: int, tail: Tail, level: int) -> tuple[ObjectId12, bytes]:
-    """Return the manifest's id, and its frame with the id in it."""
+def _named_file(small: bytes, id_at: int, tail: Tail, level: int) -> tuple[ObjectId12, bytes]:
+    """Return the manifest's id, and its file with the id in it."""
     end = id_at + ObjectId12.SIZE
-    parts = [np.frombuffer(small[end:], np.uint8), *tail.parts]
+    parts = chain([np.frombuffer(small[end:], np.uint8)], tail.blocks())
     rest = frame.compress(parts, tail.end - end, level)
     digest = ObjectId12.of_content(small[:end], rest)
-    return digest, frame.with_raw_start(small[:id_at] + digest, rest)
+    head = header.head(FileKind.manifest)
+    return digest, frame.with_raw_start(head, small[:id_at] + digest, rest)
 
 
 def decode(raw: bytes) -> Manifest:

@@ -6,44 +6,40 @@ point forward; each distinct location is written once and shared.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.errors import InvalidInputError
 from icevirt.model.chunks import ChunkTable, ChunkType
-from icevirt.wire.columns_write import Records, Tail, pool, references, vector_slots
+from icevirt.wire.columns_write import BLOCK, Pool, Records, Rows, Tail, vector_blocks
 from icevirt.wire.locations_write import Packed
 from icevirt.wire.ranges import Bytes, Places
 from icevirt.wire.schema import CHUNK_REF
 
-type Rows = NDArray[np.int64]
-type Mask = NDArray[np.bool_]
-
 _RANGE = frozenset({"index", "offset", "length"})
-NATIVE = _RANGE | {"chunk_id"}
-INLINE = frozenset({"index", "inline"})
+_TIME = "checksum_last_modified"
 _SHARED = ("location", "compressed_location", "checksum_etag", "inline")
+# The fields that the records of each kind store.
+_KINDS = (
+    _RANGE | {"chunk_id"},
+    frozenset({"index", "inline"}),
+    *(
+        _RANGE | checksum | {location}
+        for location in ("location", "compressed_location")
+        for checksum in ({"checksum_etag"}, {_TIME}, set())
+    ),
+)
+_NATIVE, _INLINE, _VIRTUAL = range(3)
+_CHECKSUMS = 3
 
 
 def write_table(tail: Tail, table: ChunkTable, locations: Packed) -> int:
     """Append an array's references and return where their vector stands."""
-    count = len(table)
-    vector = np.empty(count + 1, "<u4")
-    vector[0] = count
-    start = tail.add(vector, align=4)  # the tail keeps the array: it is filled in below
-    slots = vector_slots(start, count)
-    blocks = []
-    for present, rows in _kinds(table, locations):
-        block = _block(tail, table, present, rows)
-        blocks.append(block)
-        places = block.records.places(block.at, len(rows))
-        vector[1:][rows] = references(slots[rows], places)
-    for name in _SHARED:
-        _link(tail, name, [block for block in blocks if name in block.records.shape.at], locations)
-    return start
+    return _References(tail, table, locations).start
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,105 +47,157 @@ class _Block:
     """The records of one kind, and where they stand."""
 
     records: Records
-    bytes: Bytes
-    part: ChunkTable
+    count: int
     at: int
 
-    @property
-    def shared_rows(self) -> Rows:
-        """Return the row of the shared column that each record refers to."""
-        if "inline" in self.records.shape.at:
-            return np.arange(len(self.part), dtype=np.int64)
-        return self.part.source.astype(np.int64)
+
+class _References:
+    """The references of one array: laid out when this is made, written when the file is."""
+
+    def __init__(self, tail: Tail, table: ChunkTable, locations: Packed) -> None:
+        self._table = table
+        self._kind = _kinds(table, locations)
+        self.start = tail.add(4 + 4 * len(table), self._vector, align=4)
+        self._blocks: dict[int, _Block] = {}
+        for number, fields in enumerate(_KINDS):
+            if count := int(np.count_nonzero(self._kind == number)):
+                records = Records.of(CHUNK_REF, fields, "index", table.ndim)
+                at = tail.add(count * records.stride, partial(self._records, number))
+                self._blocks[number] = _Block(records, count, at)
+        self._places = {  # where the rows of shared columns stand
+            name: self._share(tail, name, numbers, locations)
+            for name in _SHARED
+            if (numbers := [number for number in self._blocks if name in _KINDS[number]])
+        }
+
+    # -- laying out ------------------------------------------------------------------------------
+
+    def _share(self, tail: Tail, name: str, kinds: Sequence[int], locations: Packed) -> Places:
+        """Append the rows of a shared column that are used; return where each row stands."""
+        table = self._table
+        if name == "inline":
+            pool = Pool.of(table.inline, *_inline(table))
+            return tail.add(pool.size, pool.blocks, align=4) + pool.at[:-1]
+        data, starts = {
+            "location": (locations.plain.data, locations.plain.starts),
+            "compressed_location": locations.frames,
+            "checksum_etag": (table.locations.etag.data, table.locations.etag.starts),
+        }[name]
+        used = _by_first_use(self._sources(kinds))
+        pool = Pool.of(data, starts[:-1][used], np.diff(starts)[used])
+        places = np.zeros(len(starts) - 1, np.int64)
+        places[used] = tail.add(pool.size, pool.blocks, align=4) + pool.at[:-1]
+        return places
+
+    def _sources(self, kinds: Sequence[int]) -> NDArray[np.uint32]:
+        """Return the sources of the records of these kinds, in the order of the records."""
+        source = self._table.source
+        if self._blocks[kinds[0]].count == len(source):
+            return source
+        return np.concatenate([source[self._kind == number] for number in kinds])
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    def _vector(self) -> Iterator[Bytes]:
+        return vector_blocks(self.start, len(self._table), self._tables())
+
+    def _tables(self) -> Iterator[Places]:
+        """Yield where the table of each row stands."""
+        at = {number: block.at for number, block in self._blocks.items()}
+        for low in range(0, len(self._kind), BLOCK):
+            kind = self._kind[low : low + BLOCK]
+            found = np.empty(len(kind), np.int64)
+            for number, block in self._blocks.items():
+                rows = np.flatnonzero(kind == number)
+                found[rows] = block.records.places(at[number], len(rows))
+                at[number] += block.records.stride * len(rows)
+            yield found
+
+    def _records(self, number: int) -> Iterator[Bytes]:
+        block = self._blocks[number]
+        return block.records.blocks(block.at, block.count, self._rows(number))
+
+    def _rows(self, number: int) -> Iterator[Rows]:
+        """Yield the rows of a kind."""
+        table, fields, done = self._table, _KINDS[number], 0
+        shared = [name for name in _SHARED if name in fields]
+        for low in range(0, len(table), BLOCK):
+            of_kind = self._kind[low : low + BLOCK] == number
+            rows = slice(low, low + BLOCK) if of_kind.all() else low + np.flatnonzero(of_kind)
+            source = table.source[rows]
+            if number == _INLINE:
+                source = np.arange(done, done + len(source), dtype=np.uint32)
+                done += len(source)
+            if len(source):
+                yield Rows(
+                    index=table.index[rows],
+                    columns=_columns(table, fields, rows),
+                    targets={name: self._places[name][source] for name in shared},
+                )
 
 
-def _kinds(table: ChunkTable, locations: Packed) -> Iterator[tuple[frozenset[str], Rows]]:
-    """Yield each kind that occurs: the fields its records store, and its rows."""
-    virtual = table.kind == ChunkType.virtual
-    of_row = np.where(virtual, table.source, 0)
-    count = len(table.locations)
-    if virtual.any() and int(of_row.max()) >= count:
-        raise InvalidInputError("a reference points to no location", source=int(of_row.max()))
-    masks = [(NATIVE, table.kind == ChunkType.native), (INLINE, table.kind == ChunkType.inline)]
-    if virtual.any():
-        for present, mask in _virtual_kinds(table, locations):
-            if mask.any():
-                masks.append((present, virtual if mask.all() else virtual & mask[of_row]))
-    told = 0
-    for present, mask in masks:
-        if len(rows := np.flatnonzero(mask)):
-            told += len(rows)
-            yield present, rows
-    if told != len(table):
-        raise InvalidInputError("a reference is neither native nor virtual nor inline")
-
-
-def _virtual_kinds(table: ChunkTable, locations: Packed) -> Iterator[tuple[frozenset[str], Mask]]:
-    """Yield the fields of each kind of virtual reference, and the locations that are of it."""
-    etag = table.locations.etag.lengths > 0
-    time = (table.locations.last_modified > 0) & ~etag  # one checksum is enough, an etag is better
-    hidden = locations.hidden
-    for name, how in (("location", ~hidden), ("compressed_location", hidden)):
-        yield _RANGE | {name, "checksum_etag"}, etag & how
-        yield _RANGE | {name, "checksum_last_modified"}, time & how
-        yield _RANGE | {name}, ~(etag | time) & how
-
-
-def _block(tail: Tail, table: ChunkTable, present: frozenset[str], rows: Rows) -> _Block:
-    """Append the records of one kind, all but their references filled in."""
-    part = table if len(rows) == len(table) else table.take(rows)
-    records = Records.of(CHUNK_REF, present, "index", table.ndim)
-    raw = records.rows(part.index)
+def _columns(
+    table: ChunkTable, fields: frozenset[str], rows: slice | Places
+) -> dict[str, NDArray[np.generic]]:
+    """Return the columns that records of these fields hold themselves."""
+    found: dict[str, NDArray[np.generic]] = {}
     for name in ("offset", "length"):
-        if name in present:
-            records.fill(raw, name, getattr(part, name))
-    if "chunk_id" in present:
-        if int(part.source.max()) >= len(part.chunk_ids):
-            raise InvalidInputError("a reference points to no chunk", source=int(part.source.max()))
-        records.fill(raw, "chunk_id", part.chunk_ids[part.source])
-    if "checksum_last_modified" in present:
-        records.fill(raw, "checksum_last_modified", part.locations.last_modified[part.source])
-    return _Block(records, raw, part, tail.add(raw))
+        if name in fields:
+            found[name] = getattr(table, name)[rows]
+    if "chunk_id" in fields:
+        found["chunk_id"] = table.chunk_ids[table.source[rows]]
+    if _TIME in fields:
+        found[_TIME] = table.locations.last_modified[table.source[rows]]
+    return found
 
 
-def _link(tail: Tail, name: str, blocks: list[_Block], locations: Packed) -> None:
-    """Append the rows of a shared column that are used, by first use, and link the records."""
-    if not blocks:
-        return
-    used, numbers = _by_first_use([block.shared_rows for block in blocks])
-    data, starts = pool(*_column(name, blocks, used, locations))
-    targets = tail.add(data, align=4) + starts
-    for block, number in zip(blocks, numbers, strict=True):
-        places = block.records.places(block.at, len(block.part)) + block.records.shape.at[name]
-        block.records.fill(block.bytes, name, references(places, targets[number]))
+def _kinds(table: ChunkTable, locations: Packed) -> NDArray[np.uint8]:
+    """Return the kind of each row's record, a number of ``_KINDS``.
+
+    Raises:
+        InvalidInputError: A row is of no kind, or its source is not there.
+    """
+    kind = np.full(len(table), len(_KINDS), np.uint8)
+    kind[table.kind == ChunkType.inline] = _INLINE
+    native, virtual = (table.kind == each for each in (ChunkType.native, ChunkType.virtual))
+    if native.any():
+        _check_sources(table.source[native], len(table.chunk_ids), "no chunk")
+        kind[native] = _NATIVE
+    if virtual.any():
+        source = table.source if virtual.all() else table.source[virtual]
+        _check_sources(source, len(table.locations), "no location")
+        kind[virtual] = _virtual_kinds(table, locations)[source]
+    if int(kind.max()) == len(_KINDS):
+        raise InvalidInputError("a reference is neither native nor virtual nor inline")
+    return kind
 
 
-def _column(
-    name: str, blocks: list[_Block], used: Rows, locations: Packed
-) -> tuple[Bytes, Places, Places]:
-    """Return a shared column: its bytes, and starts and lengths of the used rows."""
-    part = blocks[0].part
-    match name:
-        case "inline":
-            start, length = part.offset.astype(np.int64), part.length.astype(np.int64)
-            if int(start.min()) < 0 or int((start + length).max()) > len(part.inline):
-                raise InvalidInputError("an inline reference lies outside the inline bytes")
-            return part.inline, start, length
-        case "compressed_location":
-            data, starts = locations.frames
-        case "location":
-            data, starts = locations.plain.data, locations.plain.starts
-        case _:
-            data, starts = part.locations.etag.data, part.locations.etag.starts
-    return data, starts[used], starts[used + 1] - starts[used]
+def _check_sources(source: NDArray[np.uint32], count: int, nowhere: str) -> None:
+    if int(source.max()) >= count:
+        raise InvalidInputError(f"a reference points to {nowhere}", source=int(source.max()))
 
 
-def _by_first_use(sources: list[Rows]) -> tuple[Rows, list[Rows]]:
-    """Number rows in the order they are used first: the used rows, and each source's numbers."""
-    flat = sources[0] if len(sources) == 1 else np.concatenate(sources)
-    first = np.full(int(flat.max()) + 1, len(flat), np.int64)
-    first[flat[::-1]] = np.arange(len(flat) - 1, -1, -1)  # the earliest is assigned last
-    used = np.argsort(first, kind="stable")[: int(np.count_nonzero(first < len(flat)))]
-    number = np.zeros(len(first), np.int64)
-    number[used] = np.arange(len(used))
-    return used, [number[source] for source in sources]
+def _virtual_kinds(table: ChunkTable, locations: Packed) -> NDArray[np.uint8]:
+    """Return the kind of virtual references to each location."""
+    checksum = np.where(table.locations.last_modified > 0, 1, 2)
+    checksum[table.locations.etag.lengths > 0] = 0  # one is enough, an etag is better
+    return np.asarray(_VIRTUAL + checksum + _CHECKSUMS * locations.hidden, np.uint8)
+
+
+def _inline(table: ChunkTable) -> tuple[Places, Places]:
+    """Return starts and lengths of inline chunks. Raises ``InvalidInputError``."""
+    rows = table.kind == ChunkType.inline
+    start, length = table.offset[rows].astype(np.int64), table.length[rows].astype(np.int64)
+    if int(start.min()) < 0 or int((start + length).max()) > len(table.inline):
+        raise InvalidInputError("an inline reference lies outside the inline bytes")
+    return start, length
+
+
+def _by_first_use(source: NDArray[np.uint32]) -> slice | Places:
+    """Return the distinct sources in the order they are used first."""
+    if int(source[0]) == 0 and int((source[1:] - source[:-1]).max(initial=0)) <= 1:
+        return slice(0, int(source[-1]) + 1)  # as most are: each goes on, or begins the next
+    first = np.full(int(source.max()) + 1, len(source), np.int64)
+    first[source[::-1]] = np.arange(len(source) - 1, -1, -1)  # the earliest is assigned last
+    used = np.argsort(first, kind="stable")
+    return used[: int(np.count_nonzero(first < len(source)))]

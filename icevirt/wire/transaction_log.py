@@ -5,7 +5,8 @@ Spec: "Transaction Log Files". Chunk coordinates, of which there may be millions
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +17,10 @@ from icevirt.model.transaction_log import Move, NodeType, TransactionLog
 from icevirt.wire import frame, header
 from icevirt.wire.build import Builder
 from icevirt.wire.columns_read import Tables
-from icevirt.wire.columns_write import Records, Tail, references, vector_slots
+from icevirt.wire.columns_write import BLOCK, Records, Rows, Tail, vector_blocks
 from icevirt.wire.header import FileKind
 from icevirt.wire.payload import Payload
-from icevirt.wire.ranges import ascends
+from icevirt.wire.ranges import Places, ascends
 from icevirt.wire.read import Damage, Reader, reading
 from icevirt.wire.schema import CHUNK_INDICES, TRANSACTION_LOG, Values
 
@@ -33,7 +34,9 @@ NODE_SETS = (
 )
 
 
-def encode(log: TransactionLog, *, level: int = 3) -> bytes:
+def encode(
+    log: TransactionLog, *, level: int = 3, spec_version: int = header.SPEC_VERSION
+) -> bytes:
     """Return the file of a transaction log.
 
     Raises:
@@ -53,8 +56,9 @@ def encode(log: TransactionLog, *, level: int = 3) -> bytes:
     tail = Tail(len(small.out))
     for place, index in small.open:
         small.link(place, _write_chunks(tail, index))
-    parts = [np.frombuffer(small.out, np.uint8), *tail.parts]
-    return header.head(FileKind.transaction_log) + frame.compress(parts, tail.end, level)
+    parts = chain([np.frombuffer(small.out, np.uint8)], tail.blocks())
+    head = header.head(FileKind.transaction_log, spec_version)
+    return head + frame.compress(parts, tail.end, level)
 
 
 def decode(raw: bytes) -> TransactionLog:
@@ -105,12 +109,18 @@ def _write_chunks(tail: Tail, index: NDArray[np.uint32]) -> int:
         raise InvalidInputError("chunk indices are not in ascending order", do="Sort them.")
     count, ndim = index.shape
     records = Records.of(CHUNK_INDICES, frozenset({"coords"}), "coords", ndim)
-    vector = np.empty(count + 1, "<u4")
-    vector[0] = count
-    start = tail.add(vector)
-    rows = tail.add(records.rows(index))
-    vector[1:] = references(vector_slots(start, count), records.places(rows, count))
-    return start
+    lows = range(0, count, BLOCK)
+
+    def tables() -> Iterator[Places]:
+        for low in lows:
+            yield records.places(rows + records.stride * low, min(BLOCK, count - low))
+
+    def parts() -> Iterator[Rows]:
+        return (Rows(index=index[low : low + BLOCK]) for low in lows)
+
+    vector = tail.add(4 + 4 * count, lambda: vector_blocks(vector, count, tables()))
+    rows = tail.add(count * records.stride, lambda: records.blocks(rows, count, parts()))
+    return vector
 
 
 def _read_chunks(

@@ -91,7 +91,7 @@ class Writer:
                 self._session.add_group(path, document)
 
     def _is_inline(self, size: int) -> bool:
-        return size <= self._session.config.inline_chunk_threshold_bytes
+        return size <= self._session.config.inline_threshold
 
     def _set_chunk(self, path: str, index: tuple[int, ...], encoded: bytes) -> None:
         if self._is_inline(len(encoded)):

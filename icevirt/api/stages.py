@@ -145,7 +145,7 @@ def _write(spark: SparkSession, job: Job, plan: BuildPlan) -> list[WriteResult]:
             catalog=job.scan.catalog,
             repo=job.target.storage,
             record=job.record,
-            inline_threshold=config.inline_chunk_threshold_bytes,
+            inline_threshold=config.inline_threshold,
             encoding=ManifestEncoding.of_config(config.document),
         )
         for pile in balanced(items, slots(spark) * _TASKS_PER_SLOT)

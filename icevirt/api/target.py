@@ -81,7 +81,7 @@ class Target:
     @property
     def config(self) -> RepositoryConfig:
         """The repository's configuration, or that of a new one."""
-        return RepositoryConfig(dict((self.info.config if self.info else None) or {}))
+        return RepositoryConfig.from_document(self.info.config if self.info else None)
 
     @property
     def tip(self) -> ObjectId12:

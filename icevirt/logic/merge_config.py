@@ -1,4 +1,4 @@
-"""Configurations on top of each other: a caller's on the persisted one, an edit on somebody else's.
+"""A configuration that is saved: onto what somebody else saved meanwhile.
 
 A document is a tree of mappings; absent and null mean the default.
 """
@@ -7,29 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
-
-_WHOLE = (
-    ("virtual_chunk_containers",),
-    ("manifest", "preload"),
-    ("manifest", "splitting"),
-)  # replaced as a whole, as the official client does
-
-
-def merged(
-    persisted: Mapping[str, Any], given: Mapping[str, Any], at: tuple[str, ...] = ()
-) -> dict[str, Any]:
-    """Return the persisted document with what ``given`` sets in its place."""
-    result = dict(persisted)
-    for key, value in given.items():
-        here = (*at, key)
-        old = persisted.get(key)
-        if value is None:
-            result.setdefault(key, None)
-        elif isinstance(value, Mapping) and isinstance(old, Mapping) and here not in _WHOLE:
-            result[key] = merged(old, value, here)
-        else:
-            result[key] = value
-    return result
 
 
 def rebased(

@@ -6,13 +6,21 @@ Absent keys and nulls mean the default. Spec: `Repo.config`; spellings are the o
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from icevirt.errors import InvalidInputError
 from icevirt.model.json import JSONObject
 from icevirt.model.manifest_config import ManifestConfig
+from icevirt.model.sections import Number, Part, merged
+from icevirt.model.tuning import (
+    CachingConfig,
+    CompressionConfig,
+    RepoUpdateRetryConfig,
+    StorageSettings,
+)
 
 _SCHEMES = {
     "file": ("local_file_system",),
@@ -55,6 +63,15 @@ def local_filesystem_store(path: str) -> ObjectStoreConfig:
     return ObjectStoreConfig("local_file_system", path)
 
 
+def fsspec_store() -> ObjectStoreConfig:
+    """Return the config of a container that an fsspec file system serves, which the reader passes.
+
+    It is told as an option of ``http``: the official client keeps such a container and does not
+    use it, while a kind of store that it does not know would keep it from opening the repository.
+    """
+    return ObjectStoreConfig("http", {"fsspec": "true"})
+
+
 @dataclass(frozen=True, slots=True)
 class VirtualChunkContainer:
     """A URL prefix below which virtual chunks may lie, and how to reach it."""
@@ -71,7 +88,7 @@ class VirtualChunkContainer:
                 do="Write it like 'file:///data/archive/' or 's3://bucket/prefix/'.",
                 url_prefix=self.url_prefix,
             )
-        if self.store.kind not in _SCHEMES.get(scheme, ()):
+        if not self.is_foreign and self.store.kind not in _SCHEMES.get(scheme, ()):
             raise InvalidInputError(
                 "this kind of store cannot serve this URL scheme",
                 do=f"For {scheme}:// use one of {_SCHEMES.get(scheme, ())}.",
@@ -82,6 +99,11 @@ class VirtualChunkContainer:
             raise InvalidInputError(
                 "a container's name is empty or has a '/'", do="Choose another.", name=self.name
             )
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether an fsspec file system serves it; see `fsspec_store`."""
+        return isinstance(self.store.options, Mapping) and "fsspec" in self.store.options
 
     def to_document(self) -> JSONObject:
         """Return the persisted form."""
@@ -114,46 +136,94 @@ class SplitRule:
         ]
 
 
-@dataclass(slots=True)
 class RepositoryConfig:
-    """Configuration of a repository; ``document`` is what is persisted."""
+    """Configuration of a repository; None is the default of a setting.
 
-    document: dict[str, Any] = field(default_factory=dict)
+    ``document`` is what is persisted: all that was set, by clients of any version.
+    """
+
+    num_updates_per_repo_info_file = Number("Ops-log entries in ``repo`` at once: 1000.")
+    get_partial_values_concurrency = Number("Kept for clients of icechunk's.")
+    max_concurrent_requests = Number("Kept for clients of icechunk's.")
+    max_concurrent_decodes = Number("Kept for clients of icechunk's.")
+    inline_chunk_threshold_bytes = Number("Chunks of up to this many bytes lie in manifests: 512.")
+    compression = Part(CompressionConfig, "How metadata files are compressed.")
+    caching = Part(CachingConfig, "What clients of icechunk's keep in memory.")
+    storage = Part(StorageSettings, "How clients talk to the storage.")
+    repo_update_retries = Part(RepoUpdateRetryConfig, "How often clients try to be first.")
+    manifest = Part(ManifestConfig, "How manifests are split, compressed and fetched.")
+
+    def __init__(  # noqa: PLR0917 - icechunk's parameters
+        self,
+        inline_chunk_threshold_bytes: int | None = None,
+        get_partial_values_concurrency: int | None = None,
+        compression: CompressionConfig | None = None,
+        max_concurrent_requests: int | None = None,
+        caching: CachingConfig | None = None,
+        storage: StorageSettings | None = None,
+        virtual_chunk_containers: Mapping[str, VirtualChunkContainer] | None = None,
+        manifest: ManifestConfig | None = None,
+        repo_update_retries: RepoUpdateRetryConfig | None = None,
+        num_updates_per_repo_info_file: int | None = None,
+        max_concurrent_decodes: int | None = None,
+    ) -> None:
+        self.document: dict[str, Any] = {}
+        self.inline_chunk_threshold_bytes = inline_chunk_threshold_bytes
+        self.get_partial_values_concurrency = get_partial_values_concurrency
+        self.compression = compression
+        self.max_concurrent_requests = max_concurrent_requests
+        self.caching = caching
+        self.storage = storage
+        self.manifest = manifest
+        self.repo_update_retries = repo_update_retries
+        self.num_updates_per_repo_info_file = num_updates_per_repo_info_file
+        self.max_concurrent_decodes = max_concurrent_decodes
+        for container in (virtual_chunk_containers or {}).values():
+            self.set_virtual_chunk_container(container)
+
+    def __repr__(self) -> str:
+        told = {name: value for name, value in self.document.items() if value is not None}
+        return f"<icevirt.RepositoryConfig {told}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RepositoryConfig) and self.document == other.document
+
+    def __hash__(self) -> int:
+        raise TypeError("a configuration changes, and is no key")
 
     @classmethod
     def default(cls) -> RepositoryConfig:
         """Return the configuration in which everything has its default."""
         return cls()
 
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any] | None) -> RepositoryConfig:
+        """Show a persisted document, which is taken over and not copied."""
+        config = cls()
+        config.document = document if isinstance(document, dict) else dict(document or {})
+        return config
+
+    def merge(self, other: RepositoryConfig) -> RepositoryConfig:
+        """Return a new configuration: this one, with what ``other`` sets in its place."""
+        return self.from_document(copy.deepcopy(merged(self.document, other.document)))
+
     @property
-    def inline_chunk_threshold_bytes(self) -> int:
-        """Encoded chunks of up to this many bytes are stored inside the manifest. Default 512."""
-        return _number(self.document, ("inline_chunk_threshold_bytes",), 512)
+    def inline_threshold(self) -> int:
+        """The bytes that `inline_chunk_threshold_bytes` means."""
+        found = self.inline_chunk_threshold_bytes
+        return 512 if found is None else found
 
     @property
     def compression_level(self) -> int:
-        """The zstd level of metadata files. Default 3."""
-        return _number(self.document, ("compression", "level"), 3)
+        """The zstd level of metadata files."""
+        found = self.compression
+        return 3 if found is None or found.level is None else found.level
 
     @property
-    def num_updates_per_repo_info_file(self) -> int:
-        """Ops-log entries kept in ``repo`` before it overflows into its backups. Default 1000."""
-        return _number(self.document, ("num_updates_per_repo_info_file",), 1000)
-
-    @property
-    def manifest(self) -> ManifestConfig | None:
-        """How manifests are split and compressed; None: by default. Raises ``InvalidInputError``.
-
-        Setting it changes these settings only: others under ``manifest`` stay in the document.
-        """
-        document = self.document.get("manifest")
-        return None if document is None else ManifestConfig.from_document(document)
-
-    @manifest.setter
-    def manifest(self, value: ManifestConfig | None) -> None:
-        document = self.document.get("manifest")
-        if value is not None or document is not None:
-            self.document["manifest"] = (value or ManifestConfig()).onto(document or {})
+    def ops_log_limit(self) -> int:
+        """The entries that `num_updates_per_repo_info_file` means."""
+        found = self.num_updates_per_repo_info_file
+        return 1000 if found is None else found
 
     @property
     def splitting_document(self) -> list[Any] | None:
@@ -202,10 +272,3 @@ class RepositoryConfig:
         manifest = dict(self.document.get("manifest") or {})
         manifest["splitting"] = {"split_sizes": new + kept}
         self.document["manifest"] = manifest
-
-
-def _number(document: Mapping[str, Any], keys: tuple[str, ...], default: int) -> int:
-    value: Any = document
-    for key in keys:
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return default if value is None else int(value)

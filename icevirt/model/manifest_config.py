@@ -1,16 +1,18 @@
 """How manifests are split and their locations compressed: values over the persisted configuration.
 
 Names are icechunk's, so that a configuration written for it can be given here. Spec: `Repo.config`,
-`manifest`. Keys that are not named here stay in the document, see `ManifestConfig.onto`.
+`manifest`. Keys that are not named here stay in the document, see `Section.onto`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any as Anything
 
 from icevirt.errors import InvalidInputError
+from icevirt.model.preload_config import ManifestPreloadConfig
+from icevirt.model.sections import Section
 
 _ANY_ARRAY, _ANY_DIMENSION = "any_array", "Any"
 _MAX_CHUNKS = (1 << 32) - 1
@@ -48,6 +50,12 @@ class ManifestSplitCondition:
     def and_conditions(conditions: Sequence[ManifestSplitCondition]) -> ManifestSplitCondition:
         """Match what all of the conditions match."""
         return ManifestSplitCondition("and", None, tuple(conditions))
+
+    def __or__(self, other: ManifestSplitCondition) -> ManifestSplitCondition:
+        return self.or_conditions([self, other])
+
+    def __and__(self, other: ManifestSplitCondition) -> ManifestSplitCondition:
+        return self.and_conditions([self, other])
 
     def to_document(self) -> Anything:
         """Return the persisted form."""
@@ -134,24 +142,25 @@ class ManifestSplittingConfig:
         """Return what `from_dict` takes."""
         return {condition: dict(sizes) for condition, sizes in self.split_sizes}
 
-    def to_document(self) -> list[Anything]:
-        """Return the persisted ``split_sizes``."""
-        return [
+    def onto(self, document: Mapping[str, Anything]) -> dict[str, Anything]:
+        """Return the persisted form, in which other keys are as in ``document``."""
+        sizes = [
             [
                 condition.to_document(),
                 [{"condition": _dim_document(dim), "num_chunks": n} for dim, n in sizes],
             ]
             for condition, sizes in self.split_sizes
         ]
+        return {**document, "split_sizes": sizes}
 
     @classmethod
-    def from_document(cls, document: Sequence[Anything]) -> ManifestSplittingConfig:
-        """Read the persisted ``split_sizes``. Raises ``InvalidInputError``."""
-        return cls(tuple(_rule(entry) for entry in document))
+    def from_document(cls, document: Mapping[str, Anything]) -> ManifestSplittingConfig:
+        """Read the persisted form. Raises ``InvalidInputError``."""
+        return cls(tuple(_rule(entry) for entry in document.get("split_sizes") or ()))
 
 
 @dataclass(frozen=True, slots=True)
-class ManifestVirtualChunkLocationCompressionConfig:
+class ManifestVirtualChunkLocationCompressionConfig(Section):
     """When and how the locations of virtual chunks are compressed; None is the default."""
 
     min_num_chunks: int | None = None  # 1000: manifests of fewer references are left plain
@@ -161,39 +170,13 @@ class ManifestVirtualChunkLocationCompressionConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class ManifestConfig:
-    """The settings of manifests that icevirt follows; None is the default."""
+class ManifestConfig(Section):
+    """The settings of manifests; None is the default. icevirt follows the second and the third."""
 
+    preload: ManifestPreloadConfig | None = None
     splitting: ManifestSplittingConfig | None = None
     virtual_chunk_location_compression: ManifestVirtualChunkLocationCompressionConfig | None = None
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Anything]) -> ManifestConfig:
-        """Read the persisted form. Raises ``InvalidInputError``."""
-        sizes = (document.get("splitting") or {}).get("split_sizes")
-        compression = document.get("virtual_chunk_location_compression")
-        return cls(
-            None if sizes is None else ManifestSplittingConfig.from_document(sizes),
-            None if compression is None else _compression(compression),
-        )
-
-    def onto(self, document: Mapping[str, Anything]) -> dict[str, Anything]:
-        """Return the persisted form, in which other keys are as in ``document``."""
-        splitting, compression = self.splitting, self.virtual_chunk_location_compression
-        kept = document.get("splitting") or {}
-        old = document.get("virtual_chunk_location_compression") or {}
-        return {
-            **document,
-            "splitting": splitting and {**kept, "split_sizes": splitting.to_document()},
-            "virtual_chunk_location_compression": compression and {**old, **asdict(compression)},
-        }
-
-
-def _compression(document: Mapping[str, Anything]) -> ManifestVirtualChunkLocationCompressionConfig:
-    names = ManifestVirtualChunkLocationCompressionConfig.__dataclass_fields__
-    return ManifestVirtualChunkLocationCompressionConfig(
-        **{name: document.get(name) for name in names}
-    )
+    max_concurrent_manifest_fetches_during_commit: int | None = None
 
 
 def _rule(entry: object) -> tuple[ManifestSplitCondition, tuple[tuple[DimCondition, int], ...]]:

@@ -71,7 +71,7 @@ class _Check:
         self._sizes = {each.path: each.size for each in self._storage.list()}
         self._problems += of_repo_info(info, time.time_ns() // 1000)
         self._problems += self._backups(head, info)
-        config = RepositoryConfig(dict(info.config or {}))
+        config = RepositoryConfig.from_document(info.config)
         amended = _amended(info)
         for told in info.snapshots.values():
             snapshot = self._snapshot(told.id)

@@ -90,7 +90,7 @@ class Editing(View):
         at = np.asarray(index, np.int64).reshape(1, -1)
         check_grid(node, at)
         staging = self._changed()
-        if len(encoded) <= self.config.inline_chunk_threshold_bytes:
+        if len(encoded) <= self.config.inline_threshold:
             chunks = ChunkTable.inlined(index=at, chunks=[encoded])
         else:
             chunks = _native(at, self.assets.put_chunk(encoded), len(encoded))

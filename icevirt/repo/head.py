@@ -135,7 +135,7 @@ class Head:
             changed, kind = done
             now = self.now()
             name = ops_log.backup_name(now, ObjectId12.random())
-            limit = RepositoryConfig(dict(changed.config or {})).num_updates_per_repo_info_file
+            limit = RepositoryConfig.from_document(changed.config).ops_log_limit
             after = ops_log.logged(changed, kind, now=now, backup=name, limit=limit)
             backups[name] = raw or repo_info.encode(info)
             info, raw = after, b""

@@ -69,7 +69,7 @@ class _Build:
 
     def config(self, document: JSONObject) -> JSONObject:
         """Return a configuration with the build's additions, the same if it has them."""
-        config = RepositoryConfig(dict(document))
+        config = RepositoryConfig.from_document(dict(document))
         known = config.virtual_chunk_containers
         for container in self.containers:
             if known.get(container.url_prefix) != container:

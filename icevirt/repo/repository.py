@@ -11,8 +11,8 @@ from typing import Any, Self
 from icevirt.errors import RepositoryNotFoundError
 from icevirt.logic import edits, flags
 from icevirt.logic.conflicts import ConflictSolver
-from icevirt.logic.merge_config import merged
 from icevirt.model.config import RepositoryConfig
+from icevirt.model.sections import merged
 from icevirt.repo import creation, history
 from icevirt.repo.assets import Assets
 from icevirt.repo.authorization import Authorization, authorized
@@ -120,7 +120,7 @@ class Repository(Refs, Past, Settings, Maintenance):
         return cls(
             root,
             persisted=persisted,
-            config=RepositoryConfig(copy.deepcopy(merged(persisted, given))),
+            config=RepositoryConfig.from_document(copy.deepcopy(merged(persisted, given))),
             credentials=credentials,
         )
 
@@ -154,7 +154,7 @@ class Repository(Refs, Past, Settings, Maintenance):
         """Return the persisted configuration; None where there is no repository or none."""
         found = Head(storage_of(storage)).find()
         config = None if found is None else found.info.config
-        return None if config is None else RepositoryConfig(dict(config))
+        return None if config is None else RepositoryConfig.from_document(dict(config))
 
     @staticmethod
     def fetch_spec_version(storage: StorageLike) -> int | None:

@@ -11,7 +11,7 @@ from icevirt.errors import InvalidInputError
 from icevirt.logic import edits, flags
 from icevirt.logic.flags import FeatureFlag
 from icevirt.logic.merge_config import persistable, rebased
-from icevirt.logic.stamps import micros, moment
+from icevirt.logic.stamps import micros
 from icevirt.model import repo_info
 from icevirt.model.config import RepositoryConfig
 from icevirt.model.json import JSONObject
@@ -70,12 +70,7 @@ class Settings:
 
     def get_status(self) -> RepoStatus:
         """Return whether the repository takes writes."""
-        status = self._head.read().info.status
-        return RepoStatus(
-            availability=status.availability,
-            set_at=moment(status.set_at),
-            limited_availability_reason=status.limited_availability_reason,
-        )
+        return RepoStatus.of(self._head.read().info.status)
 
     @property
     def status(self) -> RepoStatus:

@@ -41,7 +41,7 @@ def summary(
 
 
 def _summary(url: str, info: RepoInfo, assets: Assets, snapshot: Snapshot) -> RepositorySummary:
-    config = RepositoryConfig(dict(info.config or {}))
+    config = RepositoryConfig.from_document(info.config)
     return RepositorySummary(
         repo=url,
         spec_version=info.spec_version,

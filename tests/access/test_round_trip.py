@@ -37,7 +37,7 @@ def same(one, other):
 def test_an_array_is_written_committed_and_read_back(data, threshold):
     with tempfile.TemporaryDirectory() as folder, zarr.config.set(MANY):
         root = Path(folder) / "repo"
-        config = RepositoryConfig({"inline_chunk_threshold_bytes": threshold})
+        config = RepositoryConfig(inline_chunk_threshold_bytes=threshold)
         session = Repository.create(root, config).writable_session("main")
         written = data.draw(arrays(stores=st.just(session.store), zarr_formats=st.just(3)))
         expected = written[...]

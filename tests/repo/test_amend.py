@@ -8,7 +8,7 @@ import zarr
 from icevirt.errors import ConflictError, ReadOnlyError, SessionStateError
 from icevirt.ids import INITIAL_SNAPSHOT_ID
 from icevirt.model.chunks import ChunkTable
-from icevirt.model.repo_info import CommitAmended, NewDetachedSnapshot
+from icevirt.repo.views import UpdateType
 from repo.support import array_json, group_json, sound
 
 ROOT = str(INITIAL_SNAPSHOT_ID)
@@ -61,8 +61,8 @@ def test_an_amended_commit_takes_the_place_of_the_tip(repo, source, official, wh
         assert set(diff.updated_groups) == {"/g"}
         assert np.array_equal(diff.updated_chunks["/g/a"], [[1], [2]])
     entry = next(repo.ops_log()).kind
-    assert isinstance(entry, CommitAmended)
-    assert (str(entry.previous_snap_id), str(entry.new_snap_id)) == (tip, made)
+    assert isinstance(entry, UpdateType.CommitAmended)
+    assert (entry.previous_snap_id, entry.new_snap_id) == (tip, made)
     assert sound(repo.storage)
 
 
@@ -124,8 +124,8 @@ def test_a_flushed_snapshot_is_on_no_branch(repo, source, official):
     assert (info.parent_id, info.message, info.metadata) == (tip, "aside", {"k": 1})
     seen = zarr.open_group(official().readonly_session(snapshot_id=made).store, mode="r")
     np.testing.assert_array_equal(seen["flushed"][:], source.values[:48])
-    assert str(next(repo.ops_log()).kind.new_snap_id) == made
-    assert isinstance(next(repo.ops_log()).kind, NewDetachedSnapshot)
+    assert next(repo.ops_log()).kind.new_snap_id == made
+    assert isinstance(next(repo.ops_log()).kind, UpdateType.NewDetachedSnapshot)
     repo.create_branch("aside", made)
     assert official().lookup_branch("aside") == made
     assert sound(repo.storage)

@@ -5,7 +5,7 @@ import pytest
 
 from icevirt.errors import InvalidInputError, SessionStateError
 from icevirt.ids import INITIAL_SNAPSHOT_ID
-from icevirt.model.repo_info import FeatureFlagChanged
+from icevirt.repo.views import UpdateType
 from repo.support import sound
 
 ROOT = str(INITIAL_SNAPSHOT_ID)
@@ -55,8 +55,8 @@ def test_settings_are_stored_as_the_official_client_stores_them(repo, official):
             client.set_feature_flag(name, None)
     assert stored[1:4] == stored[5:]
     kinds = [update.kind for update in repo.ops_log()][:7]
-    assert kinds[3] == FeatureFlagChanged(5, new_value=False, is_set=True)
-    assert kinds[4] == FeatureFlagChanged(3, new_value=False, is_set=False)
+    assert kinds[3] == UpdateType.FeatureFlagChanged(5, new_value=False)
+    assert kinds[4] == UpdateType.FeatureFlagChanged(3, new_value=None)
 
 
 def test_what_is_no_feature_is_said(repo):

@@ -21,9 +21,9 @@ from icevirt.ids import INITIAL_SNAPSHOT_ID
 from icevirt.logic.conflicts import ConflictDetector
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.config import SplitRule
-from icevirt.model.repo_info import ExpirationRan, GCRan, RepoAvailability
+from icevirt.model.repo_info import RepoAvailability
 from icevirt.repo.repository import Repository
-from icevirt.repo.views import RepoStatus
+from icevirt.repo.views import RepoStatus, UpdateType
 from icevirt.storage.memory import MemoryStorage
 from repo.faulty import deaths
 from repo.support import array_json, group_json, sound
@@ -114,7 +114,7 @@ def test_expiry_leaves_what_the_official_one_leaves(path, tmp_path, made, times,
         found = ours.expire_snapshots(limit, **options)
         assert found == their(copy).expire_snapshots(limit, **options)
         assert shape(path) == shape(copy)
-    assert isinstance(next(ours.ops_log()).kind, ExpirationRan)
+    assert isinstance(next(ours.ops_log()).kind, UpdateType.ExpirationRan)
     assert sound(str(path))
 
 
@@ -208,7 +208,7 @@ def test_the_garbage_is_what_the_official_client_deletes(repo, path, tmp_path, c
     assert counts(ours) == counts(theirs)
     assert everything(path) == everything(copy)
     assert shape(path) == shape(copy)
-    assert isinstance(next(repo.ops_log()).kind, GCRan)
+    assert isinstance(next(repo.ops_log()).kind, UpdateType.GCRan)
     assert sum(counts(repo.garbage_collect(now())).values()) == 0
     assert counts(their(path).garbage_collect(now()))["bytes"] == 0
     assert sound(str(path))

@@ -89,11 +89,11 @@ def test_rules_go_to_a_mapping_and_back():
 
 
 def test_keys_of_newer_clients_survive_a_new_value():
-    config = RepositoryConfig(
+    config = RepositoryConfig.from_document(
         {
             "news": 1,
             "manifest": {
-                "preload": {"max_total_refs": 5},
+                "preload": {"max_total_refs": 5, "news": 6},
                 "news": [2],
                 "splitting": {"split_sizes": [], "news": 3},
                 "virtual_chunk_location_compression": {"min_num_chunks": 1, "news": 4},
@@ -101,17 +101,20 @@ def test_keys_of_newer_clients_survive_a_new_value():
         }
     )
     config.manifest = icevirt.ManifestConfig(
-        splitting=every_rule(icevirt), virtual_chunk_location_compression=compression(icevirt)
+        preload=icevirt.ManifestPreloadConfig(max_arrays_to_scan=8),
+        splitting=every_rule(icevirt),
+        virtual_chunk_location_compression=compression(icevirt),
     )
     manifest = config.document["manifest"]
     assert (config.document["news"], manifest["news"]) == (1, [2])
-    assert manifest["preload"] == {"max_total_refs": 5}
+    assert manifest["preload"]["news"] == 6
+    assert manifest["preload"]["max_total_refs"] is None
     assert manifest["splitting"]["news"] == 3
     assert manifest["virtual_chunk_location_compression"]["news"] == 4
     assert config.manifest.splitting == every_rule(icevirt)
     config.manifest = None
     assert config.manifest == icevirt.ManifestConfig()
-    assert config.document["manifest"]["preload"] == {"max_total_refs": 5}
+    assert config.document["manifest"]["news"] == [2]
 
 
 def test_a_default_configuration_has_no_settings_of_manifests():
@@ -156,7 +159,7 @@ def test_a_number_of_chunks_that_is_none_is_refused(number):
     ],
 )
 def test_rules_of_the_future_are_said_and_kept(sizes):
-    config = RepositoryConfig({"manifest": {"splitting": {"split_sizes": sizes}}})
+    config = RepositoryConfig.from_document({"manifest": {"splitting": {"split_sizes": sizes}}})
     with pytest.raises(InvalidInputError, match="not understood"):
         config.manifest  # noqa: B018 - reading is what fails
     assert config.document["manifest"]["splitting"]["split_sizes"] == sizes

@@ -12,8 +12,8 @@ import zarr
 from icevirt.ids import INITIAL_SNAPSHOT_ID
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.config import SplitRule
-from icevirt.model.repo_info import NewCommit, RepoInitialized
 from icevirt.repo.repository import Repository
+from icevirt.repo.views import UpdateType
 from repo.support import array_json, group_json
 
 ROOT = str(INITIAL_SNAPSHOT_ID)
@@ -66,9 +66,9 @@ def test_history_and_metadata(repo, source, official):
 def test_the_ops_log(repo, source, official):
     snapshot = committed(repo, source)
     ours, theirs = list(repo.ops_log()), list(official().ops_log())
-    assert [u.kind for u in ours][1] == RepoInitialized()
-    assert ours[0].kind == NewCommit("main", ours[0].kind.new_snap_id)
-    assert str(ours[0].kind.new_snap_id) == snapshot == theirs[0].kind.new_snap_id
+    assert [u.kind for u in ours][1] == UpdateType.RepoInitialized()
+    assert ours[0].kind == UpdateType.NewCommit("main", snapshot)
+    assert ours[0].kind.new_snap_id == snapshot == theirs[0].kind.new_snap_id
     assert [u.updated_at for u in ours] == [u.updated_at for u in theirs]
     assert [u.backup_path for u in ours] == [u.backup_path for u in theirs]
     assert sorted(os.listdir(f"{repo.storage.get.__self__._root}/overwritten")) == [

@@ -253,11 +253,11 @@ def test_a_clock_far_behind_stops_the_writer(repo, monkeypatch):
 
 
 def test_what_is_given_at_opening_is_used_and_persisted_when_saved(repo, repo_path):
-    given = RepositoryConfig({"inline_chunk_threshold_bytes": 9})
+    given = RepositoryConfig(inline_chunk_threshold_bytes=9)
     opened = Repository.open(repo_path, given)
     assert opened.config.inline_chunk_threshold_bytes == 9
     assert opened.config.virtual_chunk_containers == repo.config.virtual_chunk_containers
-    assert Repository.open(repo_path).config.inline_chunk_threshold_bytes == 512
+    assert Repository.open(repo_path).config.inline_threshold == 512
     opened.save_config()
     assert Repository.open(repo_path).config.inline_chunk_threshold_bytes == 9
     before = len(list(repo.ops_log()))

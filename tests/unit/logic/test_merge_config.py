@@ -1,6 +1,7 @@
 """Configurations combine as the official client combines them, and concurrent edits both survive."""
 
-from icevirt.logic.merge_config import merged, persistable, rebased
+from icevirt.logic.merge_config import persistable, rebased
+from icevirt.model.sections import merged
 
 
 def test_what_is_given_wins_field_by_field():

@@ -1,0 +1,187 @@
+"""Sections of the persisted configuration as values, and the descriptors that show them.
+
+A section knows its settings; what else stands in the document, from a newer client, stays there.
+None is the default, which is also what an absent key means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from enum import Enum
+from typing import Any, Protocol, Self, get_args, get_type_hints, overload
+
+from icevirt.errors import InvalidInputError
+from icevirt.model.json import JSONObject
+
+
+class Word(Enum):
+    """A choice that is persisted as a word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Settings that belong together; each is a bool, int, str, `Word` or section, or None."""
+
+    def __post_init__(self) -> None:
+        for name, kind in _kinds(type(self)).items():
+            refuse_other(f"{type(self).__name__}.{name}", getattr(self, name), kind)
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Self:
+        """Read the persisted form. Raises ``InvalidInputError``."""
+        if not isinstance(document, Mapping):
+            raise InvalidInputError(
+                f"not the persisted form of a {cls.__name__}",
+                do="Correct the repository's config, or upgrade icevirt.",
+                found=document,
+            )
+        return cls(**{n: _read(kind, document.get(n)) for n, kind in _kinds(cls).items()})
+
+    def onto(self, document: Mapping[str, Any]) -> JSONObject:
+        """Return the persisted form, in which other keys are as in ``document``."""
+        written = {n: _written(getattr(self, n), document.get(n)) for n in _kinds(type(self))}
+        return {**document, **written}
+
+
+def _kinds(section: type[Section]) -> dict[str, Any]:
+    """Return what each setting is when it is not None, in their order."""
+    hints = get_type_hints(section)
+    return {
+        each.name: next(kind for kind in get_args(hints[each.name]) if kind is not type(None))
+        for each in fields(section)
+    }
+
+
+def refuse_other(name: str, value: object, kind: type[Any]) -> None:
+    """Check that a setting is of its kind, or None.
+
+    Raises:
+        InvalidInputError: It is of another, or a negative number.
+    """
+    fits = value is None or isinstance(value, kind)
+    if isinstance(value, bool):  # which is an int too
+        fits = kind is bool
+    elif isinstance(value, int):
+        fits = fits and value >= 0
+    if fits:
+        return
+    wanted = "a whole number that is not negative" if kind is int else f"a {kind.__name__}"
+    raise InvalidInputError(
+        f"{name} is of the wrong kind", do=f"Give {wanted}, or None for the default.", found=value
+    )
+
+
+def _read(kind: type[Any], value: Any) -> Any:
+    if value is None:
+        return None
+    if hasattr(kind, "from_document"):
+        return kind.from_document(value)
+    return kind(value) if issubclass(kind, Word) else value
+
+
+def _written(value: Any, before: Any) -> Any:
+    if isinstance(value, Word):
+        return value.value
+    if not hasattr(value, "onto"):
+        return value
+    return value.onto(before if isinstance(before, Mapping) else {})
+
+
+_WHOLE = (
+    ("virtual_chunk_containers",),
+    ("manifest", "preload"),
+    ("manifest", "splitting"),
+)  # replaced as a whole, as the official client does
+
+
+def merged(
+    persisted: Mapping[str, Any], given: Mapping[str, Any], at: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """Return the persisted document with what ``given`` sets in its place."""
+    result = dict(persisted)
+    for key, value in given.items():
+        here = (*at, key)
+        old = persisted.get(key)
+        if value is None:
+            result.setdefault(key, None)
+        elif isinstance(value, Mapping) and isinstance(old, Mapping) and here not in _WHOLE:
+            result[key] = merged(old, value, here)
+        else:
+            result[key] = value
+    return result
+
+
+class HasDocument(Protocol):
+    """What descriptors of settings stand in."""
+
+    document: dict[str, Any]
+
+
+class Number:
+    """A number of the configuration; assigning None brings its default back."""
+
+    def __init__(self, doc: str) -> None:
+        self.__doc__ = doc
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, config: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, config: HasDocument, owner: type) -> int | None: ...
+    def __get__(self, config: HasDocument | None, owner: type) -> Self | int | None:
+        if config is None:
+            return self
+        found: int | None = config.document.get(self._name)
+        return found
+
+    def __set__(self, config: HasDocument, value: int | None) -> None:
+        refuse_other(f"RepositoryConfig.{self._name}", value, int)
+        if value is not None or self._name in config.document:
+            config.document[self._name] = value
+
+
+class Sectional(Protocol):
+    """A section, however it is made."""
+
+    def onto(self, document: Mapping[str, Any]) -> JSONObject:
+        """Return the persisted form, in which other keys are as in ``document``."""
+        ...
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Self:
+        """Read the persisted form."""
+        ...
+
+
+class Part[T: Sectional]:
+    """A section of the configuration; None where it is absent.
+
+    What is assigned replaces the settings that it names, and leaves others in the document.
+    """
+
+    def __init__(self, kind: type[T], doc: str) -> None:
+        self._kind = kind
+        self.__doc__ = doc
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, config: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, config: HasDocument, owner: type) -> T | None: ...
+    def __get__(self, config: HasDocument | None, owner: type) -> Self | T | None:
+        if config is None:
+            return self
+        found = config.document.get(self._name)
+        return None if found is None else self._kind.from_document(found)
+
+    def __set__(self, config: HasDocument, value: T | None) -> None:
+        if value is not None:
+            refuse_other(f"RepositoryConfig.{self._name}", value, self._kind)
+        before = config.document.get(self._name)
+        if value is not None or before is not None:
+            config.document[self._name] = (value or self._kind()).onto(before or {})

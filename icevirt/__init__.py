@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from icevirt.api.info import info
     from icevirt.api.plan import plan
     from icevirt.api.scan import scan_file
+    from icevirt.api.verify import verify
     from icevirt.archive.plan import BuildPlan
     from icevirt.archive.report import BuildReport, RepositorySummary
     from icevirt.archive.scanned import ScannedFile
+    from icevirt.archive.verification import VerifyReport
     from icevirt.errors import (
         AlreadyExistsError,
         ConflictError,
@@ -146,6 +148,7 @@ __all__ = [
     "StorageTimeoutSettings",
     "Update",
     "UpdateType",
+    "VerifyReport",
     "VersionSelection",
     "VirtualChunkContainer",
     "VirtualChunkSpec",
@@ -160,6 +163,7 @@ __all__ = [
     "local_filesystem_store",
     "plan",
     "scan_file",
+    "verify",
 ]
 
 _HOME = {
@@ -222,6 +226,7 @@ _HOME = {
     "StorageTimeoutSettings": "icevirt.model.tuning",
     "Update": "icevirt.repo.views",
     "UpdateType": "icevirt.repo.views",
+    "VerifyReport": "icevirt.archive.verification",
     "VersionSelection": "icevirt.logic.conflicts",
     "VirtualChunkContainer": "icevirt.model.config",
     "VirtualChunkSpec": "icevirt.access.virtual_refs",
@@ -234,6 +239,7 @@ _HOME = {
     "local_filesystem_store": "icevirt.model.config",
     "plan": "icevirt.api.plan",
     "scan_file": "icevirt.api.scan",
+    "verify": "icevirt.api.verify",
 }
 
 _BUILDERS = ("h5py", "pandas", "pyarrow", "pyspark")

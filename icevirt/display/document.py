@@ -14,6 +14,7 @@ from typing import Any
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.report import BuildReport
 from icevirt.archive.scanned import ScannedFile
+from icevirt.archive.verification import VerifyReport
 from icevirt.display.plan import array_of
 from icevirt.display.scanned import summary_of
 from icevirt.model.json import JSON
@@ -58,6 +59,12 @@ def _planned(value: BuildPlan) -> JSON:
             "notes": value.notes,
         }
     )
+
+
+@document.register
+def _verified(value: VerifyReport) -> JSON:
+    fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return document({**fields, "ok": value.ok})
 
 
 @document.register

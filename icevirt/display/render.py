@@ -9,12 +9,14 @@ from rich.console import RenderableType
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.report import BuildReport, RepositorySummary
 from icevirt.archive.scanned import ScannedFile
+from icevirt.archive.verification import VerifyReport
 from icevirt.display.check import check_report
 from icevirt.display.plan import build_plan
 from icevirt.display.report import build_report
 from icevirt.display.repository import repository_summary
 from icevirt.display.scanned import scanned_file
 from icevirt.display.text import words
+from icevirt.display.verify import verify_report
 from icevirt.repo.check import CheckReport
 
 
@@ -29,3 +31,4 @@ render.register(BuildReport, build_report)
 render.register(CheckReport, check_report)
 render.register(RepositorySummary, repository_summary)
 render.register(ScannedFile, scanned_file)
+render.register(VerifyReport, verify_report)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import h5py
+import numpy as np
 from h5py import h5g, h5o
 
 from icevirt.archive.attributes import Attributes
@@ -29,11 +30,12 @@ from icevirt_scanners.hdf5.dimensions import (
     is_scale,
 )
 from icevirt_scanners.hdf5.files import explained, opened
+from icevirt_scanners.hdf5.oracle import read_values
 from icevirt_scanners.hdf5.represent import represent
 from icevirt_scanners.hdf5.values import UnfaithfulError
 from icevirt_scanners.hdf5.variable import Variable, describe
 from icevirt_scanners.hdf5.walk import FoundDataset, Walk
-from icevirt_scanners.names import check_distinct, dropped
+from icevirt_scanners.names import check_distinct
 
 _MAGIC = b"\x89HDF\r\n\x1a\n"
 
@@ -49,6 +51,12 @@ class Hdf5Scanner:
         return any(
             head.startswith(_MAGIC, at) for at in (0, *(512 << n for n in range(len(head) >> 9)))
         )
+
+    def read_values(
+        self, source: ByteSource, path: str, region: tuple[slice, ...]
+    ) -> np.ndarray[Any, Any]:
+        """Return what h5py reads; see `icevirt.scan.oracle.Oracle`."""
+        return read_values(source, path, region)
 
     def scan(self, source: ByteSource, options: ScanOptions) -> ScannedFile:
         """Describe the file.
@@ -71,6 +79,7 @@ class Hdf5Scanner:
             groups=groups,
             arrays=arrays,
             findings=tuple(context.findings),
+            left_out=tuple(context.left_out),
         )
 
 
@@ -140,7 +149,7 @@ def _elements(datasets: list[FoundDataset], context: FileContext) -> dict[FoundD
     elements: dict[FoundDataset, Element] = {}
     impossible: dict[str, str] = {}
     for found in datasets:
-        if dropped(found.path, context.options.drop_variables):
+        if not context.wants(found.path):
             continue
         if found.shape is None:
             context.warn(found.path, "null-dataspace", "it holds no values")

@@ -7,6 +7,10 @@ does not say how many records there are, have as many as fit into the file.
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from icevirt.archive.attributes import Attributes
 from icevirt.archive.scanned import ScannedArray, ScannedFile, ScannedGroup
 from icevirt.errors import ScanError, UnsupportedError
@@ -14,11 +18,12 @@ from icevirt.model import paths
 from icevirt.scan.contract import ByteSource, ScanOptions
 from icevirt_scanners.cf import with_fit_fill
 from icevirt_scanners.context import ScanContext
-from icevirt_scanners.names import check_distinct, dropped, node_name
+from icevirt_scanners.names import check_distinct, node_name
 from icevirt_scanners.netcdf3.attributes import shown
 from icevirt_scanners.netcdf3.cursor import DamagedError
 from icevirt_scanners.netcdf3.header import MAGIC, VERSIONS, Header, read_header
 from icevirt_scanners.netcdf3.layout import Layout, Placed, layout_of
+from icevirt_scanners.netcdf3.oracle import read_values
 from icevirt_scanners.netcdf3.represent import represent
 
 _MOST_AXES = 32  # of HDF5, and of many readers
@@ -33,6 +38,12 @@ class NetCDF3Scanner:
     def accepts(self, head: bytes) -> bool:
         """Look for the signature: ``CDF`` and the number of a version."""
         return head.startswith(MAGIC) and len(head) > 3 and head[3] in VERSIONS
+
+    def read_values(
+        self, source: ByteSource, path: str, region: tuple[slice, ...]
+    ) -> np.ndarray[Any, Any]:
+        """Return what netCDF4 reads; see `icevirt.scan.oracle.Oracle`."""
+        return read_values(source, path, region)
 
     def scan(self, source: ByteSource, options: ScanOptions) -> ScannedFile:
         """Describe the file.
@@ -65,6 +76,7 @@ class NetCDF3Scanner:
             groups=(_root(header, context),),
             arrays=_arrays(layout, context),
             findings=tuple(context.findings),
+            left_out=tuple(context.left_out),
         )
 
 
@@ -83,8 +95,7 @@ def _root(header: Header, context: ScanContext) -> ScannedGroup:
 
 
 def _arrays(layout: Layout, context: ScanContext) -> tuple[ScannedArray, ...]:
-    drop = context.options.drop_variables
-    wanted = [placed for placed in layout.variables if not dropped(placed.path, drop)]
+    wanted = [placed for placed in layout.variables if context.wants(placed.path)]
     check_distinct([placed.path for placed in wanted], context.source.file.url)
     return tuple(_array(placed, context) for placed in wanted)
 

@@ -1,0 +1,215 @@
+"""`icevirt.verify`: whether a repository still says what its source files hold."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from icevirt.api.clock import Clock
+from icevirt.archive.report import Progress
+from icevirt.archive.verification import Checked, VerifyReport, total
+from icevirt.errors import InvalidInputError, UnauthorizedError
+from icevirt.ids import ObjectId12
+from icevirt.logic.sampling import sample
+from icevirt.model.snapshot import Snapshot
+from icevirt.repo.authorization import Authorization, authorized
+from icevirt.repo.repository import Repository
+from icevirt.repo.session import Session
+from icevirt.spark.comparing import compare_values
+from icevirt.spark.runner import run_in_process, run_on_spark, slots
+from icevirt.spark.session import spark_or_local
+from icevirt.spark.verifying import VerifyTask, check_references
+from icevirt.storage.resolve import StorageLike, storage_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+VALUES = 100
+"""Chunks whose values are compared where nothing else was asked for."""
+
+_FEW = 8  # manifests, and
+_HANDFUL = 200  # chunks, that are looked at faster than Spark starts
+_TASKS_PER_SLOT = 4
+
+
+def verify(
+    repo: StorageLike,
+    *,
+    branch: str | None = None,
+    tag: str | None = None,
+    snapshot_id: str | None = None,
+    references: bool | None = None,
+    values: int | None = None,
+    full: bool = False,
+    seed: int | None = None,
+    authorize_virtual_chunk_access: Authorization = None,
+    spark: SparkSession | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> VerifyReport:
+    """Hold one version of a repository against the files it refers to.
+
+    Args:
+        repo: Path or URL of the repository.
+        branch: The branch whose newest version is verified; ``main`` unless another is named.
+        tag: The tag whose version is verified.
+        snapshot_id: The version that is verified.
+        references: Look at every referenced file: existence, length, checksum. By default yes,
+            unless only values are asked for.
+        values: Compare the values of that many chunks, drawn at random, as read through the
+            repository with what h5py or netCDF4 reads from the file; `VALUES` where nothing is
+            asked for. The coordinates and stored variables of each file met are compared too.
+        full: Compare all chunks.
+        seed: Of the sample; by default another one each time. It is in the report.
+        authorize_virtual_chunk_access: As for `Repository.open`: prefixes to read below.
+        spark: The session to run on; by default the active one, or where there is much to do a
+            local one for this call.
+        progress: Called with every step of the long phases.
+
+    Raises:
+        UnauthorizedError: A container of the repository was not authorised.
+        InvalidInputError: Arguments contradict one another.
+        RepositoryNotFoundError, RefNotFoundError, SnapshotNotFoundError: There is no such thing.
+    """
+    if values is not None and values < 0:
+        raise InvalidInputError(
+            "a negative number of chunks", do="Pass values=0 or more.", values=values
+        )
+    asked = references is not None or values is not None or full
+    with_references = references if references is not None else not asked
+    wanted = VALUES if not asked else values or 0
+    seed = secrets.randbelow(1 << 32) if seed is None else seed
+    clock = Clock()
+    access = authorized(authorize_virtual_chunk_access)
+    storage = storage_of(repo)
+    opened = Repository.open(storage, authorize_virtual_chunk_access=access)
+    ref = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id}
+    if not any(ref.values()):
+        ref["branch"] = "main"
+    session = opened.readonly_session(**ref)  # type: ignore[arg-type]  # a name each
+    _refuse_unauthorized(session, access)
+    work = _Work(session, storage, access)
+    with ExitStack() as stack:
+        run = _runner(stack, clock, spark, work, work.total if full else wanted)
+        stages = {
+            "references": (check_references, work.all() if with_references else []),
+            "values": (compare_values, work.some(wanted, full=full, seed=seed)),
+        }
+        found = []
+        for phase, (function, tasks) in stages.items():
+            if tasks:
+                with clock.phase(phase):
+                    found.append(total(run(function, tasks, _telling(progress, phase, tasks))))
+    return VerifyReport(
+        repo=storage.url,
+        snapshot_id=session.snapshot_id,
+        checked=total(found),
+        seed=seed,
+        seconds=clock.seconds,
+    )
+
+
+def _refuse_unauthorized(session: Session, access: Mapping[str, Any]) -> None:
+    prefixes = [each.url_prefix for each in session.config.virtual_chunk_containers.values()]
+    if missing := [prefix for prefix in prefixes if prefix not in access]:
+        quoted = ", ".join(f'"{prefix}"' for prefix in prefixes)
+        raise UnauthorizedError(
+            "verification reads files that it was not authorised to read",
+            do="If you trust the repository, pass"
+            f" authorize_virtual_chunk_access=[{quoted}] (on the command line --authorize).",
+            containers=missing,
+        )
+
+
+type _Run = Callable[
+    [Callable[[VerifyTask], Checked], Sequence[VerifyTask], Callable[[], None] | None],
+    Iterable[Checked],
+]
+
+
+def _runner(
+    stack: ExitStack,
+    clock: Clock,
+    spark: SparkSession | None,
+    work: _Work,
+    wanted: int,
+) -> _Run:
+    """Return what runs tasks: this process where there is little to do, else Spark."""
+    small = len(work.manifests) <= _FEW and wanted <= _HANDFUL
+    if small and spark is None:
+        return lambda function, tasks, _: run_in_process(function, tasks)
+    with clock.phase("spark"):
+        session = stack.enter_context(spark_or_local(spark))
+    work.tasks = slots(session) * _TASKS_PER_SLOT
+    return lambda function, tasks, tell: run_on_spark(session, function, tasks, progress=tell)
+
+
+def _telling(
+    progress: Callable[[Progress], None] | None, phase: str, tasks: Sequence[VerifyTask]
+) -> Callable[[], None] | None:
+    if progress is None:
+        return None
+    return lambda: progress(Progress(phase=phase, done=0, total=len(tasks)))
+
+
+class _Work:
+    """The manifests of a snapshot, those that share files next to one another."""
+
+    def __init__(self, session: Session, storage: Any, access: Mapping[str, Any]) -> None:
+        self._session, self._storage, self._access = session, storage, access
+        self.manifests = _in_order(session.snapshot)
+        self.tasks = 1  # how many the work is cut into
+
+    @property
+    def total(self) -> int:
+        """References of all manifests."""
+        return sum(count for _, count in self.manifests)
+
+    def all(self) -> list[VerifyTask]:
+        """Return tasks that together see every manifest."""
+        return [self._task(pile) for pile in self._piles(self.manifests)]
+
+    def some(self, size: int, *, full: bool, seed: int) -> list[VerifyTask]:
+        """Return tasks that together see a sample of the references."""
+        counts = np.array([count for _, count in self.manifests], np.int64)
+        drawn = sample(counts, self.total if full else size, seed=seed)
+        chosen = [
+            (key, rows) for (key, _), rows in zip(self.manifests, drawn, strict=True) if len(rows)
+        ]
+        return [self._task(pile) for pile in self._piles(chosen)]
+
+    def _piles[T](self, what: Sequence[tuple[ObjectId12, T]]) -> list[list[tuple[ObjectId12, T]]]:
+        size = -(-len(what) // self.tasks) or 1
+        return [list(what[at : at + size]) for at in range(0, len(what), size)]
+
+    def _task(self, pile: Sequence[tuple[ObjectId12, Any]]) -> VerifyTask:
+        return VerifyTask(
+            repo=self._storage,
+            snapshot_id=self._session.snapshot_id,
+            access=self._access,
+            manifests=tuple(bytes(key) for key, _ in pile),
+            rows=tuple(rows for _, rows in pile),
+        )
+
+
+def _in_order(snapshot: Snapshot) -> list[tuple[ObjectId12, int]]:
+    """Return manifests with their counts, by how far along their arrays they begin.
+
+    Windows of several arrays that begin at the same fraction usually refer to the same files.
+    """
+    begins: dict[ObjectId12, float] = {}
+    for node in snapshot.arrays():
+        for ref in node.manifests:
+            along = max(
+                (
+                    part[0] / max(count, 1)
+                    for part, count in zip(ref.extents, node.num_chunks, strict=True)
+                ),
+                default=0.0,
+            )
+            begins[ref.object_id] = min(along, begins.get(ref.object_id, 1.0))
+    counts = {key: told.num_chunk_refs for key in begins if (told := snapshot.manifest(key))}
+    return sorted(counts.items(), key=lambda each: (begins[each[0]], bytes(each[0])))

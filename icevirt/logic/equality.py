@@ -1,0 +1,48 @@
+"""Whether two libraries read the same values, whatever Python types they show them as."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+_NUMBERS = "biufc"
+_TEXTS = "SUTO"
+
+
+def same_values(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool | None:
+    """Say whether arrays hold the same values; None where their types cannot be compared.
+
+    Numbers are equal by value (NaN equals NaN), texts by their characters without the NULs that pad
+    them, structures field by field, opaque bytes by their bytes.
+    """
+    if one.shape != other.shape:
+        return False
+    if one.dtype.kind in _NUMBERS and other.dtype.kind in _NUMBERS:
+        return bool(np.array_equal(one, other, equal_nan=True))
+    if one.dtype.names is not None and other.dtype.names is not None:
+        return _same_fields(one, other)
+    if one.dtype.kind in _TEXTS and other.dtype.kind in _TEXTS:
+        return _texts(one) == _texts(other)
+    if "V" in (one.dtype.kind, other.dtype.kind) and one.dtype.itemsize == other.dtype.itemsize:
+        return one.tobytes() == other.tobytes()
+    return None
+
+
+def _same_fields(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool | None:
+    if one.dtype.names != other.dtype.names:
+        return False
+    answers = [same_values(one[name], other[name]) for name in one.dtype.names or ()]
+    if False in answers:
+        return False
+    return None if None in answers else True
+
+
+def _texts(values: np.ndarray[Any, Any]) -> list[str]:
+    return [_text(value).rstrip("\0") for value in values.reshape(-1).tolist()]
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", errors="surrogateescape")
+    return "" if value is None else str(value)

@@ -1,0 +1,264 @@
+"""The stage that compares values: chunks read through the repository with the file's own library.
+
+A chunk is found in its file by where its bytes lie, which tells the box of the variable it should
+hold. That box is read with h5py or netCDF4. From the same match follows where in the dataset the
+file was put, so its coordinates and whatever else is stored in the repository are compared as well:
+a file in the wrong place is found though its values are right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from icevirt.archive.scanned import ScannedArray, ScannedFile
+from icevirt.archive.verification import Checked, Difference, DifferenceKind, total
+from icevirt.errors import IcevirtError, UnsupportedError
+from icevirt.ids import ObjectId12
+from icevirt.logic.equality import same_values
+from icevirt.model import paths
+from icevirt.model.chunks import ChunkTable, ChunkType
+from icevirt.objects.authorize import Authorizer
+from icevirt.objects.source import open_source
+from icevirt.repo.repository import Repository
+from icevirt.repo.session import Session
+from icevirt.scan.contract import ByteSource, ScanOptions
+from icevirt.scan.oracle import Oracle, oracle_for
+from icevirt.scan.registry import scan
+from icevirt.spark.verifying import VerifyTask, kind_of
+
+type Box = tuple[slice, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """A chunk whose values are to be compared."""
+
+    array: str
+    index: tuple[int, ...]
+    offset: int
+    length: int
+
+
+def compare_values(task: VerifyTask) -> Checked:
+    """Compare the chunks of the task, file by file."""
+    session = Repository.open(
+        task.repo, authorize_virtual_chunk_access=task.access
+    ).readonly_session(snapshot_id=task.snapshot_id)
+    return total(
+        _compare_file(session, url, wanted)
+        for key, rows in zip(task.manifests, task.rows, strict=True)
+        for url, wanted in _chosen(session, ObjectId12(key), rows).items()
+    )
+
+
+def _chosen(session: Session, key: ObjectId12, rows: NDArray[np.int64]) -> dict[str, list[_Wanted]]:
+    """Return the virtual references among the chosen rows of a manifest, by file."""
+    authorizer = Authorizer(session.config.virtual_chunk_containers, ())
+    names = {node.id: node.path for node in session.snapshot.arrays()}
+    chosen: dict[str, list[_Wanted]] = {}
+    start = 0
+    for node, table in session.assets.read_manifest(key).arrays.items():
+        mine = rows[(rows >= start) & (rows < start + len(table))] - start
+        start += len(table)
+        if node in names:
+            for url, wanted in _virtual(table.take(mine), names[node]):
+                chosen.setdefault(authorizer.absolute(url), []).append(wanted)
+    return chosen
+
+
+def _virtual(table: ChunkTable, array: str) -> Iterator[tuple[str, _Wanted]]:
+    for row in np.flatnonzero(table.kind == ChunkType.virtual).tolist():
+        yield (
+            table.locations.url[int(table.source[row])],
+            _Wanted(
+                array=array,
+                index=tuple(table.index[row].tolist()),
+                offset=int(table.offset[row]),
+                length=int(table.length[row]),
+            ),
+        )
+
+
+def _compare_file(session: Session, url: str, wanted: Sequence[_Wanted]) -> Checked:
+    """Compare chunks of one file; an error about the file concerns all of them."""
+    with ExitStack() as stack:
+        try:
+            source = stack.enter_context(open_source(url))
+            comparison = _Comparison(session, source, oracle_for(source))
+        except UnsupportedError as error:
+            return Checked(not_compared=tuple((each.array, str(error)) for each in wanted))
+        except IcevirtError as error:
+            return Checked(differences=(_difference(url, wanted[0].array, error),))
+        return total(comparison.chunk(each) for each in wanted)
+
+
+def _difference(url: str, array: str, error: IcevirtError) -> Difference:
+    return Difference(kind=kind_of(error), file=url, array=array, what=str(error))
+
+
+class _Comparison:
+    """One source file held against the repository."""
+
+    def __init__(self, session: Session, source: ByteSource, oracle: Oracle) -> None:
+        self._session = session
+        self._source = source
+        self._oracle = oracle
+        self._scans: dict[str | None, ScannedFile] = {}
+        self._placed: set[tuple[str, str, tuple[tuple[str, int], ...]]] = set()
+
+    def chunk(self, wanted: _Wanted) -> Checked:
+        """Compare one chunk, and once per place of the file what is stored beside it."""
+        url = self._source.file.url
+        try:
+            held = zarr.open_array(self._session.store, path=wanted.array, mode="r")
+            found = self._find(wanted, _names(held))
+            if found is None:
+                return self._wrong(DifferenceKind.place, wanted, "the file has no chunk there")
+            array, index = found
+            here = _box(wanted.index, held.chunks, held.shape)
+            there = _box(index, array.chunk_shape, array.shape)
+            if [_length(part) for part in here] != [_length(part) for part in there]:
+                return self._wrong(DifferenceKind.place, wanted, f"the file has {_told(there)}")
+            checked = self._compare(wanted.array, here, array.path, there)
+            return replace(checked, chunks=checked.arrays, arrays=0) + self._beside(
+                wanted, array, here, there
+            )
+        except UnsupportedError as error:
+            return Checked(not_compared=((wanted.array, str(error)),))
+        except IcevirtError as error:
+            return Checked(differences=(_difference(url, wanted.array, error),))
+
+    # -- finding -----------------------------------------------------------------------------
+
+    def _find(
+        self, wanted: _Wanted, names: Iterable[str | None]
+    ) -> tuple[ScannedArray, tuple[int, ...]] | None:
+        """Find the variable and the chunk of the file that lie where the reference points.
+
+        How a contiguous variable is cut depends on the dimension that files were concatenated
+        along, which the repository does not tell; so all of the array's are tried.
+        """
+        for dimension in (None, *names):
+            for array in self._scan(dimension).arrays:
+                if not wanted.array.endswith(array.path):
+                    continue
+                table = array.references
+                at = np.flatnonzero(
+                    (table.kind == ChunkType.virtual)
+                    & (table.offset == wanted.offset)
+                    & (table.length == wanted.length)
+                )
+                if len(at):
+                    return array, tuple(table.index[int(at[0])].tolist())
+        return None
+
+    def _scan(self, concat_dim: str | None) -> ScannedFile:
+        if concat_dim not in self._scans:
+            self._scans[concat_dim] = scan(self._source, ScanOptions(concat_dim=concat_dim))
+        return self._scans[concat_dim]
+
+    # -- comparing ---------------------------------------------------------------------------
+
+    def _compare(self, path: str, here: Box, variable: str, there: Box) -> Checked:
+        """Compare a box of an array of the repository with a box of a variable of the file."""
+        held = zarr.open_array(self._session.store, path=path, mode="r")
+        mine = np.asarray(held[here])
+        theirs = self._oracle.read_values(self._source, variable, there)
+        equal = same_values(mine, theirs)
+        if equal is None:
+            reason = f"{theirs.dtype} in the file, {mine.dtype} in the repository"
+            return Checked(not_compared=((path, reason),))
+        if equal:
+            return Checked(arrays=1, values=mine.size)
+        difference = Difference(
+            kind=DifferenceKind.value,
+            file=self._source.file.url,
+            array=path,
+            region=_told(here),
+            what=f"its values are not those of {variable} at {_told(there)}",
+        )
+        return Checked(arrays=1, values=mine.size, differences=(difference,))
+
+    def _beside(self, wanted: _Wanted, array: ScannedArray, here: Box, there: Box) -> Checked:
+        """Compare coordinates and stored variables of the chunk's group, where the file was put."""
+        root = wanted.array.removesuffix(array.path)
+        group = paths.parent(array.path)
+        lengths = dict(zip(array.dimension_names, array.shape, strict=False))
+        shift = {
+            name: mine.start - theirs.start
+            for name, mine, theirs in zip(array.dimension_names, here, there, strict=False)
+            if name is not None
+        }
+        key = (root, group, tuple(sorted(shift.items())))
+        if key in self._placed:
+            return Checked()
+        self._placed.add(key)
+        return total(
+            self._stored(root, other, shift)
+            for other in self._scan(None).arrays
+            if paths.parent(other.path) == group
+            and all(
+                name in lengths and lengths[name] == length
+                for name, length in zip(other.dimension_names, other.shape, strict=False)
+            )
+        )
+
+    def _stored(self, root: str, other: ScannedArray, shift: dict[str, int]) -> Checked:
+        path = root + other.path
+        begins = [shift.get(name or "", 0) for name in other.dimension_names]
+        begins += [0] * (len(other.shape) - len(begins))
+        here = tuple(slice(at, at + length) for at, length in zip(begins, other.shape, strict=True))
+        there = tuple(slice(0, length) for length in other.shape)
+        if 0 in other.shape or not self._concerns(path, other, here):
+            return Checked()
+        try:
+            return self._compare(path, here, other.path, there)
+        except UnsupportedError as error:
+            return Checked(not_compared=((path, str(error)),))
+
+    def _concerns(self, path: str, other: ScannedArray, here: Box) -> bool:
+        """Say whether it is a coordinate, or its values lie in the repository."""
+        if self._session.find(path) is None:
+            return False  # left out when the dataset was built
+        if paths.name(other.path) in other.dimension_names:
+            return True
+        held = zarr.open_array(self._session.store, path=path, mode="r")
+        index = [part.start // edge for part, edge in zip(here, held.chunks, strict=True)]
+        kind = self._session.chunk_type(path, index)
+        return kind in (ChunkType.native, ChunkType.inline)
+
+    def _wrong(self, kind: DifferenceKind, wanted: _Wanted, what: str) -> Checked:
+        difference = Difference(
+            kind=kind,
+            file=self._source.file.url,
+            array=wanted.array,
+            region=f"chunk {list(wanted.index)}",
+            what=what,
+        )
+        return Checked(differences=(difference,))
+
+
+def _names(held: Any) -> tuple[str | None, ...]:
+    return tuple(name for name in held.metadata.dimension_names or () if name is not None)
+
+
+def _box(index: Sequence[int], edges: Sequence[int], shape: Sequence[int]) -> Box:
+    return tuple(
+        slice(number * edge, min((number + 1) * edge, length))
+        for number, edge, length in zip(index, edges, shape, strict=True)
+    )
+
+
+def _length(part: slice) -> int:
+    return int(part.stop - part.start)
+
+
+def _told(box: Box) -> str:
+    return "[" + ", ".join(f"{part.start}:{part.stop}" for part in box) + "]"

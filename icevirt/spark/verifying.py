@@ -1,0 +1,124 @@
+"""The stage that looks at every referenced file: is it there, as long and as old as scanned?
+
+The last byte that is referred to is read with the recorded checksum enforced, so the look is the
+same on every kind of storage, and is what a reader would meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from icevirt.archive.verification import MOST_SHOWN, Checked, Difference, DifferenceKind
+from icevirt.errors import IcevirtError, ObjectNotFoundError, StaleReferenceError
+from icevirt.ids import ObjectId8, ObjectId12
+from icevirt.model.chunks import ChunkTable, ChunkType
+from icevirt.objects.authorize import Authorizer
+from icevirt.objects.fetch import Checksum, read
+from icevirt.repo.assets import Assets
+from icevirt.repo.repository import Repository
+from icevirt.storage.protocol import Storage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyTask:
+    """Some manifests of one snapshot."""
+
+    repo: Storage
+    snapshot_id: str
+    access: Mapping[str, Any]  # credentials by authorised prefix
+    manifests: tuple[bytes, ...]
+    rows: tuple[Any, ...] = ()  # for `compare_values`: by manifest, which references
+
+
+@dataclass(slots=True)
+class _Reach:
+    """How far references reach into one file."""
+
+    end: int = 0
+    references: int = 0
+    array: str = ""
+
+
+def check_references(task: VerifyTask) -> Checked:
+    """Look at every file that the manifests refer to, each once."""
+    session = Repository.open(
+        task.repo, authorize_virtual_chunk_access=task.access
+    ).readonly_session(snapshot_id=task.snapshot_id)
+    names = {node.id: node.path for node in session.snapshot.arrays()}
+    reaches: dict[tuple[str, Checksum], _Reach] = {}
+    for key in task.manifests:
+        _collect(session.assets, ObjectId12(key), names, reaches)
+    authorizer = Authorizer(session.config.virtual_chunk_containers, task.access)
+    found = [
+        difference
+        for (url, checksum), reach in reaches.items()
+        if (difference := _look(authorizer, url, checksum, reach)) is not None
+    ]
+    return Checked(
+        references=sum(reach.references for reach in reaches.values()),
+        files=len(reaches),
+        unverifiable=sum(
+            reach.references
+            for (_, checksum), reach in reaches.items()
+            if not checksum.etag and not checksum.last_modified
+        ),
+        differences=tuple(found[:MOST_SHOWN]),
+        more=max(0, len(found) - MOST_SHOWN),
+    )
+
+
+def _collect(
+    assets: Assets,
+    key: ObjectId12,
+    names: Mapping[ObjectId8, str],
+    reaches: dict[tuple[str, Checksum], _Reach],
+) -> None:
+    for node, table in assets.read_manifest(key).arrays.items():
+        if node not in names:
+            continue  # deleted in this snapshot; its window is not part of it
+        for number, end, count in _by_location(table):
+            places = table.locations
+            checksum = Checksum(
+                etag=places.etag[number], last_modified=int(places.last_modified[number])
+            )
+            reach = reaches.setdefault((places.url[number], checksum), _Reach())
+            reach.references += count
+            if end > reach.end:
+                reach.end, reach.array = end, names[node]
+
+
+def _by_location(table: ChunkTable) -> Sequence[tuple[int, int, int]]:
+    """Return (location, end of the farthest reference, number of references)."""
+    virtual = table.kind == ChunkType.virtual
+    source = table.source[virtual]
+    ends = np.zeros(len(table.locations), np.uint64)
+    np.maximum.at(ends, source, table.offset[virtual] + table.length[virtual])
+    counts = np.bincount(source, minlength=len(table.locations))
+    used = np.flatnonzero(counts)
+    return list(zip(used.tolist(), ends[used].tolist(), counts[used].tolist(), strict=True))
+
+
+def _look(authorizer: Authorizer, url: str, checksum: Checksum, reach: _Reach) -> Difference | None:
+    try:
+        length = min(1, reach.end)
+        read(authorizer.grant(url), offset=reach.end - length, length=length, checksum=checksum)
+    except IcevirtError as error:
+        return Difference(
+            kind=kind_of(error), file=authorizer.absolute(url), array=reach.array, what=str(error)
+        )
+    return None
+
+
+def kind_of(error: IcevirtError) -> DifferenceKind:
+    """Return what an error says about a source."""
+    if isinstance(error, ObjectNotFoundError):
+        return DifferenceKind.missing
+    if isinstance(error, StaleReferenceError):
+        return DifferenceKind.changed
+    if "available" in error.facts:
+        return DifferenceKind.truncated
+    return DifferenceKind.unreadable

@@ -1,0 +1,167 @@
+"""`icevirt.verify` finds what differs between a repository and its files, and nothing else."""
+
+import os
+import shutil
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+import icevirt
+from icevirt.archive.verification import DifferenceKind
+from icevirt.errors import InvalidInputError, UnauthorizedError
+from icevirt.model.chunks import ChunkTable
+from pipeline.support import without_spark, write_day
+
+
+@pytest.fixture
+def built(tmp_path, monkeypatch):
+    """A repository over four days, its url prefix, and the files."""
+    without_spark(monkeypatch)
+    archive = tmp_path / "archive"
+    archive.mkdir()
+    files = [str(archive / f"day{day}.nc") for day in range(4)]
+    for day, path in enumerate(files):
+        write_day(path, day)
+    repo = str(tmp_path / "repo")
+    report = icevirt.build(files, repo, concat_dim="time")
+    return repo, report.containers, files, report.references.virtual
+
+
+def verify(built, **how):
+    return icevirt.verify(built[0], authorize_virtual_chunk_access=built[1], **how)
+
+
+def kinds(report):
+    return {difference.kind for difference in report.checked.differences}
+
+
+def test_a_fresh_build_has_no_difference(built):
+    report = verify(built, references=True, full=True)
+    assert report.ok, report
+    checked = report.checked
+    assert checked.files == 4
+    assert checked.chunks == checked.references == built[3] >= 4 * 4
+    assert checked.arrays >= 4 * 3  # time, y and x of each file
+    assert not checked.not_compared
+
+
+def test_by_default_references_and_a_sample_are_checked(built):
+    report = verify(built)
+    assert report.ok
+    assert report.checked.files == 4
+    assert 0 < report.checked.chunks <= 100
+
+
+def test_a_sample_is_repeated_by_its_seed(built):
+    one, other = (verify(built, values=5, seed=7).checked for _ in range(2))
+    assert one == other
+    assert one.files == 0
+
+
+@pytest.mark.parametrize(
+    ("damage", "kind"),
+    [
+        (os.remove, DifferenceKind.missing),
+        (lambda path: os.utime(path, (4e9, 4e9)), DifferenceKind.changed),
+    ],
+)
+@pytest.mark.parametrize("how", [{"references": True}, {"full": True}])
+def test_a_file_that_is_gone_or_touched_is_named(built, damage, kind, how):
+    damage(built[2][2])
+    report = verify(built, **how)
+    assert not report.ok
+    (difference,) = {(each.kind, Path(each.file).name) for each in report.checked.differences}
+    assert difference[0] == kind or how == {"full": True}
+    assert difference[1] == "day2.nc"
+
+
+def keep_time(path, change):
+    facts = os.stat(path)
+    change()
+    os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+
+
+def test_a_truncated_file_is_found_though_its_time_is_old(built):
+    path = built[2][1]
+    keep_time(path, lambda: os.truncate(path, 3000))
+    assert kinds(verify(built, references=True)) == {DifferenceKind.truncated}
+
+
+def test_a_value_that_changed_in_place_is_found(built):
+    """Bytes of a chunk swapped with those of another: both decode, neither is right."""
+    path = built[2][3]
+    with h5py.File(path) as file:
+        one, other = (file["packed"].id.get_chunk_info(n) for n in (0, 1))
+    raw = bytearray(Path(path).read_bytes())
+    # the repository was built before; h5py now sees what it always did, the repository the same
+    table_moved = one.byte_offset, other.byte_offset
+    assert table_moved[0] != table_moved[1]
+    repo = icevirt.Repository.open(built[0])
+    session = repo.writable_session("main")
+    held = session.array_table("/packed")
+    rows = np.arange(len(held))
+    rows[[0, 1]] = 1, 0
+    session.set_chunks(
+        "/packed",
+        ChunkTable(
+            index=held.index,
+            kind=held.kind[rows],
+            source=held.source[rows],
+            offset=held.offset[rows],
+            length=held.length[rows],
+            locations=held.locations,
+        ),
+    )
+    session.commit("two chunks swapped")
+    assert raw == Path(path).read_bytes()
+    report = verify(built, full=True)
+    assert not report.ok
+    assert kinds(report) <= {DifferenceKind.value, DifferenceKind.place}
+    assert {each.array for each in report.checked.differences} & {"/packed", "/time"}
+    assert verify(built, references=True).ok  # only values tell
+
+
+def test_a_coordinate_that_is_not_the_files_is_found(built):
+    import zarr
+
+    session = icevirt.Repository.open(built[0]).writable_session("main")
+    time = zarr.open_array(session.store, path="time", mode="r+")
+    time[5] = 1e6
+    session.commit("a wrong time")
+    report = verify(built, full=True)
+    (difference,) = report.checked.differences
+    assert difference.kind == DifferenceKind.value
+    assert (difference.array, Path(difference.file).name) == ("/time", "day1.nc")
+
+
+def test_a_replaced_file_with_other_values_is_found_by_values(built, tmp_path):
+    path = built[2][0]
+    other = tmp_path / "other.nc"
+    write_day(other, 9)
+    keep_time(path, lambda: shutil.copyfile(other, path))
+    assert verify(built, references=True).ok
+    assert not verify(built, full=True).ok
+
+
+def test_containers_must_be_authorised(built):
+    with pytest.raises(UnauthorizedError, match="authorize") as caught:
+        icevirt.verify(built[0])
+    assert built[1][0] in str(caught.value)
+
+
+def test_a_negative_sample_is_refused(built):
+    with pytest.raises(InvalidInputError, match="negative"):
+        verify(built, values=-1)
+
+
+def test_real_files_have_no_difference(nemo_files, repo_path, monkeypatch):
+    without_spark(monkeypatch)
+    report = icevirt.build(nemo_files, repo_path, concat_dim="time_counter")
+    checked = icevirt.verify(
+        repo_path, full=True, authorize_virtual_chunk_access=report.containers
+    ).checked
+    assert not checked.differences
+    assert not checked.not_compared
+    assert checked.chunks == report.references.virtual

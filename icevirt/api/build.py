@@ -61,10 +61,14 @@ def build(
     message: str | None = None,
     metadata: Mapping[str, Any] | None = None,
     mode: str = "w-",
+    source_group: str = "/",
+    variables: str | Iterable[str] = (),
     drop_variables: str | Iterable[str] = (),
     combine_attrs: CombineAttrs = "override",
     max_bad_files: int = 0,
     max_native_bytes: int = MAX_NATIVE_BYTES,
+    scanner: str = "",
+    allow_references_to: str | Iterable[str] = (),
     catalog: StorageLike | None = None,
     spark: SparkSession | None = None,
     progress: Callable[[Progress], None] | None = None,
@@ -80,10 +84,16 @@ def build(
         message: Of the commit.
         metadata: Of the snapshot, beside what the build says of itself.
         mode: "w-" builds into an empty group; "w" replaces what is in the group, in a new snapshot.
+        source_group: Take only what is below this group of the files.
+        variables: Names or absolute paths of the only variables to take, coordinates included.
         drop_variables: Names or absolute paths of variables to leave out.
         combine_attrs: xarray's policy for attributes that differ between files.
         max_bad_files: How many files may be left out because they cannot be scanned.
         max_native_bytes: Of values per file that may be stored because they cannot be referenced.
+        scanner: The scanner to use, like ``virtualizarr:FITSParser``; chosen by each file's content
+            by default.
+        allow_references_to: Directories and URL prefixes into which references of the files may
+            lead, beside their own directories. Only files of references have any.
         catalog: Directory of a catalog that is kept and used again; by default it lies in the
             repository until the build succeeded.
         spark: The session to run on; by default the active one, or a local one for this call.
@@ -105,7 +115,15 @@ def build(
     with clock.phase("list"):
         target = Target.look(shared(repo), branch=branch, group=group, mode=mode)
         files = outside(target.storage, list_sources(sources))
-    options = scan_options(concat_dim, drop_variables, max_native_bytes)
+    options = scan_options(
+        concat_dim=concat_dim,
+        group=source_group,
+        variables=variables,
+        drop_variables=drop_variables,
+        max_native_bytes=max_native_bytes,
+        scanner=scanner,
+        allow_references_to=allow_references_to,
+    )
     inputs = digest_of(
         __version__, identity_of(options), combine_attrs, target.group, listed(files)
     )

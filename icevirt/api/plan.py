@@ -28,10 +28,14 @@ def plan(
     *,
     concat_dim: str | None = None,
     group: str = "/",
+    source_group: str = "/",
+    variables: str | Iterable[str] = (),
     drop_variables: str | Iterable[str] = (),
     combine_attrs: CombineAttrs = "override",
     max_bad_files: int = 0,
     max_native_bytes: int = MAX_NATIVE_BYTES,
+    scanner: str = "",
+    allow_references_to: str | Iterable[str] = (),
     catalog: StorageLike | None = None,
     spark: SparkSession | None = None,
     progress: Callable[[Progress], None] | None = None,
@@ -44,7 +48,15 @@ def plan(
     check_arguments(group=group, max_bad_files=max_bad_files)
     check_policy(combine_attrs)
     files = list_sources(sources)
-    options = scan_options(concat_dim, drop_variables, max_native_bytes)
+    options = scan_options(
+        concat_dim=concat_dim,
+        group=source_group,
+        variables=variables,
+        drop_variables=drop_variables,
+        max_native_bytes=max_native_bytes,
+        scanner=scanner,
+        allow_references_to=allow_references_to,
+    )
     with contextlib.ExitStack() as stack:
         if catalog is None:
             catalog = stack.enter_context(tempfile.TemporaryDirectory(prefix="icevirt-plan-"))

@@ -12,7 +12,7 @@ from icevirt.archive.scanned import SourceFile
 from icevirt.errors import InvalidInputError
 from icevirt.repo.settings import as_json
 from icevirt.scan.contract import ScanOptions
-from icevirt.scan.registry import scanners
+from icevirt.scan.registry import in_use, named
 from icevirt.storage.memory import MemoryStorage
 from icevirt.storage.protocol import Storage
 from icevirt.storage.resolve import StorageLike, storage_of
@@ -22,24 +22,48 @@ MAX_NATIVE_BYTES = 256 * 1024 * 1024
 
 
 def scan_options(
-    concat_dim: str | None, drop_variables: str | Iterable[str], max_native_bytes: int
+    *,
+    concat_dim: str | None = None,
+    group: str = "/",
+    variables: str | Iterable[str] = (),
+    drop_variables: str | Iterable[str] = (),
+    max_native_bytes: int = MAX_NATIVE_BYTES,
+    scanner: str = "",
+    allow_references_to: str | Iterable[str] = (),
 ) -> ScanOptions:
-    """Return the options of a scan; one variable may be named without a list around it."""
+    """Return the options of a scan; one name may stand without a list around it.
+
+    Raises:
+        InvalidInputError: One is of another type, or there is no such scanner.
+    """
     if concat_dim is not None and not isinstance(concat_dim, str):
         raise InvalidInputError("concat_dim is no name", do="Correct the call.", given=concat_dim)
-    dropped = (drop_variables,) if isinstance(drop_variables, str) else tuple(drop_variables)
-    if not all(isinstance(name, str) for name in dropped):
-        raise InvalidInputError(
-            "drop_variables holds something else than names", do="Correct it.", given=dropped
-        )
+    check_arguments(group=group, scanner=scanner)
+    if scanner:
+        named(scanner)
     return ScanOptions(
-        concat_dim=concat_dim, drop_variables=dropped, max_native_bytes=max_native_bytes
+        concat_dim=concat_dim,
+        group=group,
+        variables=_names("variables", variables),
+        drop_variables=_names("drop_variables", drop_variables),
+        max_native_bytes=max_native_bytes,
+        scanner=scanner,
+        allow_references_to=_names("allow_references_to", allow_references_to),
     )
+
+
+def _names(argument: str, given: str | Iterable[str]) -> tuple[str, ...]:
+    names = (given,) if isinstance(given, str) else tuple(given)
+    if not all(isinstance(name, str) for name in names):
+        raise InvalidInputError(
+            f"{argument} holds something else than names", do="Correct it.", given=names
+        )
+    return names
 
 
 def identity_of(options: ScanOptions) -> str:
     """Return a digest of what decides how a file is described: options and scanners."""
-    return digest_of(asdict(options), [(each.name, each.version) for each in scanners()])
+    return digest_of(asdict(options), [(each.name, each.version) for each in in_use(options)])
 
 
 def listed(files: Iterable[SourceFile]) -> list[list[str | int]]:
@@ -55,6 +79,7 @@ def check_arguments(**given: Any) -> None:
     """
     types = {
         "group": (str,),
+        "scanner": (str,),
         "branch": (str,),
         "message": (str, NoneType),
         "metadata": (Mapping, NoneType),

@@ -12,7 +12,7 @@ from icevirt.archive import catalog as schema
 from icevirt.archive.plan import BuildPlan, WriteResult
 from icevirt.archive.report import BadFile, Progress
 from icevirt.archive.scanned import SourceFile
-from icevirt.errors import BuildError, ScanError
+from icevirt.errors import BuildError, InvalidInputError, ScanError
 from icevirt.ids import ObjectId12
 from icevirt.logic.items import balanced, write_items
 from icevirt.repo.layout import manifest
@@ -91,12 +91,26 @@ def closed_catalog(job: Scan) -> ClosedCatalog:
 
     Raises:
         ScanError: More files are bad than may be; they are tried again by the next build.
+        InvalidInputError: The options name a variable that no file has.
     """
     closed = parts.read_facts(job.catalog, [part.name for part in job.parts])
     if len(closed.bad) > job.max_bad_files or len(closed.bad) == len(job.files):
         _forget(job, closed.bad)
         raise _too_many(closed.bad, len(job.files))
+    _refuse_unknown(job.options, closed)
     return closed
+
+
+def _refuse_unknown(options: ScanOptions, closed: ClosedCatalog) -> None:
+    """Refuse names of variables that no file has; one that some lack may be meant for the rest."""
+    there = {*closed.facts.arrays.path.values, *closed.left_out}
+    if unknown := options.unknown(there):
+        raise InvalidInputError(
+            "no file has such a variable",
+            do="Name one that is there, or leave the name out.",
+            unknown=list(unknown),
+            there=sorted(there),
+        )
 
 
 def _forget(job: Scan, bad: tuple[BadFile, ...]) -> None:

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 
 from icevirt.archive.scanned import SourceFile
 
-VERSION = 1
+VERSION = 2
 """Of this schema; a catalog of another version is refused."""
 
 FILES = (
@@ -33,6 +33,8 @@ FILES = (
     ("seconds", "float64"),
     ("groups", "string"),  # JSON: [{"path", "values", "dtypes"}]
     ("findings", "string"),  # JSON: [{"path", "code", "message", "severity"}]
+    ("places", "string"),  # JSON list of directories that hold what it refers to; "": only itself
+    ("left_out", "string"),  # JSON list of the paths of variables that were not asked for
 )
 
 ARRAYS = (
@@ -60,6 +62,8 @@ REFS = (
     ("gaps", "binary"),
     ("lengths", "binary"),
     ("data", "binary"),
+    ("sources", "binary"),
+    ("targets", "binary"),
 )
 
 BLOCK_REFS = 65_536

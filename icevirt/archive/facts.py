@@ -90,3 +90,4 @@ class CatalogFacts:
     files: FileColumns
     arrays: ArrayColumns
     groups_of: Callable[[int], tuple[ScannedGroup, ...]]  # of a file row; read on demand
+    places: Strings  # (m,) URLs of files, or of directories, that references lead to

@@ -3,19 +3,24 @@
 A block holds the references of one array in a run of files. Rows of a file are contiguous; where a
 file's references fill a box that begins at chunk 0, the box stands for all their indices. Offsets
 are stored as the gap to the end of the chunk before, which is 0 in most files and compresses away.
+References into a scanned file itself carry no URL, only the number of the file; those into other
+files (a file of references scans to such) number the targets that the block lists.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.errors import FormatError
-from icevirt.model.chunks import ChunkTable, ChunkType
+from icevirt.model.chunks import ChunkTable, ChunkType, Locations
+from icevirt.model.strings import Strings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +33,8 @@ class Block:
     offset: NDArray[np.uint64]  # (n,) in the file, or in ``data`` for inline rows
     length: NDArray[np.uint64]  # (n,)
     data: NDArray[np.uint8]  # bytes of the inline rows
+    source: NDArray[np.uint32]  # (n,) 0: the file itself, else one more than the row in ``targets``
+    targets: Locations  # other files
 
     def __len__(self) -> int:
         return len(self.file)
@@ -46,10 +53,17 @@ class PackedBlock:
     gaps: bytes  # i8 (n,), bytes transposed
     lengths: bytes  # u8 (n,), bytes transposed
     data: bytes
+    sources: bytes | None = None  # u4 (n,) None: all references lie in the files themselves
+    targets: bytes | None = None  # JSON: [[url, etag, last modified], ...]
 
 
-def pack(files: Sequence[int], tables: Sequence[ChunkTable]) -> PackedBlock:
-    """Pack the tables of one array, one per file; tables hold virtual and inline rows only."""
+def pack(
+    files: Sequence[int], tables: Sequence[ChunkTable], urls: Sequence[str] | None = None
+) -> PackedBlock:
+    """Pack the tables of one array, one per file; tables hold virtual and inline rows only.
+
+    ``urls`` are those of the files; without them all references are taken to lie in them.
+    """
     ndim = tables[0].ndim
     counts = np.array([len(table) for table in tables], np.uint32)
     boxes = [_box(table) for table in tables]
@@ -68,6 +82,7 @@ def pack(files: Sequence[int], tables: Sequence[ChunkTable]) -> PackedBlock:
         gaps=_transpose(_gaps(offset, length)),
         lengths=_transpose(length.astype("<u8")),
         data=b"".join(table.inline.tobytes() for table in tables),
+        **_targets(tables, urls),
     )
 
 
@@ -102,7 +117,44 @@ def unpack(packed: PackedBlock) -> Block:
         offset=_offsets(gaps, length),
         length=length,
         data=np.frombuffer(packed.data, np.uint8),
+        **_sources(packed, n),
     )
+
+
+def _targets(tables: Sequence[ChunkTable], urls: Sequence[str] | None) -> dict[str, bytes]:
+    """Number the targets of references that leave their file, each once."""
+    numbers: dict[tuple[str, str, int], int] = {}
+    column = []
+    for table, own in zip(tables, urls or (), strict=urls is not None):
+        held = table.locations
+        keys = zip(held.url, held.etag, held.last_modified.tolist(), strict=True)
+        codes = [0 if key[0] == own else numbers.setdefault(key, len(numbers) + 1) for key in keys]
+        virtual = table.kind == ChunkType.virtual
+        row = np.where(virtual, table.source.astype(np.int64), -1)
+        column.append(np.array([*codes, 0], np.uint32)[row])
+    if not numbers:
+        return {}
+    return {
+        "sources": np.concatenate(column).astype("<u4").tobytes(),
+        "targets": json.dumps(list(numbers)).encode(),
+    }
+
+
+def _sources(packed: PackedBlock, n: int) -> dict[str, Any]:
+    if packed.sources is None:
+        return {"source": np.zeros(n, np.uint32), "targets": Locations.none()}
+    rows = json.loads(packed.targets or b"[]")
+    source = np.frombuffer(packed.sources, "<u4").astype(np.uint32)
+    if len(source) != n or int(source.max(initial=0)) > len(rows):
+        raise FormatError("a packed column of the catalog names targets that are not there", rows=n)
+    return {
+        "source": source,
+        "targets": Locations(
+            url=Strings.of(row[0] for row in rows),
+            etag=Strings.of(row[1] for row in rows),
+            last_modified=np.array([row[2] for row in rows], np.uint32),
+        ),
+    }
 
 
 def _box(table: ChunkTable) -> tuple[int, ...] | None:

@@ -147,6 +147,7 @@ class ScannedFile:
     groups: tuple[ScannedGroup, ...]  # the root group is the first
     arrays: tuple[ScannedArray, ...]
     findings: tuple[Finding, ...] = ()
+    left_out: tuple[str, ...] = ()  # paths of variables that the options did not ask for
 
     def __repr__(self) -> str:
         return (

@@ -33,10 +33,14 @@ def build(  # noqa: PLR0917 - each is an option of the command
     mode: Annotated[
         Mode, typer.Option(help="w- refuses a group that holds nodes, w replaces them.")
     ] = Mode.refuse,
+    source_group: options.SourceGroup = "/",
+    variable: options.Variable = None,
     drop_variable: options.DropVariable = None,
     combine_attrs: options.Attributes = "override",
     max_bad_files: options.BadFiles = 0,
     max_native_bytes: options.NativeBytes = options.MANY,
+    scanner: options.Scanner = "",
+    allow_references_to: options.ReferencesTo = None,
     catalog: options.Catalog = None,
     output: OutputOption = Output.text,
     quiet: options.Quiet = False,
@@ -53,10 +57,14 @@ def build(  # noqa: PLR0917 - each is an option of the command
             branch=branch,
             message=message,
             mode=mode.value,
+            source_group=source_group,
+            variables=tuple(variable or ()),
             drop_variables=tuple(drop_variable or ()),
             combine_attrs=cast("CombineAttrs", combine_attrs),  # build checks it
             max_bad_files=max_bad_files,
             max_native_bytes=max_native_bytes,
+            scanner=scanner,
+            allow_references_to=tuple(allow_references_to or ()),
             catalog=catalog,
             progress=listener,
         )

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from icevirt.cli import options
 from icevirt.cli.output import Answer, Output, OutputOption
 
 
@@ -26,21 +27,28 @@ def info(
     )
 
 
-def scan(
+def scan(  # noqa: PLR0917 - each is an option of the command
     file: Annotated[str, typer.Argument(help="A file, as a path or file:// URL.")],
     concat_dim: Annotated[
         str | None, typer.Option(help="The dimension along which a build would concatenate.")
     ] = None,
     group: Annotated[str, typer.Option(help="Look only below this group of the file.")] = "/",
-    drop_variable: Annotated[
-        list[str] | None, typer.Option(help="A variable to leave out; may be repeated.")
-    ] = None,
+    variable: options.Variable = None,
+    drop_variable: options.DropVariable = None,
+    scanner: options.Scanner = "",
+    allow_references_to: options.ReferencesTo = None,
     output: OutputOption = Output.text,
 ) -> Answer:
     """Show what a build would find in one file, and what it would have to store."""
     import icevirt
 
     scanned = icevirt.scan_file(
-        file, concat_dim=concat_dim, group=group, drop_variables=tuple(drop_variable or ())
+        file,
+        concat_dim=concat_dim,
+        group=group,
+        variables=tuple(variable or ()),
+        drop_variables=tuple(drop_variable or ()),
+        scanner=scanner,
+        allow_references_to=tuple(allow_references_to or ()),
     )
     return Answer(value=scanned, output=output)

@@ -18,6 +18,19 @@ Group = Annotated[str, typer.Option(help="The group of the repository to build i
 DropVariable = Annotated[
     list[str] | None, typer.Option(help="A variable to leave out; may be repeated.")
 ]
+SourceGroup = Annotated[str, typer.Option(help="Take only what is below this group of the files.")]
+Variable = Annotated[
+    list[str] | None, typer.Option(help="Take only this variable; may be repeated.")
+]
+Scanner = Annotated[
+    str, typer.Option(help="The scanner to use, like virtualizarr:FITSParser; by content if empty.")
+]
+ReferencesTo = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A directory or URL prefix that references in the files may lead to; may be repeated."
+    ),
+]
 Attributes = Annotated[
     str, typer.Option(help="What becomes of attributes that differ, in xarray's words.")
 ]

@@ -79,7 +79,7 @@ def combine(facts: CatalogFacts, wish: Wish) -> BuildPlan:
         files=files,
         groups=_groups(facts, order, wish),
         arrays=arrays,
-        containers=containers_for(files.url),
+        containers=containers_for(facts.places),
         split_rules=split_rules(
             {
                 array.path: (

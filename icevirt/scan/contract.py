@@ -6,10 +6,12 @@ Third parties plug in through the entry-point group ``icevirt.scanners``; a scan
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from icevirt.archive.scanned import ScannedFile, SourceFile
+from icevirt.model import paths
 
 
 class ByteSource(Protocol):
@@ -42,15 +44,47 @@ class ScanOptions:
         concat_dim: The dimension along which the file will be concatenated with others. Labels of
             it are read; arrays without it get a digest, because they must be equal in all files.
         group: Scan only below this group of the file, which becomes the root.
+        variables: Names or absolute paths of the only variables to take, coordinates included;
+            empty for all.
         drop_variables: Names or absolute paths of variables to leave out.
         max_native_bytes: How many bytes of values may be read and stored because they cannot be
             referenced, in this file.
+        scanner: The scanner to use, whatever the file looks like: see `icevirt.scan.registry`.
+        allow_references_to: Directories and URL prefixes into which references of the file may
+            lead, beside its own directory.
     """
 
     concat_dim: str | None = None
     group: str = "/"
+    variables: tuple[str, ...] = ()
     drop_variables: tuple[str, ...] = ()
     max_native_bytes: int = 256 * 1024 * 1024
+    scanner: str = ""
+    allow_references_to: tuple[str, ...] = ()
+
+    def wants(self, path: str) -> bool:
+        """Say whether a variable was asked for: it is, or lies below, what is named."""
+        if self.variables and not _is_named(path, self.variables):
+            return False
+        return not _is_named(path, self.drop_variables)
+
+    def unknown(self, present: Iterable[str]) -> tuple[str, ...]:
+        """Return the names given that fit none of the variables that are there."""
+        there = tuple(present)
+        return tuple(
+            name
+            for name in dict.fromkeys((*self.variables, *self.drop_variables))
+            if not any(_is_named(path, (name,)) for path in there)
+        )
+
+
+def _is_named(path: str, names: tuple[str, ...]) -> bool:
+    return any(
+        path == name or path.startswith(name.rstrip("/") + "/")
+        if name.startswith("/")
+        else paths.name(path) == name
+        for name in names
+    )
 
 
 @runtime_checkable

@@ -1,21 +1,28 @@
-"""Find the scanner for a file by its content.
+"""Find the scanner for a file by its content, or by the name that a person gave.
 
 Scanners are discovered in the entry-point group ``icevirt.scanners``, so third parties plug in
-without registration. Which one scans a file is decided by its first bytes, never by its name.
+without registration. Which one scans a file is decided by its first bytes, never by its name. A
+person may name one instead: ``netcdf3`` by its entry point, ``package.module:Class`` where it has
+none, and ``virtualizarr:HDFParser`` hands what is behind the colon to a scanner that wants it.
 """
 
 from __future__ import annotations
 
 from functools import cache
-from importlib.metadata import entry_points
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
 
 from icevirt.archive.scanned import ScannedFile
-from icevirt.errors import ScanError
+from icevirt.errors import InvalidInputError, ScanError
+from icevirt.model import paths
 from icevirt.scan.contract import ByteSource, Scanner, ScanOptions
 from icevirt.scan.unknown import refusal
 
 GROUP = "icevirt.scanners"
 HEAD = 4096  # bytes that scanners are shown
+
+_NAMES = "Name one that is installed, or a class as package.module:Class."
 
 
 @cache
@@ -25,18 +32,63 @@ def scanners() -> tuple[Scanner, ...]:
     Raises:
         ScanError: One does not load, usually because an optional dependency is missing.
     """
-    found: list[Scanner] = []
-    for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
-        try:
-            found.append(entry.load()())
-        except ImportError as error:
-            raise ScanError(
-                "a scanner does not load",
-                do="Install what it needs, for HDF5: pip install 'icevirt[hdf5]'.",
-                scanner=entry.name,
-                cause=str(error),
-            ) from error
-    return tuple(found)
+    return tuple(_load(entry)() for entry in _entries().values())
+
+
+@cache
+def named(text: str) -> Scanner:
+    """Return the scanner that a person named.
+
+    Raises:
+        InvalidInputError: There is none of that name.
+        ScanError: It does not load, usually because an optional dependency is missing.
+    """
+    name, _, argument = text.partition(":")
+    entries = _entries()
+    if name in entries:
+        make = _load(entries[name])
+        scanner = make(argument) if argument else make()
+    else:
+        found = _imported(name, argument)
+        scanner = found() if isinstance(found, type) else found
+    if not isinstance(scanner, Scanner):
+        raise InvalidInputError("this is no scanner", do=_NAMES, scanner=text)
+    return scanner
+
+
+def in_use(options: ScanOptions) -> tuple[Scanner, ...]:
+    """Return the scanners among which a scan with these options chooses."""
+    return (named(options.scanner),) if options.scanner else scanners()
+
+
+def _entries() -> dict[str, EntryPoint]:
+    entries = sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
+    return {entry.name: entry for entry in entries}
+
+
+def _load(entry: EntryPoint) -> Any:
+    try:
+        return entry.load()
+    except ImportError as error:
+        raise ScanError(
+            "a scanner does not load",
+            do="Install what it needs, for HDF5: pip install 'icevirt[hdf5]'.",
+            scanner=entry.name,
+            cause=str(error),
+        ) from error
+
+
+def _imported(module: str, name: str) -> Any:
+    try:
+        return getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InvalidInputError(
+            "there is no such scanner",
+            do=_NAMES,
+            scanner=f"{module}:{name}" if name else module,
+            installed=sorted(_entries()),
+            cause=str(error),
+        ) from error
 
 
 def scanner_for(head: bytes, url: str) -> Scanner:
@@ -52,12 +104,34 @@ def scanner_for(head: bytes, url: str) -> Scanner:
 
 
 def scan(source: ByteSource, options: ScanOptions | None = None) -> ScannedFile:
-    """Scan a file with the scanner that its content asks for.
+    """Scan a file with the scanner that was named, or that its content asks for.
 
     Raises:
         ScanError: No scanner reads it, it is damaged, or it changed while it was scanned.
     """
-    scanner = scanner_for(source.read(0, HEAD), source.file.url)
-    scanned = scanner.scan(source, options or ScanOptions())
+    options = options or ScanOptions()
+    if options.scanner:
+        scanner = named(options.scanner)
+    else:
+        scanner = scanner_for(source.read(0, HEAD), source.file.url)
+    scanned = scanner.scan(source, options)
     source.check_unchanged()
     return scanned
+
+
+def refuse_unknown(options: ScanOptions, scanned: ScannedFile) -> None:
+    """Check that the variables which the options name are in the file.
+
+    Raises:
+        InvalidInputError: One is not; the message lists what is there.
+    """
+    arrays, told = (each.path for each in scanned.arrays), (f.path for f in scanned.findings)
+    there = {*arrays, *told, *scanned.left_out} - {paths.ROOT}
+    if unknown := options.unknown(there):
+        raise InvalidInputError(
+            "the file has no such variable",
+            do="Name one that is there, or leave the name out.",
+            file=scanned.source.url,
+            unknown=list(unknown),
+            there=sorted(there),
+        )

@@ -48,6 +48,7 @@ class ClosedCatalog:
     facts: CatalogFacts
     bad: tuple[BadFile, ...]
     findings: tuple[tuple[str, str], ...]  # (url, text), one per distinct text
+    left_out: frozenset[str]  # paths of variables that were not asked for
 
 
 def mark(storage: Storage) -> None:
@@ -131,13 +132,27 @@ def read_facts(storage: Storage, parts: Sequence[str]) -> ClosedCatalog:
             files=columns,
             arrays=_array_columns(arrays, columns),
             groups_of=_GroupReader(storage, columns),
+            places=_places(files, good, columns),
         ),
         bad=tuple(
             BadFile(url=row["url"], code=row["code"], error=row["error"])
             for row in files.select(["url", "code", "error"]).filter(pa.array(~good)).to_pylist()
         ),
         findings=_findings(files),
+        left_out=frozenset(
+            path for text in set(files["left_out"].to_pylist()) for path in json.loads(text)
+        ),
     )
+
+
+def _places(files: Any, good: NDArray[np.bool_], columns: FileColumns) -> Strings:
+    """Return the files, or in the place of those that refer to others, what they refer to."""
+    told = files["places"].filter(pa.array(good)).to_pylist()
+    if not any(told):
+        return columns.url
+    own = (url for url, text in zip(columns.url, told, strict=True) if not text)
+    others = {place for text in set(told) if text for place in json.loads(text)}
+    return Strings.of([*own, *sorted(others)])
 
 
 def _read(storage: Storage, name: str, parts: Sequence[str], columns: list[str]) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 from icevirt.archive import catalog
 from icevirt.archive.packing import PackedBlock, pack
-from icevirt.archive.scanned import ScannedArray
+from icevirt.archive.scanned import ScannedArray, ScannedFile
 from icevirt.archive.schema import ArraySchema
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.spark.attempt import Outcome
@@ -26,10 +26,11 @@ def tables_of(outcomes: Sequence[Outcome]) -> PartTables:
             for name, value in _array_row(row, array).items():
                 arrays[name].append(value)
             tables[array.path].append((row, array.references))
+    urls = [outcome.file.url for outcome in outcomes]
     return PartTables(
         files=_columns([_file_row(row, outcome) for row, outcome in enumerate(outcomes)]),
         arrays=arrays,
-        refs=[(path, block) for path in sorted(tables) for block in _blocks(tables[path])],
+        refs=[(path, block) for path in sorted(tables) for block in _blocks(tables[path], urls)],
     )
 
 
@@ -63,7 +64,18 @@ def _file_row(row: int, outcome: Outcome) -> dict[str, Any]:
             ]
         ),
         "findings": json.dumps([asdict(f) for f in (scanned.findings if scanned else ())]),
+        "places": _places(scanned) if scanned else "",
+        "left_out": json.dumps(scanned.left_out if scanned else []),
     }
+
+
+def _places(scanned: ScannedFile) -> str:
+    """Say where the file's references lead, unless it is into itself only."""
+    own = scanned.source.url
+    urls = {url for array in scanned.arrays for url in array.references.locations.url}
+    if urls <= {own}:
+        return ""
+    return json.dumps(sorted({url.rsplit("/", 1)[0] + "/" for url in urls}))
 
 
 def _array_row(row: int, array: ScannedArray) -> dict[str, Any]:
@@ -84,7 +96,7 @@ def _array_row(row: int, array: ScannedArray) -> dict[str, Any]:
     }
 
 
-def _blocks(tables: Iterable[tuple[int, ChunkTable]]) -> Iterable[PackedBlock]:
+def _blocks(tables: Iterable[tuple[int, ChunkTable]], urls: Sequence[str]) -> Iterable[PackedBlock]:
     """Pack tables, closing a block when it holds enough references or bytes."""
     run: list[tuple[int, ChunkTable]] = []
     for row, table in tables:
@@ -92,7 +104,11 @@ def _blocks(tables: Iterable[tuple[int, ChunkTable]]) -> Iterable[PackedBlock]:
         refs = sum(len(each) for _, each in run)
         data = sum(len(each.inline) for _, each in run)
         if refs >= catalog.BLOCK_REFS or data >= catalog.BLOCK_DATA:
-            yield pack([r for r, _ in run], [t for _, t in run])
+            yield _packed(run, urls)
             run = []
     if run:
-        yield pack([r for r, _ in run], [t for _, t in run])
+        yield _packed(run, urls)
+
+
+def _packed(run: Sequence[tuple[int, ChunkTable]], urls: Sequence[str]) -> PackedBlock:
+    return pack([row for row, _ in run], [t for _, t in run], [urls[row] for row, _ in run])

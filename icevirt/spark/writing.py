@@ -182,7 +182,10 @@ def _moved(
     if window.mode is Mode.concat and index.shape[1]:
         edge = window.chunk_shape[window.axis]
         index[:, window.axis] += (window.starts // edge)[place[rows]]
-    used, source = np.unique(place[rows], return_inverse=True)
+    target = block.source[rows].astype(np.int64)
+    places = np.where(target > 0, len(files) + target - 1, place[rows])
+    used, source = np.unique(places, return_inverse=True)
+    own = used < len(files)
     virtual = block.kind[rows] == ChunkType.virtual
     return ChunkTable(
         index=index.astype(np.uint32),
@@ -190,7 +193,7 @@ def _moved(
         source=np.where(virtual, source, 0).astype(np.uint32),
         offset=block.offset[rows],
         length=block.length[rows],
-        locations=_locations(files, used),
+        locations=_locations(files, used[own]) + block.targets.take(used[~own] - len(files)),
         inline=block.data.copy() if len(block.data) else np.zeros(0, np.uint8),
     ).sorted()
 

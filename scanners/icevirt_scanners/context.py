@@ -46,6 +46,7 @@ class ScanContext:
     location: Locations
     budget: Budget
     findings: list[Finding] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
 
     @classmethod
     def of(cls, source: ByteSource, options: ScanOptions, **more: Any) -> Self:
@@ -60,6 +61,13 @@ class ScanContext:
             budget=Budget(options.max_native_bytes, file.url),
             **more,
         )
+
+    def wants(self, path: str) -> bool:
+        """Say whether a variable was asked for, and keep a note of it where it was not."""
+        wanted = self.options.wants(path)
+        if not wanted:
+            self.left_out.append(path)
+        return wanted
 
     def tell(self, path: str, code: str, message: str, severity: Severity = Severity.note) -> None:
         """Add a finding."""

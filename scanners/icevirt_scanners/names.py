@@ -1,4 +1,4 @@
-"""Names in files as zarr node names, and which variables are left out.
+"""Names in files as zarr node names.
 
 Nearly every name is kept. Those that zarr reserves or cannot say (``..``, ``zarr.json``, names of
 dots only, a leading ``__``, a ``/``, bytes that are not UTF-8) are percent-encoded, and the scan
@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from urllib.parse import quote_from_bytes
 
 from icevirt.errors import UnsupportedError
-from icevirt.model import paths
 
 
 def node_name(raw: bytes) -> tuple[str, bool]:
@@ -27,16 +26,6 @@ def node_name(raw: bytes) -> tuple[str, bool]:
     if kept.startswith("__"):
         kept = "%5F" + kept[1:]
     return kept, kept != name
-
-
-def dropped(path: str, drop: tuple[str, ...]) -> bool:
-    """Say whether a variable is named, or lies below a path that is."""
-    return any(
-        path == name or path.startswith(name.rstrip("/") + "/")
-        if name.startswith("/")
-        else paths.name(path) == name
-        for name in drop
-    )
 
 
 def check_distinct(taken: Sequence[str], url: str) -> None:

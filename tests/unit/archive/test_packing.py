@@ -1,5 +1,7 @@
 """What goes into a packed block comes out of it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -82,6 +84,34 @@ def test_dense_files_store_no_indices():
     assert packed.boxes is not None
 
 
+def test_references_into_other_files_keep_their_targets():
+    """The file itself costs no URL; targets are listed once for all files of a block."""
+    others = Locations.one("file:///t.nc", last_modified=9) + Locations.one("s3://b/u", etag="e")
+    inside = ChunkTable.virtual(index=[[0]], offset=np.ones(1), length=np.ones(1), locations=FILE)
+    outside = ChunkTable.concatenate(
+        [
+            ChunkTable.virtual(
+                index=[[0], [1], [3]],
+                offset=np.arange(3),
+                length=np.ones(3),
+                locations=FILE + others,
+                source=np.array([2, 0, 1]),
+            ),
+            ChunkTable.inlined(index=np.array([[2]]), chunks=[b"x"]),
+        ]
+    )
+    only = ChunkTable.inlined(index=np.array([[0]]), chunks=[b"y"])
+    block = unpack(pack([4, 5, 6], [inside, outside, only], ["file:///a.nc"] * 3))
+    targets = ["", *block.targets.url]
+    assert [targets[code] for code in block.source] == ["", "s3://b/u", "", "", "file:///t.nc", ""]
+    assert sorted(block.targets.url) == ["file:///t.nc", "s3://b/u"]
+    assert sorted(block.targets.etag) == ["", "e"]
+    assert sorted(block.targets.last_modified.tolist()) == [0, 9]
+    assert pack([0], [inside], ["file:///a.nc"]).targets is None
+    with pytest.raises(FormatError, match="targets"):
+        unpack(replace(pack([5], [outside], ["file:///a.nc"]), targets=b"[]"))
+
+
 def test_a_column_that_is_cut_short_is_refused():
     """Damage of the catalog is an error, not a wrong reference."""
     table = ChunkTable.virtual(
@@ -89,8 +119,4 @@ def test_a_column_that_is_cut_short_is_refused():
     )
     packed = pack([0], [table])
     with pytest.raises(FormatError, match="cut short"):
-        unpack(type(packed)(**{**_fields(packed), "gaps": packed.gaps[:-1]}))
-
-
-def _fields(packed):
-    return {name: getattr(packed, name) for name in type(packed).__dataclass_fields__}
+        unpack(replace(packed, gaps=packed.gaps[:-1]))

@@ -39,6 +39,7 @@ def test_build_passes_its_options_on(calls):
     line = (
         "build a.nc b/*.nc repo --concat-dim time --group /g --branch dev --message hello --mode w"
         " --drop-variable x --drop-variable y --combine-attrs drop --max-bad-files 3 --max-native-bytes 9 --catalog c"
+        " --source-group /in --variable v --scanner netcdf3 --allow-references-to /data"
     )
     result = RUNNER.invoke(main.app, line.split())
     assert result.exit_code == 0, result.output
@@ -50,6 +51,10 @@ def test_build_passes_its_options_on(calls):
         "branch": "dev",
         "message": "hello",
         "mode": "w",
+        "source_group": "/in",
+        "variables": ("v",),
+        "scanner": "netcdf3",
+        "allow_references_to": ("/data",),
         "drop_variables": ("x", "y"),
         "combine_attrs": "drop",
         "max_bad_files": 3,
@@ -97,10 +102,18 @@ def test_info_takes_one_of_branch_tag_and_snapshot(calls):
 
 
 def test_scan_passes_its_options_on(calls):
-    RUNNER.invoke(main.app, "scan a.nc --concat-dim t --group /g --drop-variable x".split())
+    line = "scan a.nc --concat-dim t --group /g --variable v --drop-variable x --scanner netcdf3"
+    RUNNER.invoke(main.app, [*line.split(), "--allow-references-to", "/data"])
     ((_, arguments, options),) = calls
     assert arguments == ("a.nc",)
-    assert options == {"concat_dim": "t", "group": "/g", "drop_variables": ("x",)}
+    assert options == {
+        "concat_dim": "t",
+        "group": "/g",
+        "variables": ("v",),
+        "drop_variables": ("x",),
+        "scanner": "netcdf3",
+        "allow_references_to": ("/data",),
+    }
 
 
 def test_an_error_is_one_line_and_status_1(monkeypatch, capsys):

@@ -40,6 +40,12 @@ def grid_facts(metadata: dict[str, Any]) -> GridFacts:
     )
 
 
+def chunk_shape(node: ArrayNode) -> tuple[int, ...] | None:
+    """Return the edges of the chunks of a regular grid; None where the grid is none."""
+    grid = json.loads(node.user_data)["chunk_grid"]
+    return tuple(grid["configuration"]["chunk_shape"]) if grid.get("name") == "regular" else None
+
+
 def node_of(
     path: str, user_data: bytes, node_id: ObjectId8, manifests: Sequence[ManifestRef] = ()
 ) -> Node:

@@ -44,14 +44,20 @@ class FileKind(IntEnum):
     repo_info = 6
 
 
-def pack(kind: FileKind, payload: bytes | bytearray | memoryview, *, level: int = 3) -> bytes:
+def pack(
+    kind: FileKind,
+    payload: bytes | bytearray | memoryview,
+    *,
+    level: int = 3,
+    spec_version: int = SPEC_VERSION,
+) -> bytes:
     """Return the file of this kind around a FlatBuffers payload."""
-    return head(kind) + zstandard.ZstdCompressor(level=level).compress(payload)
+    return head(kind, spec_version) + zstandard.ZstdCompressor(level=level).compress(payload)
 
 
-def head(kind: FileKind) -> bytes:
+def head(kind: FileKind, spec_version: int = SPEC_VERSION) -> bytes:
     """Return the 39 bytes that stand before the compressed payload."""
-    return MAGIC + IMPLEMENTATION + bytes((SPEC_VERSION, kind, ZSTD))
+    return MAGIC + IMPLEMENTATION + bytes((spec_version, kind, ZSTD))
 
 
 def unpack(raw: bytes | bytearray | memoryview, kind: FileKind) -> tuple[int, bytes]:

@@ -68,15 +68,18 @@ def encode(
     *,
     level: int = 3,
     locations: LocationCompression = DEFAULT_LOCATIONS,
+    spec_version: int = header.SPEC_VERSION,
 ) -> EncodedManifest:
     """Return the manifest of these tables; arrays without references are left out.
+
+    V1 knows no dictionaries of locations.
 
     Raises:
         InvalidInputError: Rows are out of order, a reference is empty or points nowhere, or there
             are more references than fit one file.
     """
     stored = {node: arrays[node] for node in sorted(arrays) if len(arrays[node])}
-    dictionary = trained(list(stored.values()), locations)
+    dictionary = trained(list(stored.values()), locations) if spec_version > 1 else None
     small = Builder().root(MANIFEST, _values(stored, dictionary))
     tail = Tail(len(small.out))
     for place, table in small.open:
@@ -84,7 +87,8 @@ def encode(
         urls = packed(table.locations, dictionary, locations.compression_level)
         small.link(place, write_table(tail, table, urls))
     id_at = small.root_field(MANIFEST, "id")
-    digest, raw = _named_file(bytes(small.out), id_at, tail, level)
+    head = header.head(FileKind.manifest, spec_version)
+    digest, raw = _named_file(head, bytes(small.out), id_at, tail, level)
     return EncodedManifest(
         id=digest,
         raw=raw,
@@ -101,13 +105,14 @@ def _values(stored: Mapping[ObjectId8, ChunkTable], dictionary: Dictionary | Non
     }
 
 
-def _named_file(small: bytes, id_at: int, tail: Tail, level: int) -> tuple[ObjectId12, bytes]:
+def _named_file(
+    head: bytes, small: bytes, id_at: int, tail: Tail, level: int
+) -> tuple[ObjectId12, bytes]:
     """Return the manifest's id, and its file with the id in it."""
     end = id_at + ObjectId12.SIZE
     parts = chain([np.frombuffer(small[end:], np.uint8)], tail.blocks())
     rest = frame.compress(parts, tail.end - end, level)
     digest = ObjectId12.of_content(small[:end], rest)
-    head = header.head(FileKind.manifest)
     return digest, frame.with_raw_start(head, small[:id_at] + digest, rest)
 
 

@@ -7,15 +7,16 @@ follows from the spec byte of the file, since upgraded repositories hold files o
 from __future__ import annotations
 
 from icevirt.model.json import JSON, JSONObject
-from icevirt.wire import flex_read, flex_write, msgpack
+from icevirt.wire import flex_read, flex_write, msgpack, msgpack_write
 from icevirt.wire.read import Damage
 from icevirt.wire.schema import Values
 
 
-def to_items(metadata: JSONObject) -> list[Values]:
-    """Return the items of a V2 file, ascending by the bytes of their names."""
+def to_items(metadata: JSONObject, spec_version: int = 2) -> list[Values]:
+    """Return the items of a file of this spec version, ascending by the bytes of their names."""
+    dumps = msgpack_write.dumps if spec_version == 1 else flex_write.dumps
     names = sorted(metadata, key=lambda name: name.encode())
-    return [{"name": name, "value": flex_write.dumps(metadata[name])} for name in names]
+    return [{"name": name, "value": dumps(metadata[name])} for name in names]
 
 
 def from_items(items: list[Values], spec_version: int) -> dict[str, JSON]:

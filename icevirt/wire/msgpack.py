@@ -1,4 +1,4 @@
-"""Reads MessagePack as JSON values: the metadata values of V1 files. icevirt never writes it.
+"""Reads MessagePack as JSON values: the metadata values of V1 files. `msgpack_write` writes them.
 
 Small enough to be strict about: no extension types, no binary, no NaN, string keys only, nothing
 behind the value, no deeper than 100 levels.

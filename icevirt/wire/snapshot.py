@@ -1,15 +1,18 @@
 """Snapshot files: the nodes of one version of the repository, and the manifests they use.
 
-Spec: "Snapshot Files". V2 is written; V1 files, which upgraded repositories keep, are read too.
+Spec: "Snapshot Files". V2 and V1 files are written and read; upgraded repositories hold both.
 What tells them apart inside is which of the twin fields is there: ``shape`` or ``shape_v2``,
 ``manifest_files`` or ``manifest_files_v2``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from icevirt.errors import FormatError
 from icevirt.ids import ObjectId8, ObjectId12
+from icevirt.model.metadata import chunk_shape
 from icevirt.model.snapshot import (
     ArrayNode,
     GroupNode,
@@ -33,17 +36,24 @@ from icevirt.wire.schema import (
 _ARRAY, _GROUP = 1, 2  # tags of the union NodeData
 
 
-def encode(snapshot: Snapshot, *, level: int = 3) -> bytes:
-    """Return the V2 file of a snapshot.
+def encode(snapshot: Snapshot, *, level: int = 3, spec_version: int = header.SPEC_VERSION) -> bytes:
+    """Return the file of a snapshot.
 
     Raises:
-        FormatError: It comes from a newer client's file and would lose something.
+        FormatError: It comes from a newer client's file and would lose something, or it holds
+            something that V1 cannot express.
     """
     snapshot.refuse_loss()
-    values = {
+    values = _values_v1(snapshot) if spec_version == 1 else _values(snapshot)
+    payload = build(SNAPSHOT, values)
+    return header.pack(FileKind.snapshot, payload, level=level, spec_version=spec_version)
+
+
+def _values(snapshot: Snapshot) -> Values:
+    return {
         "id": snapshot.id,
         "parent_id": None,  # V2 keeps parents in the repo info
-        "nodes": [_node_values(node) for node in snapshot.nodes],
+        "nodes": [_node_values(node, _array_values) for node in snapshot.nodes],
         "flushed_at": snapshot.flushed_at,
         "message": snapshot.message,
         "metadata": metadata.to_items(snapshot.metadata),
@@ -59,7 +69,21 @@ def encode(snapshot: Snapshot, *, level: int = 3) -> bytes:
         ],
         "extra": snapshot.extra,
     }
-    return header.pack(FileKind.snapshot, build(SNAPSHOT, values), level=level)
+
+
+def _values_v1(snapshot: Snapshot) -> Values:
+    return {
+        "id": snapshot.id,
+        "parent_id": snapshot.parent_id,
+        "nodes": [_node_values(node, _array_values_v1) for node in snapshot.nodes],
+        "flushed_at": snapshot.flushed_at,
+        "message": snapshot.message,
+        "metadata": metadata.to_items(snapshot.metadata, 1),
+        "manifest_files": [
+            MANIFEST_FILE_INFO_LAYOUT.pack(info.id, info.size_bytes, info.num_chunk_refs)
+            for info in snapshot.manifest_files
+        ],
+    }
 
 
 def decode(raw: bytes) -> Snapshot:
@@ -87,20 +111,46 @@ def decode(raw: bytes) -> Snapshot:
 # -- writing --------------------------------------------------------------------------------------
 
 
-def _node_values(node: Node) -> Values:
+def _node_values(node: Node, array_values: Callable[[ArrayNode], Values]) -> Values:
     return {
         "id": node.id,
         "path": node.path,
         "user_data": node.user_data,
-        "node_data": (_ARRAY, _array_values(node)) if isinstance(node, ArrayNode) else (_GROUP, {}),
+        "node_data": (_ARRAY, array_values(node)) if isinstance(node, ArrayNode) else (_GROUP, {}),
         "extra": node.extra,
     }
 
 
 def _array_values(node: ArrayNode) -> Values:
+    return {
+        **_common_values(node),
+        "shape": [],
+        # present even when empty: that it is there is what says V2
+        "shape_v2": [
+            {"array_length": length, "num_chunks": count}
+            for length, count in zip(node.shape, node.num_chunks, strict=True)
+        ],
+    }
+
+
+def _array_values_v1(node: ArrayNode) -> Values:
+    edges = chunk_shape(node)
+    if edges is None:
+        raise FormatError(
+            "the V1 format knows regular chunk grids only",
+            do="Upgrade the repository: icevirt.upgrade_icechunk_repository(repo, dry_run=False).",
+            path=node.path,
+        )
+    pairs = zip(node.shape, edges, strict=True)
+    return {
+        **_common_values(node),
+        "shape": [DIMENSION_SHAPE_LAYOUT.pack(length, edge) for length, edge in pairs],
+    }
+
+
+def _common_values(node: ArrayNode) -> Values:
     names = node.dimension_names
     return {
-        "shape": [],
         "dimension_names": None if names is None else [{"name": name} for name in names],
         "manifests": [
             {
@@ -108,11 +158,6 @@ def _array_values(node: ArrayNode) -> Values:
                 "extents": [CHUNK_INDEX_RANGE_LAYOUT.pack(*extent) for extent in ref.extents],
             }
             for ref in node.manifests
-        ],
-        # present even when empty: that it is there is what says V2
-        "shape_v2": [
-            {"array_length": length, "num_chunks": count}
-            for length, count in zip(node.shape, node.num_chunks, strict=True)
         ],
     }
 

@@ -1,0 +1,179 @@
+"""The configuration of V1 repositories, ``config.yaml``: the document of V2, written as YAML.
+
+What is a mapping of one entry in the V2 document because it is one of several kinds, a kind of
+store for example, is a tagged value here: ``!local_file_system /data``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]  # no type information is published for it
+
+from icevirt.errors import FormatError
+from icevirt.model.json import JSONObject
+
+_KINDS = {
+    ("virtual_chunk_containers", "*", "store"),
+    ("manifest", "splitting", "split_sizes", "*", 0),
+    ("manifest", "splitting", "split_sizes", "*", 1, "*", "condition"),
+    ("manifest", "preload", "preload_if"),
+}  # where a mapping of one entry is one of several kinds
+_NESTED = ("or", "and", "num_refs")  # kinds that hold others, in a list or by name
+
+
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # a class of an untyped library
+    """Reads tagged values as mappings of one entry."""
+
+
+class _Dumper(yaml.SafeDumper):  # type: ignore[misc]  # as above
+    """Writes `_Kind` as tagged values."""
+
+    analysis: Any
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - the signature is PyYAML's
+        """Write equal parts out: other readers of this file know no aliases."""
+        return True
+
+    def choose_scalar_style(self) -> str:
+        """Write tagged scalars as they are, without quotes: ``!Axis 0`` is a number."""
+        tagged = (self.event.tag or "").startswith("!")
+        if tagged and not self.event.style:
+            self.analysis = self.analyze_scalar(self.event.value)
+            if self.analysis.allow_block_plain:
+                return ""
+        style: str = super().choose_scalar_style()
+        return style
+
+
+class _Kind:
+    def __init__(self, name: str, value: Any) -> None:
+        self.name = name
+        self.value = value
+
+
+def loads(raw: bytes) -> dict[str, Any]:
+    """Read a configuration.
+
+    Raises:
+        FormatError: It is no YAML, or no mapping.
+    """
+    try:
+        document = yaml.load(raw, _Loader)  # noqa: S506 - a safe loader with one more constructor
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise _damaged(str(error)) from error
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise _damaged(f"a {type(document).__name__} instead of a mapping")
+    return document
+
+
+def dumps(document: JSONObject, *, over: bytes | None = None) -> bytes:
+    """Write a configuration.
+
+    Args:
+        document: What to write.
+        over: The file that it takes the place of.
+
+    Raises:
+        FormatError: The file holds tagged values where none are known: they would be lost.
+    """
+    raw = _dumps(document)
+    if over is not None and (lost := _tags(over) - _tags(_dumps(loads(over)))):
+        raise FormatError(
+            "the configuration holds settings of a newer client, which writing would lose",
+            do="Upgrade icevirt, or change it with the client that wrote it.",
+            tags=sorted(lost),
+        )
+    return raw
+
+
+def _dumps(document: JSONObject) -> bytes:
+    text: str = yaml.dump(_marked(document, ()), Dumper=_Dumper, sort_keys=False)
+    return text.encode()
+
+
+def _marked(value: Any, at: tuple[Any, ...]) -> Any:
+    """Return a value in which what is to be tagged is a `_Kind`."""
+    if isinstance(value, Mapping):
+        if len(value) == 1 and _is_kind(at):
+            ((name, inner),) = value.items()
+            return _Kind(name, _inner(name, inner, at))
+        return {key: _marked(item, (*at, key)) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_marked(item, (*at, row)) for row, item in enumerate(value)]
+    return value
+
+
+def _inner(name: str, value: Any, at: tuple[Any, ...]) -> Any:
+    match value:
+        case Mapping() if name in _NESTED:
+            return {key: _marked(item, at) for key, item in value.items()}
+        case list() | tuple() if name in _NESTED:
+            return [_marked(item, at) for item in value]
+        case _:
+            return value
+
+
+def _is_kind(at: tuple[Any, ...]) -> bool:
+    return any(
+        len(at) == len(kind)
+        and all(want in ("*", part) for want, part in zip(kind, at, strict=True))
+        for kind in _KINDS
+    )
+
+
+def _tags(raw: bytes) -> Counter[str]:
+    """Count the tags of a file."""
+    return Counter(
+        event.tag
+        for event in yaml.parse(raw, _Loader)
+        if (getattr(event, "tag", None) or "").startswith("!")
+    )
+
+
+def _tagged(loader: Any, name: str, node: Any) -> dict[str, Any]:
+    match node:
+        case yaml.MappingNode():
+            value = loader.construct_mapping(node, deep=True)
+        case yaml.SequenceNode():
+            value = loader.construct_sequence(node, deep=True)
+        case _:
+            plain = loader.resolve(yaml.ScalarNode, node.value, (node.style is None, False))
+            value = loader.construct_object(yaml.ScalarNode(plain, node.value))
+    return {name: value}
+
+
+def _untagged(dumper: Any, kind: _Kind) -> Any:
+    node = dumper.represent_data(kind.value)
+    if isinstance(kind.value, str):
+        plain = dumper.resolve(yaml.ScalarNode, kind.value, (True, False))
+        node.style = None if plain == node.tag else "'"
+    node.tag = f"!{kind.name}"
+    return node
+
+
+_PLAIN = {
+    "null": (r"~|null|Null|NULL|", "~nN\0"),
+    "bool": (r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    "int": (r"[-+]?(0|[1-9][0-9]*)", "-+0123456789"),
+    "float": (r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", "-+0123456789."),
+}  # YAML 1.2: by PyYAML's own rules "no" is false, and "1:30" a number
+_Loader.yaml_implicit_resolvers = {}
+for _name, (_form, _first) in _PLAIN.items():
+    _letters = ["" if letter == "\0" else letter for letter in _first]
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_name}", re.compile(f"({_form})$"), _letters)
+_Loader.add_multi_constructor("!", _tagged)
+_Dumper.add_representer(_Kind, _untagged)
+
+
+def _damaged(cause: str) -> FormatError:
+    return FormatError(
+        "the configuration of a V1 repository cannot be read",
+        do="Mend `config.yaml`, or remove it to use the defaults.",
+        cause=cause,
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import overload
 
@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.model.ranges import gather
+
+_ROWS_AT_ONCE = 1 << 14
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,13 +30,17 @@ class Strings:
     @classmethod
     def of(cls, values: Iterable[str]) -> Strings:
         """Make a column from Python strings."""
-        texts = list(values)
-        joined = "".join(texts)
-        # one call for all of them, where characters are bytes; that is nearly always
-        parts = texts if joined.isascii() else [text.encode() for text in texts]
-        starts = np.zeros(len(parts) + 1, np.int64)
-        np.cumsum(np.fromiter(map(len, parts), np.int64, len(parts)), out=starts[1:])
-        return cls(np.frombuffer(joined.encode(), np.uint8), starts)
+        texts = values if isinstance(values, list | tuple) else list(values)
+        starts = _starts(texts)
+        data = np.empty(int(starts[-1]), np.uint8)
+        for low in range(0, len(texts), _ROWS_AT_ONCE):
+            joined = "".join(texts[low : low + _ROWS_AT_ONCE])
+            raw = np.frombuffer(joined.encode(), np.uint8)
+            if len(raw) != len(joined):  # characters are bytes, nearly always
+                encoded = [text.encode() for text in texts]
+                return cls(np.frombuffer(b"".join(encoded), np.uint8), _starts(encoded))
+            data[starts[low] :][: len(raw)] = raw
+        return cls(data, starts)
 
     @classmethod
     def empty(cls, n: int) -> Strings:
@@ -45,6 +51,13 @@ class Strings:
     def lengths(self) -> NDArray[np.int64]:
         """Bytes of each string, shape (n,)."""
         return np.diff(self.starts)
+
+    def first_bytes(self) -> NDArray[np.uint8]:
+        """First byte of each string, shape (n,); 0 where it is empty."""
+        first = np.zeros(len(self), np.uint8)
+        rows = self.lengths > 0
+        first[rows] = self.data[self.starts[:-1][rows]]
+        return first
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -85,3 +98,9 @@ class Strings:
             np.concatenate([self.data, other.data]),
             np.concatenate([self.starts, other.starts[1:] + self.starts[-1]]),
         )
+
+
+def _starts(texts: Sequence[str] | Sequence[bytes]) -> NDArray[np.int64]:
+    starts = np.zeros(len(texts) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)), out=starts[1:])
+    return starts

@@ -88,13 +88,12 @@ def _rewritten(
         num_chunks=node.num_chunks,
         dimension_names=node.dimension_names,
     )
-    over = over.take(grid.inside(over.index))
+    over = _inside(over, grid)
     kept, taken = _sorted_out(node, grid, grid.cells_of(over.index))
     if rewrite:
         kept, taken = (), node.manifests
     merged = tables.overlay(ArrayReader(assets, node).table_to_rewrite(taken), over)
-    merged = tables.stored(merged)
-    merged = merged.take(grid.inside(merged.index))
+    merged = _inside(tables.stored(merged), grid)
     refs, infos = list(kept), []
     for part in _by_cell(merged, grid):
         info = assets.put_manifest({node.id: tables.compact(part)})
@@ -126,11 +125,18 @@ def _sorted_out(
     )
 
 
+def _inside(table: ChunkTable, grid: Grid) -> ChunkTable:
+    inside = grid.inside(table.index)
+    return table if bool(inside.all()) else table.take(inside)
+
+
 def _by_cell(table: ChunkTable, grid: Grid) -> list[ChunkTable]:
     """Return the rows of each cell as a table, in the order of the cells."""
     if not len(table):
         return []
     cell = grid.cells_of(table.index)
+    if bool((cell == cell[0]).all()):
+        return [table]
     order = np.argsort(cell, kind="stable")
     ends = np.flatnonzero(np.diff(cell[order])) + 1
     return [table.take(rows) for rows in np.split(order, ends)]

@@ -9,7 +9,7 @@ import pytest
 import zarr
 
 from access.virtual import VALUES, make
-from icevirt.access.virtual_refs import VirtualChunkSpec, recorded
+from icevirt.access.virtual_refs import VirtualChunkSpec, recorded, table_of_grid
 from icevirt.errors import InvalidInputError, NodeNotFoundError, StaleReferenceError
 
 
@@ -107,6 +107,16 @@ WRONG = {
     "a negative index": lambda s, u: s.set_virtual_refs("v", [VirtualChunkSpec([-1, 0], u, 0, 1)]),
     "an index twice": lambda s, u: s.set_virtual_refs("v", [VirtualChunkSpec([0, 0], u, 0, 1)] * 2),
     "a box that is not filled": lambda s, u: s.set_virtual_refs_arr("v", (2, 1), [u], [0], [1]),
+    "a box before the first chunk": lambda s, u: s.set_virtual_refs_arr(
+        "v", (1, 1), [u], [0], [1], arr_offset=(-1, 0)
+    ),
+    "a box beyond all numbers": lambda s, u: s.set_virtual_refs_arr(
+        "v", (1, 1), [u], [0], [1], arr_offset=(1 << 32, 0)
+    ),
+    "an offset of too few coordinates": lambda s, u: s.set_virtual_refs_arr(
+        "v", (1, 1), [u], [0], [1], arr_offset=(0,)
+    ),
+    "a box of less than nothing": lambda s, u: s.set_virtual_refs_arr("v", (-1, -1), [u], [0], [1]),
     "no such array": lambda s, u: s.set_virtual_ref("w/c/0/0", u, offset=0, length=1),
     "a time before 1970": lambda s, u: s.set_virtual_ref(
         "v/c/0/0", u, offset=0, length=1, checksum=datetime(1960, 1, 1, tzinfo=UTC)
@@ -172,3 +182,13 @@ def test_codes_and_checksums_that_do_not_fit_the_locations_are_refused(virtual, 
     urls = [virtual.prefix + "source.bin"]
     with pytest.raises(InvalidInputError):
         session.store.set_virtual_refs_arr("v", (2, 1), urls, [4, 44], [40] * 2, **wrong)
+
+
+@pytest.mark.parametrize("shape", [(), (5,), (2, 3), (3, 1, 2), (2, 0)], ids=str)
+def test_a_box_is_given_in_c_order(shape):
+    count, origin = math.prod(shape), tuple(range(7, 7 + len(shape)))
+    numbers = np.arange(1, count + 1)
+    table = table_of_grid(shape, ["s3://a/b"] * count, numbers, numbers, arr_offset=origin)
+    places = np.indices(shape).reshape(len(shape), -1).T + np.array(origin, np.int64)
+    assert table.index.tolist() == places.tolist()
+    assert table.offset.tolist() == numbers.tolist()

@@ -189,6 +189,6 @@ def test_a_box_is_given_in_c_order(shape):
     count, origin = math.prod(shape), tuple(range(7, 7 + len(shape)))
     numbers = np.arange(1, count + 1)
     table = table_of_grid(shape, ["s3://a/b"] * count, numbers, numbers, arr_offset=origin)
-    places = np.indices(shape).reshape(len(shape), -1).T + np.array(origin, np.int64)
+    places = np.indices(shape).reshape(len(shape), count).T + np.array(origin, np.int64)
     assert table.index.tolist() == places.tolist()
     assert table.offset.tolist() == numbers.tolist()

@@ -40,18 +40,26 @@ class Locator:
 
     def read(self, refs: Tables, rows: Places) -> tuple[Locations, Places]:
         """Return the distinct locations of ``rows`` of the references, and each row's number."""
-        url, url_rank = self._urls(refs, rows)
+        url, rank = self._urls(refs, rows)
         etag, etag_rank = self._etags(refs, rows)
-        seconds = refs.numbers("checksum_last_modified", 4)[rows].astype(np.uint32)
-        _, keys = first_uses(seconds)
-        for part, height in ((etag_rank, len(etag)), (url_rank, len(url))):
-            # renumber at every step, so that products stay far below 63 bits
-            _, keys = first_uses(keys * max(height, 1) + part)
-        first, rank = first_uses(keys)
+        seconds = self._seconds(refs, rows)
+        if etag_rank is None and seconds is None:
+            return _without_checksum(url), rank
+        keys = rank
+        for part in (etag_rank, seconds):
+            if part is not None:
+                # renumber at every step, so that products stay far below 63 bits
+                _, keys = first_uses(keys * (int(part.max(initial=0)) + 1) + part)
+        first, keys = first_uses(keys)
+        count = len(first)
         found = Locations(
-            url=url[url_rank[first]], etag=etag[etag_rank[first]], last_modified=seconds[first]
+            url=url[rank[first]],
+            etag=Strings.empty(count) if etag_rank is None else etag[etag_rank[first]],
+            last_modified=np.zeros(count, np.uint32)
+            if seconds is None
+            else seconds[first].astype(np.uint32),
         )
-        return found, rank
+        return found, keys
 
     def _urls(self, refs: Tables, rows: Places) -> tuple[Strings, Places]:
         plain = _ranges(refs, "location", rows)
@@ -68,11 +76,16 @@ class Locator:
         both[~hidden], both[hidden] = rank, more_rank + len(names)
         return names + more, both
 
-    def _etags(self, refs: Tables, rows: Places) -> tuple[Strings, Places]:
+    def _etags(self, refs: Tables, rows: Places) -> tuple[Strings, Places | None]:
+        """Return the distinct etags, and every row's number; None where no row has one."""
         found = _ranges(refs, "checksum_etag", rows)
-        if found is None:
-            return Strings.empty(1), np.zeros(len(rows), np.int64)
-        return self._strings(*found)
+        return (Strings.empty(0), None) if found is None else self._strings(*found)
+
+    def _seconds(self, refs: Tables, rows: Places) -> Places | None:
+        """Return when the object of every row was last modified; None where no row says so."""
+        if refs.places("checksum_last_modified") is None:
+            return None
+        return refs.numbers("checksum_last_modified", 4)[rows].astype(np.int64)
 
     def _strings(self, start: Places, length: Places) -> tuple[Strings, Places]:
         """Return the distinct strings among these, and every row's number."""
@@ -94,6 +107,11 @@ class Locator:
             return first, rank
         again, number = equal_ranges(self.payload.padded, start, length)
         return first[again], number[rank]
+
+
+def _without_checksum(url: Strings) -> Locations:
+    nothing = np.zeros(len(url), np.uint32)
+    return Locations(url=url, etag=Strings.empty(len(url)), last_modified=nothing)
 
 
 class _Ranges(NamedTuple):

@@ -50,15 +50,24 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
         *_VERSION,
         "authorize_virtual_chunk_access",
         "on_stale",
+        "storage_options",
     )
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
-        """Say whether a path holds an Icechunk repository, by the first bytes of its ``repo``."""
+        """Say whether a path holds an Icechunk repository, by the first bytes of its ``repo``.
+
+        URLs of object stores are left alone: xarray asks each engine, and none of these questions
+        should wait for a network.
+        """
         if not isinstance(filename_or_obj, str | os.PathLike):
             return False
+        from icevirt.connect.urls import is_url
         from icevirt.storage.resolve import storage_of
         from icevirt.wire.header import MAGIC
 
+        name = os.fspath(filename_or_obj)
+        if is_url(name) and not name.startswith("file://"):
+            return False
         try:
             head = storage_of(filename_or_obj).get_range("repo", offset=0, length=len(MAGIC))
         except IcevirtError:
@@ -76,12 +85,13 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
         as_of: datetime | None = None,
         authorize_virtual_chunk_access: Authorization = None,
         on_stale: OnStale = "raise",
+        storage_options: Mapping[str, Any] | None = None,
         **decoders: Any,
     ) -> Dataset:
         """Open one group of one version.
 
         Args:
-            filename_or_obj: Path or URL of a repository.
+            filename_or_obj: Path or URL of a repository, or its storage.
             group: Path of the group; the root by default.
             branch: Open the tip of this branch; ``main`` where no version is named.
             tag: Open the version of this name.
@@ -91,10 +101,13 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
                 may be read, or a mapping from them to credentials.
             on_stale: When a source file changed after it was scanned: ``raise`` an error, ``warn``
                 once for each file and show it as it is, or ``ignore`` that.
+            storage_options: Arguments of the storage's constructor beyond what the URL says, like
+                ``{"anonymous": True, "region": "us-west-2"}``.
             decoders: The decoding options of `xarray.open_dataset`.
         """
         version = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id, "as_of": as_of}
-        store, snapshot = _open(filename_or_obj, version, authorize_virtual_chunk_access, on_stale)
+        root = _root(filename_or_obj, storage_options)
+        store, snapshot = _open(root, version, authorize_virtual_chunk_access, on_stale)
         return dataset_of(store, snapshot, group or "/", decoders)
 
     def open_groups_as_dict(  # type: ignore[override]
@@ -108,6 +121,7 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
         as_of: datetime | None = None,
         authorize_virtual_chunk_access: Authorization = None,
         on_stale: OnStale = "raise",
+        storage_options: Mapping[str, Any] | None = None,
         **decoders: Any,
     ) -> dict[str, Dataset]:
         """Open a group and all groups below it. Arguments as in `open_dataset`.
@@ -116,7 +130,8 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
             Datasets by their path relative to the group, ``/`` for the group itself.
         """
         version = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id, "as_of": as_of}
-        store, snapshot = _open(filename_or_obj, version, authorize_virtual_chunk_access, on_stale)
+        root = _root(filename_or_obj, storage_options)
+        store, snapshot = _open(root, version, authorize_virtual_chunk_access, on_stale)
         return {
             name: dataset_of(store, snapshot, path, decoders)
             for name, path in _groups(snapshot, group or "/")
@@ -127,6 +142,12 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
         from xarray import DataTree
 
         return DataTree.from_dict(self.open_groups_as_dict(filename_or_obj, **options))
+
+
+def _root(given: StorageLike, options: Mapping[str, Any] | None) -> StorageLike:
+    from icevirt.storage.resolve import storage_of
+
+    return storage_of(given, options) if options else given
 
 
 def _open(

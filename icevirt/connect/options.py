@@ -22,7 +22,8 @@ type Pairs = tuple[tuple[str, Any], ...]
 
 _TIMEOUT = 60  # seconds without a byte
 _WHOLE = "1h"  # for a request in all; slow lines move large objects slowly
-_TIGRIS = "https://t3.storage.dev"
+TIGRIS = "https://t3.storage.dev"
+TIGRIS_HEADERS = (("x-tigris-consistent", "true"),)  # reads see writes, in every region
 _KINDS = {
     "s3": ("s3", "s3_compatible", "tigris"),
     "gcs": ("gcs",),
@@ -78,7 +79,7 @@ def options_of(address: Address, config: ObjectStoreConfig | None) -> Options:
     """Return the options of the store at an address.
 
     Raises:
-        InvalidInputError: The config is of another kind of store, or has unknown or secret options.
+        InvalidInputError: The config is of another kind of store, or has unknown options.
     """
     if config is None:
         config = ObjectStoreConfig("tigris" if address.scheme == "tigris" else _first(address), {})
@@ -90,7 +91,6 @@ def options_of(address: Address, config: ObjectStoreConfig | None) -> Options:
             store=config.kind,
         )
     given = config.options if isinstance(config.options, Mapping) else {}
-    _refuse_secrets(given)
     return _BUILDERS[address.provider](address, config.kind, given)
 
 
@@ -98,20 +98,14 @@ def _first(address: Address) -> str:
     return _KINDS[address.provider][0]
 
 
-def _refuse_secrets(given: Mapping[str, Any]) -> None:
-    """Options are persisted in repositories and shown: no place for secrets."""
-    for name, value in given.items():
-        if name != "headers" and value and any(part in name.lower() for part in _SECRET):
-            raise InvalidInputError(
-                "an option of a store holds a secret",
-                do="Pass it as credentials.",
-                option=name,
-            )
+def is_secret(name: str) -> bool:
+    """Say whether an option of this name holds a secret."""
+    return any(part in name.lower() for part in _SECRET)
 
 
 def _s3(address: Address, kind: str, given: Mapping[str, Any]) -> Options:
     _refuse_unknown(given, _S3)
-    endpoint = given.get("endpoint_url") or (_TIGRIS if kind == "tigris" else None)
+    endpoint = given.get("endpoint_url") or (TIGRIS if kind == "tigris" else None)
     endpoint = endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or _env("AWS_ENDPOINT")
     region = given.get("region") or _env("AWS_REGION") or _env("AWS_DEFAULT_REGION")
     allow_http = _allow_http(given, "AWS_ALLOW_HTTP")
@@ -126,7 +120,7 @@ def _s3(address: Address, kind: str, given: Mapping[str, Any]) -> Options:
         store["request_payer"] = True
     if given.get("checksum_algorithm"):
         store["checksum_algorithm"] = _checksum(given["checksum_algorithm"])
-    headers = (("x-tigris-consistent", "true"),) if kind == "tigris" else ()
+    headers = TIGRIS_HEADERS if kind == "tigris" else ()
     timeout = given.get("network_stream_timeout_seconds")
     return Options(
         store=_pairs(store),
@@ -263,4 +257,7 @@ def _env(name: str) -> str | None:
 
 
 def _pairs(options: Mapping[str, Any]) -> Pairs:
-    return tuple(sorted(options.items()))
+    return tuple(
+        (name, Secret(str(value)) if is_secret(name) else value)
+        for name, value in sorted(options.items())
+    )

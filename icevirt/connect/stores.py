@@ -165,12 +165,13 @@ def _arguments(bucket: Bucket) -> dict[str, Any]:
     provider = granted.pop("credential_provider", None)
     if provider is not None:
         arguments["credential_provider"] = provider
-    arguments["config"] = {**dict(bucket.options.store), **granted}
+    options = {name: _shown(value) for name, value in bucket.options.store}
+    arguments["config"] = options | granted
     return arguments | {_BUCKET[bucket.provider]: bucket.address.bucket}
 
 
 _BUCKET = {"s3": "bucket", "gcs": "bucket", "azure": "container_name"}
 
 
-def _shown(value: str | Secret) -> str:
+def _shown(value: Any) -> Any:
     return value.reveal() if isinstance(value, Secret) else value

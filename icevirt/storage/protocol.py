@@ -27,7 +27,13 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Somebody else wrote first; nothing was changed."""
+    """Somebody else wrote first; nothing was changed.
+
+    Unless ``perhaps_first_written``: an answer of the storage got lost, so that our bytes may have
+    been written all the same, and been read and replaced by whoever came next.
+    """
+
+    perhaps_first_written: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,30 +3,41 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from typing import Any
 
 from icevirt.connect import urls
 from icevirt.errors import InvalidInputError
+from icevirt.storage.constructors import storage_at
 from icevirt.storage.local import LocalStorage
 from icevirt.storage.protocol import Storage
 
 type StorageLike = Storage | str | os.PathLike[str]
 
 
-def storage_of(root: StorageLike) -> Storage:
-    """Return the storage that a path, a ``file://`` URL or a storage stands for.
+def storage_of(root: StorageLike, options: Mapping[str, Any] | None = None) -> Storage:
+    """Return the storage that a path, a URL or a storage stands for.
+
+    Args:
+        root: A path, a URL like ``s3://bucket/prefix``, or a storage.
+        options: Arguments of the storage's constructor beyond what the URL says; what they leave
+            open, the environment says.
 
     Raises:
-        InvalidInputError: It is empty, or a URL of a kind that is not supported.
+        InvalidInputError: It is empty, or a URL of a kind that is not supported, or options do
+            not fit.
     """
-    if not isinstance(root, str | os.PathLike):
-        return root
-    text = os.fspath(root)
-    if not text:
-        raise InvalidInputError("a repository's path is empty", do="Pass a path or a URL.")
-    if urls.is_url(text) and not text.startswith("file://"):
+    if isinstance(root, str | os.PathLike):
+        text = os.fspath(root)
+        if not text:
+            raise InvalidInputError("a repository's path is empty", do="Pass a path or a URL.")
+        if urls.is_url(text) and not text.lower().startswith("file://"):
+            return storage_at(text, options)
+        root = LocalStorage(text)
+    if options:
         raise InvalidInputError(
-            "repositories on this kind of storage are not supported yet",
-            do="Use a local path or a file:// URL.",
-            url=text,
+            "storage_options are for URLs of object stores only",
+            do="Leave them out, or give them to the storage's constructor.",
+            options=sorted(options),
         )
-    return LocalStorage(text)
+    return root

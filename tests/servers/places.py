@@ -188,7 +188,7 @@ class GcsPlace(_Place):
         """The storage for icevirt."""
         from icevirt import gcs_storage
 
-        return gcs_storage(**self.options)
+        return gcs_storage(**self.options, config={"allow_http": "true"})
 
     def official(self) -> "icechunk.Storage":
         """The storage for the official client."""

@@ -1,0 +1,299 @@
+"""Storages of repositories in buckets, under icechunk's names."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+from icevirt.connect.address import Address
+from icevirt.connect.azure_credentials import azure_credentials
+from icevirt.connect.credentials import Credentials
+from icevirt.connect.gcs_credentials import gcs_credentials
+from icevirt.connect.options import TIGRIS, TIGRIS_HEADERS
+from icevirt.connect.s3_credentials import s3_credentials
+from icevirt.connect.stores import bucket_of
+from icevirt.errors import InvalidInputError
+from icevirt.model.config import ObjectStoreConfig
+from icevirt.storage.http import http_storage
+from icevirt.storage.object_store import ObjectStorage
+from icevirt.storage.protocol import Storage
+
+
+def s3_storage(
+    *,
+    bucket: str,
+    prefix: str | None,
+    region: str | None = None,
+    endpoint_url: str | None = None,
+    allow_http: bool = False,
+    access_key_id: str | None = None,
+    secret_access_key: str | None = None,
+    session_token: str | None = None,
+    expires_after: datetime | None = None,
+    anonymous: bool | None = None,
+    from_env: bool | None = None,
+    get_credentials: Callable[[], Any] | None = None,
+    scatter_initial_credentials: bool = False,
+    force_path_style: bool = False,
+    network_stream_timeout_seconds: int = 60,
+    requester_pays: bool = False,
+    checksum_algorithm: str | None = None,
+) -> ObjectStorage:
+    """Return a storage in S3, or in a store that speaks its protocol.
+
+    Args:
+        bucket: Must exist.
+        prefix: Root of the repository in the bucket.
+        region: Of the bucket; None: that of the environment.
+        endpoint_url: Of a store that is not Amazon's; None: that of the environment.
+        allow_http: The endpoint may be ``http://``.
+        access_key_id: See `s3_credentials`, for this and what follows.
+        secret_access_key: Never shown.
+        session_token: Never shown.
+        expires_after: When these three expire.
+        anonymous: Requests are not signed.
+        from_env: Credentials are taken from the environment of each process; so they are when
+            none are given.
+        get_credentials: Returns credentials, and is asked again before they expire.
+        scatter_initial_credentials: Ask it now, and send the answer along to other processes.
+        force_path_style: The bucket is part of the path and not of the host.
+        network_stream_timeout_seconds: A request without a byte for so long fails; 0: never.
+        requester_pays: Whoever reads pays.
+        checksum_algorithm: ``sha256`` or ``crc64nvme``, for what is written.
+
+    Raises:
+        InvalidInputError: Arguments contradict each other, or are not valid.
+        StorageError: ``get_credentials`` was asked now and failed.
+    """
+    credentials = s3_credentials(
+        access_key_id=access_key_id,
+        secret_access_key=secret_access_key,
+        session_token=session_token,
+        expires_after=expires_after,
+        anonymous=anonymous,
+        from_env=from_env,
+        get_credentials=get_credentials,
+        scatter_initial_credentials=scatter_initial_credentials,
+    )
+    options = {
+        "region": region,
+        "endpoint_url": endpoint_url,
+        "allow_http": allow_http,
+        "anonymous": bool(anonymous),
+        "force_path_style": force_path_style,
+        "network_stream_timeout_seconds": network_stream_timeout_seconds,
+        "requester_pays": requester_pays,
+        "checksum_algorithm": checksum_algorithm,
+    }
+    return _storage(f"s3://{_name(bucket)}", ObjectStoreConfig("s3", options), credentials, prefix)
+
+
+def tigris_storage(
+    *,
+    bucket: str,
+    prefix: str | None,
+    region: str | None = None,
+    endpoint_url: str | None = None,
+    **options: Any,
+) -> ObjectStorage:
+    """Return a storage in Tigris, which is read and written consistently in all regions.
+
+    Takes the arguments of `s3_storage`, and raises as it does.
+    """
+    made = s3_storage(
+        bucket=bucket,
+        prefix=prefix,
+        region=region or "auto",
+        endpoint_url=endpoint_url or TIGRIS,
+        **options,
+    )
+    return made.with_headers(TIGRIS_HEADERS)
+
+
+def r2_storage(
+    *,
+    bucket: str | None = None,
+    prefix: str | None = None,
+    account_id: str | None = None,
+    endpoint_url: str | None = None,
+    region: str | None = None,
+    **options: Any,
+) -> ObjectStorage:
+    """Return a storage in Cloudflare R2.
+
+    Args:
+        bucket: None: the first part of ``prefix``.
+        prefix: Root of the repository in the bucket.
+        account_id: Of the account; not needed with an endpoint.
+        endpoint_url: None: that of the account.
+        region: None: ``auto``.
+        options: As for `s3_storage`.
+
+    Raises:
+        InvalidInputError: Bucket, or account and endpoint, are missing, or as `s3_storage`.
+    """
+    if bucket is None:
+        bucket, _, prefix = (prefix or "").strip("/").partition("/")
+    if not bucket or not (account_id or endpoint_url):
+        raise InvalidInputError(
+            "a repository on R2 needs a bucket, and an account or an endpoint",
+            do="Pass bucket=... and account_id=...",
+        )
+    return s3_storage(
+        bucket=bucket,
+        prefix=prefix,
+        region=region or "auto",
+        endpoint_url=endpoint_url or f"https://{account_id}.r2.cloudflarestorage.com",
+        **options,
+    )
+
+
+def gcs_storage(
+    *,
+    bucket: str,
+    prefix: str | None,
+    service_account_file: str | None = None,
+    service_account_key: str | None = None,
+    application_credentials: str | None = None,
+    bearer_token: str | None = None,
+    anonymous: bool | None = None,
+    from_env: bool | None = None,
+    config: Mapping[str, str] | None = None,
+    get_credentials: Callable[[], Any] | None = None,
+    scatter_initial_credentials: bool = False,
+) -> ObjectStorage:
+    """Return a storage in Google Cloud Storage.
+
+    Args:
+        bucket: Must exist.
+        prefix: Root of the repository in the bucket.
+        service_account_file: See `gcs_credentials`, for this and what follows.
+        service_account_key: Never shown.
+        application_credentials: Path of a file.
+        bearer_token: Never shown.
+        anonymous: Requests are not signed.
+        from_env: Credentials are taken from the environment of each process; so they are when
+            none are given.
+        config: Further options of the store or its client, by obstore's names.
+        get_credentials: Returns credentials, and is asked again before they expire.
+        scatter_initial_credentials: Ask it now, and send the answer along to other processes.
+
+    Raises:
+        InvalidInputError: Arguments contradict each other, or are not valid.
+        StorageError: ``get_credentials`` was asked now and failed.
+    """
+    credentials = gcs_credentials(
+        service_account_file=service_account_file,
+        service_account_key=service_account_key,
+        application_credentials=application_credentials,
+        bearer_token=bearer_token,
+        anonymous=anonymous,
+        from_env=from_env,
+        get_credentials=get_credentials,
+        scatter_initial_credentials=scatter_initial_credentials,
+    )
+    options = ObjectStoreConfig("gcs", dict(config or {}))
+    return _storage(f"gs://{_name(bucket)}", options, credentials, prefix)
+
+
+def azure_storage(
+    *,
+    account: str | None,
+    container: str,
+    prefix: str | None,
+    access_key: str | None = None,
+    sas_token: str | None = None,
+    bearer_token: str | None = None,
+    from_env: bool | None = None,
+    anonymous: bool | None = None,
+    config: Mapping[str, str] | None = None,
+    get_credentials: Callable[[], Any] | None = None,
+    scatter_initial_credentials: bool = False,
+) -> ObjectStorage:
+    """Return a storage in Azure Blob Storage.
+
+    Args:
+        account: The storage account; None: that of the environment.
+        container: Must exist.
+        prefix: Root of the repository in the container.
+        access_key: See `azure_credentials`, for this and what follows. Never shown.
+        sas_token: Never shown.
+        bearer_token: Never shown.
+        from_env: Credentials are taken from the environment of each process; so they are when
+            none are given.
+        anonymous: Requests are not signed.
+        config: Further options of the store or its client, by obstore's names.
+        get_credentials: Returns credentials, and is asked again before they expire.
+        scatter_initial_credentials: Ask it now, and send the answer along to other processes.
+
+    Raises:
+        InvalidInputError: Arguments contradict each other, or are not valid.
+        StorageError: ``get_credentials`` was asked now and failed.
+    """
+    credentials = azure_credentials(
+        access_key=access_key,
+        sas_token=sas_token,
+        bearer_token=bearer_token,
+        from_env=from_env,
+        anonymous=anonymous,
+        get_credentials=get_credentials,
+        scatter_initial_credentials=scatter_initial_credentials,
+    )
+    options = ObjectStoreConfig("azure", {"account": account, **(config or {})})
+    return _storage(f"az://{_name(container)}", options, credentials, prefix)
+
+
+def _name(bucket: str) -> str:
+    if not bucket or set(bucket) & set("/@:?#% "):
+        raise InvalidInputError("not the name of a bucket", do="Pass the name alone.", name=bucket)
+    return bucket
+
+
+def _storage(
+    url: str, config: ObjectStoreConfig, credentials: Credentials, prefix: str | None
+) -> ObjectStorage:
+    return ObjectStorage(bucket_of(url, config, credentials), prefix)
+
+
+def storage_at(url: str, options: Mapping[str, Any] | None = None) -> Storage:
+    """Return the storage that a URL names.
+
+    Args:
+        url: Like ``s3://bucket/prefix``; see `Address`.
+        options: Arguments of `s3_storage`, `gcs_storage`, `azure_storage` or `http_storage`, by
+            the kind of URL, beyond what the URL says. What they leave open, the environment says.
+
+    Raises:
+        InvalidInputError: The URL or an option is not valid.
+    """
+    at = Address.parse(url)
+    constructor, named = _FROM_URL[at.scheme if at.scheme == "tigris" else at.provider]
+    arguments = named(at) | dict(options or {})
+    try:
+        inspect.signature(constructor).bind(**arguments)
+    except TypeError as error:
+        raise InvalidInputError(
+            f"these options do not fit this kind of storage: {error}",
+            do=f"Pass arguments of icevirt.{constructor.__name__}.",
+            url=at.url,
+        ) from error
+    return constructor(**arguments)
+
+
+def _in_bucket(at: Address) -> dict[str, Any]:
+    return {"bucket": at.bucket, "prefix": at.key}
+
+
+def _in_container(at: Address) -> dict[str, Any]:
+    return {"container": at.bucket, "prefix": at.key, "account": at.account}
+
+
+_FROM_URL: dict[str, tuple[Callable[..., Storage], Callable[[Address], dict[str, Any]]]] = {
+    "s3": (s3_storage, _in_bucket),
+    "tigris": (tigris_storage, _in_bucket),
+    "gcs": (gcs_storage, _in_bucket),
+    "azure": (azure_storage, _in_container),
+    "http": (http_storage, lambda at: {"base_url": at.url}),
+}

@@ -1,0 +1,85 @@
+"""A repository on a web server, to be read: any server of files will do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Never
+
+from icevirt.connect.address import Address
+from icevirt.connect.credentials import Credentials
+from icevirt.connect.failures import asked
+from icevirt.connect.http_credentials import HttpCredentials
+from icevirt.connect.library import obstore
+from icevirt.connect.stores import bucket_of
+from icevirt.errors import ObjectNotFoundError, ReadOnlyError, StorageError
+from icevirt.model.config import ObjectStoreConfig
+from icevirt.storage.object_reading import ObjectReading
+from icevirt.storage.protocol import ObjectInfo, Version
+
+
+class HttpStorage(ObjectReading):
+    """The root is a directory of a web server. It is never written and cannot be listed."""
+
+    def exists(self) -> bool:
+        """Say whether a repository lies at the root; a server does not tell of anything else."""
+        key = self._key("repo")
+        try:
+            asked(self.url, lambda: obstore().head(self._bucket.store(), key))
+        except ObjectNotFoundError:
+            return False
+        return True
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """Raise ``StorageError``."""
+        raise StorageError(
+            "a web server does not list its files, so this cannot be done over HTTP",
+            do="Use the storage behind the server, or a copy.",
+            url=self.url,
+            prefix=prefix,
+        )
+
+    def put(self, path: str, body: bytes) -> Never:  # noqa: ARG002
+        """Raise ``ReadOnlyError``."""
+        raise self._read_only()
+
+    def put_if(self, path: str, body: bytes, *, was: Version | None) -> Never:  # noqa: ARG002
+        """Raise ``ReadOnlyError``."""
+        raise self._read_only()
+
+    def delete(self, path: str) -> Never:  # noqa: ARG002
+        """Raise ``ReadOnlyError``."""
+        raise self._read_only()
+
+    def delete_below(self, prefix: str) -> Never:  # noqa: ARG002
+        """Raise ``ReadOnlyError``."""
+        raise self._read_only()
+
+    def _read_only(self) -> ReadOnlyError:
+        return ReadOnlyError(
+            "a repository on a web server can only be read",
+            do="Write to the storage behind the server.",
+            url=self.url,
+        )
+
+
+def http_storage(
+    base_url: str,
+    opts: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
+    credentials: Credentials | None = None,
+) -> HttpStorage:
+    """Return a storage that reads a repository from a web server.
+
+    Args:
+        base_url: Of the directory that holds ``repo``.
+        opts: Options of the client, like ``{"timeout": "30s"}``.
+        headers: Sent with each request; never shown. Where the server redirects to another host,
+            only ``authorization`` and ``cookie`` are kept from it.
+        credentials: Of `http_credentials`, instead of headers.
+
+    Raises:
+        InvalidInputError: The URL or an option is not valid.
+    """
+    config = ObjectStoreConfig("http", dict(opts or {}))
+    given = credentials if credentials is not None else HttpCredentials(headers or {})
+    return HttpStorage(bucket_of(base_url, config, given), Address.parse(base_url).key)

@@ -1,0 +1,144 @@
+"""Objects below a prefix of a bucket, to be read: what all stores over a network share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from icevirt.connect.address import Address
+from icevirt.connect.failures import asked
+from icevirt.connect.library import obstore
+from icevirt.connect.stores import Bucket
+from icevirt.errors import InvalidInputError, ObjectNotFoundError, StorageError
+from icevirt.storage import keys
+from icevirt.storage.memory import too_short
+from icevirt.storage.protocol import ObjectInfo, Version
+
+_PAGE = 1000  # objects for each request of a listing
+
+
+class ObjectReading:
+    """The reading half of a storage.
+
+    Args:
+        bucket: Where the objects are.
+        prefix: What their keys begin with; slashes at its ends do not matter.
+
+    Raises:
+        InvalidInputError: The prefix has an empty, ``.`` or ``..`` segment.
+    """
+
+    def __init__(self, bucket: Bucket, prefix: str | None) -> None:
+        self._bucket = bucket
+        self._prefix = _checked((prefix or "").strip("/"))
+
+    @property
+    def url(self) -> str:
+        """The root as a URL, without secrets."""
+        at = self._bucket.address
+        return Address(scheme=at.scheme, bucket=at.bucket, key=self._prefix, account=at.account).url
+
+    def __repr__(self) -> str:
+        return f"<icevirt.{type(self).__name__} {self.url}>"
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, ObjectReading)
+            and type(self) is type(other)
+            and (self._bucket, self._prefix) == (other._bucket, other._prefix)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self._bucket, self._prefix))
+
+    def exists(self) -> bool:
+        """Say whether anything lies at the root."""
+        return next(self._pages(self._prefix, 1), None) is not None
+
+    def get(self, path: str) -> bytes:
+        """Return the whole object."""
+        return self.get_versioned(path)[0]
+
+    def get_range(self, path: str, *, offset: int, length: int) -> bytes:
+        """Return exactly ``length`` bytes."""
+        key, url = self._key(path), f"{self.url}/{path}"
+        if length == 0:
+            return b""
+
+        def act() -> bytes:
+            store = self._bucket.store()
+            return bytes(obstore().get_range(store, key, start=offset, length=length))
+
+        try:
+            body = asked(url, act)
+        except StorageError as error:
+            if error.facts.get("status") == 416:
+                raise too_short(url, offset, length, 0) from None
+            raise
+        if len(body) != length:
+            raise too_short(url, offset, length, len(body))
+        return body
+
+    def get_versioned(self, path: str) -> tuple[bytes, Version]:
+        """Return the object and its version."""
+        key = self._key(path)
+
+        def act() -> tuple[bytes, Version]:
+            found = obstore().get(self._bucket.store(), key)
+            return bytes(found.bytes()), self._version(found.meta)
+
+        return self._asked(path, act)
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """Yield the objects below ``prefix``, in no particular order."""
+        prefix = prefix.strip("/")
+        start = self._key(prefix) if prefix else self._prefix
+        found = False
+        for page in self._pages(start, _PAGE):
+            found = True
+            yield from (self._info(meta) for meta in page)
+        if prefix and not found and (alone := self._head(prefix)) is not None:
+            yield alone
+
+    def _head(self, path: str) -> ObjectInfo | None:
+        """Return an object of just this name: listings show what is below a name only."""
+        key = self._key(path)
+        try:
+            return self._info(self._asked(path, lambda: obstore().head(self._bucket.store(), key)))
+        except ObjectNotFoundError:
+            return None
+
+    def _pages(self, start: str, size: int) -> Iterator[Any]:
+        def begin() -> Any:
+            return iter(obstore().list(self._bucket.store(), prefix=start or None, chunk_size=size))
+
+        pages = asked(self.url, begin)
+        while page := asked(self.url, lambda: next(pages, None)):
+            yield page
+
+    def _info(self, meta: Any) -> ObjectInfo:
+        path = meta["path"][len(self._prefix) + 1 :] if self._prefix else meta["path"]
+        at = int(meta["last_modified"].timestamp() * 1_000_000)
+        return ObjectInfo(path=path, size=meta["size"], last_modified=at)
+
+    def _key(self, path: str) -> str:
+        keys.checked(path)
+        return f"{self._prefix}/{path}" if self._prefix else path
+
+    def _asked[T](self, path: str, act: Callable[[], T]) -> T:
+        return asked(f"{self.url}/{path}", act)
+
+    def _version(self, meta: Any) -> Version:
+        """Return what a conditional put compares: generations on GCS, etags elsewhere."""
+        found = meta["version"] if self._bucket.provider == "gcs" else meta["e_tag"]
+        return Version(found or "")
+
+
+def _checked(prefix: str) -> str:
+    if any(part in ("", ".", "..") for part in prefix.split("/")) and prefix:
+        raise InvalidInputError(
+            "a repository's prefix has an empty, '.' or '..' segment",
+            do="Write it like 'data/my-repository'.",
+            prefix=prefix,
+        )
+    return prefix

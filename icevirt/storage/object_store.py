@@ -1,0 +1,189 @@
+"""A repository in a bucket of S3, Google Cloud Storage or Azure, or of a store that speaks S3.
+
+Promises: a conditional put that is acknowledged took place, and one that is lost did not. Each is
+sent once at a time, never behind our back by the library, so that a refusal can be told from an
+echo of our own success: after an answer that never came it is sent again, and a refusal then is
+settled by reading back and comparing bytes. Where even that cannot tell, because somebody wrote on
+top, the outcome says so (`Lost.perhaps_first_written`).
+
+S3 compares etags, which are digests of the content: an object that went from A to B and back to A
+looks unchanged. What is put conditionally therefore never repeats: ``repo`` holds the time and the
+random name of the backup of its last change.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from icevirt.connect.failures import asked
+from icevirt.connect.library import obstore
+from icevirt.connect.stores import Bucket
+from icevirt.errors import ObjectNotFoundError, StorageError
+from icevirt.storage.object_reading import ObjectReading
+from icevirt.storage.protocol import Lost, Version, Written
+
+_PART = 16 * 1024 * 1024  # bytes; larger objects are sent in parts of this size
+_TRIES = 8
+_LONGEST_PAUSE = 8.0  # seconds
+_BUSY = ("ConditionalRequestConflict", "OperationAborted")  # S3: somebody else was just writing
+_CONDITION = ("AlreadyExistsError", "PreconditionError", "NotModifiedError")
+_UNLIKELY = {"gcs": "1", "azure": '"0x0000000000000000"', "s3": '"' + "0" * 32 + '"'}
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """The condition does not hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    """There was no answer, or none that says what became of the write."""
+
+    error: StorageError
+    applied: bool  # perhaps
+
+
+_proven: set[Bucket] = set()  # buckets seen to refuse a write whose condition does not hold
+
+
+class ObjectStorage(ObjectReading):
+    """The root is a prefix of a bucket."""
+
+    def with_headers(self, headers: tuple[tuple[str, str], ...]) -> ObjectStorage:
+        """Return the storage, with headers sent along with each request."""
+        options = replace(self._bucket.options, headers=headers)
+        return ObjectStorage(replace(self._bucket, options=options), self._prefix)
+
+    def put(self, path: str, body: bytes) -> None:
+        """Write an object, in parts where it is large; nobody ever sees half of it."""
+        key = self._key(path)
+
+        def act() -> Any:
+            return obstore().put(
+                self._bucket.store(), key, body, chunk_size=_PART, use_multipart=len(body) > _PART
+            )
+
+        self._asked(path, act)
+
+    def put_if(self, path: str, body: bytes, *, was: Version | None) -> Written | Lost:
+        """Write ``body`` if the object is still at ``was``.
+
+        Raises:
+            StorageError: The store refuses, ignores conditions, or fails for so long that it is
+                not known whether the write took place; the message says which.
+        """
+        applied = False  # perhaps, by a request whose answer never came
+        for attempt in itertools.count():
+            match self._sent(path, body, was):
+                case Version() as version:
+                    if was is None:
+                        self._prove(path, body)
+                    return Written(version)
+                case _Refused():
+                    return self._settled(path, body, applied=applied)
+                case _Failed(error, perhaps):
+                    applied = applied or perhaps
+                    if attempt + 1 == _TRIES or _is_final(error):
+                        raise _unknown(error) if applied else error
+                    pause = min(_LONGEST_PAUSE, 0.1 * 2**attempt)
+                    time.sleep(pause * (0.5 + random.random() / 2))  # noqa: S311 - spreads writers
+        raise AssertionError
+
+    def delete(self, path: str) -> None:
+        """Remove an object; one that is not there is no error."""
+        key = self._key(path)
+        with suppress(ObjectNotFoundError):
+            self._asked(path, lambda: obstore().delete(self._bucket.store(), key))
+
+    def delete_below(self, prefix: str) -> None:
+        """Remove every object below ``prefix``, a page of the listing at once."""
+        for page in self._pages(self._key(prefix.rstrip("/")), 1000):
+            doomed = [meta["path"] for meta in page]
+            try:
+                self._delete_keys(doomed)
+            except ObjectNotFoundError:  # somebody else deletes here too
+                for key in doomed:
+                    with suppress(ObjectNotFoundError):
+                        self._delete_keys([key])
+
+    def _delete_keys(self, doomed: list[str]) -> None:
+        asked(self.url, lambda: obstore().delete(self._bucket.store(), doomed))
+
+    # -- conditional writes ------------------------------------------------------------------
+
+    def _sent(self, path: str, body: bytes, was: Version | None) -> Version | _Refused | _Failed:
+        """Send the write once."""
+        key, bucket = self._key(path), self._bucket.once()
+
+        def act() -> Any:
+            mode = "create" if was is None else self._mode(was)
+            return obstore().put(bucket.store(), key, body, mode=mode, use_multipart=False)
+
+        try:
+            return self._version(asked(f"{self.url}/{path}", act))
+        except ObjectNotFoundError:
+            return _Refused()
+        except StorageError as error:
+            if error.facts.get("reason") in _BUSY:
+                return _Failed(error, applied=False)
+            if error.facts.get("kind") in _CONDITION:
+                return _Refused()
+            return _Failed(error, applied=not _is_final(error))
+
+    def _mode(self, was: Version) -> dict[str, str]:
+        return {"version" if self._bucket.provider == "gcs" else "e_tag": was.token}
+
+    def _settled(self, path: str, body: bytes, *, applied: bool) -> Written | Lost:
+        """Find out whose write it is that stands in the way of ours."""
+        try:
+            found, version = self.get_versioned(path)
+        except ObjectNotFoundError:
+            return Lost()
+        if found == body:
+            return Written(version)
+        return Lost(perhaps_first_written=applied)
+
+    def _prove(self, path: str, body: bytes) -> None:
+        """Check once in a process that the store heeds conditions, on an object just created.
+
+        The same bytes are written under conditions that do not hold, which changes nothing.
+        """
+        if self._bucket in _proven:
+            return
+        unlikely = Version(_UNLIKELY.get(self._bucket.provider, "0"))
+        for condition in (None, unlikely):
+            match self._sent(path, body, condition):
+                case Version():
+                    raise StorageError(
+                        "this store ignores the conditions of a write: commits of several writers"
+                        " would overwrite each other",
+                        do="Use a store with conditional writes (If-Match and If-None-Match), or"
+                        " another version of this one.",
+                        url=self._bucket.url,
+                    )
+                case _Failed(error, _):
+                    if error.facts.get("status") == 501:
+                        raise error
+                    return
+                case _Refused():
+                    continue
+        _proven.add(self._bucket)
+
+
+def _is_final(error: StorageError) -> bool:
+    """Say whether sending the same again is pointless, and nothing was written for sure."""
+    status = error.facts.get("status", 500)
+    return (400 <= status < 500 and status not in (408, 409, 425, 429)) or status in (301, 307, 501)
+
+
+def _unknown(error: StorageError) -> StorageError:
+    return StorageError(
+        "it is not known whether the write took place: the store did not answer",
+        do=f"Look before you repeat it. {error.do}",
+        **error.facts,
+    )

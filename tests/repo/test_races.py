@@ -1,0 +1,46 @@
+"""Of writers that race for one repository, on every storage, nobody loses what was acknowledged."""
+
+import numpy as np
+import pytest
+
+from icevirt.model.chunks import ChunkTable
+from icevirt.repo.repository import Repository
+from repo import racers
+from repo.support import array_json, sound
+from servers.racing import raced
+
+WRITERS = 8
+
+
+def made(place, chunks: int) -> Repository:
+    """A repository with an empty array of so many chunks."""
+    repo = Repository.create(place.icevirt())
+    session = repo.writable_session("main")
+    session.add_array("/a", array_json((chunks * 12,)), ChunkTable.empty(1))
+    session.commit("base")
+    return repo
+
+
+def nothing_is_lost(place, acknowledged: list[list[str]]) -> None:
+    """Every acknowledged commit is in the history once, and its chunk in the array."""
+    repo = Repository.open(place.icevirt())
+    history = [told.id for told in repo.ancestry(branch="main")][:-2]
+    expected = [snapshot for racer in acknowledged for snapshot in racer]
+    assert sorted(history) == sorted(expected)
+    table = repo.readonly_session("main").array_table("/a")
+    assert table.index.ravel().tolist() == list(range(len(expected)))
+    assert sound(place.icevirt())
+
+
+def test_commits(place):
+    commits = 100
+    made(place, WRITERS * commits)
+    found = raced(racers.commit_chunks, [(place, n, commits) for n in range(WRITERS)])
+    nothing_is_lost(place, found)
+
+
+def test_containers_that_are_added_at_once_are_all_there(place):
+    made(place, 1)
+    raced(racers.add_container, [(place, n) for n in range(WRITERS)])
+    config = Repository.fetch_config(place.icevirt())
+    assert set(config.virtual_chunk_containers) == {f"file:///archive/{n}/" for n in range(WRITERS)}

@@ -19,7 +19,7 @@ from icevirt.access import listing
 from icevirt.access.byte_ranges import bounds
 from icevirt.access.keys import ChunkKey, MetadataKey, metadata_key, parse
 from icevirt.access.locating import Locator
-from icevirt.access.lookup import Lookup
+from icevirt.access.lookup import Lookup, Row
 from icevirt.access.ranges import Body, InMemory, Range
 from icevirt.access.resolve import ChunksWanted, Request, Wanted, plan, sort_out
 from icevirt.model.chunks import ChunkType
@@ -91,10 +91,7 @@ class Reader:
                 document = self.metadata(path)
                 return None if document is None else len(document)
             case ChunkKey(path=path, index=index):
-                found = self._references(path, np.array([index], np.int64).reshape(1, len(index)))
-                if found is None or found.kind[0] == ChunkType.uninitialized:
-                    return None
-                return int(found.length[0])
+                return self._chunk_size(path, index)
             case None:
                 return None
 
@@ -113,6 +110,15 @@ class Reader:
                 total += self._chunk_bytes(node, prefix)
         return total
 
+    def _chunk_size(self, path: str, index: tuple[int, ...]) -> int | None:
+        if self._session.read_only:
+            held = self._find(path, index)
+            return None if held is None else int(held[0].length[held[1]])
+        found = self._references(path, np.array([index], np.int64).reshape(1, len(index)))
+        if found is None or found.kind[0] == ChunkType.uninitialized:
+            return None
+        return int(found.length[0])
+
     def _chunk_bytes(self, node: ArrayNode, prefix: str) -> int:
         with self._lock:
             table = self._session.array_table(node.path)
@@ -130,11 +136,14 @@ class Reader:
         self, found: list[Range | None], chunks: ChunksWanted, requests: Sequence[Request]
     ) -> None:
         """Locate chunks one by one, in a session that does not change any more."""
-        if self._lookup.snapshot is not self._session.snapshot:  # it was committed
-            self._lookup = Lookup(self._session.assets, self._session.snapshot)
-        lookup = self._lookup
         for row, index in zip(chunks.rows, chunks.index.tolist(), strict=True):
-            if (held := lookup.find(chunks.path, index)) is not None:
+            if (held := self._find(chunks.path, index)) is not None:
                 table, at = held
                 start, end = bounds(requests[row][1], int(table.length[at]))
                 found[row] = self._locator.at(table, at, start, end)
+
+    def _find(self, path: str, index: Sequence[int]) -> Row | None:
+        """Find one chunk, in a session that does not change any more."""
+        if self._lookup.snapshot is not self._session.snapshot:  # it was committed
+            self._lookup = Lookup(self._session.assets, self._session.snapshot)
+        return self._lookup.find(path, index)

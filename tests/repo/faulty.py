@@ -56,7 +56,7 @@ class Faulty:
                 if self.end.applied:
                     real(*args, **kwargs)
             finally:
-                raise self.end.exception()  # noqa: B012 - whatever it would have said is lost
+                raise self.end.exception()  # whatever it would have said is lost
 
         return call
 

@@ -1,8 +1,5 @@
 """Of writers that race for one repository, on every storage, nobody loses what was acknowledged."""
 
-import numpy as np
-import pytest
-
 from icevirt.model.chunks import ChunkTable
 from icevirt.repo.repository import Repository
 from repo import racers

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from icevirt.archive.facts import FileColumns
 from icevirt.archive.report import ReferenceCounts
 from icevirt.archive.schema import ArraySchema
+from icevirt.archive.times import Recoding
 from icevirt.ids import ObjectId8
 from icevirt.model.config import SplitRule, VirtualChunkContainer
 from icevirt.model.snapshot import Extents
@@ -47,6 +48,7 @@ class PlannedArray:
     window: tuple[int, ...]  # chunks per manifest and axis
     references: ReferenceCounts  # as scanned
     expected: int  # references that must have been written, of every kind
+    times: Recoding | None = None  # (files,) where files count time differently
 
     @property
     def grid(self) -> tuple[int, ...]:
@@ -88,6 +90,7 @@ class WindowTask:
     lengths: NDArray[np.int64]  # (files of the item,)
     whole: NDArray[np.bool_]  # (files of the item,)
     whole_schema: ArraySchema | None
+    times: Recoding | None = None  # (files of the item,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -19,12 +19,14 @@ from icevirt.archive.plan import BuildPlan, Mode, PlannedArray
 from icevirt.archive.report import ReferenceCounts
 from icevirt.archive.scanned import ScannedArray, ScannedGroup
 from icevirt.archive.schema import DECODING, ArraySchema
+from icevirt.archive.times import Recoding
 from icevirt.errors import CombineError
 from icevirt.ids import ObjectId8
 from icevirt.logic.attributes import CombineAttrs, combine_attributes
 from icevirt.logic.containers import containers_for
 from icevirt.logic.members import Member, members_of
 from icevirt.logic.ordering import Order, decoded, order_files
+from icevirt.logic.recoding import recode_times, told
 from icevirt.logic.windows import MAX_REFERENCES, split_rules, window_of
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable
@@ -66,11 +68,15 @@ def combine(facts: CatalogFacts, wish: Wish) -> BuildPlan:
             do="Name a dimension that the files have.",
             dimensions=_dimensions(facts.arrays),
         )
+    facts, times = recode_times(facts, wish.concat_dim)
     as_listed = Order(rows=np.arange(len(facts.files)), reason="")
     members_of(facts, as_listed, wish.concat_dim)  # files that disagree have no order to speak of
     order = _order(facts, wish.concat_dim)
     members = members_of(facts, order, wish.concat_dim)
-    arrays = tuple(_planned(facts, member, wish) for member in members)
+    arrays = tuple(
+        replace(_planned(facts, member, wish), times=_in_order(times.get(member.path), order))
+        for member in members
+    )
     files = facts.files.take(order.rows)
     return BuildPlan(
         build_id=wish.build_id,
@@ -90,8 +96,12 @@ def combine(facts: CatalogFacts, wish: Wish) -> BuildPlan:
                 for array in arrays
             }
         ),
-        notes=(order.reason,) if len(facts.files) > 1 else (),
+        notes=(order.reason, *told(times)) if len(facts.files) > 1 else (),
     )
+
+
+def _in_order(times: Recoding | None, order: Order) -> Recoding | None:
+    return None if times is None else times.take(order.rows)
 
 
 # -- which files, in which order ---------------------------------------------------------------

@@ -109,6 +109,7 @@ def _window(cut: _Cut, first: int, last: int) -> WindowTask:
         lengths=array.lengths[run],
         whole=array.whole[run],
         whole_schema=array.whole_schema,
+        times=None if array.times is None else array.times.take(run),
     )
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from icevirt.archive.times import TimeUnits
 
 _SINCE = re.compile(r"\s*(?P<unit>[A-Za-z]+)\s+since\s+(?P<reference>\S.*?)\s*")
 _MICROSECONDS = {
@@ -31,22 +32,6 @@ _MICROSECONDS = {
 _STANDARD = ("standard", "gregorian", "")
 _ORIGIN = "microseconds since 1970-01-01"
 _LONGEST = 1 << 62  # microseconds; 146,000 years
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeUnits:
-    """What the numbers of a time coordinate count."""
-
-    unit: str
-    reference: str
-    calendar: str  # "standard" where none is named
-    step: int  # microseconds of a unit
-    origin: int  # microseconds from 1970-01-01 to the reference, in the calendar
-
-    @property
-    def text(self) -> str:
-        """The ``units`` attribute."""
-        return f"{self.unit} since {self.reference}"
 
 
 class InexactError(ValueError):

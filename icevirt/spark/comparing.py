@@ -22,6 +22,8 @@ from icevirt.archive.verification import Checked, Difference, DifferenceKind, to
 from icevirt.errors import IcevirtError, UnsupportedError
 from icevirt.ids import ObjectId12
 from icevirt.logic.equality import same_values
+from icevirt.logic.recoding import counting_array, missing_of, units_of
+from icevirt.logic.times import InexactError, recoded
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.objects.authorize import Authorizer
@@ -171,6 +173,7 @@ class _Comparison:
         held = zarr.open_array(self._session.store, path=path, mode="r")
         mine = np.asarray(held[here])
         theirs = self._oracle.read_values(self._source, variable, there)
+        theirs = self._recoded(theirs, variable, root=path.removesuffix(variable))
         equal = same_values(mine, theirs)
         if equal is None:
             reason = f"{theirs.dtype} in the file, {mine.dtype} in the repository"
@@ -185,6 +188,24 @@ class _Comparison:
             what=f"its values are not those of {variable} at {_told(there)}",
         )
         return Checked(arrays=1, values=mine.size, differences=(difference,))
+
+    def _recoded(
+        self, theirs: np.ndarray[Any, Any], variable: str, root: str
+    ) -> np.ndarray[Any, Any]:
+        """Count times as the dataset does, where the file counts them from another date."""
+        arrays = self._scan(None).arrays
+        coordinate = counting_array(arrays, variable)
+        if coordinate is None or self._session.find(root + coordinate.path) is None:
+            return theirs
+        held = zarr.open_array(self._session.store, path=root + coordinate.path, mode="r")
+        source, target = units_of(coordinate.attributes.values), units_of(dict(held.attrs))
+        if source is None or target is None or source.calendar != target.calendar:
+            return theirs
+        own = next(each for each in arrays if each.path == variable)
+        try:
+            return recoded(theirs, source, target, missing=missing_of(own.attributes))
+        except InexactError:
+            return theirs  # and so they differ
 
     def _beside(self, wanted: _Wanted, array: ScannedArray, here: Box, there: Box) -> Checked:
         """Compare coordinates and stored variables of the chunk's group, where the file was put."""

@@ -21,6 +21,7 @@ from icevirt.archive.plan import Mode, WindowResult, WindowTask, WriteItem, Writ
 from icevirt.archive.report import ReferenceCounts
 from icevirt.errors import FormatError
 from icevirt.ids import ObjectId8, ObjectId12
+from icevirt.logic.recoding import recoded_values
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
 from icevirt.spark.encoding import decode_whole, encode_chunks
 from icevirt.spark.refs import RefsReader
@@ -242,7 +243,8 @@ def _joined(files: FileColumns, window: WindowTask, blocks: list[tuple[int, Bloc
         for row, place in enumerate(_places(files, number, block).tolist()):
             if place >= 0:
                 shape = _file_shape(window, place)
-                pieces[place] = decode_whole(window.whole_schema, shape, _data(block, row))
+                values = decode_whole(window.whole_schema, shape, _data(block, row))
+                pieces[place] = _recoded(files, window, place, values)
     lacking = [place for place in np.flatnonzero(window.lengths) if int(place) not in pieces]
     if lacking:
         raise FormatError(
@@ -256,6 +258,16 @@ def _joined(files: FileColumns, window: WindowTask, blocks: list[tuple[int, Bloc
     values = np.concatenate([pieces[place] for place in sorted(pieces)], axis=window.axis)
     return encode_chunks(
         window.zarr_json, values, (0,) * values.ndim, _chunks_in(values.shape, window.chunk_shape)
+    )
+
+
+def _recoded(
+    files: FileColumns, window: WindowTask, place: int, values: NDArray[Any]
+) -> NDArray[Any]:
+    if window.times is None:
+        return values
+    return recoded_values(
+        values, window.times, place, path=window.source_path, url=files.url[place]
     )
 
 

@@ -1,7 +1,8 @@
 """Asynchronous reads: requests of one turn of the event loop are looked up together.
 
 What the kernel has in memory is read on the spot, because a hop to a thread costs more than most
-local reads; what has to be waited for is read by a few threads. One failure fails one request.
+local reads; what has to be waited for is read by a few threads, and what lies elsewhere is fetched
+together. One failure fails one request.
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ import asyncio
 from asyncio import AbstractEventLoop, Future
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from zarr.abc.store import ByteRequest
 
-from icevirt.access.ranges import Body, Range
+from icevirt.access.away import Away
+from icevirt.access.ranges import InRemote, Range
 from icevirt.access.reading import Reader
 from icevirt.access.resolve import Request, Wanted, sort_out
+from icevirt.objects.answers import Body
 
 _THREADS = 4
 _QUICK = 256 * 1024  # bytes that are copied sooner than handed to a thread
@@ -48,6 +52,7 @@ class Gatherer:
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self._collected: dict[AbstractEventLoop, list[_Waiting]] = {}
+        self._away: WeakKeyDictionary[AbstractEventLoop, Away] = WeakKeyDictionary()
         self._tasks: set[asyncio.Task[None]] = set()
         self._known: set[str] = set()  # arrays whose references were looked at before
 
@@ -70,7 +75,7 @@ class Gatherer:
             # a lone reader gains nothing from threads; several copy large chunks side by side
             most = _QUICK if self._tasks or len(waiting) > 1 else None
             pairs = zip(waiting, found, strict=True)
-            slow = [pair for pair in pairs if not _at_once(*pair, most)]
+            slow = self._send_away([pair for pair in pairs if not _at_once(*pair, most)], loop)
             if not slow:
                 return
             work = _in_threads(slow)
@@ -84,7 +89,18 @@ class Gatherer:
         """Look at arrays for the first time, which may fetch and decode manifests."""
         found = await _told(self._locate, wanted, len(waiting))
         self._known.update(chunks.path for chunks in wanted.chunks)
-        await _in_threads(list(zip(waiting, found, strict=True)))
+        pairs = list(zip(waiting, found, strict=True))
+        await _in_threads(self._send_away(pairs, asyncio.get_running_loop()))
+
+    def _send_away(
+        self, pairs: Sequence[tuple[_Waiting, Outcome]], loop: AbstractEventLoop
+    ) -> list[tuple[_Waiting, Outcome]]:
+        """Let the network answer what lies elsewhere; return the others."""
+        away = [(one.part, waiting.give) for waiting, one in pairs if isinstance(one, InRemote)]
+        if not away:
+            return list(pairs)
+        self._away.setdefault(loop, Away()).fetch(away)
+        return [pair for pair in pairs if not isinstance(pair[1], InRemote)]
 
     def _locate(self, wanted: Wanted) -> list[Outcome]:
         """Find out where to read; if that fails for one request, only that one fails."""
@@ -109,6 +125,8 @@ def _at_once(waiting: _Waiting, found: Outcome, most: int | None) -> bool:
 
 async def _in_threads(pairs: Sequence[tuple[_Waiting, Outcome]]) -> None:
     """Read in a few threads, each a run of neighbours, and answer each run as it is done."""
+    if not pairs:
+        return
     runs = -(-len(pairs) // _THREADS)
     await asyncio.gather(*(_one_thread(pairs[at : at + runs]) for at in range(0, len(pairs), runs)))
 

@@ -12,19 +12,22 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.access.ranges import InMemory, InObject, InSource, Range, Source
+from icevirt.access.ranges import InMemory, InObject, InRemote, InSource, Range, Source
 from icevirt.access.resolve import FetchPlan
 from icevirt.connect import urls
 from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
-from icevirt.objects.authorize import Authorizer
-from icevirt.objects.fetch import Checksum
+from icevirt.objects import remote
+from icevirt.objects.answers import Checksum
+from icevirt.objects.authorize import Authorizer, LocalGrant
 from icevirt.objects.staleness import Staleness
 from icevirt.repo import layout
 from icevirt.repo.session import Session
 from icevirt.storage.local import LocalStorage
 
 _FILES = 4096  # whose grants are remembered
+
+type File = Source | remote.RemoteObject
 
 
 class _Columns(Protocol):
@@ -48,9 +51,7 @@ class Locator:
     def __init__(self, session: Session, staleness: Staleness) -> None:
         self._assets = session.assets
         self._staleness = staleness
-        self._authorizer = Authorizer(
-            session.config.virtual_chunk_containers, session.authorized_prefixes
-        )
+        self._authorizer = Authorizer(session.config.virtual_chunk_containers, session.credentials)
         storage = session.assets.storage
         is_local = isinstance(storage, LocalStorage)
         self._root = urls.local_path(storage.url) if is_local else None
@@ -67,7 +68,7 @@ class Locator:
     def fill(self, found: list[Range | None], planned: FetchPlan) -> None:
         """Put the ranges of a plan where their requests are."""
         held = planned.found
-        files: dict[int, Source] = {}
+        files: dict[int, File] = {}
         columns = (planned.rows, planned.kind, planned.source, planned.offset, planned.length)
         for row, kind, source, offset, length in zip(*(c.tolist() for c in columns), strict=True):
             if kind == ChunkType.virtual and source not in files:
@@ -76,11 +77,13 @@ class Locator:
             found[row] = self._range(held, kind, known, offset, length)
 
     def _range(
-        self, columns: _Columns, kind: int, source: Source | int, offset: int, length: int
+        self, columns: _Columns, kind: int, source: File | int, offset: int, length: int
     ) -> Range:
-        if isinstance(source, Source):
-            self._staleness.count(is_verifiable=source.is_verifiable)
-            return InSource(source, offset, length)
+        if not isinstance(source, int):
+            self._staleness.count(is_verifiable=source.checksum.is_verifiable)
+            if isinstance(source, Source):
+                return InSource(source, offset, length)
+            return InRemote(remote.Part(source, offset, length))
         if kind == ChunkType.native:
             key = ObjectId12(columns.chunk_ids[source].tobytes())
             return InObject(self._assets, key, offset, length, self._path(key))
@@ -89,9 +92,11 @@ class Locator:
     def _path(self, key: ObjectId12) -> str | None:
         return None if self._root is None else posixpath.join(self._root, layout.chunk(key))
 
-    def _file(self, places: Locations, row: int) -> Source:
+    def _file(self, places: Locations, row: int) -> File:
         return self._source(places.url[row], places.etag[row], int(places.last_modified[row]))
 
-    def _granted(self, url: str, etag: str, last_modified: int) -> Source:
-        grant = self._authorizer.grant(url)
-        return Source(grant, Checksum(etag, last_modified), self._staleness)
+    def _granted(self, url: str, etag: str, last_modified: int) -> File:
+        grant, checksum = self._authorizer.grant(url), Checksum(etag, last_modified)
+        if isinstance(grant, LocalGrant):
+            return Source(grant, checksum, self._staleness)
+        return remote.object_of(grant, checksum, self._staleness.found)

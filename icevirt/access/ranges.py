@@ -5,16 +5,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from icevirt.ids import ObjectId12
-from icevirt.objects import fetch
-from icevirt.objects.authorize import Grant
+from icevirt.objects import fetch, remote
+from icevirt.objects.answers import Body, Checksum
+from icevirt.objects.authorize import LocalGrant
 from icevirt.objects.staleness import Staleness
 from icevirt.repo.assets import Assets
-
-type Body = bytes | memoryview
 
 
 class Range(Protocol):
@@ -79,21 +79,16 @@ class InObject:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A source file that may be read, as the scan found it."""
+    """A local source file that may be read, as the scan found it."""
 
-    grant: Grant
-    checksum: fetch.Checksum
+    grant: LocalGrant
+    checksum: Checksum
     staleness: Staleness
-
-    @property
-    def is_verifiable(self) -> bool:
-        """Whether a change of the file would be noticed."""
-        return bool(self.checksum.etag or self.checksum.last_modified)
 
 
 @dataclass(frozen=True, slots=True)
 class InSource:
-    """A range of a source file."""
+    """A range of a local source file."""
 
     source: Source
     offset: int
@@ -122,3 +117,34 @@ class InSource:
             checksum=self.source.checksum,
             on_stale=self.source.staleness.found,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class InRemote:
+    """A range of a source elsewhere, which is best fetched together with others."""
+
+    part: remote.Part
+
+    @property
+    def cost(self) -> int:
+        """Its length."""
+        return self.part.length
+
+    def now(self) -> None:
+        """Return nothing: a network has to be waited for."""
+
+    def wait(self) -> Body:
+        """Return the bytes."""
+        return remote.read(self.part)
+
+
+def waited(ranges: Sequence[Range | None]) -> list[Body | None]:
+    """Return the bytes of all ranges; what lies elsewhere is fetched together."""
+    found = [None if one is None or isinstance(one, InRemote) else one.wait() for one in ranges]
+    away = [(row, one.part) for row, one in enumerate(ranges) if isinstance(one, InRemote)]
+    bodies = remote.fetch_all([part for _, part in away]) if away else []
+    for (row, _), body in zip(away, bodies, strict=True):
+        if isinstance(body, Exception):
+            raise body
+        found[row] = body
+    return found

@@ -20,10 +20,11 @@ from icevirt.access.byte_ranges import bounds
 from icevirt.access.keys import ChunkKey, MetadataKey, metadata_key, parse
 from icevirt.access.locating import Locator
 from icevirt.access.lookup import Lookup, Row
-from icevirt.access.ranges import Body, InMemory, Range
+from icevirt.access.ranges import InMemory, Range, waited
 from icevirt.access.resolve import ChunksWanted, Request, Wanted, plan, sort_out
 from icevirt.model.chunks import ChunkType
 from icevirt.model.snapshot import ArrayNode
+from icevirt.objects.answers import Body
 from icevirt.objects.staleness import Staleness
 from icevirt.repo.reader import Found
 from icevirt.repo.session import Session
@@ -54,9 +55,7 @@ class Reader:
 
     def read_all(self, requests: Sequence[Request]) -> list[Body | None]:
         """Return the value of each request; None where nothing was written."""
-        return [
-            None if found is None else found.wait() for found in self.locate(sort_out(requests))
-        ]
+        return waited(self.locate(sort_out(requests)))
 
     def locate(self, wanted: Wanted) -> list[Range | None]:
         """Say for each request where its bytes are; None where nothing was written.

@@ -1,30 +1,53 @@
 """Who may read what: the container that covers a location, and whether it was authorised.
 
 Nothing outside an authorised prefix is ever granted: not by ``..``, percent-encoding, another
-scheme or host. Symbolic links are caught where a file is opened (`icevirt.objects.fetch`).
-Pure: no file is touched here.
+scheme or host. Symbolic links are caught where a file is opened (`icevirt.objects.descriptors`),
+redirects where they arrive (`icevirt.objects.web`). Pure: nothing is opened here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from icevirt.connect import urls
 from icevirt.errors import InvalidInputError, UnauthorizedError
 from icevirt.model.config import VirtualChunkContainer
+from icevirt.objects.endpoints import endpoint_of
+from icevirt.objects.locations import object_key
 
 _NAMED = "vcc://"
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
-    """The permission to read one object, and the directory its file has to lie in."""
+class Access:
+    """What was authorised for a prefix: credentials, and the endpoints they may be sent to."""
+
+    credentials: Any = field(default=None, repr=False)
+    endpoints: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class LocalGrant:
+    """The permission to read one file, and the directory it has to lie in."""
 
     url: str  # the location with its container's name resolved
     path: str  # of the file
     root: str  # the container's directory
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteGrant:
+    """The permission to read one object, by way of its container."""
+
+    url: str  # the location with its container's name resolved
+    key: str  # decoded; below the bucket or host, or what its file system calls it
+    container: VirtualChunkContainer
+    credentials: Any = field(default=None, repr=False)
+
+
+type Grant = LocalGrant | RemoteGrant
 
 
 def normalized(prefix: str) -> str:
@@ -37,38 +60,40 @@ class Authorizer:
 
     Args:
         containers: The virtual chunk containers of the repository, by url_prefix.
-        authorized: What the session was opened with: prefix to credentials. A prefix counts when
-            it equals the url_prefix of a container; one that covers it does not.
+        authorized: What the session was opened with: prefix to access. A prefix counts when it
+            equals the url_prefix of a container; one that covers it does not.
     """
 
     def __init__(
         self,
         containers: Mapping[str, VirtualChunkContainer],
-        authorized: Mapping[str, Any] | Iterable[str],
+        authorized: Mapping[str, Access] | Iterable[str],
     ) -> None:
         by_length = sorted(containers.values(), key=lambda cont: -len(cont.url_prefix))
         self._containers = tuple(by_length)
         self._named = {cont.name: cont for cont in by_length if cont.name is not None}
-        self._authorized = frozenset(normalized(prefix) for prefix in authorized)
+        given = authorized if isinstance(authorized, Mapping) else dict.fromkeys(authorized)
+        self._authorized = {normalized(p): access or Access() for p, access in given.items()}
 
     def grant(self, location: str) -> Grant:
         """Grant the reading of ``location``.
 
         Raises:
-            InvalidInputError: No container covers it, or it is no address of a file.
-            UnauthorizedError: Its container was not authorised.
+            InvalidInputError: No container covers it, or it is no address of an object.
+            UnauthorizedError: Its container was not authorised, or not with its endpoint.
         """
         container, url = self._container_of(location)
-        if container.url_prefix not in self._authorized:
+        access = self._authorized.get(container.url_prefix)
+        if access is None:
             raise _not_authorized(container, url)
-        if container.store.kind != "local_file_system":
-            raise InvalidInputError(
-                "this version reads virtual chunks from file:// locations only",
-                do="Copy or mount the source files locally and build from there.",
-                location=url,
-                store=container.store.kind,
-            )
-        return Grant(url, urls.local_path(url), urls.local_path(container.url_prefix))
+        endpoint = endpoint_of(container)
+        if endpoint is not None and endpoint not in access.endpoints:
+            raise _elsewhere(container, url, endpoint)
+        if container.store.kind == "local_file_system":
+            root = urls.local_path(container.url_prefix)
+            return LocalGrant(url, urls.local_path(url), root)
+        key = object_key(url, has_bucket=not container.is_foreign)
+        return RemoteGrant(url, key, container, access.credentials)
 
     def absolute(self, location: str) -> str:
         """Return the URL of a location, authorised or not; one of no container stays as it is."""
@@ -107,10 +132,30 @@ def _not_authorized(container: VirtualChunkContainer, url: str) -> UnauthorizedE
     return UnauthorizedError(
         "a virtual chunk lies in a container that this session was not authorised to read",
         do="If you trust the repository, open it with"
-        f" authorize_virtual_chunk_access=[{_quoted(container.url_prefix)}]",
+        f" authorize_virtual_chunk_access=[{_entry(container)}]",
         location=url,
         container=container.name or container.url_prefix,
     )
+
+
+def _elsewhere(container: VirtualChunkContainer, url: str, endpoint: str) -> UnauthorizedError:
+    return UnauthorizedError(
+        "the repository says that a container's objects lie at a server of its own choice,"
+        " which was not authorised with the prefix",
+        do="If you trust that server with these credentials, name both:"
+        f" authorize_virtual_chunk_access=[{_entry(container)}], or as the key of a mapping to"
+        " credentials.",
+        location=url,
+        container=container.name or container.url_prefix,
+        endpoint=endpoint,
+    )
+
+
+def _entry(container: VirtualChunkContainer) -> str:
+    """Return what authorises a container, so that it can be pasted."""
+    endpoint = endpoint_of(container)
+    prefix = _quoted(container.url_prefix)
+    return prefix if endpoint is None else f"({prefix}, {_quoted(endpoint)})"
 
 
 def _quoted(text: str) -> str:

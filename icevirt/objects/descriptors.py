@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import PurePath
 
 from icevirt.errors import UnauthorizedError
-from icevirt.objects.authorize import Grant
+from icevirt.objects.authorize import LocalGrant
 
 _MAX_OPEN = 128
 # to pass through a directory needs no permission to list it; a FIFO must not block the reader
@@ -45,9 +45,9 @@ class Files:
     def reset(self) -> None:
         """Forget every file, with a lock that no thread of a parent can be holding."""
         self._lock = threading.Lock()
-        self._open: OrderedDict[Grant, OpenFile] = OrderedDict()
+        self._open: OrderedDict[LocalGrant, OpenFile] = OrderedDict()
 
-    def find(self, grant: Grant) -> tuple[OpenFile, int] | None:
+    def find(self, grant: LocalGrant) -> tuple[OpenFile, int] | None:
         """Return the file at the grant's path and its size, if that very file is open already."""
         stat = os.stat(grant.path)
         with self._lock:
@@ -57,7 +57,7 @@ class Files:
             self._open.move_to_end(grant)
             return file, stat.st_size
 
-    def get(self, grant: Grant) -> tuple[OpenFile, int]:
+    def get(self, grant: LocalGrant) -> tuple[OpenFile, int]:
         """Return the file that is at the grant's path now, and its size.
 
         Raises:
@@ -78,7 +78,7 @@ class Files:
 FILES = Files()
 
 
-def _open_below(grant: Grant) -> int:
+def _open_below(grant: LocalGrant) -> int:
     """Open the file where it really lies, which has to be below the container's real directory."""
     root = os.path.realpath(grant.root)
     real = os.path.realpath(grant.path, strict=True)

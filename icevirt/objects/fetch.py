@@ -1,4 +1,4 @@
-"""Ranges of granted local files, with the checksum of the scan enforced on every read.
+"""Ranges of granted objects, with the checksum of the scan enforced on every read.
 
 A read that fails is a ``StorageError``, never a ``KeyError`` or ``FileNotFoundError``: zarr and
 xarray would take those for "never written".
@@ -9,36 +9,20 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
-from icevirt.errors import (
-    IcevirtError,
-    ObjectNotFoundError,
-    StaleReferenceError,
-    StorageError,
-)
-from icevirt.objects.authorize import Grant
+from icevirt.errors import IcevirtError, StorageError
+from icevirt.objects import answers, remote
+from icevirt.objects.answers import UNCHECKED, Body, Checksum
+from icevirt.objects.authorize import Grant, LocalGrant, RemoteGrant
 from icevirt.objects.descriptors import FILES
 from icevirt.objects.staleness import refuse
 
-_RESCAN = "Run `icevirt build` again, so that it refers to the files as they are now."
 _NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 _MOST_CACHED = 4 * 1024 * 1024  # copying more takes longer than handing it to a thread
 # as object stores make it for local files: inode, modification time and size in hexadecimal
 _ETAG = re.compile(r"[0-9a-f]+-[0-9a-f]+-[0-9a-f]+")
-
-
-@dataclass(frozen=True, slots=True)
-class Checksum:
-    """What the scan recorded about the object; empty fields are not checked."""
-
-    etag: str = ""
-    last_modified: int = 0  # seconds since 1970, rounded up
-
-
-UNCHECKED = Checksum()
 
 
 def read(
@@ -48,7 +32,7 @@ def read(
     length: int,
     checksum: Checksum = UNCHECKED,
     on_stale: Callable[[StorageError], None] = refuse,
-) -> bytes:
+) -> Body:
     """Return exactly ``length`` bytes of the object; ``on_stale`` may bear with a changed file.
 
     Raises:
@@ -57,6 +41,9 @@ def read(
         UnauthorizedError: A symbolic link leads out of the container.
         StorageError: The file ends too early or cannot be read.
     """
+    if isinstance(grant, RemoteGrant):
+        source = remote.object_of(grant, checksum, on_stale)
+        return remote.read(remote.Part(source, offset, length))
     try:
         file, size = FILES.get(grant)
         # a length from a damaged manifest must not allocate that much
@@ -66,11 +53,7 @@ def read(
     except IcevirtError:
         raise
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise ObjectNotFoundError(
-            "the source file of a virtual chunk is gone",
-            do=f"Put it back, or leave it out. {_RESCAN}",
-            location=grant.url,
-        ) from error
+        raise answers.gone(grant.url) from error
     except OSError as error:
         raise StorageError(
             "the source file of a virtual chunk cannot be read",
@@ -81,19 +64,13 @@ def read(
     if (change := changed(grant, checksum, stat)) is not None:
         on_stale(change)
     if len(body) < length:
-        raise StorageError(
-            "the source file of a virtual chunk ends too early",
-            do=_RESCAN,
-            location=grant.url,
-            expected=length,
-            available=max(0, size - offset),
-            offset=offset,
-        )
+        available = max(0, size - offset)
+        raise answers.too_short(grant.url, offset=offset, expected=length, available=available)
     return body
 
 
 def read_cached(
-    grant: Grant, *, offset: int, length: int, checksum: Checksum = UNCHECKED
+    grant: LocalGrant, *, offset: int, length: int, checksum: Checksum = UNCHECKED
 ) -> memoryview | None:
     """Return what `read` would, if the kernel has it in memory already.
 
@@ -141,7 +118,7 @@ def _pread(fd: int, offset: int, length: int) -> bytes:
     return b"".join(parts)
 
 
-def changed(grant: Grant, checksum: Checksum, stat: os.stat_result) -> StorageError | None:
+def changed(grant: LocalGrant, checksum: Checksum, stat: os.stat_result) -> StorageError | None:
     """Say how the file differs from what the scan recorded; an etag is the stronger record.
 
     Returns:
@@ -149,30 +126,20 @@ def changed(grant: Grant, checksum: Checksum, stat: os.stat_result) -> StorageEr
         kind that no local file has.
     """
     if checksum.etag:
-        recorded = checksum.etag.removeprefix("W/").strip('"')
+        recorded = answers.opaque(checksum.etag)
         if not _ETAG.fullmatch(recorded):
             return _foreign(grant, checksum.etag)
         found = f"{stat.st_ino:x}-{stat.st_mtime_ns // 1000:x}-{stat.st_size:x}"
-        return None if recorded == found else _stale(grant, recorded, found)
+        return None if recorded == found else answers.stale(grant.url, recorded, found)
     if checksum.last_modified and stat.st_mtime_ns > checksum.last_modified * 1_000_000_000:
-        return _stale(grant, checksum.last_modified, stat.st_mtime_ns / 1e9)
+        return answers.stale(grant.url, checksum.last_modified, stat.st_mtime_ns / 1e9)
     return None
 
 
-def _foreign(grant: Grant, etag: str) -> StorageError:
+def _foreign(grant: LocalGrant, etag: str) -> StorageError:
     return StorageError(
         "a reference to a local file carries an etag, which no local file has",
         do="The file cannot be verified. Record its last-modified time instead.",
         location=grant.url,
         etag=etag,
-    )
-
-
-def _stale(grant: Grant, recorded: object, found: object) -> StaleReferenceError:
-    return StaleReferenceError(
-        "a source file changed after it was scanned",
-        do=f"{_RESCAN} To read it as it is, open with on_stale='warn'.",
-        location=grant.url,
-        recorded=recorded,
-        found=found,
     )

@@ -10,13 +10,28 @@ from typing import Any
 
 from icevirt.connect import urls
 from icevirt.errors import InvalidInputError
+from icevirt.model.config import RepositoryConfig
+from icevirt.objects.authorize import Access, normalized
+from icevirt.objects.endpoints import endpoint_of, plain
 
-type Authorization = Mapping[str, Any] | Iterable[str] | None
-"""Prefixes, or prefixes with the credentials to use below each (None: none are needed)."""
+type Prefix = str | tuple[str, str]
+"""A url_prefix, or one with the endpoint that the container names."""
+
+type Authorization = Mapping[Prefix, Any] | Mapping[str, Any] | Iterable[Prefix] | None
+"""Prefixes, or prefixes with the credentials to use below each (None: those of the environment).
+
+A container that names an endpoint of its own is authorised by ``(url_prefix, endpoint)``.
+"""
 
 
-def authorized(given: Authorization) -> Mapping[str, Any]:
-    """Return credentials by prefix, each ending in ``/``; local paths become ``file://`` URLs.
+def authorized(
+    given: Authorization, config: RepositoryConfig | None = None
+) -> Mapping[str, Access]:
+    """Return access by prefix, each ending in ``/``; local paths become ``file://`` URLs.
+
+    Args:
+        given: As the caller passed it.
+        config: What the caller passed: endpoints of its containers are the caller's own choice.
 
     Raises:
         InvalidInputError: It is a single string, or a prefix is empty.
@@ -27,7 +42,34 @@ def authorized(given: Authorization) -> Mapping[str, Any]:
             do=f"Pass a list: authorize_virtual_chunk_access=[{given!r}].",
         )
     pairs = given.items() if isinstance(given, Mapping) else ((p, None) for p in given or ())
-    return {_normalised(prefix): credentials for prefix, credentials in pairs}
+    found: dict[str, Access] = {}
+    for entry, credentials in pairs:
+        prefix, endpoints = _entry(entry)
+        # what another repository was opened with is as it should be
+        access = credentials if isinstance(credentials, Access) else Access(credentials)
+        known = endpoints | access.endpoints | _chosen(config, prefix)
+        found[prefix] = Access(access.credentials, known)
+    return found
+
+
+def _entry(entry: object) -> tuple[str, frozenset[str]]:
+    match entry:
+        case str(prefix):
+            return _normalised(prefix), frozenset()
+        case (str(prefix), str(endpoint)):
+            return _normalised(prefix), frozenset({plain(endpoint)})
+        case _:
+            raise InvalidInputError(
+                "not a prefix to authorise",
+                do="Pass the url_prefix of a container, or (url_prefix, endpoint_url).",
+                found=entry,
+            )
+
+
+def _chosen(config: RepositoryConfig | None, prefix: str) -> frozenset[str]:
+    container = None if config is None else config.virtual_chunk_containers.get(prefix)
+    endpoint = None if container is None else endpoint_of(container)
+    return frozenset() if endpoint is None else frozenset({endpoint})
 
 
 def _normalised(prefix: str) -> str:
@@ -36,5 +78,4 @@ def _normalised(prefix: str) -> str:
             "an empty prefix would authorise everything",
             do="Pass the url_prefix of a virtual chunk container.",
         )
-    url = prefix if urls.is_url(prefix) else urls.file_url(prefix)
-    return url if url.endswith("/") else url + "/"
+    return normalized(prefix if urls.is_url(prefix) else urls.file_url(prefix))

@@ -16,8 +16,9 @@ from icevirt.archive.verification import MOST_SHOWN, Checked, Difference, Differ
 from icevirt.errors import IcevirtError, ObjectNotFoundError, StaleReferenceError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType
+from icevirt.objects.answers import Checksum
 from icevirt.objects.authorize import Authorizer
-from icevirt.objects.fetch import Checksum, read
+from icevirt.objects.fetch import read
 from icevirt.repo.assets import Assets
 from icevirt.repo.repository import Repository
 from icevirt.storage.protocol import Storage

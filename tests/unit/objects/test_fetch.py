@@ -14,9 +14,10 @@ from icevirt.errors import (
     UnauthorizedError,
 )
 from icevirt.objects import descriptors, fetch
-from icevirt.objects.authorize import Grant
+from icevirt.objects.authorize import LocalGrant
 from icevirt.objects.descriptors import FILES
-from icevirt.objects.fetch import Checksum, read, read_cached
+from icevirt.objects.answers import Checksum
+from icevirt.objects.fetch import read, read_cached
 
 BODY = bytes(range(256)) * 16
 
@@ -28,7 +29,7 @@ def archive(tmp_path):
 
 
 def grant(root, name):
-    return Grant(f"file://{root}/{name}", str(root / name), f"{root}/")
+    return LocalGrant(f"file://{root}/{name}", str(root / name), f"{root}/")
 
 
 @pytest.fixture

@@ -1,0 +1,71 @@
+"""Requests over the network, of one event loop: those that are about to come are waited for.
+
+Of many that wait for values, each asks for the next one when its own was decoded, so what came
+together comes back one by one. Whoever got a value a moment ago is likely to ask again: until all
+of them did, or a fraction of the time that a request takes has passed, requests are held and then
+go out together. A lone reader is never held: nobody else got a value.
+"""
+
+from __future__ import annotations
+
+from asyncio import Task, TimerHandle, get_running_loop
+from collections.abc import Callable, Sequence
+
+from icevirt.objects import remote
+from icevirt.objects.answers import Body
+from icevirt.objects.remote import Part
+
+type Give = Callable[[Body | Exception], None]
+
+_FRACTION = 0.15  # of what a request usually takes
+_LONGEST = 0.02  # seconds
+
+
+class Away:
+    """What one event loop fetches from elsewhere. Only in the thread of the loop."""
+
+    def __init__(self) -> None:
+        self._held: list[tuple[Part, Give]] = []
+        self._timer: TimerHandle | None = None
+        self._tasks: set[Task[None]] = set()  # the loop keeps no strong references
+        self._usual = 0.0  # seconds that a request takes
+        self._due = 0  # how many got a value and did not ask again
+        self._given = 0.0  # when the last of them did
+
+    def fetch(self, wanted: Sequence[tuple[Part, Give]]) -> None:
+        """Fetch ranges and give each to its function."""
+        self._held += wanted
+        self._due -= len(wanted)
+        loop = get_running_loop()
+        rest = self._given + min(self._usual * _FRACTION, _LONGEST) - loop.time()
+        if self._due <= 0 or rest <= 0:
+            self._send()
+        elif self._timer is None:
+            self._timer = loop.call_later(rest, self._send)
+
+    def _send(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        wanted, self._held = self._held, []
+        self._due = 0
+        task = get_running_loop().create_task(self._fetched(wanted))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _fetched(self, wanted: Sequence[tuple[Part, Give]]) -> None:
+        loop = get_running_loop()
+        began = loop.time()
+
+        def give(row: int, body: Body | Exception) -> None:
+            self._due += 1
+            self._given = loop.time()
+            wanted[row][1](body)
+
+        try:
+            await remote.fetch_async([part for part, _ in wanted], give)
+        except Exception as error:  # noqa: BLE001 - whoever asked is told
+            for _, tell in wanted:
+                tell(error)
+        took = loop.time() - began
+        self._usual = 0.8 * self._usual + 0.2 * took if self._usual else took

@@ -1,0 +1,156 @@
+"""What a server tells about an object with the bytes of it, and how that differs from the scan.
+
+The answer's own headers are compared, not a condition sent: they came with these very bytes, they
+say what was found, and servers that ignore conditions cannot get a changed file past them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from icevirt.errors import ObjectNotFoundError, StaleReferenceError, StorageError
+
+type Body = bytes | memoryview
+
+RESCAN = "Run `icevirt build` again, so that it refers to the files as they are now."
+
+
+@dataclass(frozen=True, slots=True)
+class Checksum:
+    """What the scan recorded about the object; empty fields are not checked."""
+
+    etag: str = ""
+    last_modified: int = 0  # seconds since 1970, rounded up
+
+    @property
+    def is_verifiable(self) -> bool:
+        """Whether a change would be noticed: a weak etag may stay while bytes change."""
+        return bool(self.etag and not is_weak(self.etag)) or bool(self.last_modified)
+
+
+UNCHECKED = Checksum()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meta:
+    """The object as it was when it answered."""
+
+    size: int | None  # bytes of all of it
+    etag: str = ""
+    last_modified: float | None = None  # seconds since 1970
+
+
+type Check = Callable[[Meta], None]
+"""Called when the headers of an answer are there, and before its body is fetched."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Bytes of an object from ``begin`` on: fewer than asked for only at its end."""
+
+    meta: Meta
+    begin: int
+    body: Body
+
+
+def is_weak(etag: str) -> bool:
+    """Say whether an etag promises an equal meaning and not equal bytes."""
+    return etag.startswith("W/")
+
+
+def opaque(etag: str) -> str:
+    """Return what an etag says, without its quotes and weakness."""
+    return etag.removeprefix("W/").strip('"')
+
+
+def changed(url: str, checksum: Checksum, meta: Meta) -> StorageError | None:
+    """Say how an object differs from what the scan recorded; an etag is the stronger record."""
+    if checksum.etag:
+        return _changed_etag(url, checksum.etag, meta.etag)
+    if not checksum.last_modified:
+        return None
+    if meta.last_modified is None:
+        return _unverifiable(url, checksum.last_modified, None)
+    is_newer = meta.last_modified > checksum.last_modified
+    return stale(url, checksum.last_modified, meta.last_modified) if is_newer else None
+
+
+def _changed_etag(url: str, recorded: str, found: str) -> StorageError | None:
+    if found and opaque(recorded) != opaque(found):
+        return stale(url, recorded, found)
+    if not found or is_weak(found) > is_weak(recorded):
+        return _unverifiable(url, recorded, found)
+    return None
+
+
+def stale(url: str, recorded: object, found: object) -> StaleReferenceError:
+    """Return the error of an object that is no longer what was scanned."""
+    return StaleReferenceError(
+        "a source file changed after it was scanned",
+        do=f"{RESCAN} To read it as it is, open with on_stale='warn'.",
+        location=url,
+        recorded=recorded,
+        found=found,
+    )
+
+
+def gone(url: str, *, reason: str = "") -> ObjectNotFoundError:
+    """Return the error of an object that is not there."""
+    told = {"reason": reason} if reason else {}
+    return ObjectNotFoundError(
+        "the source file of a virtual chunk is gone",
+        do=f"Put it back, or leave it out. {RESCAN}",
+        location=url,
+        **told,
+    )
+
+
+def too_short(url: str, *, offset: int, expected: int, available: int) -> StorageError:
+    """Return the error of an object that ends before a chunk does."""
+    return StorageError(
+        "the source file of a virtual chunk ends too early",
+        do=RESCAN,
+        location=url,
+        expected=expected,
+        available=available,
+        offset=offset,
+    )
+
+
+def denied(url: str, prefix: str, *, reason: str, with_credentials: bool) -> StorageError:
+    """Return the error of a server that does not let us read."""
+    do = (
+        "Check that the credentials for this prefix are good and allow to read."
+        if with_credentials
+        else "If it needs credentials, pass them:"
+        f" authorize_virtual_chunk_access={{{prefix!r}: credentials}}."
+    )
+    return StorageError(
+        "the server does not let a source file of virtual chunks be read",
+        do=do,
+        location=url,
+        reason=reason,
+    )
+
+
+def unreachable(url: str, *, reason: str, tries: int) -> StorageError:
+    """Return the error of a server that kept failing."""
+    return StorageError(
+        "a source file of virtual chunks cannot be read",
+        do="Check the network and the server, then read again.",
+        location=url,
+        reason=reason,
+        tries=tries,
+    )
+
+
+def _unverifiable(url: str, recorded: object, found: object) -> StorageError:
+    return StorageError(
+        "the server no longer tells what the scan recorded about a source file,"
+        " so it cannot be verified",
+        do="Build again from this server, or open with on_stale='warn'.",
+        location=url,
+        recorded=recorded,
+        found=found,
+    )

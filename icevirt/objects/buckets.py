@@ -1,0 +1,94 @@
+"""Ranges of objects in S3, Google Cloud Storage and Azure, through obstore."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from icevirt.connect.failures import asked
+from icevirt.connect.library import obstore
+from icevirt.connect.stores import Bucket
+from icevirt.errors import ObjectNotFoundError, StorageError
+from icevirt.objects import answers
+from icevirt.objects.answers import Answer, Check, Meta
+from icevirt.objects.hosts import HOSTS
+
+
+@dataclass(frozen=True, slots=True)
+class BucketReach:
+    """The objects of one bucket, reached below one prefix of it."""
+
+    bucket: Bucket
+    prefix: str  # that was authorised
+
+    @property
+    def host(self) -> str:
+        """Whose limit of requests counts."""
+        return self.bucket.url
+
+    def get(self, key: str, begin: int, end: int, check: Check) -> Answer:
+        """Return bytes ``begin`` to ``end`` of an object.
+
+        Raises:
+            ObjectNotFoundError: There is no such object.
+            StorageError: The store refuses, or keeps failing; or ``check`` raises it.
+        """
+        try:
+            options = {"range": (begin, end)}
+            result = obstore().get(self.bucket.store(), key, options=options)
+            check(meta := _meta(result.meta))
+            return Answer(meta=meta, begin=begin, body=memoryview(result.buffer()))
+        except StorageError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - its panics are no exceptions
+            failure = error
+        return self._without_bytes(key, begin, failure)
+
+    async def get_async(self, key: str, begin: int, end: int, check: Check) -> Answer:
+        """Do what `get` does."""
+        try:
+            async with HOSTS.limit(self.host):
+                options = {"range": (begin, end)}
+                result = await obstore().get_async(self.bucket.store(), key, options=options)
+                check(meta := _meta(result.meta))
+                body = await result.buffer_async()
+            return Answer(meta=meta, begin=begin, body=memoryview(body))
+        except StorageError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - its panics are no exceptions
+            failure = error
+        return self._without_bytes(key, begin, failure)
+
+    def _without_bytes(self, key: str, begin: int, failure: BaseException) -> Answer:
+        """Say what a failure means. Raises unless the object ends before the range."""
+        url = f"{self.bucket.url}/{key}"
+        try:
+            asked(url, lambda: _raise(failure))
+        except ObjectNotFoundError:
+            refused: StorageError = answers.gone(url)
+        except StorageError as error:
+            status = error.facts.get("status")
+            if status == 416:
+                return Answer(meta=Meta(size=None), begin=begin, body=b"")
+            refused = error
+            if status in (401, 403) or error.facts.get("kind") in _DENIED:
+                reason = str(error.facts.get("reason") or status or error.facts.get("kind"))
+                is_told = hasattr(self.bucket.credentials, "access_key_id")
+                refused = answers.denied(url, self.prefix, reason=reason, with_credentials=is_told)
+        raise refused
+
+
+_DENIED = ("PermissionDeniedError", "UnauthenticatedError")
+
+
+def _raise(failure: BaseException) -> None:
+    raise failure
+
+
+def _meta(told: Any) -> Meta:
+    seconds = told["last_modified"].timestamp()
+    return Meta(
+        size=told["size"],
+        etag=told["e_tag"] or "",
+        last_modified=seconds or None,  # where the server does not tell, obstore says 1970
+    )

@@ -1,0 +1,188 @@
+"""Connections to web servers, kept open between requests. Safe in threads; a fork starts anew."""
+
+from __future__ import annotations
+
+import http.client
+import ipaddress
+import os
+import ssl
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from typing import Self
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+_IDLE = 30.0  # seconds after which servers may have hung up
+_KEPT = 32  # idle connections to one server
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Origin:
+    """A server: scheme, host and port."""
+
+    scheme: str
+    host: str
+    port: int
+
+    @classmethod
+    def of(cls, url: str) -> Self:
+        """Return the server of a URL."""
+        parts = urlsplit(url)
+        default = 443 if parts.scheme == "https" else 80
+        return cls(parts.scheme, (parts.hostname or "").lower(), parts.port or default)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """How a list of hosts may name it."""
+        with_port = f"{self.host}:{self.port}"
+        is_default = self.port == (443 if self.scheme == "https" else 80)
+        return frozenset({self.host, with_port} if is_default else {with_port})
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        is_default = self.port == (443 if self.scheme == "https" else 80)
+        return f"{self.scheme}://{host}" if is_default else f"{self.scheme}://{host}:{self.port}"
+
+
+class HungUpError(OSError):
+    """The server hung up on a connection that was idle: nothing was done yet."""
+
+
+class Connection:
+    """One connection to a server, in use by one thread at a time."""
+
+    def __init__(self, origin: Origin, timeout: float) -> None:
+        self.origin = origin
+        self.idle_since = 0.0
+        self._proxy = _proxy(origin)
+        self._is_used = False
+        self._response: http.client.HTTPResponse | None = None  # the last one
+        self._http = _open(origin, self._proxy, timeout)
+        self._http.connect()
+        self._http.auto_open = 0  # whom it is connected to is looked at once
+
+    @property
+    def address(self) -> str:
+        """The address at the other end; the server's name where a proxy stands between."""
+        if self._proxy is not None:
+            return self.origin.host
+        return str(self._http.sock.getpeername()[0])
+
+    @property
+    def is_reusable(self) -> bool:
+        """Whether the last answer was read to its end, and the server did not hang up."""
+        response = self._response
+        if response is None or self._http.sock is None:
+            return False
+        return response.isclosed() and not response.will_close
+
+    def ask(self, url: str, headers: dict[str, str]) -> http.client.HTTPResponse:
+        """Send a GET and return the answer, its body unread.
+
+        Raises:
+            OSError, http.client.HTTPException: It did not work.
+        """
+        parts = urlsplit(url)
+        target = parts.path or "/"
+        target += f"?{parts.query}" if parts.query else ""
+        if self._proxy is not None and self.origin.scheme == "http":
+            target = f"{self.origin}{target}"
+        try:
+            self._http.request("GET", target, headers=headers)
+            self._response = self._http.getresponse()
+        except (ConnectionError, http.client.NotConnected) as error:
+            if not self._is_used:
+                raise
+            CONNECTIONS.forget(self.origin)  # others idled as long
+            raise HungUpError(str(error)) from error
+        self._is_used = True
+        return self._response
+
+    def close(self) -> None:
+        """Hang up."""
+        with suppress(OSError):
+            self._http.close()
+
+
+class Connections:
+    """The idle connections of this process."""
+
+    def __init__(self) -> None:
+        self.reset()
+        os.register_at_fork(after_in_child=self.reset)
+
+    def reset(self) -> None:
+        """Forget every connection, with a lock that no thread of a parent can be holding."""
+        self._lock = threading.Lock()
+        self._idle: dict[Origin, list[Connection]] = {}
+
+    def take(self, origin: Origin, timeout: float) -> Connection:
+        """Return a connection. Raises ``OSError`` where none can be made."""
+        oldest = time.monotonic() - _IDLE
+        with self._lock:
+            idle = self._idle.get(origin, [])
+            while idle:
+                connection = idle.pop()
+                if connection.idle_since > oldest:
+                    return connection
+                connection.close()
+        return Connection(origin, timeout)
+
+    def give_back(self, connection: Connection) -> None:
+        """Keep a connection for the next request, if it is fit for one."""
+        connection.idle_since = time.monotonic()
+        with self._lock:
+            idle = self._idle.setdefault(connection.origin, [])
+            if connection.is_reusable and len(idle) < _KEPT:
+                idle.append(connection)
+                return
+        connection.close()
+
+    def forget(self, origin: Origin) -> None:
+        """Hang up the idle connections to a server."""
+        with self._lock:
+            idle = self._idle.pop(origin, [])
+        for connection in idle:
+            connection.close()
+
+
+CONNECTIONS = Connections()
+
+
+def kind_of(address: str) -> str:
+    """Say what kind of network an address is in: ``global``, ``private``, ``loopback`` ..."""
+    try:
+        ip = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return "loopback" if address == "localhost" else "global"
+    mapped = getattr(ip, "ipv4_mapped", None) or ip
+    for kind in ("loopback", "link_local", "global"):
+        if getattr(mapped, f"is_{kind}"):
+            return kind
+    return "private"
+
+
+def _open(origin: Origin, proxy: Origin | None, timeout: float) -> http.client.HTTPConnection:
+    near = proxy or origin
+    if origin.scheme != "https":
+        return http.client.HTTPConnection(near.host, near.port, timeout=timeout)
+    made = http.client.HTTPSConnection(near.host, near.port, timeout=timeout, context=_trust())
+    if proxy is not None:
+        made.set_tunnel(origin.host, origin.port)
+    return made
+
+
+def _proxy(origin: Origin) -> Origin | None:
+    """Return the proxy that the environment names for a server."""
+    named = getproxies().get(origin.scheme)
+    if not named or proxy_bypass(origin.host):
+        return None
+    return Origin.of(named if "://" in named else f"http://{named}")
+
+
+@cache
+def _trust() -> ssl.SSLContext:
+    return ssl.create_default_context()

@@ -1,0 +1,60 @@
+"""Locations of virtual chunks outside the local disk: which object they name, and nothing else.
+
+A location is written by whoever wrote the repository. What could be read in two ways, by us and by
+a server or library further on, is refused: dots, backslashes, encoded slashes, user names, queries.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import unquote, urlsplit
+
+from icevirt.errors import InvalidInputError
+
+_HTTP = ("http", "https")
+_DO = "Refer to the object by its plain percent-encoded URL."
+
+
+def object_key(url: str, *, has_bucket: bool) -> str:
+    """Return the percent-decoded key of an object: below its bucket, or with all that follows //.
+
+    Args:
+        url: The location, with the name of a container resolved.
+        has_bucket: Whether a host or bucket comes first that is not part of the key.
+
+    Raises:
+        InvalidInputError: It is not the plain URL of one object.
+    """
+    scheme, _, rest = url.partition("://")
+    if any(ord(character) < 0x20 or character in "\\\x7f" for character in url):
+        raise _refused("it has a backslash or control character", url)
+    if "?" in url or "#" in url:
+        raise _refused("it has a query or fragment", url)
+    try:
+        authority = urlsplit(url).netloc
+        decoded = unquote(rest.partition("/")[2] if has_bucket else rest, errors="strict")
+    except ValueError as error:
+        raise _refused("it is not well-formed", url) from error
+    named = "@" in authority and not scheme.startswith("abfs")  # there it parts container, account
+    if has_bucket and (not authority or named or "%" in authority):
+        raise _refused("it has a user name, or no host or bucket", url)
+    if scheme in _HTTP and "%2f" in rest.lower():
+        raise _refused("it has an encoded slash", url)
+    if not has_bucket and "::" in decoded:
+        raise _refused("it is a chain of URLs", url)
+    _check_segments(decoded, url)
+    return decoded
+
+
+def _check_segments(decoded: str, url: str) -> None:
+    if any(segment in ("", ".", "..") for segment in decoded.split("/")):
+        raise _refused("a part of its path is empty, '.' or '..'", url)
+    if any(ord(character) < 0x20 or character in "\\\x7f" for character in decoded):
+        raise _refused("it has an encoded backslash or control character", url)
+
+
+def _refused(why: str, url: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"the location of a virtual chunk is not the plain URL of an object: {why}",
+        do=_DO,
+        location=url,
+    )

@@ -1,0 +1,195 @@
+"""Ranges of objects elsewhere: planned together, fetched side by side, cut apart again.
+
+Every answer is held against what the scan recorded before its bytes are used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from icevirt.errors import StorageError
+from icevirt.objects import answers
+from icevirt.objects.answers import Answer, Body, Checksum, Meta
+from icevirt.objects.authorize import RemoteGrant
+from icevirt.objects.buckets import BucketReach
+from icevirt.objects.coalescing import Coalescing, coalesce
+from icevirt.objects.hosts import HOSTS
+from icevirt.objects.reach import Reach, reach_of
+
+_MOST = 1 << 62  # no object is as long
+
+type OnStale = Callable[[StorageError], None]
+type Give = Callable[[int, Body | Exception], None]
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteObject:
+    """An object elsewhere that may be read, as the scan found it."""
+
+    reach: Reach = field(repr=False)
+    grant: RemoteGrant
+    checksum: Checksum
+    on_stale: OnStale = field(repr=False)
+
+    @property
+    def identity(self) -> tuple[str, Checksum]:
+        """What ranges have in common that one request may fetch."""
+        return self.grant.url, self.checksum
+
+    def get(self, begin: int, end: int) -> Answer:
+        """Return bytes of the object; blocks. Raises ``StorageError``, ``UnauthorizedError``."""
+        return self.reach.get(self.grant.key, begin, end, self._check)
+
+    async def get_async(self, begin: int, end: int) -> Answer:
+        """Do what `get` does."""
+        if isinstance(self.reach, BucketReach):
+            return await self.reach.get_async(self.grant.key, begin, end, self._check)
+        return await asyncio.wrap_future(
+            HOSTS.submit(self.reach.host, lambda: self.get(begin, end))
+        )
+
+    def _check(self, meta: Meta) -> None:
+        if (change := answers.changed(self.grant.url, self.checksum, meta)) is not None:
+            self.on_stale(change)
+
+
+def object_of(grant: RemoteGrant, checksum: Checksum, on_stale: OnStale) -> RemoteObject:
+    """Return the object that was granted. Raises ``InvalidInputError`` as `reach_of` does."""
+    reach = reach_of(grant.container, grant.credentials)
+    return RemoteObject(reach, grant, checksum, on_stale)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A range of an object elsewhere."""
+
+    source: RemoteObject
+    offset: int
+    length: int
+
+
+class Fetch:
+    """Some ranges, and the requests that fetch them."""
+
+    def __init__(self, parts: Sequence[Part], how: Coalescing | None = None) -> None:
+        self._parts = parts
+        numbers: dict[tuple[str, Checksum], int] = {}
+        self._objects: list[RemoteObject] = []
+        rows, columns = [], []
+        self.refused: list[tuple[int, Body | Exception]] = []
+        for row, part in enumerate(parts):
+            if (known := _without_request(part)) is not None:
+                self.refused.append((row, known))
+                continue
+            if part.source.identity not in numbers:
+                numbers[part.source.identity] = len(self._objects)
+                self._objects.append(part.source)
+            rows.append(row)
+            number = numbers[part.source.identity]
+            columns.append((number, part.offset, part.offset + part.length))
+        self._rows = rows
+        table = np.array(columns, np.int64).reshape(len(rows), 3).T
+        self.requests = coalesce(table[0], table[1], table[2], how or Coalescing())
+        self._answers: list[Answer | Exception | None] = [None] * len(self.requests)
+        first, count = self.requests.first.tolist(), self.requests.count.tolist()
+        self._needs = list(zip(first, count, strict=True))
+        self._waiting: dict[int, list[int]] = {}  # request: which of ``rows`` need it
+        for at, (start, many) in enumerate(self._needs):
+            for request in range(start, start + many):
+                self._waiting.setdefault(request, []).append(at)
+
+    def targets(self) -> list[tuple[RemoteObject, int, int]]:
+        """Return object, begin and end of each request."""
+        made = self.requests
+        columns = made.source.tolist(), made.begin.tolist(), made.end.tolist()
+        return [(self._objects[n], begin, end) for n, begin, end in zip(*columns, strict=True)]
+
+    def arrived(self, request: int, answer: Answer | Exception, give: Give) -> None:
+        """Take the answer of one request; give what is complete with it."""
+        self._answers[request] = answer
+        for at in self._waiting[request]:
+            start, many = self._needs[at]
+            held = self._answers[start : start + many]
+            if not any(one is None for one in held):
+                give(self._rows[at], _assembled(self._parts[self._rows[at]], held))
+
+
+def _without_request(part: Part) -> Body | Exception | None:
+    """Return what is known without asking anybody."""
+    if not 0 <= part.offset <= part.offset + part.length < _MOST:
+        return answers.too_short(
+            part.source.grant.url, offset=part.offset, expected=part.length, available=0
+        )
+    return b"" if part.length == 0 else None
+
+
+def _assembled(part: Part, held: Sequence[Answer | Exception | None]) -> Body | Exception:
+    got: list[memoryview] = []
+    end = part.offset + part.length
+    for answer in held:
+        if not isinstance(answer, Answer):
+            return answer or StorageError("a request was not answered")
+        low = max(part.offset - answer.begin, 0)
+        got.append(memoryview(answer.body)[low : max(end - answer.begin, 0)])
+    available = sum(map(len, got))
+    if available < part.length:
+        url = part.source.grant.url
+        return answers.too_short(url, offset=part.offset, expected=part.length, available=available)
+    return got[0] if len(got) == 1 else b"".join(got)
+
+
+async def fetch_async(parts: Sequence[Part], give: Give, how: Coalescing | None = None) -> None:
+    """Fetch ranges side by side and give each as soon as it is complete, in the loop's thread."""
+    fetch = Fetch(parts, how)
+    for row, known in fetch.refused:
+        give(row, known)
+
+    async def one(number: int, answer: Awaitable[Answer]) -> None:
+        try:
+            fetch.arrived(number, await answer, give)
+        except Exception as error:  # noqa: BLE001 - whoever asked is told
+            fetch.arrived(number, error, give)
+
+    made = [source.get_async(begin, end) for source, begin, end in fetch.targets()]
+    if len(made) == 1:
+        await one(0, made[0])
+        return
+    await asyncio.gather(*(one(number, answer) for number, answer in enumerate(made)))
+
+
+def fetch_all(parts: Sequence[Part], how: Coalescing | None = None) -> list[Body | Exception]:
+    """Fetch ranges side by side and return bytes or error of each; blocks."""
+    fetch = Fetch(parts, how)
+    found: list[Body | Exception] = [b""] * len(parts)
+    for row, known in fetch.refused:
+        found[row] = known
+    targets = fetch.targets()
+    if len(targets) == 1:  # no thread is needed to wait for one
+        fetch.arrived(0, _tried(lambda: targets[0][0].get(*targets[0][1:])), found.__setitem__)
+        return found
+    waited = [
+        HOSTS.submit(source.reach.host, lambda s=source, b=begin, e=end: s.get(b, e))  # type: ignore[misc]
+        for source, begin, end in targets
+    ]
+    for number, future in enumerate(waited):
+        fetch.arrived(number, _tried(future.result), found.__setitem__)
+    return found
+
+
+def read(part: Part) -> Body:
+    """Return the bytes of one range; blocks. Raises ``StorageError``, ``UnauthorizedError``."""
+    (found,) = fetch_all([part])
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+def _tried(work: Callable[[], Answer]) -> Answer | Exception:
+    try:
+        return work()
+    except Exception as error:  # noqa: BLE001 - whoever asked is told
+        return error

@@ -1,0 +1,286 @@
+"""Ranges of files on web servers, redirected only where the container lists the host.
+
+HTTP/1.1 by the standard library, because object-store clients follow redirects to any host by
+themselves and send most headers along. Here each hop is decided about: it stays below the
+container's prefix, or goes to a listed host, which is told no credentials.
+"""
+
+from __future__ import annotations
+
+import http.client
+import random
+import re
+import ssl
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from email.message import Message
+from email.utils import parsedate_to_datetime
+from urllib.parse import quote, unquote, urljoin, urlsplit
+
+from icevirt.errors import InvalidInputError, StorageError, UnauthorizedError
+from icevirt.objects import answers
+from icevirt.objects.answers import Answer, Check, Meta
+from icevirt.objects.connections import CONNECTIONS, Connection, HungUpError, Origin, kind_of
+
+_HOPS = 5
+_REDIRECTS = (301, 302, 303, 307, 308)
+_AGAIN = (408, 425, 429, 500, 502, 503, 504)
+_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
+_AMBIGUOUS = re.compile(r"[\\\x00-\x20\x7f]|%2e|%2f|%5c|/\.\.?(/|$)", re.IGNORECASE)
+# what RFC 3986 lets stand in a path, beyond what is always left alone
+_SAFE = "/!$&'()*+,;=:@~"
+_LONGEST_WAIT = 10.0  # seconds
+_SMALL = 64 * 1024  # bytes of a body that is read only to keep its connection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long to try."""
+
+    tries: int = 6
+    total: float = 120.0  # seconds after which no other try begins
+    timeout: float = 30.0  # seconds without a byte
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """The files below one prefix of a web server; make it with `site_of`."""
+
+    origin: Origin
+    prefix: str  # percent-encoded as requests are
+    redirect_hosts: frozenset[str] = frozenset()  # "host" or "host:port"
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # for the prefix alone
+    patience: Patience = Patience()
+
+    @property
+    def host(self) -> str:
+        """Whose limit of requests counts."""
+        return str(self.origin)
+
+    def get(self, key: str, begin: int, end: int, check: Check) -> Answer:
+        """Return bytes ``begin`` to ``end`` of a file; ``key`` counts from the server's root.
+
+        Raises:
+            ObjectNotFoundError: There is no such file.
+            UnauthorizedError: It is redirected to where nothing was authorised.
+            StorageError: The server refuses, or keeps failing; or ``check`` raises it.
+        """
+        url = f"{self.origin}/{quote(key, safe=_SAFE)}"
+        asked = _Asked(self, url, begin, end, check)
+        began, failed = time.monotonic(), 0
+        while True:
+            try:
+                return asked.once()
+            except _TryAgainError as trouble:
+                failed += 1
+                wait = _pause(failed) if trouble.wait is None else trouble.wait
+                spent = time.monotonic() - began + wait
+                if failed >= self.patience.tries or spent > self.patience.total:
+                    raise answers.unreachable(url, reason=trouble.reason, tries=failed) from None
+                time.sleep(wait)
+
+
+def site_of(
+    prefix: str,
+    *,
+    redirect_hosts: frozenset[str] = frozenset(),
+    headers: Mapping[str, str] | None = None,
+    patience: Patience | None = None,
+) -> Site:
+    """Return the site at a prefix. Raises ``InvalidInputError``: it is no URL of a web server."""
+    try:
+        origin, path = Origin.of(prefix), unquote(urlsplit(prefix).path, errors="strict")
+    except ValueError as error:
+        raise InvalidInputError("not the URL of a web server", url=prefix) from error
+    return Site(
+        origin=origin,
+        prefix=f"{origin}{quote(path, safe=_SAFE)}",
+        redirect_hosts=frozenset(host.lower() for host in redirect_hosts),
+        headers=tuple((headers or {}).items()),
+        patience=patience or Patience(),
+    )
+
+
+class _TryAgainError(Exception):
+    def __init__(self, reason: str, wait: float | None = None) -> None:
+        self.reason, self.wait = reason, wait
+        super().__init__(reason)
+
+
+def _pause(failed: int) -> float:
+    return min(0.1 * 2.0**failed, _LONGEST_WAIT) * random.uniform(0.5, 1.0)  # noqa: S311
+
+
+class _Asked:
+    """One range that was asked for."""
+
+    def __init__(self, site: Site, url: str, begin: int, end: int, check: Check) -> None:
+        self._site = site
+        self._url = url
+        self._begin = begin
+        self._end = end
+        self._check = check
+
+    def once(self) -> Answer:
+        """Try once, following redirects."""
+        at, is_own, network = self._url, True, ""
+        for _ in range(_HOPS + 1):
+            with _talking():
+                connection = CONNECTIONS.take(Origin.of(at), self._site.patience.timeout)
+            try:
+                network = self._check_peer(connection, network)
+                with _talking():
+                    response = connection.ask(at, self._headers(is_own=is_own))
+                if response.status not in _REDIRECTS:
+                    return self._answer(response)
+                _finish(response)
+                at, is_own = self._next(at, response.headers.get("location", ""))
+            finally:
+                CONNECTIONS.give_back(connection)
+        raise StorageError(
+            "a source file is redirected too often",
+            do="Refer to it where it lies.",
+            location=self._url,
+        )
+
+    def _headers(self, *, is_own: bool) -> dict[str, str]:
+        given = dict(self._site.headers) if is_own else {}
+        wanted = {"range": f"bytes={self._begin}-{self._end - 1}", "accept-encoding": "identity"}
+        return given | wanted
+
+    def _next(self, at: str, location: str) -> tuple[str, bool]:
+        """Return where a redirect leads, and whether below the prefix; if that was authorised."""
+        to = urljoin(at, location).partition("#")[0]
+        parts = urlsplit(to)
+        host = (parts.hostname or "").lower()
+        try:
+            origin = Origin.of(to)
+        except ValueError:  # the port is no number
+            origin = Origin("", "", 0)
+        inside = to.startswith(self._site.prefix) and not _AMBIGUOUS.search(parts.path)
+        listed = not self._site.redirect_hosts.isdisjoint(origin.names)
+        downgraded = at.startswith("https:") and origin.scheme != "https"
+        named = "@" in parts.netloc
+        if origin.scheme not in ("http", "https") or downgraded or named or not (inside or listed):
+            raise UnauthorizedError(
+                "a source file is redirected to a server that its container does not list",
+                do="If you trust it, add its host to the option redirect_hosts of the container's"
+                " http_store, where hosts stand separated by commas.",
+                location=self._url,
+                host=host,
+                scheme=parts.scheme,
+            )
+        return to, inside
+
+    def _check_peer(self, connection: Connection, first: str) -> str:
+        """Refuse a redirect from outside into the network here; return where the origin is."""
+        network = kind_of(connection.address)
+        if first and network not in ("global", first):
+            raise UnauthorizedError(
+                "a source file is redirected to an address inside this network",
+                do="Refer to it where it lies.",
+                location=self._url,
+                host=connection.origin.host,
+                address=connection.address,
+            )
+        return first or network
+
+    def _answer(self, response: http.client.HTTPResponse) -> Answer:
+        """Read an answer; what it says is checked before its body is fetched."""
+        told = _RANGE.fullmatch(response.headers.get("content-range", "").strip())
+        if response.status != 206 or told is None:
+            return self._without_bytes(response)
+        begin, end = int(told[1]), int(told[2]) + 1
+        coded = response.headers.get("content-encoding", "identity") != "identity"
+        if begin != self._begin or not begin < end <= self._end or coded:
+            raise self._other_bytes(response)
+        if response.length not in (None, end - begin):
+            raise self._other_bytes(response)
+        meta = _meta(response.headers, told[3])
+        self._check(meta)
+        with _talking():
+            body = response.read() if response.length is not None else response.read(end - begin)
+        if len(body) != end - begin:
+            raise _TryAgainError("the answer broke off")
+        return Answer(meta=meta, begin=begin, body=body)
+
+    def _without_bytes(self, response: http.client.HTTPResponse) -> Answer:
+        """Say what an answer without a range means. Raises unless the file ends before it."""
+        status, reason = response.status, f"{response.status} {response.reason}"
+        headers = response.headers
+        _finish(response)
+        if status in _AGAIN:
+            raise _TryAgainError(reason, _retry_after(headers.get("retry-after")))
+        if status == 416:
+            meta = _meta(headers, headers.get("content-range", "").rpartition("/")[2])
+            if meta.etag:
+                self._check(meta)
+            return Answer(meta=meta, begin=self._begin, body=b"")
+        if status in (404, 410):
+            raise answers.gone(self._url, reason=reason)
+        if status in (401, 403, 407):
+            known = any(name.lower() == "authorization" for name, _ in self._site.headers)
+            raise answers.denied(
+                self._url, self._site.prefix, reason=reason, with_credentials=known
+            )
+        if status in (200, 206):
+            raise self._other_bytes(response)
+        raise answers.unreachable(self._url, reason=reason, tries=1)
+
+    def _other_bytes(self, response: http.client.HTTPResponse) -> StorageError:
+        return StorageError(
+            "a web server does not serve ranges of its files",
+            do="Copy the files to a server that does, or to local disk.",
+            location=self._url,
+            asked=f"bytes {self._begin}-{self._end - 1}",
+            status=response.status,
+            answered=response.headers.get("content-range"),
+            encoding=response.headers.get("content-encoding"),
+        )
+
+
+class _talking:  # noqa: N801 - used like a function
+    """Turn what goes wrong between client and server into another try."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            raise StorageError(
+                "the certificate of a server is not one that is trusted here",
+                do="Add the authority that signed it to the system, or set SSL_CERT_FILE.",
+                reason=error.verify_message,
+            ) from error
+        if isinstance(error, OSError | http.client.HTTPException):
+            wait = 0.0 if isinstance(error, HungUpError) else None
+            raise _TryAgainError(str(error) or type(error).__name__, wait) from error
+
+
+def _finish(response: http.client.HTTPResponse) -> None:
+    """Read a small body nobody wants, so that its connection can be used again."""
+    if response.length is not None and response.length <= _SMALL:
+        with _talking():
+            response.read()
+
+
+def _meta(headers: Message, size: str) -> Meta:
+    return Meta(
+        size=int(size) if size.isdigit() else None,
+        etag=headers.get("etag", ""),
+        last_modified=_seconds(headers.get("last-modified")),
+    )
+
+
+def _seconds(date: str | None) -> float | None:
+    try:
+        return None if date is None else parsedate_to_datetime(date).timestamp()
+    except ValueError:
+        return None
+
+
+def _retry_after(told: str | None) -> float | None:
+    return min(float(told), _LONGEST_WAIT) if told is not None and told.isdigit() else None

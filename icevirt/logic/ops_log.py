@@ -7,6 +7,7 @@ newest entry of a file names none: it gets its name when the next one is put on 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import replace
 
 from icevirt.errors import FormatError
@@ -59,6 +60,15 @@ def logged(
     if older:
         older = (replace(older[0], backup_path=backup), *older[1:])
     return _cut(replace(info, latest_updates=(entry, *older)), max(limit, 1))
+
+
+def follows(info: RepoInfo, backups: Collection[str]) -> bool:
+    """Say whether a state came after an update that made these backups.
+
+    Their names are never used twice, so that a log with one of them is that update's or a later one.
+    """
+    named = {info.repo_before_updates, *(entry.backup_path for entry in info.latest_updates)}
+    return not named.isdisjoint(backups)
 
 
 def _cut(info: RepoInfo, limit: int) -> RepoInfo:

@@ -147,6 +147,8 @@ class Head:
             self.storage.put(layout.backup(name), raw)
         outcome = self.storage.put_if(layout.REPO, body, was=was)
         if isinstance(outcome, Lost):
+            if outcome.perhaps_first_written and ops_log.follows(self.read().info, backups):
+                return True  # others have built upon ours
             for name in backups:
                 self.storage.delete(layout.backup(name))
             return False

@@ -65,7 +65,7 @@ def logged(
 def follows(info: RepoInfo, backups: Collection[str]) -> bool:
     """Say whether a state came after an update that made these backups.
 
-    Their names are never used twice, so that a log with one of them is that update's or a later one.
+    Their names are never used twice: a log that has one of them is that update's, or a later one.
     """
     named = {info.repo_before_updates, *(entry.backup_path for entry in info.latest_updates)}
     return not named.isdisjoint(backups)

@@ -84,6 +84,7 @@ if TYPE_CHECKING:
         VersionSelection,
     )
     from icevirt.logic.flags import FeatureFlag
+    from icevirt.logic.history_graph import AncestryGraph
     from icevirt.model.chunks import ChunkType
     from icevirt.model.config import (
         ObjectStoreConfig,
@@ -129,6 +130,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AlreadyExistsError",
+    "AncestryGraph",
     "AppendConflictSolver",
     "AzureRefreshableCredential",
     "BasicConflictSolver",
@@ -239,6 +241,7 @@ __all__ = [
 
 _HOME = {
     "AlreadyExistsError": "icevirt.errors",
+    "AncestryGraph": "icevirt.logic.history_graph",
     "AppendConflictSolver": "icevirt.logic.conflicts",
     "AzureRefreshableCredential": "icevirt.connect.azure_credentials",
     "BasicConflictSolver": "icevirt.logic.conflicts",

@@ -98,6 +98,16 @@ class ConflictError(IcevirtError):
 
     code = "commit-conflict"
 
+    @property
+    def expected_parent(self) -> str | None:
+        """Id of the snapshot that the branch was expected at, if that is what conflicts."""
+        return self.facts.get("expected_parent")
+
+    @property
+    def actual_parent(self) -> str | None:
+        """Id of the snapshot that the branch was at instead."""
+        return self.facts.get("actual_parent")
+
 
 class RebaseFailedError(ConflictError):
     """Changes meet those of a commit that came first, and the solver left it to a person."""

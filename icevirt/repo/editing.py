@@ -108,7 +108,7 @@ class Editing(View):
         check_grid(node, np.asarray(index))
         self._changed().forget(node, np.asarray(index))
 
-    def shift_array(self, path: str, chunk_offset: Sequence[int]) -> None:
+    def shift_array(self, array_path: str, chunk_offset: Sequence[int]) -> None:
         """Shift all chunks of an array by so many chunks along each dimension; nothing is copied.
 
         What would leave the grid is dropped; places that nothing moved to become unwritten.
@@ -118,14 +118,16 @@ class Editing(View):
             InvalidInputError: Its grid is not regular, or has another number of dimensions.
             ReadOnlyError: The session takes no changes.
         """
-        node, table = self.array(path), self.array_table(path)
+        node, table = self.array(array_path), self.array_table(array_path)
         self._changed().put(node, rearranging.shifted(node, table, tuple(chunk_offset)))
 
-    def reindex_array(self, path: str, forward: Reindex, backward: Reindex | None = None) -> None:
+    def reindex_array(
+        self, array_path: str, forward: Reindex, backward: Reindex | None = None
+    ) -> None:
         """Put each chunk of an array where ``forward`` says; nothing is copied.
 
         Args:
-            path: Of the array.
+            array_path: Of the array.
             forward: Called with the index of each chunk that was written, as a list; returns its
                 new index, or None to leave it where it is.
             backward: The inverse. Without it, places that nothing moved to keep what they had;
@@ -136,7 +138,7 @@ class Editing(View):
             InvalidInputError: Its grid is not regular, a new index lies outside, or two are equal.
             ReadOnlyError: The session takes no changes.
         """
-        node, table = self.array(path), self.array_table(path)
+        node, table = self.array(array_path), self.array_table(array_path)
         self._changed().put(node, rearranging.reindexed(node, table, forward, backward))
 
     @property

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from icevirt.logic import edits
+from icevirt.logic import edits, history_graph
 from icevirt.logic.changes import Diff
+from icevirt.logic.history_graph import AncestryGraph
 from icevirt.repo import history, layout
 from icevirt.repo.assets import Assets
 from icevirt.repo.head import Head
@@ -30,8 +31,35 @@ class Past:
         tip = history.resolve(info, branch=branch, tag=tag, snapshot_id=snapshot_id)
         return (SnapshotInfo.of(found) for found in history.ancestry(info, tip))
 
+    def ancestry_graph(
+        self,
+        *,
+        branch: str | None = None,
+        tag: str | None = None,
+        snapshot_id: str | None = None,
+        plain: bool = False,
+    ) -> AncestryGraph:
+        """Draw the history: of all branches, or of the version that one argument names.
+
+        Args:
+            branch: Its history.
+            tag: The history of its snapshot.
+            snapshot_id: Its history.
+            plain: Without colours.
+
+        Raises:
+            InvalidInputError: Several of the three are given.
+            RefNotFoundError: There is no such branch or tag.
+            SnapshotNotFoundError: There is no such snapshot.
+        """
+        info = self._head.read().info
+        if branch is None and tag is None and snapshot_id is None:
+            return history_graph.graph(info, history_graph.lanes(info.branches), plain=plain)
+        tip = history.resolve(info, branch=branch, tag=tag, snapshot_id=snapshot_id)
+        return history_graph.graph(info, {"": tip}, plain=plain)
+
     def ops_log(self) -> Iterator[Update]:
-        """Yield every operation on the repository, newest first."""
+        """Yield every operation on the repository, newest first; raises ``FormatError``."""
         return (Update.of(update) for update in history.operations(self._head))
 
     def lookup_snapshot(self, snapshot_id: str) -> SnapshotInfo:

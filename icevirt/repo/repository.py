@@ -17,7 +17,7 @@ from icevirt.repo import creation, history
 from icevirt.repo.assets import Assets
 from icevirt.repo.authorization import Authorization, authorized
 from icevirt.repo.head import Head, refuse_read_only
-from icevirt.repo.maintenance import Maintenance
+from icevirt.repo.inspection import Inspectionnfrom icevirt.repo.maintenance import Maintenance
 from icevirt.repo.past import Past
 from icevirt.repo.refs import Refs
 from icevirt.repo.session import Context, Session, SessionMode
@@ -27,7 +27,7 @@ from icevirt.storage.resolve import StorageLike, storage_of
 from icevirt.wire.manifest import ManifestEncoding
 
 
-class Repository(Refs, Past, Settings, Maintenance):
+class Repository(Refs, Past, Inspection, Settings, Maintenance):
     """An Icechunk repository. Make one with `create`, `open` or `open_or_create`."""
 
     def __init__(

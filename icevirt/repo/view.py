@@ -191,14 +191,14 @@ class View:
             return committed
         return tables.stored(tables.overlay(committed, staged))
 
-    def chunk_type(self, path: str, chunk_coordinates: Sequence[int]) -> ChunkType:
+    def chunk_type(self, array_path: str, chunk_coordinates: Sequence[int]) -> ChunkType:
         """Return where the bytes of one chunk lie. Raises as `references`."""
         index = np.asarray(chunk_coordinates, np.int64).reshape(1, -1)
-        return ChunkType(int(self.references(path, index).kind[0]))
+        return ChunkType(int(self.references(array_path, index).kind[0]))
 
-    def chunk_coordinates(self, path: str) -> NDArray[np.uint32]:
+    def chunk_coordinates(self, array_path: str) -> NDArray[np.uint32]:
         """Return the indices of all chunks that were written, shape (n, ndim), sorted."""
-        return self.array_table(path).index
+        return self.array_table(array_path).index
 
     def all_virtual_chunk_locations(self) -> list[str]:
         """Return the URL of every object that virtual references point into, each once."""

@@ -133,3 +133,27 @@ def _decompress_unsized(frame: memoryview, limit: int, kind: FileKind) -> bytes:
             if limit < 0:
                 raise FormatError("the file decompresses to more than it could", file=kind.name)
     return b"".join(parts)
+
+
+def described(raw: bytes) -> dict[str, str]:
+    """Return what the header of a file says, with the names of icechunk's ``inspect_*`` calls.
+
+    Raises:
+        FormatError: It is no such file.
+    """
+    view = memoryview(raw)
+    if len(view) < SIZE or view[: len(MAGIC)] != MAGIC:
+        raise FormatError("not an Icechunk file", do="Check the path.", size=len(view))
+    start, size = FIELDS["implementation"]
+    writer = bytes(view[start : start + size]).decode(errors="replace").strip()
+    name, _, version = writer.partition("-")
+    kind = view[FIELDS["file_type"][0]]
+    known = {each.value: each.name.replace("_", "-") for each in FileKind}
+    return {
+        "written_by": writer,
+        "app_name": name,
+        "app_version": version,
+        "spec_version": f"{view[FIELDS['spec_version'][0]]}.0",
+        "file_type": known.get(kind, str(kind)),
+        "compression": "zstd" if view[FIELDS["compression"][0]] == ZSTD else "none",
+    }

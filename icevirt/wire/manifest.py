@@ -19,6 +19,7 @@ from icevirt.model.json import JSONObject
 from icevirt.model.manifest import Manifest
 from icevirt.wire import frame, header
 from icevirt.wire.build import Builder
+from icevirt.wire.columns_read import Tables
 from icevirt.wire.columns_write import Tail
 from icevirt.wire.dictionary import Dictionary
 from icevirt.wire.header import FileKind
@@ -138,6 +139,22 @@ def decode(raw: bytes) -> Manifest:
             if each["extra"] is not None:
                 unkept.add(ARRAY_MANIFEST.name)
         return Manifest(id=ObjectId12(values["id"]), arrays=found, unkept=tuple(sorted(unkept)))
+
+
+def compressed_locations(raw: bytes) -> tuple[int | None, int]:
+    """Return the bytes of a manifest's dictionary of locations, and how many references use it.
+
+    Raises:
+        FormatError: It is damaged.
+    """
+    _, data = header.unpack(raw, FileKind.manifest)
+    with reading(FileKind.manifest.name):
+        values, payload = Reader(data).root(MANIFEST), Payload(data)
+        spans = [each["refs"] for each in values["arrays"] if each["refs"].count]
+        found = [Tables(payload, s, CHUNK_REF).vectors("compressed_location", 1) for s in spans]
+        used = sum(len(present) for present, _, _ in (f for f in found if f is not None))
+        dictionary = values["location_dictionary"]
+        return None if dictionary is None else len(dictionary), used
 
 
 def check(table: ChunkTable) -> None:

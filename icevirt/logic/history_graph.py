@@ -1,0 +1,199 @@
+"""The history of a repository as a picture: a lane for each branch, text for people or SVG.
+
+Pure, and bounded by the repo info. A branch owns its snapshots down to the first that an earlier
+lane owns; `main` is the first, the others follow by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from icevirt.errors import FormatError
+from icevirt.ids import ObjectId12
+from icevirt.logic import edits
+from icevirt.model.repo_info import RepoInfo
+
+_COLOURS = ((183, 228, 0), (166, 83, 255), (94, 196, 247), (255, 158, 13), (248, 129, 209))
+_LONGEST = 60  # letters of a message
+_STEP, _ROW, _LEFT = 20, 28, 15  # of the SVG, in pixels
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """A row of the picture."""
+
+    id: str
+    lane: int
+    branches: tuple[str, ...]
+    tags: tuple[str, ...]
+    message: str
+    joins: tuple[int, ...]  # lanes whose oldest snapshot has this one as its parent
+    passing: tuple[int, ...]  # lanes that come from above and do not belong to it
+    goes_on: bool  # whether its own lane leads further down
+
+    @property
+    def below(self) -> list[int]:
+        """The lanes that lead on to the next row."""
+        going = [lane for lane in self.passing if lane not in self.joins]
+        return sorted([*going, self.lane] if self.goes_on else going)
+
+    @property
+    def text(self) -> str:
+        """What stands beside the lanes."""
+        names = ", ".join((*self.branches, *self.tags))
+        told = f" ({names})" if names else ""
+        return f"{self.id[:8]}{told} {self.message}".rstrip()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AncestryGraph:
+    """Shown by ``print``, with colours unless it is ``plain``, and in notebooks as a drawing."""
+
+    commits: tuple[Commit, ...]  # newest first
+    lanes: int
+    plain: bool
+
+    def __str__(self) -> str:
+        return "".join(
+            f"{self._line(commit)}\n{self._between(commit)}\n" for commit in self.commits
+        )
+
+    __repr__ = __str__
+
+    def _repr_svg_(self) -> str:
+        left = _LEFT + self.lanes * _STEP
+        shapes = [self._drawn(row, commit, left) for row, commit in enumerate(self.commits)]
+        width = left + 8 * max((len(commit.text) for commit in self.commits), default=0)
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}"'
+            f' height="{_ROW * len(self.commits)}" style="font-family: monospace">'
+            f"{''.join(shapes)}</svg>"
+        )
+
+    def _line(self, commit: Commit) -> str:
+        cells = [self._cell(commit, lane) for lane in range(self.lanes)]
+        return f"{''.join(cells)}{commit.text}"
+
+    def _cell(self, commit: Commit, lane: int) -> str:
+        """Return the two letters of one lane in the row of a snapshot."""
+        last = max(commit.joins, default=commit.lane)
+        rule = "─" if commit.lane <= lane < last else " "
+        if lane == commit.lane:
+            return self._coloured("●", lane) + rule
+        if lane in commit.joins:
+            return self._coloured("╯", lane) + rule
+        if lane in commit.passing:
+            return self._coloured("┼" if rule == "─" else "│", lane) + rule
+        return rule * 2
+
+    def _between(self, commit: Commit) -> str:
+        going = commit.below
+        return "".join(
+            f"{self._coloured('│', lane)} " if lane in going else "  " for lane in range(self.lanes)
+        ).rstrip()
+
+    def _coloured(self, letter: str, lane: int) -> str:
+        if self.plain:
+            return letter
+        red, green, blue = _COLOURS[lane % len(_COLOURS)]
+        return f"\x1b[38;2;{red};{green};{blue}m{letter}\x1b[0m"
+
+    def _drawn(self, row: int, commit: Commit, left: int) -> str:
+        """Return the shapes of one row: lanes that lead down, its circle, and its text."""
+        y, x = _ROW * row + _LEFT, _LEFT + commit.lane * _STEP
+        colour = "#888" if self.plain else f"rgb{_COLOURS[commit.lane % len(_COLOURS)]}"
+        down = [_LEFT + lane * _STEP for lane in commit.below]
+        lines = [(at, y, at, y + _ROW) for at in down]
+        lines += [(_LEFT + lane * _STEP, y - _ROW, x, y) for lane in commit.joins]
+        return (
+            "".join(
+                f'<line x1="{a}" y1="{b}" x2="{c}" y2="{d}" stroke="#888"/>' for a, b, c, d in lines
+            )
+            + f'<circle cx="{x}" cy="{y}" r="5" fill="{colour}"/>'
+            + f'<text x="{left}" y="{y + 4}" font-size="13">{escape(commit.text)}</text>'
+        )
+
+
+def graph(info: RepoInfo, tips: Mapping[str, ObjectId12], *, plain: bool) -> AncestryGraph:
+    """Draw the histories of some tips, by the names of their lanes in order.
+
+    Raises:
+        FormatError: The parents go round in a circle.
+    """
+    owner = _owners(info, tips)
+    newest_first = sorted(owner, key=lambda key: info.snapshots[key].flushed_at, reverse=True)
+    first = {owner[key]: row for row, key in reversed([*enumerate(newest_first)])}
+    rows = {key: row for row, key in enumerate(newest_first)}
+    ends = dict.fromkeys(first, -1)  # the row in which each lane joins another, or its last one
+    joins: dict[ObjectId12, list[int]] = {key: [] for key in owner}
+    for key, lane in owner.items():
+        parent = info.snapshots[key].parent_id
+        ends[lane] = max(ends[lane], rows[key if parent is None else parent])
+        if parent is not None and owner[parent] != lane:
+            joins[parent].append(lane)
+    commits = [
+        _commit(
+            info,
+            key,
+            owner[key],
+            joins=tuple(sorted(joins[key])),
+            passing=tuple(n for n in first if first[n] < row <= ends[n] and n != owner[key]),
+            goes_on=row < ends[owner[key]],
+        )
+        for key, row in rows.items()
+    ]
+    return AncestryGraph(commits=tuple(commits), lanes=len(tips), plain=plain)
+
+
+def lanes(branches: Mapping[str, ObjectId12]) -> dict[str, ObjectId12]:
+    """Return branches in the order of their lanes."""
+    return dict(sorted(branches.items(), key=lambda item: (item[0] != edits.MAIN, item[0])))
+
+
+def _owners(info: RepoInfo, tips: Mapping[str, ObjectId12]) -> dict[ObjectId12, int]:
+    owner: dict[ObjectId12, int] = {}
+    for lane, tip in enumerate(tips.values()):
+        at: ObjectId12 | None = tip
+        while at is not None and at not in owner:
+            owner[at] = lane
+            at = edits.known(info, at).parent_id
+        if at is not None and owner[at] == lane:
+            raise FormatError(
+                "the history goes round in a circle",
+                do="Restore `repo` from one of its backups in `overwritten/`.",
+                snapshot=str(at),
+            )
+    return owner
+
+
+def _commit(
+    info: RepoInfo,
+    key: ObjectId12,
+    lane: int,
+    *,
+    joins: tuple[int, ...],
+    passing: tuple[int, ...],
+    goes_on: bool,
+) -> Commit:
+    return Commit(
+        id=str(key),
+        lane=lane,
+        branches=_named(lanes(info.branches), key),
+        tags=_named(dict(sorted(info.tags.items())), key),
+        message=_shortened(info.snapshots[key].message),
+        joins=joins,
+        passing=passing,
+        goes_on=goes_on,
+    )
+
+
+def _named(refs: Mapping[str, ObjectId12], key: ObjectId12) -> tuple[str, ...]:
+    return tuple(name for name, target in refs.items() if target == key)
+
+
+def _shortened(message: str) -> str:
+    first: Sequence[str] = message.split("\n", 1)
+    line = first[0]
+    return line if len(line) <= _LONGEST else line[: _LONGEST - 3] + "..."

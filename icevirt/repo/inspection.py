@@ -1,0 +1,253 @@
+"""What files of a repository say, as JSON documents: for people who look for a cause.
+
+The documents are icechunk's, key by key, and may change when its do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from icevirt.errors import NotFoundError, ObjectNotFoundError, SnapshotNotFoundError
+from icevirt.ids import ObjectId12
+from icevirt.logic.stamps import moment
+from icevirt.model import repo_info
+from icevirt.model.chunks import ChunkTable, ChunkType
+from icevirt.model.json import JSONObject
+from icevirt.model.snapshot import ArrayNode, Node
+from icevirt.model.transaction_log import TransactionLog
+from icevirt.repo import layout
+from icevirt.repo.assets import Assets
+from icevirt.repo.head import Head
+from icevirt.wire import header
+from icevirt.wire import manifest as manifest_file
+
+_SETS = (
+    "new_groups",
+    "new_arrays",
+    "deleted_groups",
+    "deleted_arrays",
+    "updated_groups",
+    "updated_arrays",
+)
+_COMPOSITE = (
+    "Synthetic composite: this snapshot's ancestry was collapsed by expiration; the log below"
+    " merges its pruned-ancestor logs with its own log. `header` describes this snapshot's own log"
+    " only."
+)
+
+
+class Inspection:
+    """The part of `Repository` that shows files as they are."""
+
+    _head: Head
+    _assets: Assets
+
+    def inspect_repo_info(self) -> JSONObject:
+        """Return what the file `repo` says."""
+        info = self._head.read().info
+        by_id = sorted(info.snapshots.items(), key=lambda item: str(item[0]))
+        return {
+            "header": header.described(self._assets.storage.get(layout.REPO)),
+            "spec_version": f"{info.spec_version}.0",
+            "branches": _refs(info.branches.items()),
+            "tags": _refs(info.tags.items()),
+            "deleted_tags": sorted(info.deleted_tags),
+            "snapshots": [_snapshot(told) for _, told in by_id],
+            "metadata": dict(info.metadata or {}),
+            "latest_updates": [_update(update) for update in info.latest_updates],
+        }
+
+    def inspect_snapshot(self, snapshot_id: str) -> JSONObject:
+        """Return what the file of a snapshot says. Raises ``SnapshotNotFoundError``."""
+        key = layout.snapshot_id(snapshot_id)
+        raw = self._raw(layout.snapshot(key), key)
+        found = self._assets.snapshot(key)
+        return {
+            "id": str(found.id),
+            "header": header.described(raw),
+            "flushed_at": _time(found.flushed_at),
+            "commit_message": found.message,
+            "metadata": dict(found.metadata),
+            "manifests": [
+                {
+                    "id": str(told.id),
+                    "size_bytes": told.size_bytes,
+                    "num_chunk_refs": told.num_chunk_refs,
+                }
+                for told in found.manifest_files
+            ],
+            "nodes": [_node(node) for node in found.nodes],
+        }
+
+    def inspect_manifest(self, manifest_id: str) -> JSONObject:
+        """Return what a manifest holds, counted.
+
+        Raises:
+            NotFoundError: There is no such manifest.
+        """
+        try:
+            key = ObjectId12.parse(manifest_id)
+            raw = self._assets.storage.get(layout.manifest(key))
+        except (ValueError, ObjectNotFoundError) as error:
+            raise NotFoundError(
+                "no such manifest",
+                do="List those of a snapshot with `repo.list_manifest_files(snapshot_id)`.",
+                manifest=manifest_id,
+            ) from error
+        arrays = [_counts(str(n), t) for n, t in self._assets.read_manifest(key).arrays.items()]
+        return {
+            "id": str(key),
+            "header": header.described(raw),
+            "size_bytes": len(raw),
+            "num_arrays": len(arrays),
+            "total_chunk_refs": sum(each["num_chunk_refs"] for each in arrays),
+            "total_inline": sum(each["num_inline"] for each in arrays),
+            "total_native": sum(each["num_native"] for each in arrays),
+            "total_virtual": sum(each["num_virtual"] for each in arrays),
+            "arrays": arrays,
+            "compression": _compression(raw),
+        }
+
+    def inspect_transaction_log(self, snapshot_id: str) -> JSONObject:
+        """Return what the commit of a snapshot changed; with those before it that are expired.
+
+        Raises:
+            SnapshotNotFoundError: There is no such snapshot.
+        """
+        key = layout.snapshot_id(snapshot_id)
+        raw = self._raw(layout.transaction_log(key), key)
+        told = self._head.read().info.snapshots.get(key)
+        pruned = (told and told.pruned_ancestor_tx_logs) or ()
+        there, missing = self._logs(pruned)
+        logs = [*there, self._assets.transaction_log(key)]
+        document = {"header": header.described(raw), **_changes(logs)}
+        if pruned:
+            document["synthetic_composite"] = {
+                "note": _COMPOSITE,
+                "merged_pruned_ancestor_tx_logs": [str(log.id) for log in there],
+                "missing_tx_logs": missing,
+            }
+        return document
+
+    def _raw(self, path: str, key: ObjectId12) -> bytes:
+        try:
+            return self._assets.storage.get(path)
+        except ObjectNotFoundError as error:
+            raise SnapshotNotFoundError(
+                "no such snapshot",
+                do="List them with `repo.ancestry(branch=...)`; expired ones are gone.",
+                snapshot=str(key),
+            ) from error
+
+    def _logs(self, keys: tuple[ObjectId12, ...]) -> tuple[list[TransactionLog], list[str]]:
+        there, missing = [], []
+        for key in keys:
+            try:
+                there.append(self._assets.transaction_log(key))
+            except ObjectNotFoundError:
+                missing.append(str(key))
+        return there, missing
+
+
+def _refs(refs: Any) -> dict[str, str]:
+    return {name: str(key) for name, key in sorted(refs)}
+
+
+def _time(micros: int) -> str:
+    """Return a time as icechunk writes it: with no, three or six digits behind the second."""
+    at = moment(micros)
+    digits = "seconds" if not at.microsecond else "microseconds"
+    if at.microsecond and at.microsecond % 1000 == 0:
+        digits = "milliseconds"
+    return at.isoformat(timespec=digits).replace("+00:00", "Z")
+
+
+def _snapshot(told: repo_info.SnapshotInfo) -> JSONObject:
+    parent = {} if told.parent_id is None else {"parent_id": str(told.parent_id)}
+    return {
+        "id": str(told.id),
+        **parent,
+        "flushed_at": _time(told.flushed_at),
+        "message": told.message,
+        "metadata": dict(told.metadata),
+    }
+
+
+def _update(update: repo_info.Update) -> JSONObject:
+    backup = {} if update.backup_path is None else {"backup_path": update.backup_path}
+    return {
+        "update_type": _update_type(update.kind),
+        "updated_at": _time(update.updated_at),
+        **backup,
+    }
+
+
+def _update_type(kind: repo_info.UpdateKind) -> JSONObject:
+    match kind:
+        case repo_info.FeatureFlagChanged(id=key, new_value=value, is_set=is_set):
+            return {
+                "type": "FeatureFlagChanged",
+                "id": key,
+                "new_value": value if is_set else None,
+            }
+        case repo_info.RepoStatusChanged(status=status):
+            told: JSONObject = {
+                "availability": status.availability.name.title().replace("_", ""),
+                "limited_availability_reason": status.limited_availability_reason,
+                "set_at": _time(status.set_at),
+            }
+            return {"type": "RepoStatusChangedUpdate", "status": told}
+        case _:
+            values = {each.name: getattr(kind, each.name) for each in fields(kind)}
+            texts = {n: str(v) if isinstance(v, ObjectId12) else v for n, v in values.items()}
+            return {"type": f"{type(kind).__name__}Update", **texts}
+
+
+def _node(node: Node) -> JSONObject:
+    document: dict[str, Any] = {"id": str(node.id), "path": node.path, "node_type": "group"}
+    if isinstance(node, ArrayNode):
+        document["node_type"] = "array"
+        document["shape"] = [
+            {"array_length": length, "num_chunks": number}
+            for length, number in zip(node.shape, node.num_chunks, strict=True)
+        ]
+        document["manifest_refs"] = [
+            {"id": str(ref.object_id), "extents": [list(pair) for pair in ref.extents]}
+            for ref in node.manifests
+        ]
+    return document
+
+
+def _counts(node: str, table: ChunkTable) -> dict[str, Any]:
+    return {
+        "node_id": node,
+        "num_chunk_refs": len(table),
+        "num_inline": table.count(ChunkType.inline),
+        "num_native": table.count(ChunkType.native),
+        "num_virtual": table.count(ChunkType.virtual),
+    }
+
+
+def _compression(raw: bytes) -> dict[str, Any]:
+    size, used = manifest_file.compressed_locations(raw)
+    told = {"uses_location_compression": size is not None, "num_compressed_refs": used}
+    return told if size is None else {**told, "dictionary_size_bytes": size}
+
+
+def _changes(logs: list[TransactionLog]) -> JSONObject:
+    """Return what any of the logs says, also of what later ones undid."""
+    chunks: dict[str, set[tuple[int, ...]]] = {}
+    for log in logs:
+        for node, index in log.updated_chunks.items():
+            chunks.setdefault(str(node), set()).update(map(tuple, index.tolist()))
+    return {
+        **{name: sorted({str(k) for log in logs for k in getattr(log, name)}) for name in _SETS},
+        "updated_chunks": [
+            {"node_id": node, "chunks": [list(each) for each in sorted(chunks[node])]}
+            for node in sorted(chunks)
+        ],
+        "moved_nodes": [
+            {"from": move.from_path, "to": move.to_path} for log in logs for move in log.moved_nodes
+        ],
+    }

@@ -17,7 +17,8 @@ from icevirt.repo import creation, history
 from icevirt.repo.assets import Assets
 from icevirt.repo.authorization import Authorization, authorized
 from icevirt.repo.head import Head, refuse_read_only
-from icevirt.repo.inspection import Inspectionnfrom icevirt.repo.maintenance import Maintenance
+from icevirt.repo.inspection import Inspection
+from icevirt.repo.maintenance import Maintenance
 from icevirt.repo.past import Past
 from icevirt.repo.refs import Refs
 from icevirt.repo.session import Context, Session, SessionMode

@@ -13,6 +13,7 @@ from icevirt.archive.plan import BuildPlan
 from icevirt.errors import AlreadyExistsError, InvalidInputError, RefNotFoundError
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId8, ObjectId12
 from icevirt.logic import edits, grafting
+from icevirt.logic.legacy import refuse_v1
 from icevirt.model import paths
 from icevirt.model.config import RepositoryConfig
 from icevirt.model.repo_info import RepoInfo, SnapshotInfo
@@ -51,6 +52,7 @@ class Target:
             RefNotFoundError: There is no such branch.
             ReadOnlyError: The repository takes no writes.
             InvalidInputError: The mode is unknown.
+            FormatError: The repository is of the V1 format.
         """
         if mode not in ("w-", "w"):
             raise InvalidInputError(
@@ -68,6 +70,7 @@ class Target:
                     branch=branch,
                 )
         else:
+            refuse_v1(found.info, "a build")
             refuse_read_only(found.info)
             edits.branch_tip(found.info, branch)
         return cls(

@@ -19,6 +19,7 @@ from icevirt.errors import (
 )
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId12
 from icevirt.model.json import JSONObject
+from icevirt.model.lazy import minus, plus
 from icevirt.model.repo_info import (
     BranchCreated,
     BranchDeleted,
@@ -130,8 +131,8 @@ def commit(branch: str, snapshot: SnapshotInfo) -> Edit:
         refuse_moved(info, branch, snapshot.parent_id)
         changed = replace(
             info,
-            branches={**info.branches, branch: snapshot.id},
-            snapshots={**info.snapshots, snapshot.id: snapshot},
+            branches=plus(info.branches, branch, snapshot.id),
+            snapshots=plus(info.snapshots, snapshot.id, snapshot),
         )
         return changed, NewCommit(branch, snapshot.id)
 
@@ -148,8 +149,8 @@ def amend(branch: str, snapshot: SnapshotInfo, previous: ObjectId12) -> Edit:
         refuse_moved(info, branch, previous)
         changed = replace(
             info,
-            branches={**info.branches, branch: snapshot.id},
-            snapshots={**info.snapshots, snapshot.id: snapshot},
+            branches=plus(info.branches, branch, snapshot.id),
+            snapshots=plus(info.snapshots, snapshot.id, snapshot),
         )
         return changed, CommitAmended(branch, previous, snapshot.id)
 
@@ -162,7 +163,7 @@ def detach(snapshot: SnapshotInfo) -> Edit:
     def edit(info: RepoInfo) -> tuple[RepoInfo, UpdateKind]:
         assert snapshot.parent_id is not None
         known(info, snapshot.parent_id)
-        changed = replace(info, snapshots={**info.snapshots, snapshot.id: snapshot})
+        changed = replace(info, snapshots=plus(info.snapshots, snapshot.id, snapshot))
         return changed, NewDetachedSnapshot(snapshot.id)
 
     return edit
@@ -179,7 +180,7 @@ def create_branch(branch: str, snapshot: ObjectId12) -> Edit:
                 do="Choose another name, or move it with `reset_branch`.",
                 branch=branch,
             )
-        return replace(info, branches={**info.branches, branch: snapshot}), BranchCreated(branch)
+        return replace(info, branches=plus(info.branches, branch, snapshot)), BranchCreated(branch)
 
     return edit
 
@@ -198,7 +199,7 @@ def reset_branch(branch: str, snapshot: ObjectId12, *, expected: ObjectId12 | No
                 expected_parent=str(expected),
                 actual_parent=str(tip),
             )
-        changed = replace(info, branches={**info.branches, branch: snapshot})
+        changed = replace(info, branches=plus(info.branches, branch, snapshot))
         return changed, BranchReset(branch, tip)
 
     return edit
@@ -213,8 +214,7 @@ def delete_branch(branch: str) -> Edit:
                 "the branch 'main' cannot be deleted", do="Reset it with `reset_branch` instead."
             )
         tip = branch_tip(info, branch)
-        rest = {name: at for name, at in info.branches.items() if name != branch}
-        return replace(info, branches=rest), BranchDeleted(branch, tip)
+        return replace(info, branches=minus(info.branches, branch)), BranchDeleted(branch, tip)
 
     return edit
 
@@ -230,7 +230,7 @@ def create_tag(tag: str, snapshot: ObjectId12) -> Edit:
                 do="Choose another name: tags never change what they mean.",
                 tag=tag,
             )
-        return replace(info, tags={**info.tags, tag: snapshot}), TagCreated(tag)
+        return replace(info, tags=plus(info.tags, tag, snapshot)), TagCreated(tag)
 
     return edit
 
@@ -240,8 +240,7 @@ def delete_tag(tag: str) -> Edit:
 
     def edit(info: RepoInfo) -> tuple[RepoInfo, UpdateKind]:
         target = tag_target(info, tag)
-        rest = {name: at for name, at in info.tags.items() if name != tag}
-        changed = replace(info, tags=rest, deleted_tags=info.deleted_tags | {tag})
+        changed = replace(info, tags=minus(info.tags, tag), deleted_tags=info.deleted_tags | {tag})
         return changed, TagDeleted(tag, target)
 
     return edit

@@ -52,6 +52,7 @@ class Assets:
         cache_bytes: Memory for decoded objects.
         level: zstd level of the small files.
         manifests: How manifests are compressed.
+        spec_version: Of the files that are written.
     """
 
     def __init__(
@@ -61,15 +62,18 @@ class Assets:
         cache_bytes: int = CACHE_BYTES,
         level: int = 3,
         manifests: ManifestEncoding = ManifestEncoding(),  # noqa: B008 - a frozen value
+        spec_version: int = 2,
     ) -> None:
         self.storage = storage
+        self.spec_version = spec_version
         self.level = level
         self.manifests = manifests
         self._cache_bytes = cache_bytes
         self._cache = Cache(cache_bytes)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _assets, (self.storage, self._cache_bytes, self.level, self.manifests)
+        told = (self.storage, self._cache_bytes, self.level, self.manifests, self.spec_version)
+        return _assets, told
 
     # -- fetching ----------------------------------------------------------------------------
 
@@ -101,25 +105,27 @@ class Assets:
     # -- storing -----------------------------------------------------------------------------
 
     def put_snapshot(self, snapshot: Snapshot) -> None:
-        """Store a snapshot."""
-        raw = snapshot_file.encode(snapshot, level=self.level)
+        """Store a snapshot. Raises ``FormatError`` for what the V1 format cannot express."""
+        raw = snapshot_file.encode(snapshot, level=self.level, spec_version=self.spec_version)
         self.storage.put(layout.snapshot(snapshot.id), raw)
 
     def put_new_snapshot(self, snapshot: Snapshot) -> Snapshot:
         """Store a snapshot unless its file is there; return the one that is there afterwards."""
-        raw = snapshot_file.encode(snapshot, level=self.level)
+        raw = snapshot_file.encode(snapshot, level=self.level, spec_version=self.spec_version)
         outcome = self.storage.put_if(layout.snapshot(snapshot.id), raw, was=None)
         return snapshot if isinstance(outcome, Written) else self.snapshot(snapshot.id)
 
     def put_transaction_log(self, log: TransactionLog) -> None:
         """Store a transaction log."""
-        raw = log_file.encode(log, level=self.level)
+        raw = log_file.encode(log, level=self.level, spec_version=self.spec_version)
         self.storage.put(layout.transaction_log(log.id), raw)
 
     def put_manifest(self, arrays: dict[ObjectId8, ChunkTable]) -> ManifestFileInfo:
         """Store chunk tables as one manifest; its id covers its content."""
         how = self.manifests
-        encoded = manifest_file.encode(arrays, level=how.level, locations=how.locations)
+        encoded = manifest_file.encode(
+            arrays, level=how.level, locations=how.locations, spec_version=self.spec_version
+        )
         self.storage.put(layout.manifest(encoded.id), encoded.raw)
         return ManifestFileInfo(
             id=encoded.id,
@@ -163,5 +169,13 @@ def _same[T: (Snapshot, Manifest, TransactionLog)](key: ObjectId12, found: T) ->
     return found
 
 
-def _assets(storage: Storage, cache_bytes: int, level: int, manifests: ManifestEncoding) -> Assets:
-    return Assets(storage, cache_bytes=cache_bytes, level=level, manifests=manifests)
+def _assets(
+    storage: Storage, cache_bytes: int, level: int, manifests: ManifestEncoding, spec_version: int
+) -> Assets:
+    return Assets(
+        storage,
+        cache_bytes=cache_bytes,
+        level=level,
+        manifests=manifests,
+        spec_version=spec_version,
+    )

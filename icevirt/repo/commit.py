@@ -13,6 +13,7 @@ from icevirt.errors import SessionStateError
 from icevirt.ids import ObjectId12
 from icevirt.logic import edits
 from icevirt.logic.changes import combined
+from icevirt.logic.legacy import refuse_v1
 from icevirt.logic.stamps import stamp
 from icevirt.model.config import RepositoryConfig
 from icevirt.model.json import JSONObject
@@ -63,6 +64,7 @@ class Draft:
             message=self.message,
             metadata=self.metadata,
             manifest_files=files,
+            parent_id=self.staging.base.id,
         )
         self.assets.put_transaction_log(log_of(self.staging.log(snapshot.id)))
         self.assets.put_snapshot(snapshot)
@@ -82,10 +84,13 @@ def amend(draft: Draft, branch: str) -> Snapshot:
 
     Raises:
         SessionStateError: The tip is the initial snapshot.
-        FormatError: The tip's transaction log holds facts of a newer client.
+        FormatError: The tip's transaction log holds facts of a newer client, or the repository is
+            of the V1 format.
     """
     previous = draft.staging.base.id
-    told = edits.known(draft.info(branch), previous)
+    found = draft.info(branch)
+    refuse_v1(found, "amending a commit")
+    told = edits.known(found, previous)
     if told.parent_id is None:
         raise SessionStateError(
             "the initial snapshot of a repository cannot be amended",

@@ -2,6 +2,7 @@
 
 Spec: "Updates to the repo info file". Everything a repository promises about concurrent writers
 hangs on `Head.swap`; what is changed is decided by pure edits, which are repeated on newer states.
+Repositories of the V1 format have several such objects, and look the same from here.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from icevirt.errors import (
-    FormatError,
     ObjectNotFoundError,
     ReadOnlyError,
     RepositoryNotFoundError,
@@ -22,9 +22,11 @@ from icevirt.errors import (
 from icevirt.ids import ObjectId12
 from icevirt.logic import ops_log
 from icevirt.logic.edits import Edit
+from icevirt.logic.legacy import refuse_v1
 from icevirt.model.config import RepositoryConfig
-from icevirt.model.repo_info import RepoAvailability, RepoInfo
-from icevirt.repo import layout
+from icevirt.model.repo_info import RepoAvailability, RepoInfo, SnapshotInfo
+from icevirt.repo import layout, v1
+from icevirt.repo.current import Current
 from icevirt.storage.protocol import Lost, Storage, Version
 from icevirt.wire import repo_info
 
@@ -34,10 +36,9 @@ _LONGEST_PAUSE = 5.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Current:
+class _RepoObject(Current):
     """The repo info as it was read, with what is needed to replace it."""
 
-    info: RepoInfo
     raw: bytes
     version: Version
 
@@ -51,7 +52,8 @@ class Head:
     def __init__(self, storage: Storage, clock: Callable[[], int] | None = None) -> None:
         self.storage = storage
         self.now = clock or _now
-        self._last: Current | None = None
+        self._last: _RepoObject | None = None
+        self._told: dict[ObjectId12, SnapshotInfo] = {}  # of a V1 repository
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Head, (self.storage, self.now)
@@ -60,24 +62,17 @@ class Head:
         """Read it; None where there is no repository.
 
         Raises:
-            FormatError: It is damaged, or a repository of the V1 format lies there.
+            FormatError: It is damaged.
         """
-        try:
-            raw, version = self.storage.get_versioned(layout.REPO)
-        except ObjectNotFoundError:
-            self._refuse_v1()
-            return None
-        last = self._last
-        info = last.info if last is not None and last.raw == raw else repo_info.decode(raw)
-        self._last = Current(info, raw, version)
-        return self._last
+        # an upgrade may end between the first and the second look
+        return self._repo_object() or v1.find(self.storage, self._told) or self._repo_object()
 
     def read(self) -> Current:
         """Read it.
 
         Raises:
             RepositoryNotFoundError: There is no repository.
-            FormatError: It is damaged, or of the V1 format.
+            FormatError: It is damaged.
         """
         if (found := self.find()) is None:
             raise RepositoryNotFoundError(
@@ -86,6 +81,16 @@ class Head:
                 repo=self.storage.url,
             )
         return found
+
+    def read_v2(self, what: str) -> Current:
+        """Read it for something that the V1 format cannot do; raises as `read`.
+
+        Raises:
+            FormatError: It is of the V1 format.
+        """
+        current = self.read()
+        refuse_v1(current.info, what)
+        return current
 
     def backup(self, name: str) -> RepoInfo:
         """Read a backup. Raises ``ObjectNotFoundError``, ``FormatError``."""
@@ -114,6 +119,9 @@ class Head:
 
     def swap(self, current: Current, *edits: Edit) -> RepoInfo | None:
         """Apply edits to what was read; None when somebody else changed it meanwhile."""
+        if isinstance(current, v1.V1Current):
+            return current.swap(edits)
+        assert isinstance(current, _RepoObject)
         after, backups = self._edited(current.info, current.raw, edits)
         if not backups:
             return after
@@ -152,24 +160,18 @@ class Head:
             for name in backups:
                 self.storage.delete(layout.backup(name))
             return False
-        self._last = Current(after, body, outcome.version)
+        self._last = _RepoObject(after, body, outcome.version)
         return True
 
-    def _refuse_v1(self) -> None:
-        for sign in V1_FILES:
-            try:
-                self.storage.get(sign)
-            except ObjectNotFoundError:
-                continue
-            raise FormatError(
-                "a repository of the V1 format lies here, which this version does not read",
-                do="Upgrade a copy of it: icechunk.upgrade_icechunk_repository(repo,"
-                " dry_run=False).",
-                repo=self.storage.url,
-            )
-
-
-V1_FILES = ("refs/branch.main/ref.json",)
+    def _repo_object(self) -> _RepoObject | None:
+        try:
+            raw, version = self.storage.get_versioned(layout.REPO)
+        except ObjectNotFoundError:
+            return None
+        last = self._last
+        info = last.info if last is not None and last.raw == raw else repo_info.decode(raw)
+        self._last = _RepoObject(info, raw, version)
+        return self._last
 
 
 def refuse_read_only(info: RepoInfo) -> None:

@@ -65,8 +65,12 @@ def ancestry(info: RepoInfo, tip: ObjectId12) -> Iterator[SnapshotInfo]:
 
 
 def operations(head: Head) -> Iterator[Update]:
-    """Yield the ops log, newest first, across the backups that continue it."""
-    info = head.read().info
+    """Yield the ops log, newest first, across the backups that continue it.
+
+    Raises:
+        FormatError: A backup is damaged, or the repository is of the V1 format.
+    """
+    info = head.read_v2("the ops log").info
     yield from info.latest_updates
     seen: set[str] = set()
     while (name := info.repo_before_updates) is not None:

@@ -52,7 +52,9 @@ class Maintenance:
 
         Raises:
             ReadOnlyError: The repository takes no writes.
+            FormatError: It is of the V1 format.
         """
+        self._head.read_v2("expiry of snapshots")
         released: frozenset[ObjectId12] = frozenset()
 
         def edit(info: RepoInfo) -> tuple[RepoInfo, ExpirationRan]:
@@ -83,8 +85,10 @@ class Maintenance:
         Raises:
             InvalidInputError: The time lies in the future.
             ReadOnlyError: The repository takes no writes.
-            FormatError: Something that is kept cannot be read; no file was deleted.
+            FormatError: Something that is kept cannot be read, or the repository is of the V1
+                format; no file was deleted.
         """
+        self._head.read_v2("garbage collection")
         now = moment(self._head.now())
         cutoff = delete_object_older_than or now - SAFE_AGE
         if micros(cutoff) > self._head.now():

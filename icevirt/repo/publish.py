@@ -19,6 +19,7 @@ from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.logic import changes, edits, grafting
 from icevirt.logic.edits import Edit
 from icevirt.logic.grafting import BuiltArray, BuiltArrays
+from icevirt.logic.legacy import refuse_v1
 from icevirt.logic.merge_config import persistable
 from icevirt.logic.stamps import stamp
 from icevirt.model.config import RepositoryConfig, SplitRule, VirtualChunkContainer
@@ -28,8 +29,9 @@ from icevirt.model.snapshot import ManifestFileInfo, Snapshot
 from icevirt.repo import creation, history, layout, validation
 from icevirt.repo.assets import Assets
 from icevirt.repo.commit import info_of
+from icevirt.repo.current import Current
 from icevirt.repo.flush import manifest_files as files_of
-from icevirt.repo.head import Current, Head, pause, refuse_read_only
+from icevirt.repo.head import Head, pause, refuse_read_only
 from icevirt.repo.settings import as_json
 from icevirt.storage.protocol import Storage
 from icevirt.storage.resolve import StorageLike, storage_of
@@ -115,6 +117,7 @@ def publish(
         ConflictError: The branch moved, and the build's paths were touched.
         BuildError: A manifest is missing.
         ReadOnlyError: The repository takes no writes.
+        FormatError: It is of the V1 format.
     """
     root = storage_of(storage)
     build = _Build(
@@ -183,6 +186,7 @@ class _Publisher:
     def _update(self, current: Current) -> str | None:
         """Commit on top of what is there."""
         build, info = self._build, current.info
+        refuse_v1(info, "a build")
         refuse_read_only(info)
         if build.id is not None and (made := find_build(info, build.branch, build.id)) is not None:
             return made

@@ -38,6 +38,7 @@ class Repository(Refs, Past, Inspection, Settings, Maintenance):
         persisted: Mapping[str, Any],
         config: RepositoryConfig,
         credentials: Mapping[str, Any],
+        spec_version: int = 2,
     ) -> None:
         self._storage = storage
         self._persisted = copy.deepcopy(dict(persisted))
@@ -49,6 +50,7 @@ class Repository(Refs, Past, Inspection, Settings, Maintenance):
             storage,
             level=config.compression_level,
             manifests=ManifestEncoding.of_config(config.document),
+            spec_version=spec_version,
         )
 
     def __repr__(self) -> str:
@@ -59,6 +61,7 @@ class Repository(Refs, Past, Inspection, Settings, Maintenance):
             "persisted": self._persisted,
             "config": self._config,
             "credentials": self._credentials,
+            "spec_version": self._assets.spec_version,
         }
         return _unpickled, (type(self), self._storage, parts, self._commit_metadata)
 
@@ -112,17 +115,19 @@ class Repository(Refs, Past, Inspection, Settings, Maintenance):
 
         Raises:
             RepositoryNotFoundError: There is none.
-            FormatError: It is damaged, or of the V1 format.
+            FormatError: It is damaged.
         """
         root = storage_of(storage)
         credentials = authorized(authorize_virtual_chunk_access)
-        persisted = dict(Head(root).read().info.config or {})
+        info = Head(root).read().info
+        persisted = dict(info.config or {})
         given = {} if config is None else config.document
         return cls(
             root,
             persisted=persisted,
             config=RepositoryConfig.from_document(copy.deepcopy(merged(persisted, given))),
             credentials=credentials,
+            spec_version=info.spec_version,
         )
 
     @classmethod
@@ -242,8 +247,9 @@ class Repository(Refs, Past, Inspection, Settings, Maintenance):
             RefNotFoundError: There is no such branch.
             ReadOnlyError: The repository takes no writes.
             SessionStateError: The feature ``move_node`` is switched off.
+            FormatError: The repository is of the V1 format.
         """
-        flags.refuse_disabled(self._head.read().info, flags.MOVE_NODE)
+        flags.refuse_disabled(self._head.read_v2("moving nodes").info, flags.MOVE_NODE)
         return self._session(branch, SessionMode.rearrange)
 
     @contextmanager

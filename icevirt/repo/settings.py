@@ -49,8 +49,8 @@ class Settings:
         self._config.document = copy.deepcopy(self._persisted)
 
     def get_metadata(self) -> dict[str, Any]:
-        """Return the repository's metadata."""
-        return dict(self._head.read().info.metadata or {})
+        """Return the repository's metadata. Raises ``FormatError`` for the V1 format."""
+        return dict(self._head.read_v2("metadata of a repository").info.metadata or {})
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -58,19 +58,19 @@ class Settings:
         return self.get_metadata()
 
     def set_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Replace the repository's metadata. Raises ``InvalidInputError``."""
+        """Replace the repository's metadata. Raises ``InvalidInputError``, ``FormatError``."""
         new = as_json(metadata)
         self._head.update(edits.set_metadata(lambda _: new))
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
-        """Add to the repository's metadata and return all. Raises ``InvalidInputError``."""
+        """Add to the repository's metadata and return all; raises as `set_metadata`."""
         new = as_json(metadata)
         info = self._head.update(edits.set_metadata(lambda old: {**old, **new}))
         return dict(info.metadata or {})
 
     def get_status(self) -> RepoStatus:
-        """Return whether the repository takes writes."""
-        return RepoStatus.of(self._head.read().info.status)
+        """Return whether the repository takes writes. Raises ``FormatError`` for the V1 format."""
+        return RepoStatus.of(self._head.read_v2("the status of a repository").info.status)
 
     @property
     def status(self) -> RepoStatus:
@@ -78,7 +78,7 @@ class Settings:
         return self.get_status()
 
     def set_status(self, status: RepoStatus) -> None:
-        """Make the repository read-only, or writable again."""
+        """Make the repository read-only, or writable again; raises as `get_status`."""
         at = self._head.now() if status.set_at is None else micros(status.set_at)
         new = repo_info.RepoStatus(
             availability=status.availability,
@@ -88,8 +88,12 @@ class Settings:
         self._head.update(edits.set_status(new), even_read_only=True)
 
     def feature_flags(self) -> list[FeatureFlag]:
-        """Return the features that can be switched off, and whether they are."""
-        return flags.flags_of(self._head.read().info)
+        """Return the features that can be switched off, and whether they are.
+
+        Raises:
+            FormatError: The repository is of the V1 format.
+        """
+        return flags.flags_of(self._head.read_v2("feature flags").info)
 
     def enabled_feature_flags(self) -> list[FeatureFlag]:
         """Return the features that may be used."""

@@ -82,13 +82,11 @@ def test_opening_nothing_says_so_and_makes_nothing(tmp_path):
     Repository.open_or_create(tmp_path / "new")
 
 
-def test_a_v1_repository_is_told_apart(tmp_path):
+def test_a_v1_repository_is_not_created_over(tmp_path):
     import icechunk
 
     icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path)), spec_version=1)
-    with pytest.raises(FormatError, match="V1"):
-        Repository.open(tmp_path)
-    with pytest.raises(FormatError, match="V1"):
+    with pytest.raises(AlreadyExistsError, match="lies here already"):
         Repository.create(tmp_path)
 
 

@@ -1,0 +1,117 @@
+"""Repositories of the V1 format, shown as what V2 keeps in one object, and changed by its edits.
+
+Promises that a commit is acknowledged only if the branch was still where the session began, and
+that what V1 cannot express is refused. Two edits at once are two writes here: a process killed in
+between leaves the first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from icevirt.errors import FormatError, ObjectNotFoundError
+from icevirt.ids import ObjectId12
+from icevirt.logic.edits import MAIN, Edit
+from icevirt.logic.legacy import refuse_update
+from icevirt.model.lazy import Lazy
+from icevirt.model.repo_info import (
+    BranchCreated,
+    BranchDeleted,
+    BranchReset,
+    ConfigChanged,
+    NewCommit,
+    NewDetachedSnapshot,
+    RepoAvailability,
+    RepoInfo,
+    RepoStatus,
+    SnapshotInfo,
+    TagCreated,
+    TagDeleted,
+    UpdateKind,
+)
+from icevirt.repo import layout
+from icevirt.repo.current import Current
+from icevirt.repo.v1_files import V1Files
+from icevirt.storage.protocol import Storage
+from icevirt.wire.ref import Ref
+
+
+@dataclass(frozen=True, slots=True)
+class V1Current(Current):
+    """A V1 repository as it was read; what was not asked for is read later."""
+
+    files: V1Files
+    storage: Storage
+
+    def swap(self, edits: tuple[Edit, ...]) -> RepoInfo | None:
+        """Make edits one after the other; None when somebody else was faster.
+
+        Raises:
+            FormatError: The V1 format cannot express one, or an upgrade took the repository over
+                and its result is gone.
+        """
+        info = self.info
+        for edit in edits:
+            if (done := edit(info)) is None:
+                continue
+            after, kind = done
+            refuse_update(info, kind)
+            if not self._write(after, kind):
+                self._refuse_half()
+                return None
+            info = after
+        return info
+
+    def _write(self, after: RepoInfo, kind: UpdateKind) -> bool:
+        match kind:
+            case NewCommit(branch=name) | BranchCreated(name) | BranchReset(name):
+                return self.files.put_branch(name, Ref(after.branches[name]))
+            case BranchDeleted(name):
+                self.files.delete_branch(name)
+                return True
+            case TagCreated(name):
+                return self.files.create_tag(name, after.tags[name])
+            case TagDeleted(name):
+                return self.files.delete_tag(name)
+            case ConfigChanged():
+                return self.files.put_config(after.config or {})
+            case NewDetachedSnapshot():
+                return True  # its file is all there is
+            case _:
+                raise AssertionError(kind)  # pragma: no cover - `refuse_update` refuses the others
+
+    def _refuse_half(self) -> None:
+        """Tell a lost race from branches that an upgrade took over and whose new place is gone."""
+        if self.files.is_sealed(MAIN):
+            try:
+                self.storage.get(layout.REPO)
+            except ObjectNotFoundError as error:
+                raise FormatError(
+                    "this repository was upgraded, and then the object `repo` was removed",
+                    do="Restore `repo` from a copy, or from the newest file below `overwritten/`.",
+                    repo=self.storage.url,
+                ) from error
+
+
+def find(storage: Storage, told: dict[ObjectId12, SnapshotInfo]) -> V1Current | None:
+    """Read a V1 repository; None where there is none.
+
+    Args:
+        storage: Its root.
+        told: Facts about snapshots that were read before; grows.
+    """
+    files = V1Files(storage, told)
+    if MAIN not in files.branches:
+        return None
+    config = files.config()
+    info = RepoInfo(
+        spec_version=1,
+        tags=Lazy(files.tag, lambda: files.tags),
+        branches=Lazy(files.branch, lambda: files.branches),
+        deleted_tags=files.deleted_tags,
+        snapshots=Lazy(files.snapshot, files.reachable),
+        status=RepoStatus(availability=RepoAvailability.online, set_at=0),
+        latest_updates=(),
+        config=config or None,
+    )
+    return V1Current(info, files, storage)

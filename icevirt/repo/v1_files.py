@@ -1,0 +1,201 @@
+"""The mutable objects of a V1 repository: a file for each branch and tag, and ``config.yaml``.
+
+Each is written if it is still as it was read; there is no writing of two at once. A deleted tag
+keeps its file and has an empty one beside it that says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote, unquote
+
+from icevirt.errors import InvalidInputError, ObjectNotFoundError
+from icevirt.ids import ObjectId12
+from icevirt.logic.edits import MAIN
+from icevirt.model.json import JSONObject
+from icevirt.model.repo_info import SnapshotInfo
+from icevirt.repo.assets import Assets
+from icevirt.storage.protocol import Storage, Version, Written
+from icevirt.wire import config_yaml, ref
+from icevirt.wire.ref import Ref
+
+FOLDER = "refs"
+CONFIG = "config.yaml"
+BRANCH, TAG = "branch", "tag"
+_REF, _DELETED = "ref.json", "ref.json.deleted"
+_LOCAL_SAFE = "!$&'()+,-./:;=@_ "  # letters and digits too
+
+
+class V1Files:
+    """The objects as they were when each was read first.
+
+    Args:
+        storage: The repository's root.
+        told: Facts about snapshots that were read before; grows.
+    """
+
+    def __init__(self, storage: Storage, told: dict[ObjectId12, SnapshotInfo]) -> None:
+        self._storage = storage
+        self._told = told
+        self._escaped = storage.url.startswith("file:")
+        self._paths = {found.path for found in storage.list(FOLDER)}
+        self._refs: dict[str, tuple[Ref, Version] | None] = {}
+        self._config: tuple[bytes | None, Version | None] | None = None
+
+    # -- reading -----------------------------------------------------------------------------
+
+    @property
+    def branches(self) -> list[str]:
+        """Names of the branches."""
+        return sorted(self._names(BRANCH, _REF))
+
+    @property
+    def tags(self) -> list[str]:
+        """Names of the tags, less those that were deleted."""
+        return sorted(self._names(TAG, _REF) - self.deleted_tags)
+
+    @property
+    def deleted_tags(self) -> frozenset[str]:
+        """Names of the tags that were deleted."""
+        return frozenset(self._names(TAG, _DELETED))
+
+    def branch(self, name: str) -> ObjectId12 | None:
+        """Return the tip of a branch; None where there is no such branch."""
+        found = self._ref(self._path(BRANCH, name))
+        return None if found is None else found[0].snapshot
+
+    def tag(self, name: str) -> ObjectId12 | None:
+        """Return the snapshot of a tag; None where there is none or it was deleted."""
+        return None if name in self.deleted_tags else self.deleted_tag(name)
+
+    def deleted_tag(self, name: str) -> ObjectId12 | None:
+        """Return the snapshot that a tag names, or named before it was deleted."""
+        found = self._ref(self._path(TAG, name))
+        return None if found is None else found[0].snapshot
+
+    def is_sealed(self, name: str) -> bool:
+        """Say whether an upgrade took over a branch."""
+        found = self._ref(self._path(BRANCH, name))
+        return found is not None and found[0].sealed
+
+    def snapshot(self, key: ObjectId12) -> SnapshotInfo | None:
+        """Return the facts about a snapshot out of its file; None where there is none."""
+        if key not in self._told:
+            try:
+                found = Assets(self._storage, cache_bytes=0).snapshot(key)
+            except ObjectNotFoundError:
+                return None
+            self._told[key] = SnapshotInfo(
+                id=key,
+                parent_id=found.parent_id,
+                flushed_at=found.flushed_at,
+                message=found.message,
+                metadata=found.metadata,
+            )
+        return self._told[key]
+
+    def reachable(self) -> Iterator[ObjectId12]:
+        """Yield every snapshot that branches and tags lead to, each once."""
+        seen: set[ObjectId12] = set()
+        tips = [self.branch(name) for name in self.branches]
+        for tip in (*tips, *(self.tag(name) for name in self.tags)):
+            at = tip
+            while at is not None and at not in seen:
+                seen.add(at)
+                told = self.snapshot(at)
+                if told is not None:
+                    yield at
+                at = None if told is None else told.parent_id
+
+    def config(self) -> dict[str, Any]:
+        """Return the persisted configuration."""
+        raw = self._config_file()[0]
+        return {} if raw is None else config_yaml.loads(raw)
+
+    # -- writing, each if nobody was faster ---------------------------------------------------
+
+    def put_branch(self, name: str, told: Ref) -> bool:
+        """Write a branch; False when it changed since it was read, or an upgrade took it over."""
+        path = self._path(BRANCH, name)
+        found = self._ref(path)
+        if found is None:
+            self._refuse_name(BRANCH, name)
+        if found is not None and found[0].sealed:
+            return False
+        return self._put_if(path, ref.encode(told), None if found is None else found[1])
+
+    def delete_branch(self, name: str) -> None:
+        """Remove a branch."""
+        self._storage.delete(self._path(BRANCH, name))
+
+    def create_tag(self, name: str, key: ObjectId12) -> bool:
+        """Write a tag; False when there is or was one."""
+        self._refuse_name(TAG, name)
+        return self._put_if(self._path(TAG, name), ref.encode(Ref(key)), None)
+
+    def delete_tag(self, name: str) -> bool:
+        """Say that a tag was deleted; False when it was already."""
+        return self._put_if(self._path(TAG, name, _DELETED), b"", None)
+
+    def put_config(self, document: JSONObject) -> bool:
+        """Write the configuration; False when it changed since it was read."""
+        raw, version = self._config_file()
+        return self._put_if(CONFIG, config_yaml.dumps(document, over=raw), version)
+
+    def forget(self) -> None:
+        """Remove all of them, ``main`` first: a client that opens the repository then sees none."""
+        first = self._path(BRANCH, MAIN)
+        for path in sorted(self._paths, key=lambda path: (path != first, path)):
+            self._storage.delete(path)
+        self._storage.delete(CONFIG)
+
+    # -- inside ------------------------------------------------------------------------------
+
+    def _names(self, kind: str, file: str) -> set[str]:
+        start, end = f"{FOLDER}/{kind}.", f"/{file}"
+        names = (
+            path.removeprefix(start).removesuffix(end)
+            for path in self._paths
+            if path.startswith(start) and path.endswith(end)
+        )
+        return {unquote(name) if self._escaped else name for name in names}
+
+    def _path(self, kind: str, name: str, file: str = _REF) -> str:
+        """Return where a file lies; local disks hold names as the official client escapes them."""
+        written = quote(name, safe=_LOCAL_SAFE).replace("~", "%7E") if self._escaped else name
+        return f"{FOLDER}/{kind}.{written}/{file}"
+
+    def _refuse_name(self, kind: str, name: str) -> None:
+        """Refuse what the official client refuses, or lists wrongly and then fails on."""
+        if "/" in name or self._path(kind, name) != f"{FOLDER}/{kind}.{name}/{_REF}":
+            raise InvalidInputError(
+                "V1 repositories cannot have a branch or tag of this name",
+                do="Choose one of letters, digits and -_. for example, or upgrade the repository.",
+                **{kind: name},
+            )
+
+    def _ref(self, path: str) -> tuple[Ref, Version] | None:
+        if path not in self._refs:
+            self._refs[path] = self._fetch_ref(path)
+        return self._refs[path]
+
+    def _fetch_ref(self, path: str) -> tuple[Ref, Version] | None:
+        if path not in self._paths:
+            return None
+        try:
+            raw, version = self._storage.get_versioned(path)
+        except ObjectNotFoundError:
+            return None
+        return ref.decode(raw), version
+
+    def _config_file(self) -> tuple[bytes | None, Version | None]:
+        if self._config is None:
+            try:
+                self._config = self._storage.get_versioned(CONFIG)
+            except ObjectNotFoundError:
+                self._config = (None, None)
+        return self._config
+
+    def _put_if(self, path: str, body: bytes, was: Version | None) -> bool:
+        return isinstance(self._storage.put_if(path, body, was=was), Written)

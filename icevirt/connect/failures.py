@@ -48,22 +48,20 @@ _BY_STATUS = {
     "501": _BY_CODE["NotImplemented"],
     "503": _BY_CODE["SlowDown"],
 }
-_NO_CREDENTIALS = (
-    "No credentials were found: pass some, set the environment's variables, or pass anonymous=True"
-    " for a public bucket."
-)
+_CREDENTIAL_SERVERS = ("//169.254.169.254", "//metadata.google.internal", "//metadata/")
+_BARE_REDIRECT = "incorrectly configured region"
 _CAUSES = (
     ("BadScheme", "The endpoint is not encrypted: pass allow_http=True if you mean it."),
     ("dns error", "Check the name of the endpoint, region or account."),
     ("InvalidCertificate", "The server's certificate is not valid for it; check the endpoint."),
     ("Connection refused", "Nothing answers there; check the endpoint."),
     ("ConnectionRefused", "Nothing answers there; check the endpoint."),
-    ("169.254.169.254", _NO_CREDENTIALS),
-    ("metadata.google.internal", _NO_CREDENTIALS),
     ("credential provider", "The function that refreshes credentials failed; call it yourself."),
+    (_BARE_REDIRECT, _BY_CODE["PermanentRedirect"]),
     ("TimedOut", "The server did not answer in time; try again, or check the network."),
     ("timed out", "The server did not answer in time; try again, or check the network."),
 )
+_NOT_SENT = ("kind: Connect", "kind: Builder", "credential provider")
 _OTHER = "Check endpoint, network and credentials, then try again."
 
 
@@ -80,7 +78,7 @@ def asked[T](url: str, act: Callable[[], T]) -> T:
     Raises:
         ObjectNotFoundError: There is no such object.
         StorageError: The store refused or failed. ``error.facts`` has ``status`` and ``reason``,
-            where the server gave them.
+            where the server gave them, and ``sent`` is False where the request never left.
     """
     failure: IcevirtError
     try:
@@ -143,16 +141,27 @@ def _missing(text: str, url: str) -> StorageError:
 
 def _refused(error: BaseException, url: str) -> StorageError:
     text = str(error)
+    if any(place in text for place in _CREDENTIAL_SERVERS):
+        return StorageError(
+            "no credentials were found for the object store",
+            do="Pass some, set the environment's variables, or pass anonymous=True for a public"
+            " bucket.",
+            url=url,
+            sent=False,
+        )
     code, status = _CODE.search(text), _STATUS.search(text)
+    if code and code[1] in _NO_BUCKET:
+        return _missing(text, url)
     facts: dict[str, Any] = {"url": url, "kind": type(error).__name__}
-    do = ""
+    do = next((remedy for sign, remedy in _CAUSES if sign in text), _OTHER)
     if status:
         facts["status"] = int(status[1])
-        do = _BY_STATUS.get(status[1], "")
+        do = _BY_STATUS.get(status[1], _OTHER)
+    elif _BARE_REDIRECT in text:
+        facts["status"] = 301
+    elif any(sign in text for sign in _NOT_SENT):
+        facts["sent"] = False
     if code:
         facts["reason"] = code[1]
         do = _BY_CODE.get(code[1], do)
-    do = do or next((remedy for sign, remedy in _CAUSES if sign in text), _OTHER)
-    if code and code[1] in _NO_BUCKET:
-        return _missing(text, url)
     return StorageError("the object store refused or did not answer", do=do, **facts)

@@ -89,9 +89,8 @@ class ObjectStorage(ObjectReading):
                 case _Failed(error, perhaps):
                     applied = applied or perhaps
                     if attempt + 1 == _TRIES or _is_final(error):
-                        raise _unknown(error) if applied else error
-                    pause = min(_LONGEST_PAUSE, 0.1 * 2**attempt)
-                    time.sleep(pause * (0.5 + random.random() / 2))  # noqa: S311 - spreads writers
+                        return self._given_up(path, body, error, applied=applied)
+                    _pause(attempt)
         raise AssertionError
 
     def delete(self, path: str) -> None:
@@ -133,7 +132,8 @@ class ObjectStorage(ObjectReading):
                 return _Failed(error, applied=False)
             if error.facts.get("kind") in _CONDITION:
                 return _Refused()
-            return _Failed(error, applied=not _is_final(error))
+            sent = error.facts.get("sent", True)
+            return _Failed(error, applied=sent and not _is_final(error))
 
     def _mode(self, was: Version) -> dict[str, str]:
         return {"version" if self._bucket.provider == "gcs" else "e_tag": was.token}
@@ -147,6 +147,20 @@ class ObjectStorage(ObjectReading):
         if found == body:
             return Written(version)
         return Lost(perhaps_first_written=applied)
+
+    def _given_up(self, path: str, body: bytes, error: StorageError, *, applied: bool) -> Written:
+        """Look once whether the write took place, after the last try. Raises ``StorageError``."""
+        if not applied:
+            raise error
+        with suppress(StorageError):
+            found, version = self.get_versioned(path)
+            if found == body:
+                return Written(version)
+        raise StorageError(
+            "it is not known whether the write took place: the store did not answer",
+            do=f"Look before you repeat it. {error.do}",
+            **error.facts,
+        )
 
     def _prove(self, path: str, body: bytes) -> None:
         """Check once in a process that the store heeds conditions, on an object just created.
@@ -175,15 +189,12 @@ class ObjectStorage(ObjectReading):
         _proven.add(self._bucket)
 
 
+def _pause(attempt: int) -> None:
+    longest = min(_LONGEST_PAUSE, 0.1 * 2**attempt)
+    time.sleep(longest * (0.5 + random.random() / 2))  # noqa: S311 - spreads writers
+
+
 def _is_final(error: StorageError) -> bool:
     """Say whether sending the same again is pointless, and nothing was written for sure."""
     status = error.facts.get("status", 500)
     return (400 <= status < 500 and status not in (408, 409, 425, 429)) or status in (301, 307, 501)
-
-
-def _unknown(error: StorageError) -> StorageError:
-    return StorageError(
-        "it is not known whether the write took place: the store did not answer",
-        do=f"Look before you repeat it. {error.do}",
-        **error.facts,
-    )

@@ -77,7 +77,7 @@ class Address:
             raise InvalidInputError(
                 "not the URL of an object in a bucket",
                 do="Write it like s3://bucket/prefix, without a password.",
-                url=f"{scheme}://{host}",
+                url=f"{scheme}://{parts.netloc.rpartition('@')[2]}",
             )
         return cls(scheme=scheme.lower(), bucket=host, key=key, account=account)
 

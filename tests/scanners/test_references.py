@@ -185,10 +185,13 @@ def test_few_digests_are_remembered(tmp_path, monkeypatch):
 class Dataset:
     """A dataset whose chunk index says what the test wants."""
 
-    shape = (4, 4)
+    own_shape = (4, 4)
+    own_chunk = (2, 2)
+    limits = (4, 4)
 
     def __init__(self, *corners):
         self.corners = corners
+        self.dsid = self
 
     def chunk_iter(self, callback):
         for number, corner in enumerate(self.corners):
@@ -196,11 +199,11 @@ class Dataset:
 
 
 def test_a_chunk_off_the_grid_is_damage_and_one_outside_the_shape_is_not_read():
-    stored = stored_chunks(Dataset((0, 0), (4, 0), (2, 2)), (2, 2))
+    stored = stored_chunks(Dataset((0, 0), (4, 0), (2, 2)), None)
     assert stored.index.tolist() == [[0, 0], [1, 1]]
     assert stored.offset.tolist() == [0, 200]
     with pytest.raises(ValueError, match="chunk grid"):
-        stored_chunks(Dataset((0, 0), (2, 1)), (2, 2))
+        stored_chunks(Dataset((0, 0), (2, 1)), None)
 
 
 @given(length=st.integers(1, 5000), limit=st.integers(1, 6000))

@@ -28,7 +28,7 @@ def digest_of_dataset(variable: Variable, context: FileContext) -> str:
     """Hash type, shape and values; encoded chunks where this libhdf5 cannot decode them."""
     if variable.chunk is None or not variable.pipeline.codecs:
         return _decoded(variable)
-    found = stored_chunks(variable.dsid, variable.plist.get_chunk())
+    found = stored_chunks(variable, context)
     if variable.pipeline.undecodable:
         return _encoded(variable, found, context).hex()
     if int(found.length.sum()) < _WORTH * len(found.length):

@@ -1,17 +1,32 @@
 """Where the bytes of a dataset lie: chunk indices and offsets as columns.
 
-Offsets are absolute, user block included. No Python runs per chunk but libhdf5's callback into
-``list.append``.
+Offsets are absolute, user block included. Large indices are decoded from the bytes of the file, and
+libhdf5 counts their chunks; small ones, and whatever that decoder does not understand, are listed
+by libhdf5.
+
+One index must never be listed by libhdf5: it names the wrong chunks of an extensible array whose
+only axis without limit is not the first (seen in HDF5 2.0.0; its reading of values is right).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import chain
+from math import prod
 from typing import Any
 
 import numpy as np
+from h5py import h5s
 from numpy.typing import NDArray
+
+from icevirt_scanners.hdf5.context import FileContext
+from icevirt_scanners.hdf5.index.chunks import found_chunks
+from icevirt_scanners.hdf5.index.fields import NotUnderstoodError, require
+from icevirt_scanners.hdf5.index.header import layout_message, space_of
+from icevirt_scanners.hdf5.variable import Variable
+
+_FEW = 128  # chunks that libhdf5's callback lists faster
+_OLD = b"\3"  # the last version of layout messages that knows no extensible arrays
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +48,7 @@ class Stored:
         )
 
 
-def stored_chunks(dsid: Any, chunk: tuple[int, ...]) -> Stored:
+def stored_chunks(variable: Variable, context: FileContext) -> Stored:
     """Read the chunk index of a chunked dataset in one pass.
 
     Chunks outside the shape are left out: libhdf5 never reads them either.
@@ -41,6 +56,48 @@ def stored_chunks(dsid: Any, chunk: tuple[int, ...]) -> Stored:
     Raises:
         ValueError: The index is damaged.
     """
+    shape = np.array(variable.own_shape, np.int64)
+    chunk = np.array(variable.own_chunk, np.int64)
+    few = prod((-(-shape // chunk)).tolist()) <= _FEW
+    found = None if few and not _turned(variable) else _decoded(variable, context)
+    if found is None:
+        found = _listed(variable.dsid, variable.own_chunk)
+    inside = (found.index * chunk < shape).all(axis=1)
+    return found if inside.all() else found.take(inside)
+
+
+def _turned(variable: Variable) -> bool:
+    """Say whether an extensible array over the dataset would number chunks not in C order."""
+    unlimited = [limit == h5s.UNLIMITED for limit in variable.limits]
+    return sum(unlimited) == 1 and not unlimited[0]
+
+
+def _decoded(variable: Variable, context: FileContext) -> Stored | None:
+    """Decode the index from the file's bytes; None where libhdf5 is to list it."""
+    source, message = context.source, b""
+    base = context.fid.get_create_plist().get_userblock()
+    try:
+        space = space_of(source.read, base=base, size=source.file.size)
+        message = layout_message(space, variable.address)
+        found = found_chunks(
+            space,
+            message,
+            chunk=variable.own_chunk,
+            shape=variable.own_shape,
+            limits=tuple(None if n == h5s.UNLIMITED else n for n in variable.limits),
+        )
+        require(len(found.address) == variable.dsid.get_num_chunks(), "another number of chunks")
+    except NotUnderstoodError as error:
+        if _turned(variable) and not b"\0" < message[:1] <= _OLD:
+            raise ValueError(f"a chunk index that cannot be read: {error}") from error
+        return None
+    return Stored(
+        index=found.index, offset=found.address + base, length=found.length, mask=found.mask
+    )
+
+
+def _listed(dsid: Any, chunk: tuple[int, ...]) -> Stored:
+    """Let libhdf5 list the chunks, through a callback for each."""
     found: list[Any] = []
     dsid.chunk_iter(found.append)
     n, ndim = len(found), len(chunk)
@@ -54,11 +111,9 @@ def stored_chunks(dsid: Any, chunk: tuple[int, ...]) -> Stored:
     index, rest = np.divmod(corner, np.array(chunk, np.int64))
     if rest.any():
         raise ValueError("a chunk that does not lie on the chunk grid")
-    stored = Stored(
+    return Stored(
         index=index,
         offset=np.fromiter(offsets, np.int64, n),
         length=np.fromiter(lengths, np.int64, n),
         mask=np.fromiter(masks, np.uint32, n),
     )
-    inside = (corner < np.array(dsid.shape, np.int64)).all(axis=1)
-    return stored if inside.all() else stored.take(inside)

@@ -67,7 +67,7 @@ def _chunked(
     variable: Variable, chunk: tuple[int, ...], context: FileContext, more: dict[str, Any]
 ) -> ScannedArray:
     """Reference the chunks of a dataset; those that decode differently are stored."""
-    found = references.stored_chunks(variable.dsid, variable.plist.get_chunk())
+    found = references.stored_chunks(variable, context)
     index = _with_inner(found.index, len(variable.shape))
     odd = _odd(variable, found)
     codecs: tuple[JSON, ...] = (variable.element.codec(), *variable.pipeline.kept())
@@ -103,7 +103,7 @@ def _odd(variable: Variable, found: references.Stored) -> np.ndarray[Any, np.dty
     a chunk has the size of a full one; in doubt it is stored, which is always right.
     """
     odd: np.ndarray[Any, np.dtype[np.bool_]] = found.mask != 0
-    own = variable.plist.get_chunk()
+    own = variable.own_chunk
     full = found.length == prod(own) * variable.dsid.get_type().get_size()
     if variable.pipeline.codecs and full.any():
         edge = ((found.index + 1) * np.array(own) > np.array(variable.own_shape)).any(axis=1)
@@ -123,7 +123,7 @@ def _natively(variable: Variable, context: FileContext, more: dict[str, Any]) ->
     _check_decodable(variable, context, cause)
     if variable.chunk is not None:
         chunk = variable.chunk
-        found = references.stored_chunks(variable.dsid, variable.plist.get_chunk())
+        found = references.stored_chunks(variable, context)
         index = _with_inner(found.index, len(variable.shape))
     else:
         chunk = _block_grid(variable, context)

@@ -34,7 +34,9 @@ class Variable:
     plist: Any  # its creation properties
     element: Element
     axes: tuple[Axis, ...]
+    address: int  # of the object header
     own_shape: tuple[int, ...]  # as stored
+    limits: tuple[int, ...]  # how far its own axes may grow
     shape: tuple[int, ...]  # in netCDF's lengths, with the axes of an array type
     layout: int
     chunk: tuple[int, ...] | None  # with the axes of an array type
@@ -52,6 +54,11 @@ class Variable:
     def not_plain(self) -> str:
         """Why the bytes of the file cannot be referenced; "" when they can."""
         return self.element.not_plain or self.pipeline.not_plain or self.elsewhere
+
+    @property
+    def own_chunk(self) -> tuple[int, ...]:
+        """The chunk shape as stored; empty where the dataset has no chunks."""
+        return (self.chunk or ())[: len(self.own_shape)]
 
     @property
     def is_coordinate(self) -> bool:
@@ -107,7 +114,9 @@ def describe(
         plist=plist,
         element=element,
         axes=axes,
+        address=found.address,
         own_shape=found.shape or (),
+        limits=found.limits,
         shape=_netcdf_shape(found, element, axes, dimensions, context),
         layout=layout,
         chunk=chunk,

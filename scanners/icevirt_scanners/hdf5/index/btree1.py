@@ -1,0 +1,69 @@
+"""Version 1 B-trees of chunks: the index of all files written for HDF5 1.8 and before."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt_scanners.hdf5.index.entries import Found, Grid
+from icevirt_scanners.hdf5.index.fields import Rows, check_heads, require, signed
+from icevirt_scanners.hdf5.index.space import Space
+
+_ENTRIES = 64  # of a node, unless a file says otherwise
+_DEEPEST = 16  # levels; 4 hold more chunks than any file has
+
+
+def chunks(space: Space, root: int, grid: Grid) -> Found:
+    """List the chunks of the tree at ``root``, level by level."""
+    node = _Node(space, grid)
+    level = int(space.block(root, 8)[5])
+    require(level <= _DEEPEST, "a tree too deep")
+    addresses = np.array([root], np.int64)
+    while level:
+        parts = [node.entries(rows, level) for _, rows in space.rows(addresses, node.size)]
+        addresses = node.children(np.concatenate(parts))
+        level -= 1
+    parts = [node.entries(rows, 0) for _, rows in space.rows(addresses, node.size)]
+    return node.found(np.concatenate(parts))
+
+
+class _Node:
+    """How the nodes of one tree are written."""
+
+    def __init__(self, space: Space, grid: Grid) -> None:
+        address = f"<u{space.address_width}"
+        ndim = len(grid.chunk)
+        self.entry = np.dtype(
+            [("length", "<u4"), ("mask", "<u4"), ("corner", "<u8", (ndim + 1,)), ("child", address)]
+        )
+        self.head = 8 + 2 * space.address_width
+        self.size = self.head + _ENTRIES * self.entry.itemsize + 8 + 8 * (ndim + 1)
+        self.grid = grid
+
+    def entries(self, rows: Rows, level: int) -> NDArray[np.void]:
+        """Return the entries of some nodes, one behind the other."""
+        check_heads(rows, b"TREE\x01" + bytes([level]))
+        used = rows[:, 6].astype(np.int64) + 256 * rows[:, 7].astype(np.int64)
+        low = 1 if level else 0  # a root loses its last chunk when a dataset shrinks
+        require(((used >= low) & (used <= _ENTRIES)).all(), "nodes of another size")
+        body = rows[:, self.head : self.head + _ENTRIES * self.entry.itemsize]
+        table = np.ascontiguousarray(body).view(self.entry)
+        taken: NDArray[np.void] = table[np.arange(_ENTRIES) < used[:, None]]
+        return taken
+
+    def children(self, entries: NDArray[np.void]) -> NDArray[np.int64]:
+        """Return the addresses of the nodes or chunks below."""
+        return signed(entries["child"].astype(np.uint64))
+
+    def found(self, entries: NDArray[np.void]) -> Found:
+        """Return the chunks that leaf entries stand for."""
+        corner = signed(entries["corner"])
+        require(not corner[:, -1].any(), "a corner inside an element")
+        index, rest = np.divmod(corner[:, :-1], np.array(self.grid.chunk, np.int64))
+        require(not rest.any(), "a corner off the grid")
+        return Found(
+            index=index,
+            address=self.children(entries),
+            length=entries["length"].astype(np.int64),
+            mask=entries["mask"].astype(np.uint32),
+        )

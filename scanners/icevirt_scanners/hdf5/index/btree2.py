@@ -1,0 +1,145 @@
+"""Version 2 B-trees of chunks: the index of datasets that grow along several axes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt_scanners.hdf5.index.entries import EntryFormat, Found, Grid
+from icevirt_scanners.hdf5.index.fields import (
+    CHECKSUM,
+    Rows,
+    check_heads,
+    check_sum,
+    number,
+    numbers,
+    require,
+    signed,
+)
+from icevirt_scanners.hdf5.index.space import Space
+
+_UNFILTERED, _FILTERED = 10, 11
+_PREFIX = 6  # bytes before the records of a node: signature, version, kind
+_DEEPEST = 16
+
+
+def chunks(space: Space, address: int, grid: Grid) -> Found:
+    """List the chunks of the tree whose header is at ``address``."""
+    tree = _Tree.at(space, address, grid)
+    if not tree.total:
+        return Found.joined([], len(grid.chunk))
+    parts: list[Found] = []
+    nodes = tree.root
+    for depth in range(tree.depth, 0, -1):
+        nodes = tree.descend(nodes, depth, parts)
+    tree.leaves(nodes, parts)
+    found = Found.joined(parts, len(grid.chunk))
+    require(len(found.address) == tree.total, "records that are missing")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Nodes:
+    """The nodes of one depth."""
+
+    address: NDArray[np.int64]
+    records: NDArray[np.int64]  # in each
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tree:
+    space: Space
+    kind: int
+    entry: EntryFormat
+    node_size: int
+    record: int  # bytes
+    depth: int
+    root: _Nodes
+    total: int
+    ndim: int
+
+    @classmethod
+    def at(cls, space: Space, address: int, grid: Grid) -> _Tree:
+        """Read the header."""
+        wide, long = space.address_width, space.length_width
+        head = space.sealed(address, 18 + wide + long + CHECKSUM, b"BTHD\0")
+        kind, record = head[5], number(head, 10, 2)
+        require(kind in (_UNFILTERED, _FILTERED), "records of another kind")
+        ndim = len(grid.chunk)
+        entry = EntryFormat.of(record - 8 * ndim, space, grid, filtered=kind == _FILTERED)
+        depth, total = number(head, 12, 2), number(head, 18 + wide, long)
+        require(depth <= _DEEPEST and total * record <= space.size, "a tree too large")
+        root = signed(numbers(np.frombuffer(head[16 : 16 + wide], np.uint8)[None])) if total else 0
+        return cls(
+            space=space,
+            kind=kind,
+            entry=entry,
+            node_size=number(head, 6, 4),
+            record=record,
+            depth=depth,
+            root=_Nodes(np.atleast_1d(root), np.array([number(head, 16 + wide, 2)])),
+            total=total,
+            ndim=ndim,
+        )
+
+    def leaves(self, nodes: _Nodes, parts: list[Found]) -> None:
+        """Add the records of all leaves."""
+        most = (self.node_size - _PREFIX - CHECKSUM) // self.record
+        require(most > 0 and (nodes.records <= most).all(), "leaves of another size")
+        for some, rows in self.space.rows(nodes.address, self.node_size):
+            check_heads(rows, bytes((*b"BTLF\0", self.kind)))
+            held = nodes.records[some]
+            for row, count in zip(rows, held.tolist(), strict=True):
+                check_sum(row[: _PREFIX + count * self.record + CHECKSUM].tobytes())
+            body = rows[:, _PREFIX : _PREFIX + most * self.record]
+            table = np.ascontiguousarray(body).reshape(len(rows), most, self.record)
+            parts.append(self._decoded(table[np.arange(most) < held[:, None]]))
+
+    def descend(self, nodes: _Nodes, depth: int, parts: list[Found]) -> _Nodes:
+        """Add the records of the inner nodes of a depth; return the nodes below."""
+        widths = _widths(self.node_size, self.record, self.space.address_width, depth)
+        pointer = sum(widths)
+        addresses: list[NDArray[np.int64]] = []
+        counts: list[NDArray[np.int64]] = []
+        for some, rows in self.space.rows(nodes.address, self.node_size):
+            check_heads(rows, bytes((*b"BTIN\0", self.kind)))
+            for row, count in zip(rows, nodes.records[some].tolist(), strict=True):
+                middle = _PREFIX + count * self.record
+                end = middle + (count + 1) * pointer
+                require(end + CHECKSUM <= len(row), "a node of another size")
+                check_sum(row[: end + CHECKSUM].tobytes())
+                parts.append(self._decoded(row[_PREFIX:middle].reshape(count, self.record)))
+                below = row[middle:end].reshape(count + 1, pointer)
+                addresses.append(signed(numbers(below[:, : widths[0]])))
+                counts.append(signed(numbers(below[:, widths[0] : widths[0] + widths[1]])))
+        return _Nodes(np.concatenate(addresses), np.concatenate(counts))
+
+    def _decoded(self, records: Rows) -> Found:
+        entry = self.entry.width
+        where = np.ascontiguousarray(records[:, entry:]).view("<u8").reshape(-1, self.ndim)
+        return self.entry.decode(records[:, :entry], signed(where))
+
+
+def _widths(node_size: int, record: int, address_width: int, depth: int) -> tuple[int, int, int]:
+    """Return the bytes of a pointer's fields at a depth: address, records, records below.
+
+    Numbers take as many bytes as the largest that the node size allows.
+    """
+    room = node_size - _PREFIX - CHECKSUM
+    most = below = room // record
+    require(most > 0, "nodes without room")
+    records, total = _bytes_for(most), 0
+    for _ in range(1, depth):
+        most = (room - (address_width + records + total)) // (
+            record + address_width + records + total
+        )
+        require(most > 0, "nodes without room")
+        below = (most + 1) * below + most
+        total = _bytes_for(below)
+    return address_width, records, total
+
+
+def _bytes_for(limit: int) -> int:
+    return (limit.bit_length() - 1) // 8 + 1

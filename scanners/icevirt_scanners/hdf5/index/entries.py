@@ -1,0 +1,107 @@
+"""What an index says of chunks, as columns, and how chunks are numbered in arrays of entries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt_scanners.hdf5.index.fields import Rows, defined, numbers, require, signed
+from icevirt_scanners.hdf5.index.space import Space
+
+_MASK = 4  # bytes of a filter mask
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """Chunks as an index lists them; ``address`` counts from the end of the user block."""
+
+    index: NDArray[np.int64]  # (n, ndim) chunk coordinates
+    address: NDArray[np.int64]  # (n,)
+    length: NDArray[np.int64]  # (n,) bytes
+    mask: NDArray[np.uint32]  # (n,) filters that were skipped
+
+    @classmethod
+    def joined(cls, parts: Sequence[Found], ndim: int) -> Found:
+        """Join the parts of one index."""
+        if len(parts) == 1:
+            return parts[0]
+        none = np.zeros(0, np.int64)
+        return cls(
+            index=np.concatenate([np.zeros((0, ndim), np.int64), *(part.index for part in parts)]),
+            address=np.concatenate([none, *(part.address for part in parts)]),
+            length=np.concatenate([none, *(part.length for part in parts)]),
+            mask=np.concatenate([none.astype(np.uint32), *(part.mask for part in parts)]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """The chunk grid of a dataset, as far as it may grow, and the size of its chunks."""
+
+    chunk: tuple[int, ...]
+    shape: tuple[int, ...]
+    limits: tuple[int | None, ...]  # None where there is no limit
+    chunk_bytes: int  # of a chunk without filters
+
+    def counts(self) -> tuple[int, ...]:
+        """Return how many chunks an axis can have; 0 without limit."""
+        return tuple(
+            -(-(limit or 0) // edge) for limit, edge in zip(self.limits, self.chunk, strict=True)
+        )
+
+    def coordinates(self, place: NDArray[np.int64], *, first: int = 0) -> NDArray[np.int64]:
+        """Return the chunk coordinates of places in an array that has axis ``first`` outermost."""
+        counts = self.counts()
+        axes = [first, *(axis for axis in range(len(counts)) if axis != first)]
+        require(all(counts[axis] for axis in axes[1:]), "more axes without limit than one")
+        index = np.empty((len(place), len(counts)), np.int64)
+        for axis in reversed(axes[1:]):
+            place, index[:, axis] = np.divmod(place, counts[axis])
+        index[:, first] = place
+        return index
+
+    def places(self) -> int:
+        """Return how many chunks there can be."""
+        return prod(self.counts())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryFormat:
+    """How an entry of an index is written: an address, with filters also a length and a mask."""
+
+    width: int
+    filtered: bool
+    address_width: int
+    chunk_bytes: int
+
+    @classmethod
+    def of(cls, width: int, space: Space, grid: Grid, *, filtered: bool) -> EntryFormat:
+        """Check the width of an entry that the index states."""
+        size = width - space.address_width - _MASK
+        right = 1 <= size <= 8 if filtered else width == space.address_width
+        require(right, "entries of an odd size")
+        return cls(
+            width=width,
+            filtered=filtered,
+            address_width=space.address_width,
+            chunk_bytes=grid.chunk_bytes,
+        )
+
+    def decode(self, raw: Rows, index: NDArray[np.int64]) -> Found:
+        """Return the entries that lead to a chunk; ``index`` has the coordinates of each row."""
+        there = defined(raw[:, : self.address_width])
+        if not there.all():
+            raw, index = raw[there], index[there]
+        n = len(raw)
+        length = np.full(n, self.chunk_bytes, np.int64)
+        mask = np.zeros(n, np.uint32)
+        if self.filtered:
+            end = self.width - _MASK
+            length = signed(numbers(raw[:, self.address_width : end]))
+            mask = numbers(raw[:, end : self.width]).astype(np.uint32)
+        address = signed(numbers(raw[:, : self.address_width]))
+        return Found(index=index, address=address, length=length, mask=mask)

@@ -1,0 +1,181 @@
+"""Extensible arrays: the index of datasets of the latest format that grow along one axis.
+
+Entries stand in an index block (the first few), in data blocks it names, and in data blocks named
+by super blocks, which double in size by turns. Large data blocks come in pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt_scanners.hdf5.index.entries import EntryFormat, Found, Grid
+from icevirt_scanners.hdf5.index.fields import (
+    CHECKSUM,
+    Rows,
+    check_heads,
+    check_sums,
+    defined,
+    number,
+    numbers,
+    require,
+    signed,
+)
+from icevirt_scanners.hdf5.index.space import Space
+
+
+def chunks(space: Space, address: int, grid: Grid) -> Found:
+    """List the chunks of the extensible array whose header is at ``address``."""
+    array = _Array.at(space, address, grid)
+    if array.index_block is None:
+        return Found.joined([], len(grid.chunk))
+    return Found.joined(list(array.parts(array.index_block)), len(grid.chunk))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Group:
+    """Data blocks of one size, which one super block names, or a part of the index block."""
+
+    first: int  # place of its first entry
+    blocks: int
+    entries: int  # of each block
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Array:
+    """An extensible array with the numbers of its header."""
+
+    space: Space
+    grid: Grid
+    entry: EntryFormat
+    owner: bytes  # what stands behind the signature of each block: version, client, header
+    direct: int  # entries in the index block
+    pointers: int  # the least of data blocks in a super block
+    page: int  # entries of a page
+    groups: tuple[_Group, ...]
+    offset_width: int
+    index_block: int | None
+
+    @classmethod
+    def at(cls, space: Space, address: int, grid: Grid) -> _Array:
+        """Read the header."""
+        wide, long = space.address_width, space.length_width
+        head = space.sealed(address, 12 + 6 * long + wide + CHECKSUM, b"EAHD\0")
+        filtered, width, bits, direct, least, pointers, page_bits = head[5:12]
+        powers = all(n and not n & (n - 1) for n in (least, pointers))
+        require(filtered in (0, 1) and powers and pointers > 1, "a client of another kind")
+        require(bits <= 40 and page_bits <= bits and least.bit_length() <= bits, "odd parameters")
+        block = head[12 + 6 * long :]
+        return cls(
+            space=space,
+            grid=grid,
+            entry=EntryFormat.of(width, space, grid, filtered=bool(filtered)),
+            owner=bytes([0, filtered]) + address.to_bytes(wide, "little"),
+            direct=direct,
+            pointers=pointers,
+            page=1 << page_bits,
+            groups=_groups(bits, direct, least),
+            offset_width=-(-bits // 8),
+            index_block=None if block == b"\xff" * wide else number(block, 0, wide),
+        )
+
+    def parts(self, address: int) -> Iterator[Found]:
+        """Yield the entries of the index block, then those of all data blocks."""
+        wide, inner = self.space.address_width, self._groups_in_index_block()
+        named = sum(group.blocks for group in self.groups[:inner])
+        head = b"EAIB" + self.owner
+        ends = np.cumsum(
+            [
+                len(head),
+                self.direct * self.entry.width,
+                named * wide,
+                (len(self.groups) - inner) * wide,
+            ]
+        ).tolist()
+        raw = np.frombuffer(self.space.sealed(address, ends[-1] + CHECKSUM, head), np.uint8)
+        yield self._decoded(raw[ends[0] : ends[1]], np.arange(self.direct, dtype=np.int64))
+        blocks = raw[ends[1] : ends[2]].reshape(-1, wide)
+        at = 0
+        for group in self.groups[:inner]:
+            yield from self._data_blocks(group, blocks[at : at + group.blocks], None)
+            at += group.blocks
+        supers = raw[ends[2] : ends[3]].reshape(-1, wide)
+        for group, one in zip(self.groups[inner:], supers, strict=True):
+            if defined(one[None]).all():
+                yield from self._super_block(group, int(signed(numbers(one[None]))[0]))
+
+    def _groups_in_index_block(self) -> int:
+        return min(2 * (self.pointers.bit_length() - 1), len(self.groups))
+
+    def _super_block(self, group: _Group, address: int) -> Iterator[Found]:
+        wide = self.space.address_width
+        pages = group.entries // self.page if group.entries > self.page else 0
+        head = b"EASB" + self.owner
+        start = len(head) + self.offset_width
+        bitmap = group.blocks * -(-pages // 8)
+        length = start + bitmap + group.blocks * wide + CHECKSUM
+        raw = np.frombuffer(self.space.sealed(address, length, head), np.uint8)
+        bits = np.unpackbits(raw[start : start + bitmap])[: group.blocks * pages]
+        addresses = raw[start + bitmap :].reshape(-1, wide)
+        used = bits.reshape(group.blocks, pages).astype(bool) if pages else None
+        yield from self._data_blocks(group, addresses, used)
+
+    def _data_blocks(
+        self, group: _Group, addresses: Rows, used: NDArray[np.bool_] | None
+    ) -> Iterator[Found]:
+        """Yield the entries of some data blocks; ``used`` says which pages are in use."""
+        there = np.flatnonzero(defined(addresses))
+        at = signed(numbers(addresses[there]))
+        first = group.first + there * group.entries
+        head = b"EADB" + self.owner
+        start = len(head) + self.offset_width
+        if used is None:
+            require(group.entries <= self.page, "pages without a bitmap")
+            yield from self._runs(at, first, group.entries, head=head, skip=start)
+            return
+        for _, rows in self.space.rows(at, start + CHECKSUM):
+            check_heads(rows, head)
+            check_sums(rows)
+        block, page = np.nonzero(used[there])
+        stride = self.page * self.entry.width + CHECKSUM
+        yield from self._runs(
+            at[block] + start + CHECKSUM + page * stride, first[block] + page * self.page, self.page
+        )
+
+    def _runs(
+        self,
+        at: NDArray[np.int64],
+        first: NDArray[np.int64],
+        entries: int,
+        *,
+        head: bytes = b"",
+        skip: int = 0,
+    ) -> Iterator[Found]:
+        """Yield runs of entries between a head and a checksum, from the places ``first`` on."""
+        for some, rows in self.space.rows(at, skip + entries * self.entry.width + CHECKSUM):
+            check_heads(rows, head)
+            check_sums(rows)
+            place = (first[some, None] + np.arange(entries)).reshape(-1)
+            yield self._decoded(np.ascontiguousarray(rows[:, skip:-CHECKSUM]), place)
+
+    def _decoded(self, raw: Rows, place: NDArray[np.int64]) -> Found:
+        grows = [axis for axis, limit in enumerate(self.grid.limits) if limit is None]
+        require(len(grows) == 1, "another number of axes without limit")
+        index = self.grid.coordinates(place, first=grows[0])
+        return self.entry.decode(raw.reshape(-1, self.entry.width), index)
+
+
+def _groups(bits: int, direct: int, least: int) -> tuple[_Group, ...]:
+    """Return the data blocks of an array that numbers its entries with ``bits`` bits."""
+    groups: list[_Group] = []
+    first = direct
+    for number_ in range(1 + bits - (least.bit_length() - 1)):
+        group = _Group(
+            first=first, blocks=1 << number_ // 2, entries=(1 << (number_ + 1) // 2) * least
+        )
+        groups.append(group)
+        first += group.blocks * group.entries
+    return tuple(groups)

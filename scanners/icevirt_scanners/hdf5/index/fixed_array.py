@@ -1,0 +1,91 @@
+"""Fixed arrays and implicit indices: datasets of the latest format that cannot grow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt_scanners.hdf5.index.entries import EntryFormat, Found, Grid
+from icevirt_scanners.hdf5.index.fields import CHECKSUM, check_sums, number, require
+from icevirt_scanners.hdf5.index.space import Space
+
+
+def implicit_chunks(space: Space, address: int, grid: Grid) -> Found:
+    """List chunks that stand one behind the other, all of them allocated."""
+    n = grid.places()
+    require(n * grid.chunk_bytes <= space.size, "more chunks than the file can hold")
+    place = np.arange(n, dtype=np.int64)
+    index = grid.coordinates(place)
+    inside = (index * np.array(grid.chunk) < np.array(grid.shape)).all(axis=1)
+    place, index = place[inside], index[inside]
+    return Found(
+        index=index,
+        address=address + place * grid.chunk_bytes,
+        length=np.full(len(place), grid.chunk_bytes, np.int64),
+        mask=np.zeros(len(place), np.uint32),
+    )
+
+
+def chunks(space: Space, address: int, grid: Grid) -> Found:
+    """List the chunks of the fixed array whose header is at ``address``."""
+    wide = space.address_width
+    head = space.sealed(address, 8 + space.length_width + wide + CHECKSUM, b"FAHD\0")
+    filtered, width, page_bits = head[5], head[6], head[7]
+    require(filtered in (0, 1) and page_bits < 32, "a client of another kind")
+    entry = EntryFormat.of(width, space, grid, filtered=bool(filtered))
+    n = number(head, 8, space.length_width)
+    require(n == grid.places(), "an array of another length")
+    block = head[8 + space.length_width :]
+    if block == b"\xff" * wide:
+        return Found.joined([], len(grid.chunk))
+    require(n * width <= space.size, "an array larger than the file")
+    array = _Array(space, number(block, 0, wide), n, entry, grid)
+    prefix = b"FADB\0" + bytes([filtered]) + address.to_bytes(wide, "little")
+    if n <= 1 << page_bits:
+        return array.whole(prefix)
+    return Found.joined(list(array.pages(prefix, 1 << page_bits)), len(grid.chunk))
+
+
+@dataclass(frozen=True, slots=True)
+class _Array:
+    """The data block of a fixed array."""
+
+    space: Space
+    address: int
+    length: int  # in entries
+    entry: EntryFormat
+    grid: Grid
+
+    def whole(self, prefix: bytes) -> Found:
+        """Return the entries of a data block without pages."""
+        size = len(prefix) + self.length * self.entry.width
+        data = self.space.sealed(self.address, size + CHECKSUM, prefix)
+        return self._decoded(np.frombuffer(data, np.uint8, offset=len(prefix)), 0)
+
+    def pages(self, prefix: bytes, page: int) -> Iterator[Found]:
+        """Yield the entries of pages, of which only those in a bitmap are in use."""
+        count = -(-self.length // page)
+        start = len(prefix) + -(-count // 8) + CHECKSUM
+        bitmap = self.space.sealed(self.address, start, prefix)[len(prefix) :]
+        used = np.flatnonzero(np.unpackbits(np.frombuffer(bitmap, np.uint8))[:count])
+        first = self.address + start
+        stride = page * self.entry.width + CHECKSUM
+        rest = self.length - (count - 1) * page  # entries of the last page
+        full = used[used < count - 1] if rest < page else used
+        for some, rows in self.space.rows(first + full * stride, stride):
+            check_sums(rows)
+            place = (full[some, None] * page + np.arange(page)).reshape(-1)
+            raw = np.ascontiguousarray(rows[:, :-CHECKSUM]).reshape(-1, self.entry.width)
+            yield self.entry.decode(raw, self.grid.coordinates(place))
+        if len(full) < len(used):
+            last = first + (count - 1) * stride
+            data = self.space.sealed(last, rest * self.entry.width + CHECKSUM, b"")
+            yield self._decoded(np.frombuffer(data, np.uint8), (count - 1) * page)
+
+    def _decoded(self, raw: NDArray[np.uint8], first: int) -> Found:
+        rows = raw.reshape(-1, self.entry.width)
+        place = np.arange(first, first + len(rows), dtype=np.int64)
+        return self.entry.decode(rows, self.grid.coordinates(place))

@@ -1,0 +1,49 @@
+"""The layout message of a chunked dataset: which index it has, and where."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from icevirt_scanners.hdf5.index.fields import number, require
+from icevirt_scanners.hdf5.index.space import Space
+
+_CHUNKED = 2
+_INDEX_KINDS = {1: "single", 2: "implicit", 3: "fixed", 4: "extensible", 5: "btree2"}
+_PARAMETERS = {"implicit": 0, "fixed": 1, "extensible": 5, "btree2": 6}  # their bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How the chunks of a dataset are indexed."""
+
+    kind: str
+    edges: tuple[int, ...]  # of a chunk, then the bytes of an element
+    address: int | None  # of the index; None where no chunk was ever written
+
+
+def layout_of(message: bytes, space: Space) -> Layout:
+    """Decode a layout message of version 3 and later."""
+    version = number(message, 0, 1)
+    require(version in (3, 4, 5) and number(message, 1, 1) == _CHUNKED, "another layout")
+    return _old(message, space) if version == 3 else _new(message, space)
+
+
+def _old(message: bytes, space: Space) -> Layout:
+    count, width = number(message, 2, 1), space.address_width
+    edges = tuple(number(message, 3 + width + 4 * axis, 4) for axis in range(count))
+    return Layout("btree1", edges, _address(message, 3, space))
+
+
+def _new(message: bytes, space: Space) -> Layout:
+    count, width = number(message, 3, 1), number(message, 4, 1)
+    require(1 <= width <= 8, "edges of an odd size")
+    edges = tuple(number(message, 5 + width * axis, width) for axis in range(count))
+    at = 5 + width * count
+    kind = _INDEX_KINDS.get(number(message, at, 1), "")
+    require(kind in _PARAMETERS, "an index left to libhdf5")
+    return Layout(kind, edges, _address(message, at + 1 + _PARAMETERS[kind], space))
+
+
+def _address(message: bytes, at: int, space: Space) -> int | None:
+    address = number(message, at, space.address_width)
+    return None if address == (1 << 8 * space.address_width) - 1 else address

@@ -1,0 +1,81 @@
+"""The address space of an HDF5 file: bounded reads of blocks, many of them in few requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from icevirt_scanners.hdf5.index.fields import CHECKSUM, Rows, check_sum, require
+
+_GAP = 64 * 1024  # bytes between two blocks that are read rather than skipped
+_RUN = 4 * 1024 * 1024  # bytes of one read, roughly
+_BATCH = 16 * 1024 * 1024  # bytes of blocks held at a time
+
+
+@dataclass(slots=True, kw_only=True)
+class Space:
+    """Reads blocks by their address, which counts from the end of the user block.
+
+    All blocks of an index together cannot be larger than the file: nothing runs in circles.
+    """
+
+    read: Callable[[int, int], bytes]  # offset in the file, length
+    base: int  # where addresses count from
+    size: int  # of the file
+    address_width: int
+    length_width: int
+    _left: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._left = self.size
+
+    def block(self, address: int, length: int) -> bytes:
+        """Return the ``length`` bytes at an address."""
+        begin = self.base + address
+        require(length >= 0 and begin + length <= self.size, "a block outside the file")
+        self._spend(length)
+        data = self.read(begin, length)
+        require(len(data) == length, "a block cut short")
+        return data
+
+    def sealed(self, address: int, length: int, head: bytes) -> bytes:
+        """Return a block that begins with ``head`` and ends with its checksum, without that."""
+        data = self.block(address, length)
+        require(data.startswith(head), f"no {head[:4]!r}")
+        check_sum(data)
+        return data[:-CHECKSUM]
+
+    def rows(self, addresses: NDArray[np.int64], length: int) -> Iterator[tuple[slice, Rows]]:
+        """Yield the blocks of one length at all addresses, in their order, some at a time."""
+        require(length > 0, "a block without bytes")
+        step = max(1, _BATCH // length)
+        for first in range(0, len(addresses), step):
+            some = slice(first, first + step)
+            yield some, self._gather(addresses[some], length)
+
+    def _gather(self, addresses: NDArray[np.int64], length: int) -> Rows:
+        self._spend(length * len(addresses))
+        order = np.argsort(addresses, kind="stable")
+        at = addresses[order]
+        inside = at[0] >= 0 and at[-1] <= self.size - self.base - length
+        require(inside, "a block outside the file")
+        found = np.empty((len(at), length), np.uint8)
+        apart = (np.diff(at) > length + _GAP) | (np.diff(at // _RUN) != 0)
+        cuts = [0, *(np.flatnonzero(apart) + 1).tolist(), len(at)]
+        for first, stop in pairwise(cuts):
+            begin = int(at[first])
+            span = int(at[stop - 1]) - begin + length
+            data = self.read(self.base + begin, span)
+            require(len(data) == span, "a block cut short")
+            windows = sliding_window_view(np.frombuffer(data, np.uint8), length)
+            found[order[first:stop]] = windows[at[first:stop] - begin]
+        return found
+
+    def _spend(self, nbytes: int) -> None:
+        self._left -= nbytes
+        require(self._left >= 0, "an index larger than its file")

@@ -35,6 +35,7 @@ from icevirt.errors import BuildError, ObjectNotFoundError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.logic.attributes import CombineAttrs, check_policy
 from icevirt.logic.combine import Wish, combine
+from icevirt.logic.duplicates import Duplicates, check_rule
 from icevirt.model.snapshot import ManifestFileInfo, ManifestRef
 from icevirt.objects.listing import changed_since, list_sources
 from icevirt.repo.publish import BUILD_ID, publish
@@ -65,6 +66,7 @@ def build(
     variables: str | Iterable[str] = (),
     drop_variables: str | Iterable[str] = (),
     combine_attrs: CombineAttrs = "override",
+    duplicates: Duplicates = "refuse",
     max_bad_files: int = 0,
     max_native_bytes: int = MAX_NATIVE_BYTES,
     scanner: str = "",
@@ -88,6 +90,9 @@ def build(
         variables: Names or absolute paths of the only variables to take, coordinates included.
         drop_variables: Names or absolute paths of variables to leave out.
         combine_attrs: xarray's policy for attributes that differ between files.
+        duplicates: Which of several files counts that hold the same steps along ``concat_dim``:
+            "newest" by the time of modification, "version" by the name (numbers in it count as
+            numbers), "first" or "last" in the order given. By default they are refused.
         max_bad_files: How many files may be left out because they cannot be scanned.
         max_native_bytes: Of values per file that may be stored because they cannot be referenced.
         scanner: The scanner to use, like ``virtualizarr:FITSParser``; chosen by each file's content
@@ -111,6 +116,7 @@ def build(
         group=group, branch=branch, message=message, metadata=metadata, max_bad_files=max_bad_files
     )
     check_policy(combine_attrs)
+    check_rule(duplicates)
     clock = Clock()
     with clock.phase("list"):
         target = Target.look(shared(repo), branch=branch, group=group, mode=mode)
@@ -125,7 +131,7 @@ def build(
         allow_references_to=allow_references_to,
     )
     inputs = digest_of(
-        __version__, identity_of(options), combine_attrs, target.group, listed(files)
+        __version__, identity_of(options), [combine_attrs, duplicates], target.group, listed(files)
     )
     last = target.last_build()
     if last is not None and outcome.inputs_of(last) == inputs and target.still_holds(last):
@@ -144,7 +150,11 @@ def build(
         progress=progress,
     )
     wish = Wish(
-        build_id=build_id, concat_dim=concat_dim, group=target.group, combine_attrs=combine_attrs
+        build_id=build_id,
+        concat_dim=concat_dim,
+        group=target.group,
+        combine_attrs=combine_attrs,
+        duplicates=duplicates,
     )
     told = {"build_id": build_id, "inputs": inputs, "group": target.group, "icevirt": __version__}
     try:

@@ -15,6 +15,7 @@ from icevirt.archive.plan import BuildPlan
 from icevirt.archive.report import Progress
 from icevirt.logic.attributes import CombineAttrs, check_policy
 from icevirt.logic.combine import Wish, combine
+from icevirt.logic.duplicates import Duplicates, check_rule
 from icevirt.objects.listing import list_sources
 from icevirt.spark.session import spark_or_local
 from icevirt.storage.resolve import StorageLike
@@ -32,6 +33,7 @@ def plan(
     variables: str | Iterable[str] = (),
     drop_variables: str | Iterable[str] = (),
     combine_attrs: CombineAttrs = "override",
+    duplicates: Duplicates = "refuse",
     max_bad_files: int = 0,
     max_native_bytes: int = MAX_NATIVE_BYTES,
     scanner: str = "",
@@ -47,6 +49,7 @@ def plan(
     """
     check_arguments(group=group, max_bad_files=max_bad_files)
     check_policy(combine_attrs)
+    check_rule(duplicates)
     files = list_sources(sources)
     options = scan_options(
         concat_dim=concat_dim,
@@ -73,5 +76,6 @@ def plan(
             concat_dim=concat_dim,
             group=group,
             combine_attrs=combine_attrs,
+            duplicates=duplicates,
         )
         return combine(closed_catalog(scan).facts, wish)

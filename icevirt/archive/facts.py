@@ -36,6 +36,11 @@ class Coded:
     def __len__(self) -> int:
         return len(self.codes)
 
+    def take(self, rows: NDArray[np.integer]) -> Coded:
+        """Return the given rows, with only the values that occur in them."""
+        used, codes = np.unique(self.codes[rows], return_inverse=True)
+        return Coded(codes.astype(np.int32), tuple(self.values[code] for code in used.tolist()))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FileColumns:
@@ -82,6 +87,26 @@ class ArrayColumns:
     virtual_bytes: NDArray[np.int64]  # (n,)
     inline_bytes: NDArray[np.int64]  # (n,)
 
+    def of_files(self, files: NDArray[np.int64], count: int) -> ArrayColumns:
+        """Return the arrays of some files, which are numbered anew in the order given."""
+        place = np.full(count, -1, np.int64)
+        place[files] = np.arange(len(files))
+        rows = np.flatnonzero(place[self.file] >= 0)
+        new = {old: row for row, old in enumerate(rows.tolist())}
+        return ArrayColumns(
+            file=place[self.file[rows]],
+            path=self.path.take(rows),
+            schema=self.schema.take(rows),
+            shape=self.shape.take(rows),
+            digest=self.digest.take(rows),
+            labels={new[row]: raw for row, raw in self.labels.items() if row in new},
+            labels_dtype={new[row]: kind for row, kind in self.labels_dtype.items() if row in new},
+            virtual=self.virtual[rows],
+            inline=self.inline[rows],
+            virtual_bytes=self.virtual_bytes[rows],
+            inline_bytes=self.inline_bytes[rows],
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CatalogFacts:
@@ -91,3 +116,13 @@ class CatalogFacts:
     arrays: ArrayColumns
     groups_of: Callable[[int], tuple[ScannedGroup, ...]]  # of a file row; read on demand
     places: Strings  # (m,) URLs of files, or of directories, that references lead to
+
+    def only(self, rows: NDArray[np.int64]) -> CatalogFacts:
+        """Return the facts of some files, in the order given."""
+        groups_of = self.groups_of
+        return CatalogFacts(
+            files=self.files.take(rows),
+            arrays=self.arrays.of_files(rows, len(self.files)),
+            groups_of=lambda row: groups_of(int(rows[row])),
+            places=self.places,
+        )

@@ -58,6 +58,14 @@ class PlannedArray:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """A file that is not in the dataset because another one holds the same steps."""
+
+    url: str
+    kept: str  # URL of the other one
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BuildPlan:
     """Everything a build will do, files in the order of the dataset."""
@@ -71,6 +79,7 @@ class BuildPlan:
     containers: tuple[VirtualChunkContainer, ...]
     split_rules: tuple[SplitRule, ...]
     notes: tuple[str, ...]  # decisions, a line each
+    left_out: tuple[LeftOut, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -34,6 +34,13 @@ ReferencesTo = Annotated[
 Attributes = Annotated[
     str, typer.Option(help="What becomes of attributes that differ, in xarray's words.")
 ]
+DuplicatesRule = Annotated[
+    str,
+    typer.Option(
+        help="Which of several files with the same steps counts: refuse, newest, version, first"
+        " or last."
+    ),
+]
 BadFiles = Annotated[int, typer.Option(min=0, help="How many unreadable files may be left out.")]
 NativeBytes = Annotated[
     int,

@@ -9,6 +9,7 @@ from icevirt.cli.output import Answer, Output, OutputOption, progress
 
 if TYPE_CHECKING:
     from icevirt.logic.attributes import CombineAttrs
+    from icevirt.logic.duplicates import Duplicates
 
 
 def plan(  # noqa: PLR0917 - each is an option of the command
@@ -19,6 +20,7 @@ def plan(  # noqa: PLR0917 - each is an option of the command
     variable: options.Variable = None,
     drop_variable: options.DropVariable = None,
     combine_attrs: options.Attributes = "override",
+    duplicates: options.DuplicatesRule = "refuse",
     max_bad_files: options.BadFiles = 0,
     max_native_bytes: options.NativeBytes = options.MANY,
     scanner: options.Scanner = "",
@@ -38,6 +40,7 @@ def plan(  # noqa: PLR0917 - each is an option of the command
             source_group=source_group,
             variables=tuple(variable or ()),
             drop_variables=tuple(drop_variable or ()),
+            duplicates=cast("Duplicates", duplicates),
             combine_attrs=cast("CombineAttrs", combine_attrs),  # plan checks it
             max_bad_files=max_bad_files,
             max_native_bytes=max_native_bytes,

@@ -22,11 +22,14 @@ from icevirt.archive.schema import DECODING, ArraySchema
 from icevirt.archive.times import Recoding
 from icevirt.errors import CombineError
 from icevirt.ids import ObjectId8
+from icevirt.logic import duplicates, recoding
 from icevirt.logic.attributes import CombineAttrs, combine_attributes
 from icevirt.logic.containers import containers_for
+from icevirt.logic.duplicates import Duplicates, without_duplicates
+from icevirt.logic.labels import labels_of
 from icevirt.logic.members import Member, members_of
-from icevirt.logic.ordering import Order, decoded, order_files
-from icevirt.logic.recoding import recode_times, told
+from icevirt.logic.ordering import Order, order_files
+from icevirt.logic.recoding import recode_times
 from icevirt.logic.windows import MAX_REFERENCES, split_rules, window_of
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable
@@ -47,6 +50,7 @@ class Wish:
     concat_dim: str | None = None
     group: str = "/"
     combine_attrs: CombineAttrs = "override"
+    duplicates: Duplicates = "refuse"
     max_references: int = MAX_REFERENCES  # of one manifest
 
 
@@ -69,6 +73,10 @@ def combine(facts: CatalogFacts, wish: Wish) -> BuildPlan:
             dimensions=_dimensions(facts.arrays),
         )
     facts, times = recode_times(facts, wish.concat_dim)
+    kept, left_out = without_duplicates(facts, wish.concat_dim, wish.duplicates)
+    if left_out:
+        facts = facts.only(kept)
+        times = {path: each.take(kept) for path, each in times.items()}
     as_listed = Order(rows=np.arange(len(facts.files)), reason="")
     members_of(facts, as_listed, wish.concat_dim)  # files that disagree have no order to speak of
     order = _order(facts, wish.concat_dim)
@@ -96,7 +104,11 @@ def combine(facts: CatalogFacts, wish: Wish) -> BuildPlan:
                 for array in arrays
             }
         ),
-        notes=(order.reason, *told(times)) if len(facts.files) > 1 else (),
+        notes=(
+            *((order.reason, *recoding.told(times)) if len(facts.files) > 1 else ()),
+            *duplicates.told(left_out, wish.duplicates),
+        ),
+        left_out=left_out,
     )
 
 
@@ -111,26 +123,7 @@ def _order(facts: CatalogFacts, dimension: str | None) -> Order:
     n = len(facts.files)
     if dimension is None or n == 1:
         return Order(rows=np.arange(n), reason="")
-    return order_files(
-        list(facts.files.url), _labels(facts.arrays, n, dimension), dimension=dimension
-    )
-
-
-def _labels(arrays: ArrayColumns, n: int, dimension: str) -> Sequence[NDArray[np.generic]] | None:
-    """Return the coordinate's values by file: of the root group's, else of the first group's."""
-    found: dict[str, dict[int, NDArray[np.generic]]] = {}
-    for row, raw in arrays.labels.items():
-        dtype = np.dtype(arrays.labels_dtype[row])
-        path = arrays.path[row]
-        if paths.name(path) == dimension and dtype.kind in "iuf":
-            attributes = ArraySchema.loads(arrays.schema[row]).attributes
-            values = decoded(np.frombuffer(raw, dtype), attributes.values)
-            found.setdefault(path, {})[int(arrays.file[row])] = values
-    complete = [path for path, labels in found.items() if len(labels) == n]
-    if not complete:
-        return None
-    chosen = found[min(complete, key=lambda path: (path.count("/"), path))]
-    return [chosen[file] for file in range(n)]
+    return order_files(list(facts.files.url), labels_of(facts, dimension), dimension=dimension)
 
 
 def _dimensions(arrays: ArrayColumns) -> list[str]:

@@ -92,7 +92,8 @@ def _by_labels(
         if not ends[low][1] < ends[high][0]:
             raise CombineError(
                 f"two files overlap along {dimension!r}",
-                do="Leave one of them out.",
+                do="Leave one of them out; if it is the same steps twice, say which one counts"
+                ' with duplicates="newest" or "version".',
                 first=urls[one],
                 first_range=ends[one],
                 second=urls[other],

@@ -228,7 +228,7 @@ REFUSED = {
             file(
                 2,
                 lambda u: data(u, 1),
-                time([2.0], attributes=Attributes(values={"units": "hours since 2000-01-01"})),
+                time([2.0], attributes=Attributes(values={"units": "months since 2000-01-01"})),
             ),
         ],
         "units",

@@ -1,0 +1,100 @@
+"""Files that hold the same steps: a product published twice, of which a stated rule keeps one.
+
+Duplicates are files whose labels along the concatenated dimension are the same, all of them. Files
+that overlap in part are no duplicates, and the plan refuses them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.plan import LeftOut
+from icevirt.errors import InvalidInputError
+from icevirt.logic.labels import labels_of
+
+type Duplicates = Literal["refuse", "first", "last", "newest", "version"]
+
+
+def check_rule(rule: str) -> None:
+    """Raise ``InvalidInputError`` unless ``rule`` is one of ours."""
+    known = get_args(Duplicates.__value__)
+    if rule not in known:
+        raise InvalidInputError(
+            "unknown rule for duplicates", do=f"Use one of {', '.join(known)}.", duplicates=rule
+        )
+
+
+def without_duplicates(
+    facts: CatalogFacts, dimension: str | None, rule: Duplicates
+) -> tuple[NDArray[np.int64], tuple[LeftOut, ...]]:
+    """Return the rows of the files to keep, in their order: one of those with the same labels.
+
+    Args:
+        facts: Of all files, times counted alike.
+        dimension: Along which files are concatenated.
+        rule: "first" and "last" go by the order given; "newest" by the time of modification, and
+            among equal ones by the name; "version" by the name, numbers in it compared as numbers,
+            so that a later creation time or version wins. "refuse" keeps all.
+    """
+    labels = None if dimension is None or rule == "refuse" else labels_of(facts, dimension)
+    if labels is None or len({each.tobytes() for each in labels}) < 2:
+        return np.arange(
+            len(facts.files)
+        ), ()  # without labels, or with one and the same everywhere, who can tell
+    alike: dict[tuple[str, bytes], list[int]] = defaultdict(list)
+    for row, held in enumerate(labels):
+        if len(held):
+            alike[held.dtype.str, held.tobytes()].append(row)
+    preference = _preference(facts, rule)
+    kept = np.ones(len(facts.files), np.bool_)
+    left_out = []
+    for rows in alike.values():
+        best = max(rows, key=preference)
+        for row in rows:
+            if row != best:
+                kept[row] = False
+                left_out.append(LeftOut(url=facts.files.url[row], kept=facts.files.url[best]))
+    return np.flatnonzero(kept), tuple(left_out)
+
+
+def _preference(facts: CatalogFacts, rule: Duplicates) -> Callable[[int], Any]:
+    files = facts.files
+    match rule:
+        case "first":
+            return lambda row: -row
+        case "newest":
+            return lambda row: (int(files.last_modified[row]), _natural(files.url[row]), row)
+        case "version":
+            return lambda row: (_natural(files.url[row]), row)
+        case "last" | "refuse":
+            return lambda row: row
+
+
+def _natural(url: str) -> list[tuple[int, str]]:
+    """Return a sort key of a file's name, then of its folders, in which v10 follows v9."""
+    folder, _, name = url.rpartition("/")
+    return [*_parts(name), (-2, ""), *_parts(folder)]
+
+
+def _parts(text: str) -> list[tuple[int, str]]:
+    parts: Sequence[str] = re.split(r"([0-9]+)", text)
+    return [(int(part), "") if at % 2 else (-1, part) for at, part in enumerate(parts)]
+
+
+def told(left_out: Sequence[LeftOut], rule: Duplicates) -> list[str]:
+    """Return a line that says what was left out, if anything was."""
+    if not left_out:
+        return []
+    first = left_out[0]
+    text = (
+        f"{len(left_out)} files left out that hold the same steps as others (duplicates={rule!r});"
+        f" the first: {first.url}, kept: {first.kept}"
+    )
+    return [text]

@@ -1,0 +1,34 @@
+"""The values of the coordinate that orders files, by file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.schema import ArraySchema
+from icevirt.logic.ordering import decoded
+from icevirt.model import paths
+
+
+def labels_of(facts: CatalogFacts, dimension: str) -> Sequence[NDArray[np.generic]] | None:
+    """Return the coordinate's values by file: of the root group's, else of the first group's.
+
+    None where no group has numbers for it in every file.
+    """
+    arrays = facts.arrays
+    found: dict[str, dict[int, NDArray[np.generic]]] = {}
+    for row, raw in arrays.labels.items():
+        dtype = np.dtype(arrays.labels_dtype[row])
+        path = arrays.path[row]
+        if paths.name(path) == dimension and dtype.kind in "iuf":
+            attributes = ArraySchema.loads(arrays.schema[row]).attributes
+            values = decoded(np.frombuffer(raw, dtype), attributes.values)
+            found.setdefault(path, {})[int(arrays.file[row])] = values
+    complete = [path for path, labels in found.items() if len(labels) == len(facts.files)]
+    if not complete:
+        return None
+    chosen = found[min(complete, key=lambda path: (path.count("/"), path))]
+    return [chosen[file] for file in range(len(facts.files))]

@@ -1,0 +1,85 @@
+"""Of files that hold the same steps, a stated rule keeps one, and says so."""
+
+import os
+from pathlib import Path
+
+import pytest
+import xarray as xr
+
+import icevirt
+from icevirt.errors import CombineError, InvalidInputError
+from pipeline.support import without_spark, write_day
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """Days 0, 1, 2; day 1 twice: as v9, given last and modified last, and as v10."""
+    without_spark(monkeypatch)
+    names = ["day0_v1.nc", "day1_v10.nc", "day2_v1.nc", "day1_v9.nc"]
+    for at, (name, day) in enumerate(zip(names, (0, 1, 2, 1), strict=True)):
+        write_day(tmp_path / name, day, scale=0.01)
+        os.utime(tmp_path / name, (1_700_000_000 + at, 1_700_000_000 + at))
+    return [str(tmp_path / name) for name in names]
+
+
+def left_out(files, rule):
+    plan = icevirt.plan(files, concat_dim="time", duplicates=rule)
+    return [(Path(each.url).name, Path(each.kept).name) for each in plan.left_out]
+
+
+@pytest.mark.parametrize(
+    ("rule", "out", "kept"),
+    [
+        ("first", "day1_v9.nc", "day1_v10.nc"),
+        ("last", "day1_v10.nc", "day1_v9.nc"),
+        ("newest", "day1_v10.nc", "day1_v9.nc"),
+        ("version", "day1_v9.nc", "day1_v10.nc"),
+    ],
+)
+def test_a_rule_keeps_one(files, rule, out, kept, monkeypatch):
+    from icevirt.api import plan as plan_module
+
+    monkeypatch.setattr(plan_module, "spark_or_local", __import__("contextlib").nullcontext)
+    assert left_out(files, rule) == [(out, kept)]
+
+
+def test_without_a_rule_they_are_refused_and_the_rules_are_named(files, repo_path):
+    with pytest.raises(CombineError, match='duplicates="newest"'):
+        icevirt.build(files, repo_path, concat_dim="time")
+
+
+def test_an_unknown_rule_is_refused(files, repo_path):
+    with pytest.raises(InvalidInputError, match="refuse, first, last, newest, version"):
+        icevirt.build(files, repo_path, concat_dim="time", duplicates="best")
+
+
+def test_the_dataset_is_that_of_the_files_kept(files, repo_path):
+    report = icevirt.build(files, repo_path, concat_dim="time", duplicates="version")
+    assert any("day1_v9.nc" in text for text in report.findings)
+    ours = xr.open_dataset(
+        repo_path, engine="icevirt", authorize_virtual_chunk_access=report.containers
+    )
+    theirs = xr.open_mfdataset(
+        files[:3], combine="nested", concat_dim="time", data_vars="minimal", coords="minimal",
+        compat="override",
+    )  # fmt: skip
+    xr.testing.assert_equal(ours.load(), theirs.load())
+    checked = icevirt.verify(
+        repo_path, full=True, authorize_virtual_chunk_access=report.containers
+    ).checked
+    assert not checked.differences
+    sources = {url for name in ("packed",) for url in _locations(repo_path)}
+    assert not any("day1_v9" in url for url in sources)
+
+
+def _locations(repo):
+    return icevirt.Repository.open(repo).readonly_session("main").all_virtual_chunk_locations()
+
+
+def test_files_that_overlap_in_part_are_no_duplicates(tmp_path, repo_path, monkeypatch):
+    without_spark(monkeypatch)
+    files = [str(tmp_path / f"{n}.nc") for n in range(2)]
+    write_day(files[0], 0, steps=4)
+    write_day(files[1], 0, steps=3)
+    with pytest.raises(CombineError, match="overlap"):
+        icevirt.build(files, repo_path, concat_dim="time", duplicates="newest")

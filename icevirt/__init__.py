@@ -115,6 +115,7 @@ if TYPE_CHECKING:
     from icevirt.repo.repository import Repository
     from icevirt.repo.session import ForkSession, Session, SessionMode
     from icevirt.repo.stats import ChunkStorageStats
+    from icevirt.repo.trimming import OpsLogTrimSummary
     from icevirt.repo.views import ManifestFileInfo, RepoStatus, SnapshotInfo, Update, UpdateType
     from icevirt.scan.contract import ScanOptions
     from icevirt.storage.constructors import (
@@ -169,6 +170,7 @@ __all__ = [
     "NodeNotFoundError",
     "NotFoundError",
     "ObjectStoreConfig",
+    "OpsLogTrimSummary",
     "ReadOnlyError",
     "RebaseFailedError",
     "RefNotFoundError",
@@ -280,6 +282,7 @@ _HOME = {
     "NodeNotFoundError": "icevirt.errors",
     "NotFoundError": "icevirt.errors",
     "ObjectStoreConfig": "icevirt.model.config",
+    "OpsLogTrimSummary": "icevirt.repo.trimming",
     "ReadOnlyError": "icevirt.errors",
     "RebaseFailedError": "icevirt.errors",
     "RefNotFoundError": "icevirt.errors",

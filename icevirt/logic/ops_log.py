@@ -24,13 +24,18 @@ def backup_name(now: int, unique: ObjectId12) -> str:
     return f"repo.{_YEAR_3000 - now // 1000:014d}.{unique}"
 
 
+def is_backup(name: str) -> bool:
+    """Say whether this can be the name of a backup."""
+    return _BACKUP.fullmatch(name) is not None
+
+
 def checked_backup(name: str) -> str:
     """Return ``name`` if it can only be a backup's.
 
     Raises:
         FormatError: It is something else, perhaps a path out of the directory.
     """
-    if not _BACKUP.fullmatch(name):
+    if not is_backup(name):
         raise FormatError("not the name of a backup", do="The ops log is damaged.", name=name)
     return name
 

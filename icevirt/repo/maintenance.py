@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from icevirt.errors import InvalidInputError
@@ -12,7 +12,7 @@ from icevirt.logic import edits, expiry
 from icevirt.logic.stamps import micros, moment
 from icevirt.model.config import RepositoryConfig
 from icevirt.model.repo_info import ExpirationRan, RepoInfo
-from icevirt.repo import collect, commit
+from icevirt.repo import collect, commit, trimming
 from icevirt.repo.assets import Assets
 from icevirt.repo.collect import GCSummary
 from icevirt.repo.commit import Draft
@@ -20,6 +20,7 @@ from icevirt.repo.head import Head
 from icevirt.repo.settings import as_json
 from icevirt.repo.staging import Staging
 from icevirt.repo.stats import ChunkStorageStats, storage_stats
+from icevirt.repo.trimming import OpsLogTrimSummary
 
 SAFE_AGE = timedelta(days=7)
 """Garbage that is younger is kept unless asked for: somebody may be about to commit it."""
@@ -89,16 +90,34 @@ class Maintenance:
                 format; no file was deleted.
         """
         self._head.read_v2("garbage collection")
-        now = moment(self._head.now())
-        cutoff = delete_object_older_than or now - SAFE_AGE
-        if micros(cutoff) > self._head.now():
-            raise InvalidInputError(
-                "garbage of the future cannot be collected",
-                do="Pass a time before the oldest session that is still open began.",
-                delete_object_older_than=cutoff.astimezone(UTC).isoformat(),
-                now=now.isoformat(),
-            )
-        return collect.collect(self._assets, self._head, micros(cutoff), dry_run=dry_run)
+        cutoff = micros(delete_object_older_than or moment(self._head.now()) - SAFE_AGE)
+        self._refuse_future(
+            cutoff,
+            "delete_object_older_than",
+            do="Pass a time before the oldest session that is still open began.",
+        )
+        return collect.collect(self._assets, self._head, cutoff, dry_run=dry_run)
+
+    def trim_ops_log(self, older_than: datetime, *, dry_run: bool = False) -> OpsLogTrimSummary:
+        """Forget what was done before a time, and delete the backups of `repo` from then.
+
+        Each change of a repository leaves a backup of `repo` in ``overwritten/``, which the ops log
+        continues in; they grow with the square of the number of commits. What is kept of the log
+        stays whole for every client. Its newest entry stays in any case. Backups are also what a
+        damaged `repo` can be restored from: keep those of some days.
+
+        Args:
+            older_than: A time; one without a zone is local.
+            dry_run: Only say what would be deleted.
+
+        Raises:
+            InvalidInputError: The time lies in the future.
+            ReadOnlyError: The repository takes no writes.
+            FormatError: A backup that continues the log is damaged, or the format is V1.
+        """
+        cutoff = micros(older_than)
+        self._refuse_future(cutoff, "older_than", do="Pass a time in the past.")
+        return trimming.trim(self._head, cutoff, dry_run=dry_run)
 
     def rewrite_manifests(
         self,
@@ -136,3 +155,9 @@ class Maintenance:
     def chunk_storage_stats(self) -> ChunkStorageStats:
         """Count the bytes of chunks of all versions on branches and tags, each chunk once."""
         return storage_stats(self._assets, self._head.read().info)
+
+    def _refuse_future(self, cutoff: int, name: str, *, do: str) -> None:
+        now = self._head.now()
+        if cutoff > now:
+            times = {name: moment(cutoff).isoformat(), "now": moment(now).isoformat()}
+            raise InvalidInputError("this time lies in the future", do=do, **times)

@@ -1,0 +1,89 @@
+"""Trimming the ops log: old backups of the repo info go, and the log that is kept stays whole.
+
+The log is cut first, in `repo` and in the backups that stay, and files are deleted last: a process
+killed in between leaves backups that nothing leads to, and the next trimming takes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from icevirt.logic import garbage, ops_log, trimming
+from icevirt.logic.legacy import refuse_v1
+from icevirt.model.repo_info import GCRan, RepoInfo
+from icevirt.repo import layout
+from icevirt.repo.head import Head, refuse_read_only
+from icevirt.wire import repo_info
+
+_FOLDER = layout.backup("").rstrip("/")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpsLogTrimSummary:
+    """What was deleted, or would be."""
+
+    backups_deleted: int = 0
+    bytes_deleted: int = 0
+
+
+def trim(head: Head, older_than: int, *, dry_run: bool) -> OpsLogTrimSummary:
+    """Forget entries of the ops log before a time, and delete backups that nothing leads to.
+
+    Raises:
+        ReadOnlyError: The repository takes no writes.
+        FormatError: A backup that continues the log is damaged; no file was deleted.
+    """
+    # listed first: a backup that another writer makes from now on is not in the list
+    old = dict(_old(head, older_than))
+    needed = _needed(head, _cut(head, older_than, dry_run=dry_run), older_than, dry_run)
+    unused = {name: size for name, size in old.items() if name not in needed}
+    if not dry_run:
+        for name in unused:
+            head.storage.delete(layout.backup(name))
+    return OpsLogTrimSummary(backups_deleted=len(unused), bytes_deleted=sum(unused.values()))
+
+
+def _old(head: Head, older_than: int) -> Iterable[tuple[str, int]]:
+    """Yield the names and sizes of backups that were written before a time."""
+    for found in head.storage.list(_FOLDER):
+        name = found.path.removeprefix(f"{_FOLDER}/")
+        if ops_log.is_backup(name) and garbage.is_old(found.last_modified, older_than):
+            yield name, found.size
+
+
+def _cut(head: Head, older_than: int, *, dry_run: bool) -> RepoInfo:
+    """Cut the log that is in `repo`; return what is there then, or would be.
+
+    `repo` is written even if nothing is cut: a writer who made a backup before the listing and has
+    not replaced `repo` yet is too late then, and begins again with another backup.
+    """
+
+    def edit(info: RepoInfo) -> tuple[RepoInfo, GCRan]:
+        refuse_v1(info, "trimming the ops log")
+        return trimming.trimmed(info, older_than) or info, GCRan()
+
+    if not dry_run:
+        return head.update(edit)
+    info = head.read_v2("trimming the ops log").info
+    refuse_read_only(info)
+    return trimming.trimmed(info, older_than) or info
+
+
+def _needed(head: Head, info: RepoInfo, older_than: int, dry_run: bool) -> set[str]:
+    """Return the backups that the kept log leads to, now or once `repo` overflows into them.
+
+    Each of them holds the log as it was then, and is cut too.
+    """
+    found: set[str] = set()
+    left = [*trimming.backups_of(info)]
+    while left:
+        if (name := left.pop()) in found:
+            continue
+        found.add(name)
+        before = head.backup(name)
+        cut = trimming.trimmed(before, older_than) or before
+        if cut != before and not dry_run:
+            head.storage.put(layout.backup(name), repo_info.encode(cut))
+        left += trimming.backups_of(cut)
+    return found

@@ -174,6 +174,18 @@ def test_a_grid_that_lies_the_same_way_in_many_files_is_decoded_once(tmp_path, m
     assert len(digests._known) == 3
 
 
+@given(st.lists(st.tuples(st.integers(0, 900), st.integers(0, 99))), st.integers(1, 50))
+def test_ranges_are_read_in_their_order_however_they_lie(ranges, piece):
+    raw = np.random.default_rng(0).bytes(1000)
+    offset, length = np.array(ranges, np.int64).reshape(-1, 2).T
+    for near in (0, 10**9):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(digests, "PIECE", piece)
+            patch.setattr(digests, "_NEAR", near)
+            pieces = digests._pieces(lambda at, n: raw[at : at + n], offset, length)
+            assert b"".join(pieces) == b"".join(raw[at : at + n] for at, n in ranges)
+
+
 def test_few_digests_are_remembered(tmp_path, monkeypatch):
     monkeypatch.setattr(digests, "_REMEMBERED", 2)
     digests._known.clear()

@@ -9,30 +9,34 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from icevirt_scanners.digest import PIECE
 from icevirt_scanners.hdf5 import values
 from icevirt_scanners.hdf5.context import FileContext
 from icevirt_scanners.hdf5.fill import fill_json
-from icevirt_scanners.hdf5.references import Stored, stored_chunks
+from icevirt_scanners.hdf5.references import Stored
 from icevirt_scanners.hdf5.variable import Variable
 
 _REMEMBERED = 4096  # digests; about 200 bytes each
-_WORTH = 4096  # bytes of a chunk from which on reading it raw pays
+_NEAR = 2 * PIECE  # bytes within which ranges are read at once
+_GAPS = 1024 * 1024  # bytes between ranges that are read rather than asked for one by one
 _known: OrderedDict[bytes, str] = OrderedDict()
 
 
-def digest_of_dataset(variable: Variable, context: FileContext) -> str:
-    """Hash type, shape and values; encoded chunks where this libhdf5 cannot decode them."""
-    if variable.chunk is None or not variable.pipeline.codecs:
+def digest_of_dataset(variable: Variable, found: Stored | None, context: FileContext) -> str:
+    """Hash type, shape and values; encoded chunks where this libhdf5 cannot decode them.
+
+    ``found`` is where the chunks of a chunked dataset lie.
+    """
+    if found is None:
         return _decoded(variable)
-    found = stored_chunks(variable, context)
     if variable.pipeline.undecodable:
         return _encoded(variable, found, context).hex()
-    if int(found.length.sum()) < _WORTH * len(found.length):
-        return _decoded(variable)
     key = _encoded(variable, found, context)
     known = _known.pop(key, None) or _decoded(variable)
     _known[key] = known  # the latest stands last
@@ -42,8 +46,7 @@ def digest_of_dataset(variable: Variable, context: FileContext) -> str:
 
 
 def _decoded(variable: Variable) -> str:
-    chunk = variable.plist.get_chunk() if variable.chunk else None
-    return values.digest(variable.dsid, variable.element, chunk)
+    return values.digest(variable.dsid, variable.element, variable.own_chunk or None)
 
 
 def _encoded(variable: Variable, found: Stored, context: FileContext) -> bytes:
@@ -52,10 +55,36 @@ def _encoded(variable: Variable, found: Stored, context: FileContext) -> bytes:
     order = np.lexsort(found.index.T[::-1])
     for column in (found.index, found.length, found.mask):
         total.update(column[order].tobytes())
-    ranges = zip(found.offset[order].tolist(), found.length[order].tolist(), strict=True)
-    for offset, length in ranges:  # a read each: they may lie anywhere in the file
-        total.update(context.source.read(offset, length))
+    for piece in _pieces(context.source.read, found.offset[order], found.length[order]):
+        total.update(piece)
     return total.digest()
+
+
+def _pieces(
+    read: Callable[[int, int], bytes], offset: NDArray[np.int64], length: NDArray[np.int64]
+) -> Iterator[bytes | memoryview]:
+    """Yield the bytes of all ranges in their order, in pieces of any size."""
+    stop = offset + length
+    batch = (np.cumsum(length) - length) // PIECE
+    apart = np.ones(len(offset) + 1, bool)  # neighbours in the file are one run
+    apart[1:-1] = (offset[1:] != stop[:-1]) | (batch[1:] != batch[:-1])
+    begin, end, batch = offset[apart[:-1]], stop[apart[1:]], batch[apart[:-1]]
+    for number in np.unique(batch).tolist():
+        some = batch == number
+        yield from _batch(read, begin[some], end[some])
+
+
+def _batch(
+    read: Callable[[int, int], bytes], begin: NDArray[np.int64], end: NDArray[np.int64]
+) -> Iterator[bytes | memoryview]:
+    low, high = int(begin.min()), int(end.max())
+    edges = zip(begin.tolist(), end.tolist(), strict=True)
+    if high - low <= min(_NEAR, _GAPS + 2 * int((end - begin).sum())):
+        data = memoryview(read(low, high - low))
+        yield from (data[start - low : stop - low] for start, stop in edges)
+        return
+    for start, stop in edges:
+        yield from (read(at, min(PIECE, stop - at)) for at in range(start, stop, PIECE))
 
 
 def _head(variable: Variable) -> bytes:

@@ -16,10 +16,11 @@ from icevirt.errors import UnsupportedError
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.json import JSON
 from icevirt_scanners import blocks
-from icevirt_scanners.hdf5 import references, values
+from icevirt_scanners.hdf5 import values
 from icevirt_scanners.hdf5.context import FileContext
 from icevirt_scanners.hdf5.datatypes import bytes_codec
 from icevirt_scanners.hdf5.digests import digest_of_dataset
+from icevirt_scanners.hdf5.references import Stored, stored_chunks
 from icevirt_scanners.hdf5.stored import store_chunks, store_some
 from icevirt_scanners.hdf5.variable import Variable
 from icevirt_scanners.hdf5.whole import stored_whole, wants_whole
@@ -34,12 +35,13 @@ def represent(variable: Variable, context: FileContext) -> ScannedArray:
     if wants_whole(variable, context):
         return stored_whole(variable, context)
     more: dict[str, Any] = {}
+    found = stored_chunks(variable, context) if variable.chunk is not None else None
     if context.options.concat_dim and variable.axis(context.options.concat_dim) is None:
-        more["digest"] = digest_of_dataset(variable, context)
+        more["digest"] = digest_of_dataset(variable, found, context)
     if variable.not_plain:
-        return _natively(variable, context, more)
-    if variable.chunk is not None:
-        return _chunked(variable, variable.chunk, context, more)
+        return _natively(variable, found, context, more)
+    if found is not None:
+        return _chunked(variable, found, context, more)
     return _block(variable, context, more)
 
 
@@ -64,10 +66,11 @@ def _block_grid(variable: Variable, context: FileContext) -> tuple[int, ...]:
 
 
 def _chunked(
-    variable: Variable, chunk: tuple[int, ...], context: FileContext, more: dict[str, Any]
+    variable: Variable, found: Stored, context: FileContext, more: dict[str, Any]
 ) -> ScannedArray:
     """Reference the chunks of a dataset; those that decode differently are stored."""
-    found = references.stored_chunks(variable, context)
+    assert variable.chunk is not None
+    chunk = variable.chunk
     index = _with_inner(found.index, len(variable.shape))
     odd = _odd(variable, found)
     codecs: tuple[JSON, ...] = (variable.element.codec(), *variable.pipeline.kept())
@@ -87,7 +90,7 @@ def _chunked(
     _check_decodable(variable, context, cause)
     stored = store_some(variable, index[odd], budget=context.budget, cause=cause)
     if stored is None:
-        return _natively(variable, context, more)
+        return _natively(variable, found, context, more)
     context.tell(variable.path, "chunks-stored", cause)
     plain = ~odd
     virtual = blocks.virtual(
@@ -96,7 +99,7 @@ def _chunked(
     return variable.array(chunk, codecs, ChunkTable.concatenate([virtual, stored]), **more)
 
 
-def _odd(variable: Variable, found: references.Stored) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _odd(variable: Variable, found: Stored) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Return which chunks do not, or may not, decode by the pipeline.
 
     Newer files may leave partial edge chunks unfiltered without saying so in the chunk's mask. Such
@@ -117,13 +120,14 @@ def _with_inner(index: np.ndarray[Any, Any], ndim: int) -> np.ndarray[Any, Any]:
     return np.pad(index, ((0, 0), (0, missing))) if missing else index
 
 
-def _natively(variable: Variable, context: FileContext, more: dict[str, Any]) -> ScannedArray:
+def _natively(
+    variable: Variable, found: Stored | None, context: FileContext, more: dict[str, Any]
+) -> ScannedArray:
     """Read and store all chunks."""
     cause = variable.not_plain or "filters that libhdf5 skips"
     _check_decodable(variable, context, cause)
-    if variable.chunk is not None:
+    if variable.chunk is not None and found is not None:
         chunk = variable.chunk
-        found = references.stored_chunks(variable, context)
         index = _with_inner(found.index, len(variable.shape))
     else:
         chunk = _block_grid(variable, context)

@@ -45,9 +45,8 @@ def without_duplicates(
     """
     labels = None if dimension is None or rule == "refuse" else labels_of(facts, dimension)
     if labels is None or len({each.tobytes() for each in labels}) < 2:
-        return np.arange(
-            len(facts.files)
-        ), ()  # without labels, or with one and the same everywhere, who can tell
+        # without labels, or with one and the same everywhere, nobody can tell
+        return np.arange(len(facts.files)), ()
     alike: dict[tuple[str, bytes], list[int]] = defaultdict(list)
     for row, held in enumerate(labels):
         if len(held):

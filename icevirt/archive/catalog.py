@@ -33,7 +33,7 @@ FILES = (
     ("seconds", "float64"),
     ("groups", "string"),  # JSON: [{"path", "values", "dtypes"}]
     ("findings", "string"),  # JSON: [{"path", "code", "message", "severity"}]
-    ("places", "string"),  # JSON list of directories that hold what it refers to; "": only itself
+    ("places", "string"),  # JSON list of directories that hold what it refers to; "": itself
     ("left_out", "string"),  # JSON list of the paths of variables that were not asked for
 )
 

@@ -148,7 +148,7 @@ def read_facts(storage: Storage, parts: Sequence[str]) -> ClosedCatalog:
 def _places(files: Any, good: NDArray[np.bool_], columns: FileColumns) -> Strings:
     """Return the files, or in the place of those that refer to others, what they refer to."""
     told = files["places"].filter(pa.array(good)).to_pylist()
-    if not any(told):
+    if {*told} <= {"", "[]"}:
         return columns.url
     own = (url for url, text in zip(columns.url, told, strict=True) if not text)
     others = {place for text in set(told) if text for place in json.loads(text)}

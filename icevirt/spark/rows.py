@@ -73,7 +73,7 @@ def _places(scanned: ScannedFile) -> str:
     """Say where the file's references lead, unless it is into itself only."""
     own = scanned.source.url
     urls = {url for array in scanned.arrays for url in array.references.locations.url}
-    if urls <= {own}:
+    if urls == {own}:
         return ""
     return json.dumps(sorted({url.rsplit("/", 1)[0] + "/" for url in urls}))
 

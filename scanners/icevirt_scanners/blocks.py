@@ -18,6 +18,7 @@ from icevirt_scanners.context import ScanContext
 SPLIT = 16 * 1024 * 1024  # uncompressed blocks are split into chunks of at most this
 STEP = 512  # bytes of a step along the concatenated dimension that is worth a chunk of its own
 SMALL = 1024 * 1024  # what joins badly is stored, and then joined at any length, up to this
+FEW = 4  # values at a step of the concatenated dimension, like the bounds of a time or a place
 _LAST_CHUNK = 2**32 - 1
 
 
@@ -117,3 +118,13 @@ def block_chunks(
 def joins_badly(shape: tuple[int, ...], chunk: tuple[int, ...], itemsize: int, axis: int) -> bool:
     """Say whether values are few and their chunks would fix their length along the joined axis."""
     return prod(shape) * itemsize <= SMALL and shape[axis] > 1 and chunk[axis] > 1
+
+
+def chunks_join_badly(
+    shape: tuple[int, ...], chunk: tuple[int, ...], nbytes: int, axis: int
+) -> bool:
+    """Say whether a small array along the joined axis has chunks of an awkward length."""
+    edge, length = chunk[axis], shape[axis]
+    # the library cuts such chunks by the length of the file, and months differ in length
+    alone = edge == length > 1 and prod(shape) <= FEW * length
+    return nbytes <= SMALL and (alone or bool(length % edge))

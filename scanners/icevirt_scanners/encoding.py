@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -44,3 +45,11 @@ def _float(value: Any) -> JSON:
     size = value.dtype.itemsize
     bits = int(value.view(f"u{size}"))
     return "NaN" if bits == _QUIET[size] else f"0x{bits:0{2 * size}x}"
+
+
+def vlen_bytes(texts: Sequence[bytes]) -> bytes:
+    """Encode byte strings as the codecs ``vlen-utf8`` and ``vlen-bytes`` do."""
+    parts = [len(texts).to_bytes(4, "little")]
+    for text in texts:
+        parts += (len(text).to_bytes(4, "little"), text)
+    return b"".join(parts)

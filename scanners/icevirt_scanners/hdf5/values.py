@@ -12,6 +12,7 @@ from h5py import h5s
 
 from icevirt.model.json import JSON
 from icevirt_scanners.digest import PIECE, hashed
+from icevirt_scanners.encoding import vlen_bytes
 from icevirt_scanners.hdf5.datatypes import Element
 
 GZIP: JSON = {"name": "gzip", "configuration": {"level": 1}}  # a core codec of zarr v3
@@ -60,11 +61,7 @@ def encode(values: np.ndarray[Any, Any], element: Element) -> bytes:
     """Encode values with the codec `bytes_codec` names, little-endian."""
     if not element.text:
         return np.ascontiguousarray(values, element.dtype).tobytes()
-    texts = [text or b"" for text in values.reshape(-1).tolist()]
-    parts = [len(texts).to_bytes(4, "little")]
-    for text in texts:
-        parts += (len(text).to_bytes(4, "little"), text)
-    return b"".join(parts)
+    return vlen_bytes([text or b"" for text in values.reshape(-1).tolist()])
 
 
 def squeezed(data: bytes) -> bytes:

@@ -7,7 +7,6 @@ request of their own.
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -17,13 +16,12 @@ from h5py import h5d
 from icevirt.archive.scanned import ScannedArray
 from icevirt.errors import UnsupportedError
 from icevirt.model.chunks import ChunkTable
-from icevirt_scanners.blocks import SMALL, grid_of_block, joins_badly
+from icevirt_scanners.blocks import chunks_join_badly, grid_of_block, joins_badly
 from icevirt_scanners.hdf5 import values
 from icevirt_scanners.hdf5.context import FileContext
 from icevirt_scanners.hdf5.datatypes import bytes_codec
 from icevirt_scanners.hdf5.variable import Variable
 
-FEW = 4  # values at a step of the concatenated dimension, like the bounds of a time or a place
 TINY = 64 * 1024  # stored rather than referenced when there is any reason to
 
 
@@ -43,10 +41,7 @@ def wants_whole(variable: Variable, context: FileContext) -> bool:
 def _joins_badly(variable: Variable, axis: int) -> bool:
     """Say whether a small array along the concatenated dimension has an awkward chunk length."""
     if variable.chunk is not None:
-        edge, length = variable.chunk[axis], variable.shape[axis]
-        # the library cuts such chunks by the length of the file, and months differ in length
-        alone = edge == length > 1 and math.prod(variable.shape) <= FEW * length
-        return variable.nbytes <= SMALL and (alone or bool(length % edge))
+        return chunks_join_badly(variable.shape, variable.chunk, variable.nbytes, axis)
     itemsize = variable.element.dtype.itemsize
     grid = grid_of_block(variable.shape, itemsize, concat_axis=axis)
     return joins_badly(variable.shape, grid, itemsize, axis)

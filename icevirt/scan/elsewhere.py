@@ -1,0 +1,174 @@
+"""Files that a scanned file refers to: whether it may, what they are, and their bytes.
+
+A file of references can name any path. It may lead into its own directory and below, and to where
+the options allow; everything else is refused before it is looked at, symbolic links followed.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.scanned import SourceFile
+from icevirt.connect.urls import file_url, is_url, local_path
+from icevirt.errors import ScanError, UnsupportedError
+from icevirt.model.chunks import Locations
+from icevirt.model.strings import Strings
+from icevirt.objects.source import LocalSource
+from icevirt.scan.contract import ByteSource
+
+_FILE = "file://"
+_OPEN = 16  # files kept open
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Targets:
+    """Files that were referred to."""
+
+    locations: Locations
+    size: NDArray[np.int64]  # (m,) bytes, -1 where it is not known
+    unverifiable: int  # how many have no checksum
+
+
+class Elsewhere:
+    """The files beside one that is scanned; a context that closes those it opened.
+
+    Args:
+        source: The scanned file.
+        allowed: Directories and URL prefixes, beside the file's own directory.
+    """
+
+    def __init__(self, source: ByteSource, allowed: Iterable[str]) -> None:
+        self._own = source.file
+        path = source.local_path
+        self._directory = None if path is None else Path(path).parent
+        own = [] if self._directory is None else [file_url(str(self._directory))]
+        self._prefixes = [
+            prefix.rstrip("/") + "/" for prefix in (*own, *(_prefix(text) for text in allowed))
+        ]
+        self._opened = lru_cache(_OPEN)(self._open)
+
+    def targets(self, names: Iterable[str]) -> Targets:
+        """Return the files of the given names: URLs, or absolute paths of local files.
+
+        Raises:
+            UnsupportedError: One is not allowed, or is no such name.
+            ScanError: One is missing.
+        """
+        files = [self._file(name) for name in names]
+        return Targets(
+            locations=Locations(
+                url=Strings.of(file.url for file in files),
+                etag=Strings.of(file.etag for file in files),
+                last_modified=np.array([f.last_modified_seconds for f in files], np.uint32),
+            ),
+            size=np.array([file.size for file in files], np.int64),
+            unverifiable=sum(not file.last_modified and not file.etag for file in files),
+        )
+
+    def read(self, url: str, offset: int, length: int) -> bytes:
+        """Return bytes of a file that `targets` returned, fewer only at its end.
+
+        Raises:
+            UnsupportedError: It is not a local file.
+        """
+        if not url.startswith(_FILE):
+            raise UnsupportedError(
+                "values of a remote file are needed while scanning",
+                do="Scan it without concat_dim, or leave the variable out with drop_variables.",
+                file=self._own.url,
+                target=url,
+            )
+        return self._opened(url).read(offset, length)
+
+    def beside(self, name: str) -> str:
+        """Return the path of a name in the directory of the scanned file.
+
+        Raises:
+            UnsupportedError: That is not on local disk.
+        """
+        if self._directory is None:
+            raise self._refused("files beside a remote one", name, "Copy them to local disk.")
+        return str(self._directory / name)
+
+    def readable(self, locations: Locations) -> bool:
+        """Say whether `read` can read all of these."""
+        return all(url.startswith(_FILE) for url in locations.url)
+
+    def close(self) -> None:
+        """Close what was opened."""
+        self._opened.cache_clear()  # files close when nothing refers to them
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _open(self, url: str) -> LocalSource:
+        return LocalSource(local_path(url))
+
+    def _file(self, name: str) -> SourceFile:
+        if name == self._own.url:
+            return self._own
+        if "::" in name:
+            raise self._refused("chained file systems", name, "Write plain URLs into the file.")
+        path = name.removeprefix(_FILE)
+        if not is_url(name) or path != name:
+            return self._local(path, name)
+        if any(part in {".", ".."} for part in name.split("/")):
+            raise self._refused("a URL with relative segments", name, "Write it without them.")
+        self._check(name, name)
+        return SourceFile(url=name, size=-1)
+
+    def _local(self, path: str, name: str) -> SourceFile:
+        if not os.path.isabs(path):
+            what = "a relative path, which says nothing of where it begins"
+            raise self._refused(what, name, "Write absolute paths into the file.")
+        url = file_url(path)  # of what a symbolic link leads to
+        self._check(url, name)
+        cause: str | None = "not a regular file"
+        try:
+            facts = os.stat(local_path(url))
+        except OSError as error:
+            cause = error.strerror
+        else:
+            cause = None if stat.S_ISREG(facts.st_mode) else cause
+        if cause is not None:
+            raise ScanError(
+                "a file that references lead to cannot be read",
+                do="Put it back, or leave the file of references out.",
+                file=self._own.url,
+                target=name,
+                cause=cause,
+            )
+        return SourceFile(url=url, size=facts.st_size, last_modified=max(facts.st_mtime_ns, 0))
+
+    def _check(self, url: str, name: str) -> None:
+        if any(url.startswith(prefix) for prefix in self._prefixes):
+            return
+        folder = url.rsplit("/", 1)[0] + "/"
+        raise self._refused(
+            "references that lead out of the file's own directory",
+            name,
+            f"If that is right, pass allow_references_to=[{folder!r}]"
+            f" (--allow-references-to {folder}).",
+        )
+
+    def _refused(self, what: str, name: str, do: str) -> UnsupportedError:
+        return UnsupportedError(what, do=do, file=self._own.url, target=name)
+
+
+def _prefix(text: str) -> str:
+    path = text.removeprefix(_FILE)
+    return text if is_url(text) and path == text else file_url(path)

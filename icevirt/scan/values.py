@@ -1,0 +1,86 @@
+"""The values of a scanned array, read as any zarr reader would: by its references and its metadata.
+
+For scanners that are given references and need values (labels, digests), and for tests. One row of
+chunks is held at a time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.scanned import ScannedArray
+from icevirt.errors import ScanError
+from icevirt.model.chunks import ChunkTable, ChunkType
+
+type Fetch = Callable[[str, int, int], bytes]
+"""Returns bytes of a URL: offset, length."""
+
+
+def read(array: ScannedArray, fetch: Fetch) -> NDArray[Any]:
+    """Return all values in native byte order. Raises as `pieces`."""
+    found = list(pieces(array, fetch))
+    return found[0] if len(found) == 1 else np.concatenate(found)
+
+
+def pieces(array: ScannedArray, fetch: Fetch) -> Iterator[NDArray[Any]]:
+    """Yield the values in runs along the first axis, a row of chunks each.
+
+    Raises:
+        ScanError: A chunk cannot be read or decoded.
+    """
+    if not array.shape or not array.shape[0]:
+        yield _decoded(array, fetch)
+        return
+    edge, length = array.chunk_shape[0], array.shape[0]
+    table = array.references
+    column = table.index[:, 0]
+    for number, start in enumerate(range(0, length, edge)):
+        low, high = np.searchsorted(column, [number, number + 1]).tolist()
+        part = table.take(np.arange(low, high)).shifted([-number, *[0] * (table.ndim - 1)])
+        shape = (min(edge, length - start), *array.shape[1:])
+        yield _decoded(replace(array, shape=shape, references=part), fetch)
+
+
+def _decoded(array: ScannedArray, fetch: Fetch) -> NDArray[Any]:
+    import zarr
+    from zarr.core.buffer import default_buffer_prototype
+    from zarr.core.sync import sync
+    from zarr.storage import MemoryStore
+
+    store = MemoryStore({})
+    make = default_buffer_prototype().buffer.from_bytes
+    sync(store.set("zarr.json", make(array.zarr_json())))
+    for index, data in _chunks(array.references, fetch):
+        sync(store.set("/".join(["c", *map(str, index)]), make(data)))
+    try:
+        opened: Any = zarr.open_array(store, mode="r", zarr_format=3)
+        values = opened[...]
+    except Exception as error:
+        raise ScanError(
+            "a chunk does not decode as its array says",
+            do="Leave the variable out with drop_variables.",
+            variable=array.path,
+            codecs=json.dumps(array.codecs),
+            cause=f"{type(error).__name__}: {error}",
+        ) from error
+    # of a 0-d array a scalar comes back, and numpy's S forgets its length in it
+    return np.asarray(values, opened.dtype if opened.dtype.kind in "SV" else None)
+
+
+def _chunks(table: ChunkTable, fetch: Fetch) -> Iterator[tuple[list[int], bytes]]:
+    for row in range(len(table)):
+        at, length = int(table.offset[row]), int(table.length[row])
+        if table.kind[row] == ChunkType.inline:
+            data = table.inline[at : at + length].tobytes()
+        else:
+            url = table.locations.url[int(table.source[row])]
+            data = fetch(url, at, length)
+            if len(data) != length:
+                raise ScanError("a chunk lies outside its file", file=url, offset=at, length=length)
+        yield table.index[row].tolist(), data

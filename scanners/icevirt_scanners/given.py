@@ -1,0 +1,124 @@
+"""Arrays whose references somebody else made, completed with what a build wants to know of them.
+
+Values are read through the references: coordinates and what joins badly are stored whole, arrays
+that do not follow the concatenated dimension get a digest. Where the values lie in remote files
+none of that is done; a build of several files then says what it misses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from icevirt.archive.scanned import ScannedArray
+from icevirt.model import paths
+from icevirt.model.chunks import ChunkTable, ChunkType
+from icevirt.model.json import JSON
+from icevirt.scan.elsewhere import Elsewhere, Targets
+from icevirt.scan.values import pieces, read
+from icevirt_scanners.blocks import chunks_join_badly
+from icevirt_scanners.context import ScanContext
+from icevirt_scanners.digest import hashed
+from icevirt_scanners.encoding import bytes_codec, vlen_bytes
+
+
+def completed(
+    array: ScannedArray, dtype: np.dtype[Any], context: ScanContext, elsewhere: Elsewhere
+) -> ScannedArray:
+    """Return the array with labels or a digest, stored whole where that is better.
+
+    Raises:
+        ScanError: Its values cannot be read.
+        UnsupportedError: They must be stored, and are too many.
+    """
+    given = array.references.count(ChunkType.inline)
+    if given:
+        nbytes = len(array.references.inline)
+        context.budget.spend(nbytes, variable=array.path, cause="given as bytes")
+    concat = context.options.concat_dim
+    if concat is None or not elsewhere.readable(array.references.locations):
+        return array
+    axis = array.dimension_names.index(concat) if concat in array.dimension_names else None
+    if _wants_whole(array, dtype, axis):
+        return _whole(array, dtype, axis, context, elsewhere)
+    if axis is None:
+        raw = (_buffer(piece, dtype) for piece in pieces(array, elsewhere.read))
+        return replace(array, digest=hashed(array.data_type, array.shape, raw))
+    return array
+
+
+def _is_coordinate(array: ScannedArray) -> bool:
+    return array.dimension_names == (paths.name(array.path),)
+
+
+def _wants_whole(array: ScannedArray, dtype: np.dtype[Any], axis: int | None) -> bool:
+    if not array.shape or _is_coordinate(array):
+        return True
+    nbytes = prod(array.shape) * dtype.itemsize
+    return axis is not None and chunks_join_badly(array.shape, array.chunk_shape, nbytes, axis)
+
+
+def _whole(
+    array: ScannedArray,
+    dtype: np.dtype[Any],
+    axis: int | None,
+    context: ScanContext,
+    elsewhere: Elsewhere,
+) -> ScannedArray:
+    nbytes = prod(array.shape) * dtype.itemsize
+    context.budget.spend(nbytes, variable=array.path, cause="stored whole")
+    found = read(array, elsewhere.read)
+    raw = bytes(_buffer(found, dtype))
+    more: dict[str, Any] = {}
+    if axis is None:
+        more["digest"] = hashed(array.data_type, array.shape, [raw])
+    elif _is_coordinate(array):
+        texts = dtype.hasobject
+        labels = np.array(found.tolist()) if texts else found.astype(dtype.newbyteorder("<"))
+        more = {"labels": labels.tobytes(), "labels_dtype": labels.dtype.str}
+    text: JSON = {"name": "vlen-utf8", "configuration": {}}
+    ndim = len(array.shape)
+    return replace(
+        array,
+        chunk_shape=tuple(max(length, 1) for length in array.shape),
+        codecs=(text if dtype.hasobject else bytes_codec(dtype),),
+        references=ChunkTable.inlined(index=np.zeros((1, ndim), np.int64), chunks=[raw])
+        if found.size
+        else ChunkTable.empty(ndim),
+        whole=True,
+        **more,
+    )
+
+
+def _buffer(values: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> Any:
+    if dtype.hasobject:
+        texts = (text if isinstance(text, bytes) else str(text).encode() for text in values.flat)
+        return vlen_bytes(list(texts))
+    return np.ascontiguousarray(values, dtype.newbyteorder("<")).reshape(-1).view(np.uint8)
+
+
+def tell_unverifiable(found: Iterator[Targets], context: ScanContext) -> None:
+    """Warn of targets without a checksum, whose changes nobody will notice."""
+    unknown = {
+        url
+        for targets in found
+        if targets.unverifiable
+        for url, etag, seconds in zip(
+            targets.locations.url,
+            targets.locations.etag,
+            targets.locations.last_modified.tolist(),
+            strict=True,
+        )
+        if not etag and not seconds
+    }
+    if unknown:
+        context.warn(
+            paths.ROOT,
+            "unverifiable",
+            f"{len(unknown)} of the files that references lead to have no checksum;"
+            " changes of them will not be noticed",
+        )

@@ -1,0 +1,119 @@
+"""The scanner for kerchunk's references: files that say where the chunks of others lie.
+
+What a file refers to is taken as it says, checked against the files' lengths, and bound to the time
+that they were changed last, which kerchunk itself does not note. Nothing in the file is evaluated:
+templates that are programs and pickled filters are refused. A parquet directory is scanned by its
+``.zmetadata``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from icevirt.archive.attributes import Attributes
+from icevirt.archive.scanned import ScannedArray, ScannedFile, ScannedGroup
+from icevirt.scan.contract import ByteSource, ScanOptions
+from icevirt.scan.elsewhere import Elsewhere, Targets
+from icevirt_scanners.context import ScanContext
+from icevirt_scanners.given import completed, tell_unverifiable
+from icevirt_scanners.kerchunk import document
+from icevirt_scanners.kerchunk.arrays import Array, array_of
+from icevirt_scanners.kerchunk.columns import Columns, of_json, table_of
+from icevirt_scanners.kerchunk.hierarchy import Described, described
+from icevirt_scanners.kerchunk.parquet import of_parquet, record_size
+
+# keys that references begin with; one of them stands in the first kilobytes
+_KEYS = (".zgroup", ".zattrs", ".zarray", ".zmetadata", "zarr.json", "refs", "templates")
+_SIGNS = (*(f'{mark}{key}"'.encode() for key in _KEYS for mark in '"/'), b'"record_size"')
+
+type _Read = Callable[[str, Described, Array], Columns]
+
+
+class KerchunkScanner:
+    """Describes kerchunk's references, JSON and parquet."""
+
+    name = "kerchunk"
+    version = "1"
+
+    def accepts(self, head: bytes) -> bool:
+        """Look for a JSON object with zarr's metadata keys, or kerchunk's own."""
+        return head.lstrip()[:1] == b"{" and any(sign in head for sign in _SIGNS)
+
+    def scan(self, source: ByteSource, options: ScanOptions) -> ScannedFile:
+        """Describe the file.
+
+        Raises:
+            ScanError: It is damaged, or a file that it refers to is missing or too short.
+            UnsupportedError: It would have to be evaluated, refers to where it may not, or holds an
+                array that zarr cannot read.
+        """
+        context = ScanContext.of(source, options)
+        with Elsewhere(source, options.allow_references_to) as elsewhere:
+            nodes, read = _opened(source, options, context, elsewhere)
+            found = _Found(context=context, elsewhere=elsewhere, read=read, targets=[])
+            groups = tuple(
+                ScannedGroup(path=path, attributes=Attributes.of(node.attributes))
+                for path, node in nodes.items()
+                if node.array is None
+            )
+            arrays = tuple(
+                found.array(path, node)
+                for path, node in nodes.items()
+                if node.array is not None and context.wants(path)
+            )
+            tell_unverifiable(iter(found.targets), context)
+        return ScannedFile(
+            source=source.file,
+            scanner=self.name,
+            scanner_version=self.version,
+            groups=groups,
+            arrays=arrays,
+            findings=tuple(context.findings),
+            left_out=tuple(context.left_out),
+        )
+
+
+def _opened(
+    source: ByteSource, options: ScanOptions, context: ScanContext, elsewhere: Elsewhere
+) -> tuple[dict[str, Described], _Read]:
+    """Return the nodes, and what reads the references of an array."""
+    url = source.file.url
+    held = document.parse(source.read(0, source.file.size), url)
+    if isinstance(held, dict) and isinstance(held.get("metadata"), dict):
+        size = record_size(held, url)
+
+        def read(path: str, _: Described, array: Array) -> Columns:
+            whole = f"{options.group.rstrip('/')}{path}".strip("/")
+
+            def tell(code: str, message: str) -> None:
+                context.warn(path, code, message)
+
+            return of_parquet(whole, array.grid, size, source.file, elsewhere, tell)
+
+        return described(held["metadata"], options.group, url), read
+
+    def read_json(path: str, node: Described, array: Array) -> Columns:
+        return of_json(node.chunks, len(array.grid), url, path)
+
+    return described(document.references_of(held, url), options.group, url), read_json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """Makes arrays, and keeps the files that they refer to."""
+
+    context: ScanContext
+    elsewhere: Elsewhere
+    read: _Read
+    targets: list[Targets]
+
+    def array(self, path: str, node: Described) -> ScannedArray:
+        array = array_of(path, node, self.context)
+        url = self.context.source.file.url
+        columns = self.read(path, node, array)
+        table, targets = table_of(columns, array.grid, self.elsewhere.targets, url, path)
+        self.targets.append(targets)
+        scanned: Any = replace(array.scanned, references=table)
+        return completed(scanned, array.dtype, self.context, self.elsewhere)

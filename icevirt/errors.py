@@ -155,6 +155,12 @@ class ObjectNotFoundError(StorageError):
     code = "object-not-found"
 
 
+class NotListableError(StorageError):
+    """A web server does not say which files it has; use the storage behind it."""
+
+    code = "not-listable"
+
+
 class StaleReferenceError(StorageError):
     """A source file changed after it was scanned, so its references no longer hold."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from icevirt.errors import FormatError, ObjectNotFoundError
+from icevirt.errors import FormatError, NotListableError, ObjectNotFoundError
 from icevirt.ids import ObjectId12
 from icevirt.logic.edits import MAIN, Edit
 from icevirt.logic.legacy import refuse_update
@@ -100,7 +100,10 @@ def find(storage: Storage, told: dict[ObjectId12, SnapshotInfo]) -> V1Current | 
         storage: Its root.
         told: Facts about snapshots that were read before; grows.
     """
-    files = V1Files(storage, told)
+    try:
+        files = V1Files(storage, told)
+    except NotListableError:  # on a web server; V1 is found by listing its refs
+        return None
     if MAIN not in files.branches:
         return None
     config = files.config()

@@ -11,7 +11,7 @@ from icevirt.connect.failures import asked
 from icevirt.connect.http_credentials import HttpCredentials
 from icevirt.connect.library import obstore
 from icevirt.connect.stores import bucket_of
-from icevirt.errors import ObjectNotFoundError, ReadOnlyError, StorageError
+from icevirt.errors import NotListableError, ObjectNotFoundError, ReadOnlyError
 from icevirt.model.config import ObjectStoreConfig
 from icevirt.storage.object_reading import ObjectReading
 from icevirt.storage.protocol import ObjectInfo, Version
@@ -30,8 +30,8 @@ class HttpStorage(ObjectReading):
         return True
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """Raise ``StorageError``."""
-        raise StorageError(
+        """Raise ``NotListableError``."""
+        raise NotListableError(
             "a web server does not list its files, so this cannot be done over HTTP",
             do="Use the storage behind the server, or a copy.",
             url=self.url,

@@ -1,5 +1,9 @@
 """Of writers that race for one repository, on every storage, nobody loses what was acknowledged."""
 
+import os
+
+import icechunk
+
 from icevirt.model.chunks import ChunkTable
 from icevirt.repo.repository import Repository
 from repo import racers
@@ -7,6 +11,8 @@ from repo.support import array_json, sound
 from servers.racing import raced
 
 WRITERS = 8
+COMMITS = int(os.environ.get("ICEVIRT_RACE_COMMITS", "10"))
+"""By each writer. The whole race, `just races`, has 100."""
 
 
 def made(place, chunks: int) -> Repository:
@@ -30,10 +36,26 @@ def nothing_is_lost(place, acknowledged: list[list[str]]) -> None:
 
 
 def test_commits(place):
-    commits = 100
-    made(place, WRITERS * commits)
-    found = raced(racers.commit_chunks, [(place, n, commits) for n in range(WRITERS)])
+    made(place, WRITERS * COMMITS)
+    found = raced(racers.commit_chunks, [(place, n, COMMITS) for n in range(WRITERS)])
     nothing_is_lost(place, found)
+
+
+def test_commits_of_both_clients(s3):
+    made(s3, WRITERS * COMMITS)
+    found = raced(racers.commit_chunks, [(s3, n, COMMITS, n % 2 == 1) for n in range(WRITERS)])
+    nothing_is_lost(s3, found)
+    told = icechunk.Repository.open(s3.official()).ancestry(branch="main")
+    assert len(list(told)) == WRITERS * COMMITS + 2
+
+
+def test_commits_to_a_repository_that_was_made_on_disk_and_copied(local, s3):
+    made(local, WRITERS * COMMITS)
+    store = s3.store()
+    for info in local.icevirt().list():
+        store.put(info.path, local.icevirt().get(info.path))
+    found = raced(racers.commit_chunks, [(s3, n, COMMITS, n % 2 == 1) for n in range(WRITERS)])
+    nothing_is_lost(s3, found)
 
 
 def test_containers_that_are_added_at_once_are_all_there(place):

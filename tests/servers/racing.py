@@ -7,7 +7,15 @@ from typing import Any
 
 # each racer is a fork of one server that has the modules of the racers imported already
 _forks = multiprocessing.get_context("forkserver")
-_forks.set_forkserver_preload(["obstore.store", "servers.places", "servers.counting"])
+_forks.set_forkserver_preload(
+    [
+        "obstore.store",
+        "servers.places",
+        "servers.counting",
+        "repo.racers",
+        "icevirt.repo.repository",
+    ]
+)
 
 
 def raced(

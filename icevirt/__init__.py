@@ -90,6 +90,7 @@ if TYPE_CHECKING:
         ObjectStoreConfig,
         RepositoryConfig,
         VirtualChunkContainer,
+        fsspec_store,
         local_filesystem_store,
     )
     from icevirt.model.manifest_config import (
@@ -213,6 +214,7 @@ __all__ = [
     "containers_credentials",
     "errors",
     "from_virtualizarr",
+    "fsspec_store",
     "gcs_anonymous_credentials",
     "gcs_credentials",
     "gcs_from_env_credentials",
@@ -323,6 +325,7 @@ _HOME = {
     "check": "icevirt.api.check",
     "containers_credentials": "icevirt.connect.credentials",
     "from_virtualizarr": "icevirt.access.virtualizarr",
+    "fsspec_store": "icevirt.model.config",
     "gcs_anonymous_credentials": "icevirt.connect.gcs_credentials",
     "gcs_credentials": "icevirt.connect.gcs_credentials",
     "gcs_from_env_credentials": "icevirt.connect.gcs_credentials",

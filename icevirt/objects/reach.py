@@ -80,7 +80,9 @@ def _site(container: VirtualChunkContainer, credentials: Any) -> Site:
     match credentials:
         case HttpCredentials():
             headers |= credentials.arguments()["default_headers"]
-        case None | NoCredentials(provider="http") | Anonymous() | FromEnv():
+        case None:
+            pass
+        case NoCredentials() | Anonymous() | FromEnv() if credentials.provider == "http":
             pass
         case _:
             raise InvalidInputError(

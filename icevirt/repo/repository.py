@@ -13,12 +13,14 @@ from icevirt.logic import edits, flags
 from icevirt.logic.conflicts import ConflictSolver
 from icevirt.model.config import RepositoryConfig
 from icevirt.model.sections import merged
+from icevirt.objects.staleness import OnStale
 from icevirt.repo import creation, history
 from icevirt.repo.assets import Assets
 from icevirt.repo.authorization import Authorization, authorized
 from icevirt.repo.head import Head, refuse_read_only
 from icevirt.repo.inspection import Inspection
 from icevirt.repo.maintenance import Maintenance
+from icevirt.repo.options import DEFAULT, Options
 from icevirt.repo.past import Past
 from icevirt.repo.refs import Refs
 from icevirt.repo.session import Context, Session, SessionMode
@@ -39,6 +41,7 @@ class Repository(Refs, Past, Inspection, Settings, Maintenance):
         config: RepositoryConfig,
         credentials: Mapping[str, Any],
         spec_version: int = 2,
+        options: Options = DEFAULT,
     ) -> None:
         self._storage = storage
         self._persisted = copy.deepcopy(dict(persisted))
@@ -51,7 +54,9 @@ class Repository(Refs, Past, Inspection, Settings, Maintenance):
             level=config.compression_level,
             manifests=ManifestEncoding.of_config(config.document),
             spec_version=spec_version,
+            content_addressed=options.content_addressed_chunks,
         )
+        self._options = options
 
     def __repr__(self) -> str:
         return f"<icevirt.Repository {self._storage.url}>"
@@ -62,6 +67,7 @@ class Repository(Refs, Past, Inspection, Settings, Maintenance):
             "config": self._config,
             "credentials": self._credentials,
             "spec_version": self._assets.spec_version,
+            "options": self._options,
         }
         return _unpickled, (type(self), self._storage, parts, self._commit_metadata)
 
@@ -75,6 +81,8 @@ class Repository(Refs, Past, Inspection, Settings, Maintenance):
         authorize_virtual_chunk_access: Authorization = None,
         *,
         check_clean_root: bool = True,
+        on_stale: OnStale = "raise",
+        content_addressed_chunks: bool = False,
     ) -> Self:
         """Make a new repository and open it.
 
@@ -83,6 +91,8 @@ class Repository(Refs, Past, Inspection, Settings, Maintenance):
             config: Persisted in the repository.
             authorize_virtual_chunk_access: As for `open`.
             check_clean_root: Refuse a path that holds anything.
+            on_stale: As for `open`.
+            content_addressed_chunks: As for `open`.
 
         Raises:
             AlreadyExistsError: A repository, or something else, lies there.
@@ -95,7 +105,13 @@ class Repository(Refs, Past, Inspection, Settings, Maintenance):
             creation.refuse_occupied(root)
         document = {} if config is None else config.document
         creation.create(Assets(root), Head(root), document)
-        return cls.open(root, None, authorize_virtual_chunk_access)
+        return cls.open(
+            root,
+            config,
+            authorize_virtual_chunk_access,
+            on_stale=on_stale,
+            content_addressed_chunks=content_addressed_chunks,
+        )
 
     @classmethod
     def open(
@@ -103,6 +119,9 @@ class Repository(Refs, Past, Inspection, Settings, Maintenance):
         storage: StorageLike,
         config: RepositoryConfig | None = None,
         authorize_virtual_chunk_access: Authorization = None,
+        *,
+        on_stale: OnStale = "raise",
+        content_addressed_chunks: bool = False,
     ) -> Self:
         """Open an existing repository.
 
@@ -112,13 +131,17 @@ class Repository(Refs, Past, Inspection, Settings, Maintenance):
             authorize_virtual_chunk_access: Prefixes below which virtual chunks may be read, or a
                 mapping of prefixes to credentials. Only prefixes of the repository's virtual chunk
                 containers count.
+            on_stale: When a source file changed after it was scanned: ``raise`` an error, ``warn``
+                and read it as it is, or ``ignore`` that.
+            content_addressed_chunks: Name the chunks that are written by a digest of their bytes,
+                so that equal ones are stored once. Every client reads them.
 
         Raises:
             RepositoryNotFoundError: There is none.
             FormatError: It is damaged.
         """
         root = storage_of(storage)
-        credentials = authorized(authorize_virtual_chunk_access)
+        credentials = authorized(authorize_virtual_chunk_access, config)
         info = Head(root).read().info
         persisted = dict(info.config or {})
         given = {} if config is None else config.document
@@ -128,6 +151,7 @@ class Repository(Refs, Past, Inspection, Settings, Maintenance):
             config=RepositoryConfig.from_document(copy.deepcopy(merged(persisted, given))),
             credentials=credentials,
             spec_version=info.spec_version,
+            options=Options(on_stale=on_stale, content_addressed_chunks=content_addressed_chunks),
         )
 
     @classmethod
@@ -138,16 +162,23 @@ class Repository(Refs, Past, Inspection, Settings, Maintenance):
         authorize_virtual_chunk_access: Authorization = None,
         *,
         check_clean_root: bool = True,
+        on_stale: OnStale = "raise",
+        content_addressed_chunks: bool = False,
     ) -> Self:
         """Open the repository that is there, or make one; arguments as for both."""
+        given: dict[str, Any] = {
+            "on_stale": on_stale,
+            "content_addressed_chunks": content_addressed_chunks,
+        }
         try:
-            return cls.open(storage, config, authorize_virtual_chunk_access)
+            return cls.open(storage, config, authorize_virtual_chunk_access, **given)
         except RepositoryNotFoundError:
             return cls.create(
                 storage,
                 config,
                 authorize_virtual_chunk_access,
                 check_clean_root=check_clean_root,
+                **given,
             )
 
     @staticmethod
@@ -175,7 +206,13 @@ class Repository(Refs, Past, Inspection, Settings, Maintenance):
     ) -> Self:
         """Open the same repository anew; authorisation stays as it is unless given."""
         given = authorize_virtual_chunk_access
-        return type(self).open(self._storage, config, self._credentials if given is None else given)
+        return type(self).open(
+            self._storage,
+            config,
+            self._credentials if given is None else given,
+            on_stale=self._options.on_stale,
+            content_addressed_chunks=self._options.content_addressed_chunks,
+        )
 
     # -- what it is --------------------------------------------------------------------------
 
@@ -282,6 +319,7 @@ class Repository(Refs, Past, Inspection, Settings, Maintenance):
             head=self._head,
             config=copy.deepcopy(self._config),
             credentials=self._credentials,
+            options=self._options,
             commit_metadata=dict(self._commit_metadata),
         )
 

@@ -83,7 +83,9 @@ def refer(
         index=np.stack([number, np.zeros_like(number)], axis=1),
         offset=number * step,
         length=np.full(chunks, CHUNK),
-        locations=Locations.one(location or prefix + "a.bin", **(checksum or {})),
+        locations=Locations.one(
+            prefix + "a.bin" if location is None else location, **(checksum or {})
+        ),
     )
     session.add_array("/v", document or _document(chunks), table)
     session.commit("refer")

@@ -5,7 +5,7 @@ Age protects what somebody is writing at this moment: a file that no snapshot re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -53,19 +53,14 @@ def is_old(last_modified: int, older_than: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Files of one kind that are old enough: columns, because there may be millions of chunks."""
+    """Files of one kind that are old enough: a column, because there may be millions of chunks."""
 
     key: NDArray[np.void]  # (n,) ids, ascending
-    size: NDArray[np.int64]  # (n,) bytes
 
     @classmethod
-    def of(cls, found: Iterable[tuple[ObjectId12, int]]) -> Candidates:
-        """Make the columns."""
-        pairs = list(found)
-        raw = np.frombuffer(b"".join(key for key, _ in pairs), _ID)
-        size = np.array([size for _, size in pairs], np.int64)
-        order = np.argsort(raw, kind="stable")
-        return cls(raw[order], size[order])
+    def of(cls, found: Iterable[ObjectId12]) -> Candidates:
+        """Make the column."""
+        return cls(np.sort(np.frombuffer(b"".join(found), _ID)))
 
     def __len__(self) -> int:
         return len(self.key)
@@ -78,11 +73,15 @@ class Candidates:
         at = np.minimum(np.searchsorted(self.key, wanted), len(self) - 1)
         left = np.ones(len(self), np.bool_)
         left[at[self.key[at] == wanted]] = False
-        return Candidates(self.key[left], self.size[left])
+        return Candidates(self.key[left])
 
-    def ids(self) -> Iterable[ObjectId12]:
-        """Yield the ids, ascending."""
-        return (ObjectId12(key.tobytes()) for key in self.key)
+    def among(self, found: Sequence[ObjectId12]) -> list[ObjectId12]:
+        """Return those of some ids that are candidates."""
+        if not len(self):
+            return []
+        wanted = np.frombuffer(b"".join(found), _ID)
+        at = np.minimum(np.searchsorted(self.key, wanted), len(self) - 1)
+        return [found[n] for n in np.flatnonzero(self.key[at] == wanted).tolist()]
 
 
 _ID = np.dtype("V12")

@@ -53,6 +53,7 @@ class Assets:
         level: zstd level of the small files.
         manifests: How manifests are compressed.
         spec_version: Of the files that are written.
+        content_addressed: Name chunks by their content, so that equal ones are stored once.
     """
 
     def __init__(
@@ -63,8 +64,10 @@ class Assets:
         level: int = 3,
         manifests: ManifestEncoding = ManifestEncoding(),  # noqa: B008 - a frozen value
         spec_version: int = 2,
+        content_addressed: bool = False,
     ) -> None:
         self.storage = storage
+        self._content_addressed = content_addressed
         self.spec_version = spec_version
         self.level = level
         self.manifests = manifests
@@ -72,8 +75,14 @@ class Assets:
         self._cache = Cache(cache_bytes)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        told = (self.storage, self._cache_bytes, self.level, self.manifests, self.spec_version)
-        return _assets, told
+        told = {
+            "cache_bytes": self._cache_bytes,
+            "level": self.level,
+            "manifests": self.manifests,
+            "spec_version": self.spec_version,
+            "content_addressed": self._content_addressed,
+        }
+        return _assets, (self.storage, told)
 
     # -- fetching ----------------------------------------------------------------------------
 
@@ -134,8 +143,11 @@ class Assets:
         )
 
     def put_chunk(self, body: bytes) -> ObjectId12:
-        """Store the encoded bytes of a chunk under a new random id."""
-        key = ObjectId12.random()
+        """Store the encoded bytes of a chunk under a new random id, or one that covers them.
+
+        Equal chunks are written again even so: whoever collects garbage sees that they are young.
+        """
+        key = ObjectId12.of_content(body) if self._content_addressed else ObjectId12.random()
         self.storage.put(layout.chunk(key), body)
         return key
 
@@ -169,13 +181,5 @@ def _same[T: (Snapshot, Manifest, TransactionLog)](key: ObjectId12, found: T) ->
     return found
 
 
-def _assets(
-    storage: Storage, cache_bytes: int, level: int, manifests: ManifestEncoding, spec_version: int
-) -> Assets:
-    return Assets(
-        storage,
-        cache_bytes=cache_bytes,
-        level=level,
-        manifests=manifests,
-        spec_version=spec_version,
-    )
+def _assets(storage: Storage, told: dict[str, Any]) -> Assets:
+    return Assets(storage, **told)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import batched
 
 import numpy as np
 
@@ -43,16 +44,33 @@ def collect(assets: Assets, head: Head, older_than: int, *, dry_run: bool) -> GC
     """
     # listed first: what is written from now on is not in the list, and what is committed until
     # the repo info is rewritten is kept
-    old = {path: Candidates.of(_old(assets, path, older_than)) for path in _NAMES}
+    old = {path: Candidates.of(key for key, _ in _old(assets, path, older_than)) for path in _NAMES}
     kept = _forget(head, older_than, dry_run=dry_run).snapshots
-    found = _garbage(assets, old, kept)
-    if not dry_run:
-        for path, candidates in found.items():
-            for key in candidates.ids():
-                assets.storage.delete(path(key))
-    counts = {f"{_NAMES[path]}_deleted": len(files) for path, files in found.items()}
-    size = sum(int(files.size.sum()) for files in found.values())
+    size, counts = 0, {}
+    for path, candidates in _garbage(assets, old, kept).items():
+        number, freed = _sweep(assets, path, candidates, older_than, dry_run=dry_run)
+        counts[f"{_NAMES[path]}_deleted"] = number
+        size += freed
     return GCSummary(bytes_deleted=size, **counts)
+
+
+def _sweep(
+    assets: Assets, path: _Path, candidates: Candidates, older_than: int, *, dry_run: bool
+) -> tuple[int, int]:
+    """Delete files and count them, looking at their age once more right before.
+
+    What is named by its content may have been written again since it was listed first.
+    """
+    number = freed = 0
+    for batch in batched(_old(assets, path, older_than), _AT_ONCE):
+        going = candidates.among([key for key, _ in batch])
+        sizes = dict(batch)
+        for key in going:
+            if not dry_run:
+                assets.storage.delete(path(key))
+            number += 1
+            freed += sizes[key]
+    return number, freed
 
 
 def _forget(head: Head, older_than: int, *, dry_run: bool) -> RepoInfo:
@@ -65,6 +83,8 @@ def _forget(head: Head, older_than: int, *, dry_run: bool) -> RepoInfo:
 
 
 type _Path = Callable[[ObjectId12], str]
+
+_AT_ONCE = 1000  # files between a look at their age and the end of their deletion
 
 _NAMES: Mapping[_Path, str] = {
     layout.snapshot: "snapshots",

@@ -12,4 +12,5 @@ from typing import Any
 
 def store_of(session: Any) -> Any:
     """Return a zarr store over a session."""
-    return importlib.import_module("icevirt.access.store").IcevirtStore(session)
+    access = importlib.import_module("icevirt.access.store")
+    return access.IcevirtStore(session, on_stale=session.on_stale)

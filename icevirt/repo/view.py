@@ -21,9 +21,11 @@ from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.config import RepositoryConfig
 from icevirt.model.json import JSONObject
 from icevirt.model.snapshot import ArrayNode, Node, Snapshot
+from icevirt.objects.staleness import OnStale
 from icevirt.repo import hook
 from icevirt.repo.assets import Assets
 from icevirt.repo.head import Head
+from icevirt.repo.options import DEFAULT, Options
 from icevirt.repo.reader import ArrayReader, Found, joined
 from icevirt.repo.staging import Staging
 
@@ -37,6 +39,7 @@ class Context:
     config: RepositoryConfig
     credentials: Mapping[str, Any]  # by authorised prefix
     commit_metadata: JSONObject
+    options: Options = DEFAULT
 
 
 class SessionMode(Enum):
@@ -106,6 +109,11 @@ class View:
     def credentials(self) -> Mapping[str, Any]:
         """Credentials by authorised prefix."""
         return self._context.credentials
+
+    @property
+    def on_stale(self) -> OnStale:
+        """What its store does about source files that changed after they were scanned."""
+        return self._context.options.on_stale
 
     @property
     def store(self) -> Any:
@@ -199,6 +207,30 @@ class View:
     def chunk_coordinates(self, array_path: str) -> NDArray[np.uint32]:
         """Return the indices of all chunks that were written, shape (n, ndim), sorted."""
         return self.array_table(array_path).index
+
+    def refs_table(self, array_path: str) -> Any:
+        """Return the references of an array as an Arrow table. Raises ``NodeNotFoundError``."""
+        return self.store.refs_table(array_path)
+
+    def source_of(
+        self,
+        array_path: str,
+        index: Sequence[int] | None = None,
+        *,
+        labels: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Say which bytes of which object a value is decoded from.
+
+        Args:
+            array_path: The array.
+            index: Of the value, along each dimension; negative numbers count from the end.
+            labels: Instead of an index: a label of its coordinate for each dimension.
+
+        Raises:
+            NodeNotFoundError: There is no such array.
+            InvalidInputError: The array has no such value.
+        """
+        return self.store.source_of(array_path, index, labels=labels)
 
     def all_virtual_chunk_locations(self) -> list[str]:
         """Return the URL of every object that virtual references point into, each once."""

@@ -136,6 +136,8 @@ class Elsewhere:
             what = "a relative path, which says nothing of where it begins"
             raise self._refused(what, name, "Write absolute paths into the file.")
         url = file_url(path)  # of what a symbolic link leads to
+        if url == self._own.url:
+            return self._own
         self._check(url, name)
         cause: str | None = "not a regular file"
         try:

@@ -1,0 +1,122 @@
+"""A scanner that lets a parser of VirtualiZarr describe the file: ``virtualizarr:FITSParser``.
+
+It is never chosen by content, only by name. References are checked against grids and lengths of
+files and get checksums; what they decode to is the parser's word, and the scan says so. For HDF5
+and NetCDF icevirt's own scanners decode more files, and know which they cannot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from icevirt.archive.attributes import Attributes
+from icevirt.archive.scanned import ScannedArray, ScannedFile, ScannedGroup
+from icevirt.errors import InvalidInputError, ScanError, UnsupportedError
+from icevirt.model import paths
+from icevirt.scan.contract import ByteSource, ScanOptions
+from icevirt.scan.elsewhere import Elsewhere, Targets
+from icevirt_scanners.context import ScanContext
+from icevirt_scanners.given import completed, tell_unverifiable
+from icevirt_scanners.kerchunk.columns import table_of
+from icevirt_scanners.names import node_name
+from icevirt_scanners.virtualizarr.arrays import found_array
+from icevirt_scanners.virtualizarr.parser import Parser, installed_version, parsed, parser_of
+
+
+class VirtualizarrScanner:
+    """Describes files as a parser of VirtualiZarr does.
+
+    Args:
+        parser: The parser, or its name: one of VirtualiZarr's, or ``package.module.name``.
+
+    Raises:
+        InvalidInputError: There is no such parser.
+        ScanError: VirtualiZarr is not installed.
+    """
+
+    name = "virtualizarr"
+
+    def __init__(self, parser: Parser | str = "") -> None:
+        self._parser = parser_of(parser) if isinstance(parser, str) and parser else parser
+        self._label = parser if isinstance(parser, str) else type(parser).__name__
+        self.version = f"1 (VirtualiZarr {installed_version()} {self._label})"
+
+    def accepts(self, head: bytes) -> bool:  # noqa: ARG002
+        """Say no: this scanner is only used where it is named."""
+        return False
+
+    def scan(self, source: ByteSource, options: ScanOptions) -> ScannedFile:
+        """Describe the file.
+
+        Raises:
+            ScanError: The parser fails, or refers to bytes that are not there.
+            UnsupportedError: It is a remote file, or refers to where it may not.
+        """
+        root = self._root(source, options.group)
+        context = ScanContext.of(source, options)
+        context.tell(paths.ROOT, "by-virtualizarr", f"described by VirtualiZarr's {self._label}")
+        with Elsewhere(source, options.allow_references_to) as elsewhere:
+            targets: list[Targets] = []
+            nodes = list(_below(paths.ROOT, root))
+            arrays = tuple(
+                _array(path, node, context, elsewhere, targets)
+                for path, node in nodes
+                if not _is_group(node) and context.wants(path)
+            )
+            tell_unverifiable(iter(targets), context)
+        return ScannedFile(
+            source=source.file,
+            scanner=self.name,
+            scanner_version=self.version,
+            groups=tuple(
+                ScannedGroup(path=path, attributes=Attributes.of(node.metadata.attributes))
+                for path, node in nodes
+                if _is_group(node)
+            ),
+            arrays=arrays,
+            findings=tuple(context.findings),
+            left_out=tuple(context.left_out),
+        )
+
+    def _root(self, source: ByteSource, group: str) -> Any:
+        url = source.file.url
+        if isinstance(self._parser, str):
+            raise InvalidInputError(
+                "the name of a parser is missing", do="Name one: virtualizarr:HDFParser.", file=url
+            )
+        if source.local_path is None:
+            raise UnsupportedError(
+                "a remote file for a parser of VirtualiZarr", do="Copy it to local disk.", file=url
+            )
+        node = parsed(self._parser, source.local_path, url)
+        for name in paths.canonical(group).split("/")[1:]:
+            if name and name not in node.groups:
+                there = sorted(node.groups)
+                raise ScanError("the file has no such group", file=url, group=group, there=there)
+            node = node.groups[name] if name else node
+        return node
+
+
+def _is_group(node: Any) -> bool:
+    return hasattr(node, "groups")
+
+
+def _below(path: str, group: Any) -> Iterator[tuple[str, Any]]:
+    """Yield a group, then what is in it, then what is below."""
+    yield path, group
+    for name, array in group.arrays.items():
+        yield paths.join(path, node_name(str(name).encode())[0]), array
+    for name, inner in group.groups.items():
+        yield from _below(paths.join(path, node_name(str(name).encode())[0]), inner)
+
+
+def _array(
+    path: str, node: Any, context: ScanContext, elsewhere: Elsewhere, targets: list[Targets]
+) -> ScannedArray:
+    url = context.source.file.url
+    found = found_array(path, node, url)
+    table, led_to = table_of(found.columns, found.grid, elsewhere.targets, url, path)
+    targets.append(led_to)
+    return completed(replace(found.scanned, references=table), found.dtype, context, elsewhere)

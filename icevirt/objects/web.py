@@ -136,6 +136,9 @@ class _Asked:
                     return self._answer(response)
                 _finish(response)
                 at, is_own = self._next(at, response.headers.get("location", ""))
+            except _TryAgainError:
+                connection.close()
+                raise
             finally:
                 CONNECTIONS.give_back(connection)
         raise StorageError(

@@ -75,40 +75,6 @@ def test_a_repository_of_the_official_client_is_opened_and_committed_to(bucket):
     assert icevirt.check(bucket.icevirt()).ok
 
 
-def _commit_often(client, place, values):
-    if client == "ours":
-        repo = icevirt.Repository.open(place.icevirt())
-        solver = icevirt.ConflictDetector()
-    else:
-        repo = icechunk.Repository.open(place.official())
-        solver = icechunk.ConflictDetector()
-    for value in values:
-        session = repo.writable_session("main")
-        zarr.open_array(session.store, path="a", mode="r+")[value] = value
-        session.commit(f"value {value}", rebase_with=solver, rebase_tries=100)
-
-
-def test_both_clients_commit_at_once_and_lose_nothing(s3):
-    repo = icevirt.Repository.create(s3.icevirt())
-    session = repo.writable_session("main")
-    zarr.create_array(session.store, name="a", shape=(15,), chunks=(1,), dtype="i4", fill_value=-1)
-    session.commit("made")
-    clients = ("ours", "theirs", "ours")
-    racers = [
-        SPAWN.Process(target=_commit_often, args=(client, s3, range(5 * n, 5 * n + 5)))
-        for n, client in enumerate(clients)
-    ]
-    for racer in racers:
-        racer.start()
-    for racer in racers:
-        racer.join()
-        assert racer.exitcode == 0
-    assert _values(repo) == list(range(15))
-    messages = [snapshot.message for snapshot in repo.ancestry(branch="main")]
-    assert len(messages) == len(set(messages)) == 17
-    assert icevirt.check(s3.icevirt()).ok
-
-
 @pytest.mark.parametrize(
     "fault", [ANSWER_LOST, replace(refused(500), applied=True)], ids=["lost", "500"]
 )

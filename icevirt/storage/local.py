@@ -106,14 +106,14 @@ class LocalStorage:
     # -- writing -----------------------------------------------------------------------------
 
     def put(self, path: str, body: bytes) -> None:
-        """Write an object; one that holds these very bytes already is left as it is."""
+        """Write an object; one that holds these very bytes already becomes as young as new."""
         full = self._full(path)
         folder, name = os.path.split(full)
 
         def act(at: int) -> None:
             if durable.create(at, name, body):
                 return
-            if _holds(full, body):
+            if _renewed(full, body):
                 os.fsync(at)  # whoever linked it may not have come to this yet
                 return
             durable.replace(at, name, body, staged=durable.unfinished(name))
@@ -232,9 +232,13 @@ def _read_exactly(fd: int, offset: int, length: int) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _holds(full: str, body: bytes) -> bool:
-    with open(full, "rb") as file:
-        return os.fstat(file.fileno()).st_size == len(body) and file.read() == body
+def _renewed(full: str, body: bytes) -> bool:
+    """Say whether a file holds these very bytes; garbage collection takes it for new then."""
+    with suppress(FileNotFoundError), open(full, "rb") as file:
+        if os.fstat(file.fileno()).st_size == len(body) and file.read() == body:
+            os.utime(file.fileno())
+            return os.fstat(file.fileno()).st_nlink > 0
+    return False
 
 
 def _info(path: str, facts: os.stat_result) -> ObjectInfo:

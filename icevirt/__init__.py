@@ -13,9 +13,11 @@ from icevirt.version import __version__
 
 if TYPE_CHECKING:
     from icevirt import errors
+    from icevirt.access.kerchunk import to_kerchunk
     from icevirt.access.store import IcevirtStore
     from icevirt.access.virtual_refs import VirtualChunkSpec
     from icevirt.access.virtualizarr import from_virtualizarr
+    from icevirt.access.virtualizarr_out import to_virtualizarr
     from icevirt.api.build import build
     from icevirt.api.check import CheckReport, check
     from icevirt.api.info import info
@@ -240,6 +242,8 @@ __all__ = [
     "s3_store",
     "scan_file",
     "tigris_storage",
+    "to_kerchunk",
+    "to_virtualizarr",
     "verify",
 ]
 
@@ -351,6 +355,8 @@ _HOME = {
     "s3_store": "icevirt.connect.store_configs",
     "scan_file": "icevirt.api.scan",
     "tigris_storage": "icevirt.storage.constructors",
+    "to_kerchunk": "icevirt.access.kerchunk",
+    "to_virtualizarr": "icevirt.access.virtualizarr_out",
     "verify": "icevirt.api.verify",
 }
 

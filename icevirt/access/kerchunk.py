@@ -1,0 +1,188 @@
+"""The references of a session as files that kerchunk's readers open: JSON, or a parquet directory.
+
+They lead to the source files by URL, offset and length; the checksums of the session are lost, so
+whoever reads them does not notice that a file changed.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from icevirt.access.kerchunk_metadata import array_documents, dumped, group_documents
+from icevirt.access.outgoing import INLINE_NATIVE, Outgoing, nodes_below, outgoing
+from icevirt.connect.urls import local_path
+from icevirt.errors import AlreadyExistsError, InvalidInputError
+from icevirt.model.snapshot import ArrayNode
+from icevirt.repo.session import Session
+
+type Format = Literal["json", "parquet"]
+
+RECORD_SIZE = 100_000
+"""References in a parquet file, by default."""
+
+_FORMATS = ("json", "parquet")
+
+
+def to_kerchunk(
+    session: Session,
+    path: str,
+    file: str | os.PathLike[str],
+    *,
+    format: Format = "json",  # noqa: A002 - as kerchunk and VirtualiZarr name it
+    record_size: int = RECORD_SIZE,
+    inline_native: int = INLINE_NATIVE,
+) -> None:
+    """Write the references of a group, or of one array, as kerchunk's.
+
+    fsspec's reference file system reads them, and through it zarr and xarray
+    (``engine="kerchunk"``). Checksums are lost.
+
+    Args:
+        session: Any session; what it has not committed is seen.
+        path: The group, with all below it, or the array, which becomes the only one of a group.
+        file: The JSON file, which is replaced, or the parquet directory, which must not exist.
+        format: ``json``, or ``parquet`` for millions of references.
+        record_size: References in a parquet file.
+        inline_native: How many bytes of each array's chunks inside the repository may go along.
+
+    Raises:
+        NodeNotFoundError: There is no such node.
+        UnsupportedError: An array has more bytes inside the repository, or is nothing that zarr v2
+            can say.
+        AlreadyExistsError: The directory exists.
+        InvalidInputError: The format is unknown.
+    """
+    if format not in _FORMATS or record_size < 1:
+        raise InvalidInputError(
+            "no such format of references",
+            do=f"Pass one of {_FORMATS}, and a record_size of at least 1.",
+            format=format,
+            record_size=record_size,
+        )
+    metadata: dict[str, dict[str, Any]] = {}
+    arrays: dict[str, Outgoing] = {}
+    for inside, node in _rooted(session, path):
+        name = inside.strip("/")
+        documents = group_documents(node)
+        if isinstance(node, ArrayNode):
+            arrays[name] = outgoing(session, node, inline_native)
+            documents = array_documents(node, complete=arrays[name].complete)
+        metadata |= {f"{name}/{key}".lstrip("/"): held for key, held in documents.items()}
+    write = _write_json if format == "json" else _write_parquet
+    write(Path(file), metadata, arrays, record_size)
+
+
+def _rooted(session: Session, path: str) -> Iterator[tuple[str, Any]]:
+    nodes = nodes_below(session, path)
+    if isinstance(nodes[0][1], ArrayNode):
+        yield "/", session.node("/")
+    yield from nodes
+
+
+def _target(url: str) -> str:
+    """Return a URL as fsspec takes it, which decodes nothing in the path of a local file."""
+    return f"file://{local_path(url)}" if url.startswith("file://") else url
+
+
+# -- JSON ------------------------------------------------------------------------------------------
+
+
+def _write_json(
+    file: Path, metadata: dict[str, dict[str, Any]], arrays: dict[str, Outgoing], _: int
+) -> None:
+    refs: dict[str, Any] = {key: dumped(document) for key, document in metadata.items()}
+    for name, found in arrays.items():
+        refs.update(_json_rows(name, found))
+    draft = file.with_name(f".{file.name}.{os.getpid()}")
+    draft.write_text(json.dumps({"version": 1, "refs": refs}, allow_nan=False))
+    draft.replace(file)
+
+
+def _json_rows(name: str, found: Outgoing) -> Iterator[tuple[str, Any]]:
+    urls = [_target(url) for url in found.urls]
+    rows = zip(
+        found.index.tolist(),
+        found.url.tolist(),
+        found.offset.tolist(),
+        found.length.tolist(),
+        strict=True,
+    )
+    for index, url, offset, length in rows:
+        yield _key(name, index), [urls[url], offset, length]
+    for body_index, body in found.bodies.items():
+        yield _key(name, body_index), "base64:" + base64.b64encode(body).decode()
+
+
+def _key(name: str, index: Any) -> str:
+    return f"{name}/{'.'.join(map(str, index)) or '0'}"
+
+
+# -- parquet ---------------------------------------------------------------------------------------
+
+
+def _write_parquet(
+    folder: Path,
+    metadata: dict[str, dict[str, Any]],
+    arrays: dict[str, Outgoing],
+    record_size: int,
+) -> None:
+    if find_spec("pyarrow") is None:
+        raise InvalidInputError("pyarrow is not installed", do="Run `pip install pyarrow`.")
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError as error:
+        raise AlreadyExistsError(
+            "something is where the references would go", do="Name another path.", path=str(folder)
+        ) from error
+    for name, found in arrays.items():
+        below = folder / name
+        below.mkdir(parents=True, exist_ok=True)
+        _write_records(below, found, record_size)
+    # last, because it makes the directory one of references
+    held = {"metadata": metadata, "record_size": record_size}
+    (folder / ".zmetadata").write_text(json.dumps(held))
+
+
+def _write_records(folder: Path, found: Outgoing, size: int) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = _rows(found.index, found.grid)
+    bodies = list(found.bodies.values())
+    shape = (len(bodies), len(found.grid))
+    inline = _rows(np.array(list(found.bodies), np.int64).reshape(shape), found.grid)
+    urls: Any = pa.array([_target(url) for url in found.urls], pa.string())
+    total = int(np.prod(found.grid, dtype=object))
+    for number in range(-(-total // size)):
+        low, high = np.searchsorted(rows, [number * size, (number + 1) * size]).tolist()
+        at = rows[low:high] - number * size
+        code, offset = np.full(size, -1, np.int64), np.zeros(size, np.int64)
+        length = np.zeros(size, np.int64)
+        code[at] = found.url[low:high]
+        offset[at], length[at] = found.offset[low:high], found.length[low:high]
+        raw: list[bytes | None] = [None] * size
+        for row, body in zip(inline.tolist(), bodies, strict=True):
+            if number * size <= row < (number + 1) * size:
+                raw[row - number * size] = body
+        columns = {
+            "path": urls.take(pa.array(code, mask=code < 0)),
+            "offset": pa.array(offset),
+            "size": pa.array(length),
+            "raw": pa.array(raw, pa.binary()),
+        }
+        pq.write_table(pa.table(columns), folder / f"refs.{number}.parq", compression="zstd")
+
+
+def _rows(index: Any, grid: tuple[int, ...]) -> Any:
+    """Number chunks in C order of the grid; a table's order is the same."""
+    if not grid or not len(index):
+        return np.zeros(len(index), np.int64)
+    return np.ravel_multi_index(tuple(index.astype(np.int64).T), grid).astype(np.int64)

@@ -1,0 +1,111 @@
+"""The references of a session on their way out, to formats that know of byte ranges in files.
+
+Those formats have no words for chunks inside a repository, so native chunks go along as bytes
+where they are few. They have none for checksums either: whoever reads the references elsewhere
+does not notice that a file changed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.access.references import absolute
+from icevirt.access.store import IcevirtStore
+from icevirt.errors import UnsupportedError
+from icevirt.logic import tables
+from icevirt.model import paths
+from icevirt.model.chunks import ChunkTable, ChunkType
+from icevirt.model.snapshot import ArrayNode, Node
+from icevirt.repo.session import Session
+
+INLINE_NATIVE = 1 << 20
+"""Bytes of native chunks of an array that go along, by default."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outgoing:
+    """The references of one array; rows are in order of their chunks."""
+
+    grid: tuple[int, ...]  # number of chunks along each axis
+    index: NDArray[np.uint32]  # (n, ndim) of references into files
+    url: NDArray[np.int64]  # (n,) row in ``urls``
+    urls: tuple[str, ...]
+    offset: NDArray[np.uint64]  # (n,)
+    length: NDArray[np.uint64]  # (n,)
+    bodies: dict[tuple[int, ...], bytes]  # of other chunks
+
+    @property
+    def complete(self) -> bool:
+        """Whether every chunk of the array is there."""
+        return len(self.index) + len(self.bodies) == int(np.prod(self.grid, dtype=object))
+
+
+def outgoing(session: Session, node: ArrayNode, inline_native: int) -> Outgoing:
+    """Collect the references of an array.
+
+    Raises:
+        UnsupportedError: Its native chunks have more bytes than may go along.
+    """
+    table = tables.compact(session.array_table(node.path))
+    virtual = table.kind == ChunkType.virtual
+    linked = table.take(virtual)
+    native = table.kind == ChunkType.native
+    nbytes = int(table.length[native].sum())
+    if nbytes > inline_native:
+        raise UnsupportedError(
+            "chunks that lie in the repository, which references cannot name",
+            do="Raise inline_native to take them along as bytes, or export other arrays.",
+            path=node.path,
+            chunks=int(native.sum()),
+            nbytes=nbytes,
+            inline_native=inline_native,
+        )
+    return Outgoing(
+        grid=node.num_chunks,
+        index=linked.index,
+        url=linked.source.astype(np.int64),
+        urls=tuple(absolute(session, table)),
+        offset=linked.offset,
+        length=linked.length,
+        bodies=dict(_bodies(session, node.path, table.take(~virtual))),
+    )
+
+
+def _bodies(
+    session: Session, path: str, table: ChunkTable
+) -> Iterator[tuple[tuple[int, ...], bytes]]:
+    store = IcevirtStore(session)
+    for index in table.index.tolist():
+        key = "/".join([path.strip("/"), "c", *map(str, index)])
+        value = store.get_sync(key.lstrip("/"))
+        if value is not None:
+            yield tuple(index), value.to_bytes()
+
+
+def nodes_below(session: Session, path: str) -> list[tuple[str, Node]]:
+    """Return a node and all below it, by the paths that they have under it; an array by its name.
+
+    Raises:
+        NodeNotFoundError: There is none.
+    """
+    top = session.node(path)
+    if isinstance(top, ArrayNode):
+        return [(f"/{paths.name(top.path)}", top)]
+    below = [(node.path.removeprefix(top.path.rstrip("/")), node) for node in _below(session, top)]
+    return [(paths.ROOT, top), *below]
+
+
+def _below(session: Session, top: Node) -> list[Node]:
+    return [node for node in session.snapshot.below(top.path) if node.path != top.path]
+
+
+def document_of(node: Node) -> dict[str, Any]:
+    """Return a node's zarr.json."""
+    document: dict[str, Any] = json.loads(node.user_data)
+    return document

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -19,13 +19,15 @@ from icevirt.logic.invariants.snapshot import of_snapshot
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.config import RepositoryConfig
 from icevirt.model.manifest import Manifest
-from icevirt.model.repo_info import CommitAmended, RepoInfo
+from icevirt.model.repo_info import CommitAmended, RepoInfo, SnapshotInfo
 from icevirt.model.snapshot import ArrayNode, ManifestRef, Snapshot
-from icevirt.repo import history, layout
+from icevirt.repo import history, layout, v1_files
 from icevirt.repo.assets import Assets
 from icevirt.repo.head import Head
+from icevirt.repo.upgrade import left_behind
 from icevirt.storage.protocol import Storage
 from icevirt.storage.resolve import StorageLike, storage_of
+from icevirt.wire import header
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,10 +69,15 @@ class _Check:
 
     def run(self) -> CheckReport:
         head = Head(self._storage)
-        info = head.read().info
+        read = head.read().info
+        info = self._try("snapshots", lambda: _whole(read))
+        if info is None:
+            return self._report(0)
         self._sizes = {each.path: each.size for each in self._storage.list()}
         self._problems += of_repo_info(info, time.time_ns() // 1000)
-        self._problems += self._backups(head, info)
+        if info.spec_version > 1:
+            self._problems += self._backups(head, info)
+            self._problems += self._left_of_v1(head, info)
         config = RepositoryConfig.from_document(info.config)
         amended = _amended(info)
         for told in info.snapshots.values():
@@ -80,14 +87,40 @@ class _Check:
             self._problems += of_snapshot(snapshot, told)
             self._manifests(snapshot, config)
             exact = told.pruned_ancestor_tx_logs is None and told.id not in amended
-            self._log(told.parent_id, snapshot, exact=exact)
+            self._log(told.parent_id, snapshot, exact=exact and not self._is_expired_v1(info, told))
+        return self._report(len(info.snapshots))
+
+    def _report(self, snapshots: int) -> CheckReport:
         return CheckReport(
             repo=self._storage.url,
-            snapshots=len(info.snapshots),
+            snapshots=snapshots,
             manifests=len(self._references),
             references=sum(self._references.values()),
             problems=tuple(dict.fromkeys(self._problems)),
         )
+
+    def _left_of_v1(self, head: Head, info: RepoInfo) -> Iterator[Problem]:
+        """Tell of an upgrade that did not end, and of what V1 clients did after it."""
+        try:
+            left = left_behind(head, info)
+        except IcevirtError as error:
+            yield Problem(file=v1_files.FOLDER, code="v1-left", what=str(error))
+            return
+        if left is not None and left.edits:
+            what = f"V1 clients made {len(left.edits)} changes that V2 lacks: upgrade it again"
+            yield Problem(file=v1_files.FOLDER, code="v1-changes", what=what)
+        elif left is not None:
+            what = "branches of V1 are left, to which V1 clients can still commit"
+            yield Problem(file=v1_files.FOLDER, code="v1-left", what=what, advice=True)
+
+    def _is_expired_v1(self, info: RepoInfo, told: SnapshotInfo) -> bool:
+        """Say whether the log may be that of a longer history, which V1 clients do not keep."""
+        parent = None if told.parent_id is None else info.snapshots.get(told.parent_id)
+        return parent is not None and parent.parent_id is None and self._is_v1(told.id)
+
+    def _is_v1(self, key: ObjectId12) -> bool:
+        offset = header.FIELDS["spec_version"][0]
+        return self._storage.get_range(layout.snapshot(key), offset=offset, length=1) == b"\1"
 
     def _backups(self, head: Head, info: RepoInfo) -> Iterator[Problem]:
         """Check that the ops log can be followed to its end."""
@@ -107,6 +140,8 @@ class _Check:
 
     def _log(self, parent: ObjectId12 | None, snapshot: Snapshot, *, exact: bool) -> None:
         path = layout.transaction_log(snapshot.id)
+        if parent is None and path not in self._sizes and self._is_v1(snapshot.id):
+            return  # V1 has none of the initial snapshot
         log = self._try(path, lambda: self._assets.transaction_log(snapshot.id))
         before = snapshot if parent is None else self._snapshot(parent)
         if log is not None and before is not None and exact:
@@ -163,6 +198,18 @@ class _Check:
         except IcevirtError as error:
             self._problems.append(Problem(file=path, code=error.code, what=str(error)))
             return None
+
+
+def _whole(info: RepoInfo) -> RepoInfo:
+    """Return the repo info of a V1 repository with all that is read one by one in it."""
+    if info.spec_version > 1:
+        return info
+    return replace(
+        info,
+        branches=dict(sorted(info.branches.items())),
+        tags=dict(sorted(info.tags.items())),
+        snapshots=dict(sorted(info.snapshots.items())),
+    )
 
 
 def _amended(info: RepoInfo) -> frozenset[ObjectId12]:

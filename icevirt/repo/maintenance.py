@@ -12,7 +12,7 @@ from icevirt.logic import edits, expiry
 from icevirt.logic.stamps import micros, moment
 from icevirt.model.config import RepositoryConfig
 from icevirt.model.repo_info import ExpirationRan, RepoInfo
-from icevirt.repo import collect, commit, trimming
+from icevirt.repo import collect, commit, trimming, upgrade
 from icevirt.repo.assets import Assets
 from icevirt.repo.collect import GCSummary
 from icevirt.repo.commit import Draft
@@ -21,6 +21,7 @@ from icevirt.repo.settings import as_json
 from icevirt.repo.staging import Staging
 from icevirt.repo.stats import ChunkStorageStats, storage_stats
 from icevirt.repo.trimming import OpsLogTrimSummary
+from icevirt.repo.upgrade import UpgradeReport
 
 SAFE_AGE = timedelta(days=7)
 """Garbage that is younger is kept unless asked for: somebody may be about to commit it."""
@@ -151,6 +152,41 @@ class Maintenance:
         )
         method = commit.amend if commit_method == "amend" else commit.commit
         return str(method(draft, branch).id)
+
+    def upgrade(
+        self,
+        *,
+        dry_run: bool = False,
+        delete_unused_v1_files: bool = True,
+        prefetch_concurrency: int | None = None,
+    ) -> UpgradeReport:
+        """Upgrade a V1 repository to V2 in place, or go on with an upgrade that was interrupted.
+
+        Snapshots, manifests and chunks stay as they are. Commits that V1 clients make meanwhile are
+        carried over; those of later ones fail.
+
+        Args:
+            dry_run: Only say what would be done.
+            delete_unused_v1_files: Remove the branches, tags and configuration of V1. Where they
+                stay, V1 clients can read on and even commit; V2 lacks such commits until this is
+                called again.
+            prefetch_concurrency: Snapshots to read side by side; 64 unless given.
+
+        Raises:
+            ConflictError: V1 and V2 clients committed to one branch side by side. The repository
+                is upgraded, and the commits of V1 are on branches of their own.
+            FormatError: Something of the repository is damaged or missing.
+            StorageError: Others were faster too often, or a snapshot is dated in the future.
+        """
+        report = upgrade.upgrade(
+            self._head,
+            dry_run=dry_run,
+            delete_unused_v1_files=delete_unused_v1_files,
+            prefetch_concurrency=prefetch_concurrency or upgrade.PREFETCH,
+        )
+        if not dry_run:
+            self._assets.spec_version = 2
+        return report
 
     def chunk_storage_stats(self) -> ChunkStorageStats:
         """Count the bytes of chunks of all versions on branches and tags, each chunk once."""

@@ -57,7 +57,7 @@ class V1Current(Current):
             after, kind = done
             refuse_update(info, kind)
             if not self._write(after, kind):
-                self._refuse_half()
+                self.refuse_half()
                 return None
             info = after
         return info
@@ -80,8 +80,12 @@ class V1Current(Current):
             case _:
                 raise AssertionError(kind)  # pragma: no cover - `refuse_update` refuses the others
 
-    def _refuse_half(self) -> None:
-        """Tell a lost race from branches that an upgrade took over and whose new place is gone."""
+    def refuse_half(self) -> None:
+        """Tell a lost race from branches that an upgrade took over and whose new place is gone.
+
+        Raises:
+            FormatError: They were taken over, and `repo` is not there.
+        """
         if self.files.is_sealed(MAIN):
             try:
                 self.storage.get(layout.REPO)

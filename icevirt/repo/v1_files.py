@@ -39,11 +39,15 @@ class V1Files:
         self._storage = storage
         self._told = told
         self._escaped = storage.url.startswith("file:")
-        self._paths = {found.path for found in storage.list(FOLDER)}
+        self.paths = frozenset(found.path for found in storage.list(FOLDER))
         self._refs: dict[str, tuple[Ref, Version] | None] = {}
         self._config: tuple[bytes | None, Version | None] | None = None
 
     # -- reading -----------------------------------------------------------------------------
+
+    def is_empty(self) -> bool:
+        """Say whether nothing is there."""
+        return not self.paths and self._config_file()[0] is None
 
     @property
     def branches(self) -> list[str]:
@@ -146,7 +150,7 @@ class V1Files:
     def forget(self) -> None:
         """Remove all of them, ``main`` first: a client that opens the repository then sees none."""
         first = self._path(BRANCH, MAIN)
-        for path in sorted(self._paths, key=lambda path: (path != first, path)):
+        for path in sorted(self.paths, key=lambda path: (path != first, path)):
             self._storage.delete(path)
         self._storage.delete(CONFIG)
 
@@ -156,7 +160,7 @@ class V1Files:
         start, end = f"{FOLDER}/{kind}.", f"/{file}"
         names = (
             path.removeprefix(start).removesuffix(end)
-            for path in self._paths
+            for path in self.paths
             if path.startswith(start) and path.endswith(end)
         )
         return {unquote(name) if self._escaped else name for name in names}
@@ -181,7 +185,7 @@ class V1Files:
         return self._refs[path]
 
     def _fetch_ref(self, path: str) -> tuple[Ref, Version] | None:
-        if path not in self._paths:
+        if path not in self.paths:
             return None
         try:
             raw, version = self._storage.get_versioned(path)

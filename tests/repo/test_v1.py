@@ -5,8 +5,6 @@ icechunk 1.1.21, which knows only V1, read and continued by hand what these test
 
 import asyncio
 import pickle
-import zipfile
-from pathlib import Path
 
 import icechunk
 import numpy as np
@@ -32,22 +30,14 @@ from icevirt.repo.publish import publish
 from icevirt.repo.repository import Repository
 from icevirt.repo.summary import summary
 from icevirt.repo.views import RepoStatus
-from icevirt.storage.local import LocalStorage
-from icevirt.storage.memory import MemoryStorage
 from repo.faulty import deaths
 from repo.support import array_json, group_json
+from repo.v1 import NAMES, commit, in_memory, official, unpacked
 
-FIXTURES = Path(__file__).parents[2] / "fixtures" / "icechunk"
-V1 = ("v1-by-0.2.18", "v1-by-1.1.21")
 SETS = "new_groups new_arrays deleted_groups deleted_arrays updated_groups updated_arrays".split()
 
 
-def unpacked(name, path):
-    with zipfile.ZipFile(FIXTURES / f"{name}.zip") as packed:
-        packed.extractall(path)
-
-
-@pytest.fixture(params=V1)
+@pytest.fixture(params=NAMES)
 def path(request, repo_path):
     unpacked(request.param, repo_path)
     return repo_path
@@ -58,27 +48,8 @@ def ours(path):
     return Repository.open(path)
 
 
-def official(path):
-    return icechunk.Repository.open(icechunk.local_filesystem_storage(str(path)))
-
-
-def in_memory(path):
-    """A copy of a repository in memory."""
-    copy = MemoryStorage()
-    disk = LocalStorage(path)
-    for found in disk.list():
-        copy.put(found.path, disk.get(found.path))
-    return copy
-
-
 def one(value, at=0):
     return ChunkTable.inlined(index=np.array([[at]]), chunks=[np.int32(value).tobytes() * 12])
-
-
-def commit(repo, path="/new", message="more", **how):
-    session = repo.writable_session("main")
-    session.add_group(path, group_json())
-    return session.commit(message, **how)
 
 
 # -- reading --------------------------------------------------------------------------------------
@@ -378,7 +349,7 @@ ONLY_V2 = {
 
 @pytest.mark.parametrize("act", ONLY_V2.values(), ids=ONLY_V2.keys())
 def test_what_only_v2_can_do_names_the_upgrade_as_the_remedy(act, tmp_path):
-    unpacked(V1[1], tmp_path)
+    unpacked(NAMES[1], tmp_path)
     repo = Repository.open(tmp_path)
     before = repo.lookup_branch("main"), repo.list_tags()
     with pytest.raises(FormatError, match="V1") as caught:
@@ -399,7 +370,7 @@ def committed(storage):
 
 
 def test_a_commit_killed_at_any_call_leaves_the_old_or_the_new_state(tmp_path):
-    unpacked(V1[1], tmp_path)
+    unpacked(NAMES[1], tmp_path)
     before = [s.id for s in Repository.open(tmp_path).ancestry(branch="main")]
     for storage in deaths(committed, lambda: in_memory(tmp_path)):
         repo = Repository.open(storage)
@@ -423,7 +394,7 @@ def saved(storage):
 
 
 def test_small_changes_killed_at_any_call_leave_a_repository(tmp_path):
-    unpacked(V1[1], tmp_path)
+    unpacked(NAMES[1], tmp_path)
     for storage in deaths(saved, lambda: in_memory(tmp_path)):
         repo = Repository.open(storage)
         assert repo.list_tags() <= {"v1", "t"}

@@ -1,0 +1,259 @@
+"""What an upgrade from V1 to V2 makes of branches, tags and snapshots. Pure: no storage, no clock.
+
+The repo info of V2 begins with a history told from the snapshots, as the official client tells it.
+What V1 clients did after that is carried over by edits: their commits are put on top where the
+branch is still where they found it, and on a branch of their own where V2 clients were there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from icevirt.errors import ConflictError, FormatError
+from icevirt.ids import ObjectId12
+from icevirt.logic import edits
+from icevirt.logic.edits import MAIN, Edit
+from icevirt.logic.merge_config import persistable
+from icevirt.logic.stamps import stamp
+from icevirt.model.json import JSONObject
+from icevirt.model.repo_info import (
+    BranchCreated,
+    BranchDeleted,
+    CommitAmended,
+    ConfigChanged,
+    NewCommit,
+    NewDetachedSnapshot,
+    RepoAvailability,
+    RepoInfo,
+    RepoInitialized,
+    RepoMigrated,
+    RepoStatus,
+    SnapshotInfo,
+    TagCreated,
+    TagDeleted,
+    Update,
+    UpdateKind,
+)
+
+_MILLISECOND = 1000  # by which the making of a ref is told to follow its snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class V1State:
+    """What the mutable objects of a V1 repository say."""
+
+    branches: Mapping[str, ObjectId12]
+    tags: Mapping[str, ObjectId12]
+    deleted_tags: Mapping[str, ObjectId12 | None]  # what they named, if that is still known
+    snapshots: Mapping[ObjectId12, SnapshotInfo]  # all that branches and tags lead to
+    config: JSONObject | None
+
+
+def migrated(state: V1State, now: int) -> RepoInfo:
+    """Return the repo info of V2 that says the same.
+
+    Raises:
+        StorageError: The newest snapshot is dated too far in the future.
+    """
+    log = [Update(kind=kind, updated_at=at) for at, kind in _spread(_told(state))][::-1]
+    done = Update(kind=RepoMigrated(1, 2), updated_at=stamp(now, top=log[0].updated_at))
+    return RepoInfo(
+        branches=dict(state.branches),
+        tags=dict(state.tags),
+        deleted_tags=frozenset(state.deleted_tags),
+        snapshots=dict(state.snapshots),
+        status=RepoStatus(availability=RepoAvailability.online, set_at=_root(state).flushed_at),
+        metadata={},
+        latest_updates=(done, *log),
+        config=persistable(state.config) if state.config else None,
+    )
+
+
+def refuse_incomplete(state: V1State) -> None:
+    """Check that every snapshot is there that branches, tags and other snapshots refer to.
+
+    Raises:
+        FormatError: One is not.
+    """
+    wanted: dict[ObjectId12, str] = {
+        told.parent_id: f"snapshot {key}"
+        for key, told in state.snapshots.items()
+        if told.parent_id is not None
+    }
+    wanted |= {key: f"tag {name!r}" for name, key in state.tags.items()}
+    wanted |= {key: f"branch {name!r}" for name, key in state.branches.items()}
+    for key, who in wanted.items():
+        if key not in state.snapshots:
+            raise FormatError(
+                "a snapshot is missing from the V1 repository",
+                do="Restore its file from a copy; a branch or tag that nobody needs can be deleted"
+                " instead.",
+                snapshot=str(key),
+                referred_to_by=who,
+            )
+
+
+def _told(state: V1State) -> Iterator[tuple[int, UpdateKind]]:
+    """Yield what must have happened, and when; what is told first is the first at equal times."""
+    told = set()
+    yield _root(state).flushed_at, RepoInitialized()
+    for name in sorted(state.branches, key=lambda name: (name != MAIN, name)):
+        if name != MAIN:
+            at = state.snapshots[state.branches[name]].flushed_at
+            yield at + _MILLISECOND, BranchCreated(name)
+        for snapshot in _history(state, state.branches[name]):
+            if snapshot.id not in told and snapshot.parent_id is not None:
+                yield snapshot.flushed_at, NewCommit(name, snapshot.id)
+            told.add(snapshot.id)
+    for name, key in sorted(state.tags.items()):
+        yield state.snapshots[key].flushed_at + _MILLISECOND, TagCreated(name)
+    for name, was in sorted(state.deleted_tags.items()):
+        if was is not None:
+            at = state.snapshots.get(was, _root(state)).flushed_at
+            yield at + _MILLISECOND, TagCreated(name)
+            yield at + 2 * _MILLISECOND, TagDeleted(name, was)
+
+
+def _spread(told: Iterable[tuple[int, UpdateKind]]) -> Iterator[tuple[int, UpdateKind]]:
+    """Yield events in the order of time, no two at one time."""
+    last = -1
+    for at, kind in sorted(told, key=lambda event: event[0]):
+        last = max(at, last + 1)
+        yield last, kind
+
+
+def _history(state: V1State, tip: ObjectId12) -> list[SnapshotInfo]:
+    """Return a snapshot and those before it, oldest first."""
+    found: dict[ObjectId12, SnapshotInfo] = {}
+    at: ObjectId12 | None = tip
+    while at is not None and at not in found:
+        found[at] = state.snapshots[at]
+        at = found[at].parent_id
+    return list(found.values())[::-1]
+
+
+def _root(state: V1State) -> SnapshotInfo:
+    return _history(state, state.branches[MAIN])[0]
+
+
+# -- what came after -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """How what V1 clients did after the upgrade gets into V2."""
+
+    edits: tuple[Edit, ...]
+    commits: int
+    aside: Mapping[str, str]  # branches whose commits V2 clients came before: where they are now
+
+
+def carry(info: RepoInfo, past: Collection[UpdateKind], state: V1State) -> Carried:
+    """Decide how to carry over what V1 clients did since the repo info of V2 was made.
+
+    Args:
+        info: As it is now.
+        past: The ops log: what V2 forgot on purpose does not come back.
+        state: The V1 objects as they are now.
+
+    Raises:
+        ConflictError: A V1 client committed on top of a snapshot that V2 has expired.
+    """
+    return _Carrier(info, past, state).run()
+
+
+class _Carrier:
+    """Makes edits and follows what they do."""
+
+    def __init__(self, info: RepoInfo, past: Collection[UpdateKind], state: V1State) -> None:
+        self._info = info
+        self._state = state
+        self._had = {key for kind in past for key in _made(kind)}
+        self._dropped = {kind.name for kind in past if isinstance(kind, BranchDeleted)}
+        self._configured = any(isinstance(kind, ConfigChanged) for kind in past)
+        self._edits: list[Edit] = []
+        self._commits = 0
+        self._aside: dict[str, str] = {}
+
+    def run(self) -> Carried:
+        for name, tip in sorted(self._state.branches.items()):
+            self._branch(name, tip)
+        for name, key in sorted(self._state.tags.items()):
+            self._tag(name, key)
+        for name, was in sorted(self._state.deleted_tags.items()):
+            if was is not None:
+                self._tag(name, was)
+            if name in self._info.tags:
+                self._do(edits.delete_tag(name))
+        config = self._state.config
+        if config and not self._configured:
+            self._do(edits.set_config(lambda _: persistable(config)))
+        return Carried(tuple(self._edits), self._commits, self._aside)
+
+    def _branch(self, name: str, tip: ObjectId12) -> None:
+        there = self._info.branches
+        new = self._new(tip)
+        if not new:
+            if name not in there and name not in self._dropped and tip in self._info.snapshots:
+                self._do(edits.create_branch(name, tip))
+            return
+        base = self._base(new[0])
+        target = name
+        if there.get(name, base) != base or (name not in there and name in self._dropped):
+            target = self._aside[name] = f"{name}-v1-{tip}"
+        if target not in there:
+            self._do(edits.create_branch(target, base))
+        self._add(new, lambda snapshot: edits.commit(target, snapshot))
+
+    def _tag(self, name: str, key: ObjectId12) -> None:
+        if name in self._info.tags or name in self._info.deleted_tags:
+            return
+        self._add(self._new(key), edits.detach)
+        if key in self._info.snapshots:
+            self._do(edits.create_tag(name, key))
+
+    def _new(self, tip: ObjectId12) -> list[SnapshotInfo]:
+        """Return the snapshots that V2 never had, oldest first."""
+        found: dict[ObjectId12, SnapshotInfo] = {}
+        at: ObjectId12 | None = tip
+        while at is not None and not (at in self._info.snapshots or at in self._had or at in found):
+            told = self._state.snapshots.get(at)
+            if told is None:
+                break
+            found[at] = told
+            at = told.parent_id
+        return list(found.values())[::-1]
+
+    def _base(self, first: SnapshotInfo) -> ObjectId12:
+        if first.parent_id is None or first.parent_id not in self._info.snapshots:
+            raise ConflictError(
+                "a V1 client committed on top of a snapshot that was expired since the upgrade",
+                do="Nothing of V1 was deleted. Write its changes again in a session of V2, then"
+                " delete its branch with a V1 client.",
+                snapshot=str(first.id),
+                parent=str(first.parent_id),
+            )
+        return first.parent_id
+
+    def _add(self, new: list[SnapshotInfo], edit: Callable[[SnapshotInfo], Edit]) -> None:
+        for snapshot in new:
+            self._base(snapshot)
+            self._do(edit(snapshot))
+            self._commits += 1
+
+    def _do(self, edit: Edit) -> None:
+        if (done := edit(self._info)) is not None:
+            self._info = done[0]
+            self._edits.append(edit)
+
+
+def _made(kind: UpdateKind) -> tuple[ObjectId12, ...]:
+    """Return the snapshots that an entry of the ops log made known."""
+    match kind:
+        case NewCommit(new_snap_id=key) | NewDetachedSnapshot(key):
+            return (key,)
+        case CommitAmended(new_snap_id=key):
+            return (key,)
+        case _:
+            return ()

@@ -1,0 +1,212 @@
+"""From V1 to V2 in place: the object `repo` is made, snapshots, manifests and chunks stay.
+
+`repo` is created if there is none, when everything else about it is known: until then the
+repository is V1, from then on V2. Only then are V1 clients shut out: each branch is sealed by a
+conditional write at the version whose commits were carried over, so that a V1 commit is either
+acknowledged before and carried, or fails. A process killed anywhere is continued by the next
+upgrade. Seals do not hold official writers on local disk, which overwrite without asking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from icevirt.errors import ConflictError, IcevirtError, ObjectNotFoundError, StorageError
+from icevirt.ids import ObjectId12
+from icevirt.logic.edits import MAIN
+from icevirt.logic.upgrade import Carried, V1State, carry, migrated, refuse_incomplete
+from icevirt.model.lazy import Lazy
+from icevirt.model.repo_info import RepoInfo, SnapshotInfo, UpdateKind
+from icevirt.repo import history
+from icevirt.repo.current import Current
+from icevirt.repo.head import Head, pause
+from icevirt.repo.v1 import V1Current
+from icevirt.repo.v1_files import V1Files
+from icevirt.storage.protocol import Storage
+from icevirt.wire.ref import Ref
+
+PREFETCH = 64
+"""Snapshots that are read side by side."""
+_TRIES = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpgradeReport:
+    """What an upgrade did, or would do."""
+
+    repo: str  # URL
+    dry_run: bool
+    from_version: int  # 2: it had been upgraded before
+    snapshots: int  # that the repository has now, or would have
+    branches: int
+    tags: int
+    commits_carried_over: int  # of V1 clients, made while or after it was upgraded
+    v1_files_left: bool
+
+
+def upgrade(
+    head: Head, *, dry_run: bool, delete_unused_v1_files: bool, prefetch_concurrency: int = PREFETCH
+) -> UpgradeReport:
+    """Upgrade a V1 repository to V2, or go on with an upgrade that was interrupted.
+
+    Raises:
+        ConflictError: V1 and V2 clients committed to one branch side by side. Both are kept, those
+            of V1 on branches of their own; all else is done.
+        FormatError: Something of the repository is damaged, or a snapshot dated in the future.
+        StorageError: Others were faster too often.
+    """
+    return _Upgrade(head, delete=delete_unused_v1_files).run(dry_run, prefetch_concurrency)
+
+
+def left_behind(head: Head, info: RepoInfo) -> Carried | None:
+    """Say what V1 clients did that a V2 repository lacks; None where nothing of V1 is left."""
+    files = V1Files(head.storage, {})
+    return None if files.is_empty() else carry(info, _past(head), _state(files, lazily=True))
+
+
+@dataclass(slots=True)
+class _Upgrade:
+    head: Head
+    delete: bool
+    carried: int = 0
+    aside: dict[str, str] = field(default_factory=dict)
+    told: dict[ObjectId12, SnapshotInfo] = field(default_factory=dict)
+
+    @property
+    def storage(self) -> Storage:
+        return self.head.storage
+
+    def run(self, dry_run: bool, prefetch_concurrency: int) -> UpgradeReport:
+        current = self.head.read()
+        if isinstance(current, V1Current):
+            _prefetch(self.storage, self.told, prefetch_concurrency)
+        first = self._first(current)
+        if dry_run:
+            return self._report(current, first, dry_run=True)
+        if isinstance(current, V1Current):
+            self.head.create(first)  # None: another upgrade was faster, and this one goes on
+        self._finish()
+        if self.aside:
+            raise ConflictError(
+                "V1 clients committed to branches that V2 clients had committed to: the repository"
+                " was upgraded, and the commits of V1 are on branches of their own",
+                do="Bring their changes in with sessions, then delete those branches.",
+                branches=self.aside,
+            )
+        return self._report(current, self.head.read().info, dry_run=False)
+
+    def _first(self, current: Current) -> RepoInfo:
+        """Return the repo info that is to be created; where there is one, that."""
+        while isinstance(current, V1Current):
+            state = _state(V1Files(self.storage, self.told))
+            if MAIN in state.branches:
+                return migrated(state, self.head.now())
+            current.refuse_half()  # another upgrade took it over in this moment
+            current = self.head.read()
+        return current.info
+
+    def _finish(self) -> None:
+        """Carry over what V1 clients did, and remove the V1 objects, until there are none."""
+        for attempt in range(_TRIES):
+            files = V1Files(self.storage, self.told)
+            if files.is_empty():
+                return
+            if self._carry(files):
+                if not self.delete:
+                    return
+                if self._sealed(files):
+                    files.forget()
+                    continue
+            pause(attempt)
+        raise StorageError(
+            "V1 clients changed the repository each time before the upgrade could end",
+            do="Stop them, then run the upgrade again: it goes on.",
+            tries=_TRIES,
+        )
+
+    def _carry(self, files: V1Files) -> bool:
+        """Bring into V2 what V1 clients did; False when V2 clients changed it meanwhile."""
+        what = carry(self.head.read().info, _past(self.head), _state(files, lazily=True))
+        if what.edits:
+            try:
+                self.head.update(*what.edits)
+            except ConflictError:
+                return False
+        self.carried += what.commits
+        self.aside |= what.aside
+        return True
+
+    def _sealed(self, files: V1Files) -> bool:
+        """Close the branches for V1 clients; False when one of them was there since."""
+        for name in files.branches:
+            tip = files.branch(name)
+            if tip is None:
+                return False
+            if not files.is_sealed(name) and not files.put_branch(name, Ref(tip, sealed=True)):
+                return False
+        now = V1Files(self.storage, self.told)
+        return now.paths == files.paths and all(now.is_sealed(name) for name in now.branches)
+
+    def _report(self, before: Current, after: RepoInfo, *, dry_run: bool) -> UpgradeReport:
+        return UpgradeReport(
+            repo=self.storage.url,
+            dry_run=dry_run,
+            from_version=before.info.spec_version,
+            snapshots=len(after.snapshots),
+            branches=len(after.branches),
+            tags=len(after.tags),
+            commits_carried_over=self.carried,
+            v1_files_left=not V1Files(self.storage, self.told).is_empty(),
+        )
+
+
+def _state(files: V1Files, *, lazily: bool = False) -> V1State:
+    """Return what the V1 objects say; lazily, without walking through all snapshots.
+
+    Raises:
+        FormatError: A snapshot is damaged, or not lazily, one that is referred to is gone.
+    """
+    branches = {name: files.branch(name) for name in files.branches if not files.is_sealed(name)}
+    tags = {name: files.tag(name) for name in files.tags}
+    snapshots = Lazy(files.snapshot, files.reachable)
+    state = V1State(
+        branches={name: key for name, key in branches.items() if key is not None},
+        tags={name: key for name, key in tags.items() if key is not None},
+        deleted_tags={name: files.deleted_tag(name) for name in sorted(files.deleted_tags)},
+        snapshots=snapshots if lazily else dict(sorted(snapshots.items())),
+        config=files.config() or None,
+    )
+    if not lazily:
+        refuse_incomplete(state)
+    return state
+
+
+def _past(head: Head) -> list[UpdateKind]:
+    """Return the ops log as far back as it can be read."""
+    found: list[UpdateKind] = []
+    with suppress(ObjectNotFoundError):  # backups may be trimmed
+        for entry in history.operations(head):
+            found.append(entry.kind)  # noqa: PERF401 - what came before an error counts
+    return found
+
+
+def _prefetch(storage: Storage, told: dict[ObjectId12, SnapshotInfo], concurrency: int) -> None:
+    """Read all snapshots side by side; each names its parent, so a walk reads one at a time."""
+    files = V1Files(storage, told)
+
+    def fetch(key: ObjectId12) -> None:
+        with suppress(IcevirtError):  # those that are needed are read again
+            files.snapshot(key)
+
+    with ThreadPoolExecutor(max(1, concurrency)) as pool:
+        for _ in pool.map(fetch, _listed(storage)):
+            pass
+
+
+def _listed(storage: Storage) -> Iterable[ObjectId12]:
+    for found in storage.list("snapshots"):
+        with suppress(ValueError):  # somebody else's
+            yield ObjectId12.parse(found.path.rpartition("/")[2])

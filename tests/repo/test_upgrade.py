@@ -1,0 +1,489 @@
+"""From V1 to V2: as the official client does it, and nothing acknowledged is lost on the way.
+
+By hand: sessions of icechunk 1.1.21 that were open during an upgrade failed to commit, and its
+commits made before the branch was sealed were carried over.
+"""
+
+import dataclasses
+
+import icechunk
+import numpy as np
+import pytest
+import zarr
+
+from icevirt.errors import ConflictError, FormatError, IcevirtError, StorageError
+from icevirt.model import repo_info
+from icevirt.repo.check import check
+from icevirt.repo.head import Head
+from icevirt.repo.repository import Repository
+from icevirt.repo.upgrade import upgrade
+from icevirt.storage.memory import MemoryStorage
+from icevirt.wire import config_yaml
+from icevirt.wire import repo_info as repo_file
+from repo.faulty import VERBS, Faulty, deaths
+from repo.support import array_json, sound
+from repo.test_v1 import one
+from repo.v1 import NAMES, commit, in_memory, official, unpacked, v1_client
+
+
+def run(storage, *, delete=True, dry_run=False):
+    """Upgrade, with as many calls each time."""
+    return upgrade(
+        Head(storage), dry_run=dry_run, delete_unused_v1_files=delete, prefetch_concurrency=1
+    )
+
+
+def written(path):
+    """A V1 repository by the official client, with a configuration, refs and a history."""
+    config = icechunk.RepositoryConfig.default()
+    config.inline_chunk_threshold_bytes = 16
+    config.set_virtual_chunk_container(
+        icechunk.VirtualChunkContainer("file:///data/", icechunk.local_filesystem_store("/data"))
+    )
+    storage = icechunk.local_filesystem_storage(str(path))
+    repo = icechunk.Repository.create(storage, config, spec_version=1)
+    session = repo.writable_session("main")
+    group = zarr.create_group(session.store)
+    group.create_array("a", shape=(8,), chunks=(2,), dtype="i4")[:] = np.arange(8)
+    first = session.commit("first", metadata={"n": 1})
+    repo.create_branch("dev", first)
+    repo.create_tag("t", first)
+    repo.create_tag("gone", first)
+    repo.delete_tag("gone")
+    for branch in ("dev", "main"):
+        session = repo.writable_session(branch)
+        zarr.open_group(session.store)["a"][0] = 10
+        session.commit(f"on {branch}")
+    repo.create_branch("shared", repo.lookup_branch("dev"))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    return written(tmp_path_factory.mktemp("v1") / "repo")
+
+
+@pytest.fixture
+def storage(small):
+    """A V1 repository in memory."""
+    return in_memory(small)
+
+
+def history(storage, branch="main"):
+    return [s.id for s in Repository.open(storage).ancestry(branch=branch)]
+
+
+# -- what is made ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [*NAMES, "by 2.3"])
+def test_the_repo_info_is_that_of_the_official_client(name, tmp_path):
+    found = []
+    for who in ("ours", "theirs"):
+        path = tmp_path / who
+        if name == "by 2.3":
+            written(path) if who == "ours" else _copied(tmp_path / "ours", path)
+        else:
+            unpacked(name, path)
+    icechunk.upgrade_icechunk_repository(official(tmp_path / "theirs"), dry_run=False)
+    Repository.open(tmp_path / "ours").upgrade()
+    for who in ("ours", "theirs"):
+        found.append(repo_file.decode((tmp_path / who / "repo").read_bytes()))
+        assert not [p for p in (tmp_path / who).rglob("*") if p.name in ("ref.json", "config.yaml")]
+    ours, theirs = found
+    for field in dataclasses.fields(ours):
+        if field.name not in ("latest_updates", "config"):
+            assert getattr(ours, field.name) == getattr(theirs, field.name), field.name
+    assert _set(ours.config) == _set(theirs.config)
+    assert ours.latest_updates[0].kind == theirs.latest_updates[0].kind
+    assert ours.latest_updates[1:] == theirs.latest_updates[1:]
+
+
+def _copied(source, target):
+    import shutil
+
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(source, target)
+
+
+def _set(config):
+    """Return what a configuration sets."""
+    return {key: value for key, value in (config or {}).items() if value is not None}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_both_clients_go_on_with_it(name, repo_path):
+    unpacked(name, repo_path)
+    repo = Repository.open(repo_path)
+    values = zarr.open_group(repo.readonly_session("main").store, mode="r")["inline"][:]
+    before = {f.path: repo.storage.get(f.path) for f in repo.storage.list()}
+    report = repo.upgrade()
+    assert (report.from_version, report.v1_files_left, repo.spec_version) == (1, False, 2)
+    left = {f.path: repo.storage.get(f.path) for f in repo.storage.list()}
+    assert left.keys() - before.keys() == {"repo"}
+    assert all(left[path] == body for path, body in before.items() if path in left)
+    assert all(path.startswith("refs/") for path in before.keys() - left.keys())
+    made = commit(repo, "/ours")
+    theirs = official(repo_path)
+    session = theirs.writable_session("main")
+    zarr.create_group(session.store, path="theirs")
+    last = session.commit("theirs")
+    assert [s.id for s in repo.ancestry(branch="main")][:2] == [last, made]
+    read = zarr.open_group(theirs.readonly_session("main").store, mode="r")["inline"]
+    assert np.array_equal(read[:], values)
+    session = repo.writable_session("main")
+    session.add_array("/amended", array_json(), one(1))
+    session.amend("amended")
+    moved = repo.rearrange_session("main")
+    moved.move("/ours", "/moved")
+    moved.commit("moved")
+    assert {type(u.kind).__name__ for u in official(repo_path).ops_log()} >= {"RepoMigrated"}
+
+
+def test_a_dry_run_changes_nothing(storage):
+    before = {f.path: storage.get(f.path) for f in storage.list()}
+    report = run(storage, dry_run=True)
+    assert (report.dry_run, report.from_version) == (True, 1)
+    assert (report.snapshots, report.branches, report.tags) == (4, 3, 1)
+    assert {f.path: storage.get(f.path) for f in storage.list()} == before
+
+
+def test_upgrading_again_changes_nothing(storage):
+    run(storage)
+    before = storage.get("repo")
+    report = run(storage)
+    assert (report.from_version, report.commits_carried_over) == (2, 0)
+    assert storage.get("repo") == before
+
+
+def test_differences_and_rebases_reach_over_the_upgrade(storage):
+    session = Repository.open(storage).writable_session("main")
+    session.set_chunks("/a", _chunk(3))
+    old = history(storage)
+    run(storage)
+    repo = Repository.open(storage)
+    other = repo.writable_session("main")
+    other.set_chunks("/a", _chunk(2))
+    other.commit("other")
+    from icevirt.logic.conflicts import ConflictDetector
+
+    made = session.commit("begun in V1", rebase_with=ConflictDetector())
+    diff = repo.diff(from_snapshot_id=old[-1], to_snapshot_id=made)
+    assert diff.new_arrays == ("/a",) or set(diff.new_arrays) == {"/a"}
+    assert sound(storage)
+
+
+def _chunk(at):
+    from icevirt.model.chunks import ChunkTable
+
+    return ChunkTable.inlined(index=np.array([[at]]), chunks=[np.zeros(2, "<i4").tobytes()])
+
+
+def test_a_snapshot_that_is_missing_is_said_before_anything_is_changed(storage):
+    tip = Repository.open(storage).lookup_branch("dev")
+    storage.delete(f"snapshots/{tip}")
+    before = {f.path for f in storage.list()}
+    for dry_run in (True, False):
+        with pytest.raises(FormatError, match="missing") as caught:
+            run(storage, dry_run=dry_run)
+        assert caught.value.facts["snapshot"] == tip
+    assert {f.path for f in storage.list()} == before
+
+
+def test_a_snapshot_of_the_future_is_said_before_anything_is_changed(storage):
+    with pytest.raises(StorageError, match="future"):
+        upgrade(Head(storage, lambda: 1), dry_run=False, delete_unused_v1_files=True)
+    assert Repository.fetch_spec_version(storage) == 1
+
+
+# -- interrupted ----------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_killed_at_any_call_it_is_v1_or_v2_and_goes_on(small):
+    plain = in_memory(small)
+    before = history(plain)
+    for storage in deaths(run, lambda: in_memory(small)):
+        repo = Repository.open(storage)
+        assert history(storage) == before
+        assert check(storage).ok
+        made = commit(repo, "/between")
+        run(storage)
+        again = Repository.open(storage)
+        assert again.spec_version == 2
+        assert history(storage) == [made, *before]
+        assert again.list_branches() == {"main", "dev", "shared"}
+        assert (again.list_tags(), again.config.inline_chunk_threshold_bytes) == ({"t"}, 16)
+        assert not list(storage.list("refs"))
+        assert sound(storage)
+
+
+class Interrupted(Faulty):
+    """Does something before the ``at``-th call, or after it."""
+
+    def __init__(self, storage, at=0, act=None):
+        super().__init__(storage)
+        self.moment, self.act = at, act
+
+    def __getattr__(self, name):
+        call = super().__getattr__(name)
+        if name not in VERBS:
+            return call
+
+        def interrupted(*args, **kwargs):
+            if self.calls + 1 == self.moment:
+                self.act()
+            return call(*args, **kwargs)
+
+        return interrupted
+
+
+def everywhere(small, make_act, finish=run):
+    """Upgrade with something done before each call in turn; yield what is left, and what it did."""
+    probe = Interrupted(in_memory(small))
+    finish(probe)
+    for at in range(1, probe.calls + 1):
+        storage = in_memory(small)
+        act, told = make_act(storage)
+        finish(Interrupted(storage, at, act))
+        yield storage, told
+
+
+def test_a_v1_commit_at_any_moment_is_carried_over_or_fails(small):
+    """The session was begun before the upgrade; its client never looks for `repo`."""
+
+    def make(storage):
+        session = v1_client(storage).writable_session("main")
+        session.add_array("/theirs", array_json(), one(7))
+        told = []
+
+        def act():
+            try:
+                told.append(session.commit("by V1"))
+            except IcevirtError as error:
+                told.append(error)
+
+        return act, told
+
+    before = history(in_memory(small))
+    outcomes = set()
+    for storage, told in everywhere(small, make):
+        (outcome,) = told
+        acknowledged = isinstance(outcome, str)
+        outcomes.add(acknowledged)
+        assert history(storage) == ([outcome, *before] if acknowledged else before)
+        assert not list(storage.list("refs"))
+        assert sound(storage)
+    assert outcomes == {True, False}
+
+
+def test_v1_branches_tags_and_configuration_made_at_any_moment_are_carried_over(small):
+    def make(storage):
+        client = v1_client(storage)
+        tip = client.lookup_branch("dev")
+        told = []
+
+        def act():
+            for do in (
+                lambda: client.create_branch("late", tip),
+                lambda: client.create_tag("late", tip),
+                lambda: client.delete_tag("t"),
+            ):
+                try:
+                    do()
+                    told.append(True)
+                except IcevirtError:
+                    told.append(False)
+
+        return act, told
+
+    def finish(storage):
+        run(storage)
+        run(storage)  # a branch made when all was over, without a look at what is there
+
+    for storage, told in everywhere(small, make, finish):
+        repo = Repository.open(storage)
+        created, tagged, deleted = told
+        assert ("late" in repo.list_branches()) == created
+        assert ("late" in repo.list_tags()) == tagged
+        assert ("t" not in repo.list_tags()) == deleted
+        assert not list(storage.list("refs"))
+        assert sound(storage)
+
+
+def test_a_commit_of_a_client_that_knows_both_succeeds_at_any_moment(small):
+    """Begun on V1 and committed before each call: to V1 and carried over, or to V2."""
+
+    def make(storage):
+        session = Repository.open(storage).writable_session("main")
+        session.add_array("/ours", array_json(), one(7))
+        told = []
+        return (lambda: told.append(session.commit("ours"))), told
+
+    before = history(in_memory(small))
+    for storage, told in everywhere(small, make):
+        assert history(storage) == [*told, *before]
+        assert sound(storage)
+
+
+def test_two_upgrades_at_once_make_one(small):
+    def make(storage):
+        told = []
+        return (lambda: told.append(run(storage))), told
+
+    before = history(in_memory(small))
+    for storage, _ in everywhere(small, make):
+        assert history(storage) == before
+        assert not list(storage.list("refs"))
+        log = [type(u.kind).__name__ for u in Repository.open(storage).ops_log()]
+        assert log.count("RepoMigrated") == 1
+        assert sound(storage)
+
+
+# -- V1 files that stay ---------------------------------------------------------------------------
+
+
+def test_v1_clients_read_on_where_their_files_stay(storage):
+    report = run(storage, delete=False)
+    assert report.v1_files_left
+    client = v1_client(storage)
+    assert [s.id for s in client.ancestry(branch="main")] == history(storage)
+    assert [p.code for p in check(storage).problems] == ["v1-left"]
+    assert check(storage).ok
+
+
+def test_their_commits_are_told_of_and_carried_over_by_the_next_upgrade(storage):
+    run(storage, delete=False)
+    before = history(storage)
+    client = v1_client(storage)
+    made = [commit(client, f"/{n}") for n in range(2)]
+    client.create_tag("aside", made[0])
+    assert history(storage) == before
+    assert [p.code for p in check(storage).problems] == ["v1-changes"]
+    report = run(storage, delete=False)
+    assert (report.commits_carried_over, report.from_version) == (2, 2)
+    assert history(storage) == [*made[::-1], *before]
+    assert Repository.open(storage).lookup_tag("aside") == made[0]
+    assert run(storage).commits_carried_over == 0
+    assert sound(storage)
+    with pytest.raises(IcevirtError):
+        commit(client, "/late")
+
+
+def test_commits_side_by_side_are_both_kept_and_said(storage):
+    run(storage, delete=False)
+    base = history(storage)
+    theirs = commit(v1_client(storage), "/theirs")
+    ours = commit(Repository.open(storage), "/ours")
+    with pytest.raises(ConflictError, match="branches of their own") as caught:
+        run(storage)
+    branch = caught.value.facts["branches"]["main"]
+    assert history(storage) == [ours, *base]
+    assert history(storage, branch) == [theirs, *base]
+    assert not list(storage.list("refs"))
+    assert sound(storage)
+    assert run(storage).commits_carried_over == 0
+
+
+def test_what_v2_dropped_on_purpose_does_not_come_back(storage):
+    run(storage, delete=False)
+    repo = Repository.open(storage)
+    repo.delete_branch("shared")
+    repo.delete_tag("t")
+    repo.config.inline_chunk_threshold_bytes = 99
+    repo.save_config()
+    run(storage)
+    again = Repository.open(storage)
+    assert again.list_branches() == {"main", "dev"}
+    assert again.list_tags() == set()
+    assert again.config.inline_chunk_threshold_bytes == 99
+
+
+def test_a_configuration_saved_by_a_v1_client_is_carried_over(storage):
+    run(storage, delete=False)
+    document = config_yaml.loads(storage.get("config.yaml"))
+    storage.put("config.yaml", config_yaml.dumps({**document, "inline_chunk_threshold_bytes": 5}))
+    run(storage)
+    assert Repository.open(storage).config.inline_chunk_threshold_bytes == 5
+
+
+def test_a_commit_on_what_v2_expired_is_refused_and_kept(storage):
+    from icevirt.logic.stamps import moment
+
+    run(storage, delete=False)
+    client = v1_client(storage)
+    client.reset_branch("dev", history(storage)[1])
+    commit(client, "/theirs", branch="dev")
+    repo = Repository.open(storage)
+    for branch in ("dev", "shared"):
+        repo.delete_branch(branch)
+    repo.delete_tag("t")
+    commit(repo, "/ours")
+    repo.expire_snapshots(moment(Head(storage).now()))
+    with pytest.raises(ConflictError, match="expired"):
+        run(storage)
+    assert list(storage.list("refs"))
+    assert [p.code for p in check(storage).problems] == ["v1-left"]
+
+
+def test_a_repo_that_was_removed_after_the_upgrade_is_said(storage):
+    """Sealed branches still name their snapshots; nothing may be committed to them."""
+    session = v1_client(storage).writable_session("main")
+    session.add_array("/a2", array_json(), one(1))
+    for copy in deaths(run, lambda: in_memory_of(storage)):
+        if any(b"upgraded" in copy.get(f.path) for f in copy.list("refs/branch.main")):
+            copy.delete("repo")
+            repo = Repository.open(copy)
+            assert history(copy)
+            with pytest.raises(FormatError, match="`repo` was removed"):
+                commit(repo)
+            return
+    raise AssertionError("never sealed")
+
+
+def in_memory_of(storage):
+    copy = MemoryStorage()
+    for found in storage.list():
+        copy.put(found.path, storage.get(found.path))
+    return copy
+
+
+# -- the official client --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("delete", [True, False])
+def test_an_open_session_of_the_official_client_fails_or_is_carried_over(delete, tmp_path):
+    """On local disk, one at a time: nobody races here."""
+    path = written(tmp_path / "repo")
+    session = official(path).writable_session("main")
+    zarr.open_group(session.store)["a"][3] = 77
+    Repository.open(path).upgrade(delete_unused_v1_files=delete)
+    if delete:
+        with pytest.raises(icechunk.IcechunkError):
+            session.commit("late")
+    else:
+        made = session.commit("late")
+        assert Repository.open(path).upgrade().commits_carried_over == 1
+        assert Repository.open(path).lookup_branch("main") == made
+        assert (
+            zarr.open_group(official(path).readonly_session("main").store, mode="r")["a"][3] == 77
+        )
+
+
+def test_an_unfinished_upgrade_of_the_official_client_is_continued(tmp_path):
+    path = written(tmp_path / "repo")
+    icechunk.upgrade_icechunk_repository(
+        official(path), dry_run=False, delete_unused_v1_files=False
+    )
+    report = Repository.open(path).upgrade()
+    assert (report.from_version, report.commits_carried_over, report.v1_files_left) == (2, 0, False)
+    assert official(path).list_branches() == {"main", "dev", "shared"}
+    kinds = [type(u.kind) for u in official(path).ops_log()]
+    assert kinds.count(icechunk.UpdateType.RepoMigrated) == 1
+
+
+def test_the_ops_log_tells_of_the_upgrade(storage):
+    run(storage)
+    entry = next(iter(Repository.open(storage).ops_log()))
+    assert (entry.kind.from_version, entry.kind.to_version) == (1, 2)
+    assert isinstance(Head(storage).read().info.latest_updates[0].kind, repo_info.RepoMigrated)

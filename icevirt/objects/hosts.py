@@ -12,7 +12,7 @@ from asyncio import AbstractEventLoop, Semaphore
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
-AT_ONCE = 16
+AT_ONCE = 64
 """Requests to one host that are under way at a time, in each thread pool or event loop."""
 
 

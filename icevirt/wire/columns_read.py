@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from icevirt.wire.layout import inline_size
 from icevirt.wire.payload import Payload, Where, array, moved
-from icevirt.wire.ranges import Places, gather
+from icevirt.wire.ranges import Bytes, Places, gather
 from icevirt.wire.read import Damage, Span
 from icevirt.wire.schema import Table
 
@@ -21,14 +21,26 @@ _EMPTY = (4, 4)  # the vtable of a table without fields
 class Tables:
     """Tables of one schema, a row each."""
 
-    def __init__(self, payload: Payload, span: Span, table: Table) -> None:
+    def __init__(self, payload: Payload, where: Span | Places, table: Table) -> None:
+        """Check that they are there.
+
+        Args:
+            payload: The file.
+            where: Their vector, or places of references to them.
+            table: Their schema.
+        """
+        slots: Where = (
+            range(where.start, where.start + 4 * where.count, 4)
+            if isinstance(where, Span)
+            else where
+        )
         self._payload = payload
         self._table = table
-        self._at = payload.targets(range(span.start, span.start + 4 * span.count, 4))
+        self._at = payload.targets(slots)
         self._vtable = self._vtables()
         self._one: tuple[int, ...] | None = _EMPTY
         self._places: dict[str, Where | None] = {}
-        if span.count:
+        if len(slots):
             self._read_sizes()
 
     def __len__(self) -> int:
@@ -146,6 +158,22 @@ class Tables:
         start = moved(at, 4)
         self._payload.check(start, count * size)
         return rows, start, count
+
+    def spans(self, name: str, size: int) -> tuple[Places, Places]:
+        """Return where this vector of each row starts and how many elements it has; or 0 and 0."""
+        starts, counts = np.zeros((2, len(self)), np.int64)
+        if (found := self.vectors(name, size)) is not None:
+            rows, start, count = found
+            starts[rows], counts[rows] = array(start), count
+        return starts, counts
+
+    def structs(self, name: str) -> Bytes:
+        """Return a required field of bytes of one size, shape (n, size)."""
+        places = self.places(name)
+        assert places is not None
+        size, _ = inline_size(self._table[name])
+        found: Bytes = self._payload.bytes[array(places)[:, None] + np.arange(size)]
+        return found
 
     def coordinates(self, name: str) -> NDArray[np.uint32]:
         """Return a required vector of u32 that is equally long in every row, shape (n, ndim)."""

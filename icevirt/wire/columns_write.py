@@ -65,7 +65,8 @@ class Tail:
 class Rows:
     """Up to ``BLOCK`` rows to be written as records."""
 
-    index: NDArray[np.uint32]  # (k, ndim)
+    count: int
+    index: NDArray[np.uint32] | None = None  # (count, ndim)
     columns: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)  # (k,), (k, bytes)
     targets: Mapping[str, Places] = field(default_factory=dict)  # where references are to lead
 
@@ -80,19 +81,28 @@ class Records:
     shape: Layout
 
     @classmethod
-    def of(cls, table: Table, present: frozenset[str], vector: str, ndim: int) -> Records:
-        """Lay out records of ``table`` whose field ``vector`` holds ``ndim`` coordinates."""
+    def of(
+        cls,
+        table: Table,
+        present: frozenset[str],
+        vector: str | None = None,
+        ndim: int = 0,
+        *,
+        align: int = 1,
+    ) -> Records:
+        """Lay out records of ``table``; the field ``vector`` holds ``ndim`` numbers of 4 bytes."""
         shape = layout(table, present)
         table_at = len(shape.vtable) + -len(shape.vtable) % shape.align
         vector_at = table_at + shape.size + -shape.size % 4
-        stride = vector_at + 4 + 4 * ndim
-        template = np.zeros(stride + -stride % shape.align, np.uint8)
+        stride = vector_at if vector is None else vector_at + 4 + 4 * ndim
+        template = np.zeros(stride + -stride % max(shape.align, align), np.uint8)
         template[: len(shape.vtable)] = np.frombuffer(shape.vtable, np.uint8)
         words = template.view("<u4")
         words[table_at // 4] = table_at
-        place = table_at + shape.at[vector]
-        words[place // 4] = vector_at - place
-        words[vector_at // 4] = ndim
+        if vector is not None:
+            place = table_at + shape.at[vector]
+            words[place // 4] = vector_at - place
+            words[vector_at // 4] = ndim
         return cls(template, table_at, vector_at, shape)
 
     @property
@@ -111,16 +121,27 @@ class Records:
         buffer[:] = self.template
         places = self.places(start, size)
         for part in parts:
-            rows = buffer[: len(part.index)]
+            rows = buffer[: part.count]
+            self._write(rows, places[: part.count], part)
+            yield rows.reshape(-1)
+            places += self.stride * part.count
+
+    def scattered(self, starts: Places, part: Rows) -> Bytes:
+        """Return the records that are to stand at ``starts``, shape (n, stride)."""
+        rows = np.empty((part.count, self.stride), np.uint8)
+        rows[:] = self.template
+        self._write(rows, starts + self.table_at, part)
+        return rows
+
+    def _write(self, rows: Bytes, tables: Places, part: Rows) -> None:
+        """Put columns into copies of the template; ``tables`` is where the tables are to stand."""
+        if part.index is not None:
             low = self.vector_at + 4
             rows[:, low : low + 4 * part.index.shape[1]].view("<u4")[:] = part.index
-            for name, column in part.columns.items():
-                self._fill(rows, name, column)
-            for name, target in part.targets.items():
-                slots = places[: len(rows)] + self.shape.at[name]
-                self._fill(rows, name, references(slots, target))
-            yield rows.reshape(-1)
-            places += self.stride * len(rows)
+        for name, column in part.columns.items():
+            self._fill(rows, name, column)
+        for name, target in part.targets.items():
+            self._fill(rows, name, references(tables + self.shape.at[name], target))
 
     def _fill(self, rows: Bytes, name: str, column: NDArray[np.generic]) -> None:
         """Set a field of every row: numbers of its size, or (k, size) bytes."""
@@ -151,15 +172,21 @@ class Pool:
 
     source: Bytes
     start: Places
-    length: Places
+    length: Places  # in bytes
     at: Places  # where each stands in the pool, and at last the pool's size
+    element: int = 1  # bytes of what the vectors count
 
     @classmethod
-    def of(cls, source: Bytes, start: Places, length: Places) -> Pool:
+    def of(cls, source: Bytes, start: Places, length: Places, *, element: int = 1) -> Pool:
         """Lay them out one after the other."""
         at = np.zeros(len(length) + 1, np.int64)
         np.cumsum((4 + length + 1 + 3) // 4 * 4, out=at[1:])
-        return cls(source, start, length, at)
+        return cls(source, start, length, at, element)
+
+    @classmethod
+    def of_strings(cls, data: Bytes, starts: Places) -> Pool:
+        """Lay out what lies end to end, each beginning at one of ``starts``."""
+        return cls.of(data, starts[:-1], np.diff(starts))
 
     @property
     def size(self) -> int:
@@ -176,6 +203,11 @@ class Pool:
             at, length = self.at[low:high] - self.at[low], self.length[low:high]
             out = buffer[: int(self.at[high] - self.at[low])]
             out.fill(0)
-            out.view("<u4")[at // 4] = length
+            out.view("<u4")[at // 4] = length // self.element
             copy_ranges(self.source, self.start[low:high], out, at + 4, length)
             yield out
+
+
+def pooled(tail: Tail, pool: Pool) -> Places:
+    """Append a pool and return where each of its vectors stands."""
+    return tail.add(pool.size, pool.blocks, align=4) + pool.at[:-1]

@@ -138,8 +138,8 @@ def text(data: NDArray[np.uint8], starts: Places) -> Strings:
     try:
         data.tobytes().decode()
     except UnicodeDecodeError as error:
-        raise Damage("a location or etag is not UTF-8", error.start) from None
+        raise Damage("a string is not UTF-8", error.start) from None
     begins = starts[:-1][np.diff(starts) > 0]
     if bool((data[begins] & 0xC0 == 0x80).any()):  # a character cut in two
-        raise Damage("a location or etag is not UTF-8", 0)
+        raise Damage("a string is not UTF-8", 0)
     return Strings(data, starts)

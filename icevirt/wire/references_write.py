@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from icevirt.errors import InvalidInputError
 from icevirt.model.chunks import ChunkTable, ChunkType
-from icevirt.wire.columns_write import BLOCK, Pool, Records, Rows, Tail, vector_blocks
+from icevirt.wire.columns_write import BLOCK, Pool, Records, Rows, Tail, pooled, vector_blocks
 from icevirt.wire.locations_write import Packed
 from icevirt.wire.ranges import Bytes, Places
 from icevirt.wire.schema import CHUNK_REF
@@ -76,17 +76,15 @@ class _References:
         """Append the rows of a shared column that are used; return where each row stands."""
         table = self._table
         if name == "inline":
-            pool = Pool.of(table.inline, *_inline(table))
-            return tail.add(pool.size, pool.blocks, align=4) + pool.at[:-1]
+            return pooled(tail, Pool.of(table.inline, *_inline(table)))
         data, starts = {
             "location": (locations.plain.data, locations.plain.starts),
             "compressed_location": locations.frames,
             "checksum_etag": (table.locations.etag.data, table.locations.etag.starts),
         }[name]
         used = _by_first_use(self._sources(kinds))
-        pool = Pool.of(data, starts[:-1][used], np.diff(starts)[used])
         places = np.zeros(len(starts) - 1, np.int64)
-        places[used] = tail.add(pool.size, pool.blocks, align=4) + pool.at[:-1]
+        places[used] = pooled(tail, Pool.of(data, starts[:-1][used], np.diff(starts)[used]))
         return places
 
     def _sources(self, kinds: Sequence[int]) -> NDArray[np.uint32]:
@@ -130,6 +128,7 @@ class _References:
                 done += len(source)
             if len(source):
                 yield Rows(
+                    count=len(source),
                     index=table.index[rows],
                     columns=_columns(table, fields, rows),
                     targets={name: self._places[name][source] for name in shared},

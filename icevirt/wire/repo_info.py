@@ -8,19 +8,33 @@ process, so wrong ones are refused both ways.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
+
+import numpy as np
 
 from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId12
 from icevirt.model.json import JSONObject
-from icevirt.model.repo_info import RepoInfo, SnapshotInfo
-from icevirt.wire import flex_read, flex_write, header, metadata, updates
-from icevirt.wire.build import build
+from icevirt.model.repo_info import RepoInfo
+from icevirt.wire import (
+    flex_read,
+    flex_write,
+    frame,
+    header,
+    metadata,
+    snapshot_infos,
+    snapshot_infos_write,
+    updates,
+)
+from icevirt.wire.build import Builder
+from icevirt.wire.columns_write import Tail
 from icevirt.wire.header import FileKind
+from icevirt.wire.payload import Payload
 from icevirt.wire.read import Damage, Reader, reading
 from icevirt.wire.schema import REPO, Values
+from icevirt.wire.snapshot_infos import SnapshotInfos
 
-NO_PARENT = -1
 MAIN = "main"
 
 
@@ -33,14 +47,14 @@ def encode(info: RepoInfo, *, level: int = 3) -> bytes:
             client's file and would lose something.
     """
     _check(info)
-    snapshots = sorted(info.snapshots.values(), key=lambda each: each.id)
-    rows = {each.id: row for row, each in enumerate(snapshots)}
+    snapshots = snapshot_infos.columns_of(info.snapshots)
+    rows = snapshots.rows()
     values = {
         "spec_version": info.spec_version,
         "tags": _ref_values(info.tags, rows),
         "branches": _ref_values(info.branches, rows),
         "deleted_tags": sorted(info.deleted_tags, key=str.encode),
-        "snapshots": [_snapshot_values(each, rows) for each in snapshots],
+        "snapshots": snapshots,
         "status": updates.status_values(info.status),
         "metadata": None if info.metadata is None else metadata.to_items(info.metadata),
         "latest_updates": [updates.to_values(each) for each in info.latest_updates],
@@ -50,7 +64,12 @@ def encode(info: RepoInfo, *, level: int = 3) -> bytes:
         "disabled_feature_flags": _sorted(info.disabled_feature_flags),
         "extra": info.extra,
     }
-    return header.pack(FileKind.repo_info, build(REPO, values), level=level)
+    small = Builder().root(REPO, values)
+    tail = Tail(len(small.out))
+    for place, columns in small.open:
+        small.link(place, snapshot_infos_write.write(tail, columns))
+    parts = chain([np.frombuffer(small.out, np.uint8)], tail.blocks())
+    return header.head(FileKind.repo_info) + frame.compress(parts, tail.end, level)
 
 
 def decode(raw: bytes) -> RepoInfo:
@@ -59,16 +78,15 @@ def decode(raw: bytes) -> RepoInfo:
     with reading(FileKind.repo_info.name):
         reader = Reader(payload)
         values = reader.root(REPO)
-        ids = [ObjectId12(each["id"]) for each in values["snapshots"]]
-        infos = [_snapshot_info(each, ids, spec_version) for each in values["snapshots"]]
-        if len(set(ids)) != len(ids):
-            raise Damage("a snapshot is listed twice", 0)
+        snapshots = snapshot_infos.read(
+            Payload(payload), values["snapshots"], spec_version, reader.newer
+        )
         return RepoInfo(
             spec_version=values["spec_version"],
-            tags=_refs(values["tags"], ids),
-            branches=_refs(values["branches"], ids),
+            tags=_refs(values["tags"], snapshots),
+            branches=_refs(values["branches"], snapshots),
             deleted_tags=frozenset(values["deleted_tags"]),
-            snapshots={info.id: info for info in infos},
+            snapshots=snapshots,
             status=updates.status(values["status"]),
             metadata=_optional_metadata(values["metadata"], spec_version),
             latest_updates=tuple(updates.from_values(each) for each in values["latest_updates"]),
@@ -105,26 +123,9 @@ def _check(info: RepoInfo) -> None:
         )
 
 
-def _ref_values(refs: Mapping[str, ObjectId12], rows: Mapping[ObjectId12, int]) -> list[Values]:
+def _ref_values(refs: Mapping[str, ObjectId12], rows: Mapping[bytes, int]) -> list[Values]:
     names = sorted(refs, key=str.encode)
     return [{"name": name, "snapshot_index": rows[refs[name]]} for name in names]
-
-
-def _snapshot_values(info: SnapshotInfo, rows: Mapping[ObjectId12, int]) -> Values:
-    parent = info.parent_id
-    if parent is not None and parent not in rows:
-        raise InvalidInputError(
-            "the parent of a snapshot is unknown", snapshot=str(info.id), parent=str(parent)
-        )
-    return {
-        "id": info.id,
-        "parent_offset": NO_PARENT if parent is None else rows[parent],
-        "flushed_at": info.flushed_at,
-        "message": info.message,
-        "metadata": metadata.to_items(info.metadata),
-        # never an empty vector: absent unless expiry edited the entry
-        "pruned_ancestor_tx_logs": list(info.pruned_ancestor_tx_logs or ()) or None,
-    }
 
 
 def _sorted(flags: tuple[int, ...] | None) -> list[int] | None:
@@ -134,28 +135,13 @@ def _sorted(flags: tuple[int, ...] | None) -> list[int] | None:
 # -- reading --------------------------------------------------------------------------------------
 
 
-def _refs(values: list[Values], ids: list[ObjectId12]) -> dict[str, ObjectId12]:
+def _refs(values: list[Values], snapshots: SnapshotInfos) -> dict[str, ObjectId12]:
     found = {}
     for each in values:
-        if each["snapshot_index"] >= len(ids) or each["name"] in found:
+        if each["snapshot_index"] >= snapshots.listed or each["name"] in found:
             raise Damage("a branch or tag is listed twice or points to no snapshot", 0)
-        found[each["name"]] = ids[each["snapshot_index"]]
+        found[each["name"]] = snapshots.id_at(each["snapshot_index"])
     return found
-
-
-def _snapshot_info(values: Values, ids: list[ObjectId12], spec_version: int) -> SnapshotInfo:
-    parent = values["parent_offset"]
-    if not NO_PARENT <= parent < len(ids):
-        raise Damage("the parent of a snapshot is not in the list", 0)
-    pruned = values["pruned_ancestor_tx_logs"]
-    return SnapshotInfo(
-        id=ObjectId12(values["id"]),
-        parent_id=None if parent == NO_PARENT else ids[parent],
-        flushed_at=values["flushed_at"],
-        message=values["message"],
-        metadata=metadata.from_items(values["metadata"] or [], spec_version),
-        pruned_ancestor_tx_logs=None if pruned is None else tuple(map(ObjectId12, pruned)),
-    )
 
 
 def _optional_metadata(values: list[Values] | None, spec_version: int) -> JSONObject | None:

@@ -317,7 +317,7 @@ REPO = Table(
         _required("tags", Vector(REF)),
         _required("branches", Vector(REF)),
         _required("deleted_tags", Vector(TEXT)),
-        _required("snapshots", Vector(SNAPSHOT_INFO)),
+        _required("snapshots", Vector(SNAPSHOT_INFO, columnar=True)),
         _required("status", REPO_STATUS),
         Field("metadata", Vector(METADATA_ITEM)),
         _required("latest_updates", Vector(UPDATE)),

@@ -116,7 +116,8 @@ def _write_chunks(tail: Tail, index: NDArray[np.uint32]) -> int:
             yield records.places(rows + records.stride * low, min(BLOCK, count - low))
 
     def parts() -> Iterator[Rows]:
-        return (Rows(index=index[low : low + BLOCK]) for low in lows)
+        parts = (index[low : low + BLOCK] for low in lows)
+        return (Rows(count=len(part), index=part) for part in parts)
 
     vector = tail.add(4 + 4 * count, lambda: vector_blocks(vector, count, tables()))
     rows = tail.add(count * records.stride, lambda: records.blocks(rows, count, parts()))

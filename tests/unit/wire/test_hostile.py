@@ -4,6 +4,7 @@ Every example is decompressed, changed and compressed again, since damage to the
 would be noticed before anything of ours. ``ICEVIRT_FUZZ_SECONDS`` makes the random part longer.
 """
 
+import dataclasses
 import os
 import random
 import struct
@@ -30,11 +31,19 @@ from unit.wire.wire_values import virtual_table
 
 SECONDS = float(os.environ.get("ICEVIRT_FUZZ_SECONDS", "8"))
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "icechunk"
+
+
+def read_all_of_repo_info(raw):
+    """Decode, and ask for all that is decoded only when somebody asks for it."""
+    found = repo_info.decode(raw)
+    return dataclasses.replace(found, snapshots=dict(found.snapshots))
+
+
 DECODERS = {
     FileKind.snapshot: snapshot.decode,
     FileKind.manifest: manifest.decode,
     FileKind.transaction_log: transaction_log.decode,
-    FileKind.repo_info: repo_info.decode,
+    FileKind.repo_info: read_all_of_repo_info,
 }
 FOLDERS = {
     "snapshots": FileKind.snapshot,

@@ -100,22 +100,23 @@ update_kinds = st.one_of(
 flags = st.none() | st.lists(U16, max_size=4, unique=True).map(lambda f: tuple(sorted(f)))
 
 
+def snapshot_infos(key, parents):
+    """Facts about the snapshot ``key``, whose parent is one of these or none."""
+    return st.builds(
+        r.SnapshotInfo,
+        id=st.just(key),
+        parent_id=st.none() | st.sampled_from(parents),
+        flushed_at=U64,
+        message=texts,
+        metadata=metadata,
+        pruned_ancestor_tx_logs=st.none() | st.lists(ids12, min_size=1, max_size=3).map(tuple),
+    )
+
+
 @st.composite
 def repo_infos(draw):
     ids = draw(st.lists(ids12, min_size=1, max_size=5, unique=True))
-    infos = {
-        id_: r.SnapshotInfo(
-            id=id_,
-            parent_id=draw(st.none() | st.sampled_from(ids)),
-            flushed_at=draw(U64),
-            message=draw(texts),
-            metadata=draw(metadata),
-            pruned_ancestor_tx_logs=draw(
-                st.none() | st.lists(ids12, min_size=1, max_size=3).map(tuple)
-            ),
-        )
-        for id_ in ids
-    }
+    infos = {key: draw(snapshot_infos(key, ids)) for key in ids}
     refs = st.dictionaries(texts, st.sampled_from(ids), max_size=3)
     older = st.builds(r.Update, kind=update_kinds, updated_at=U64, backup_path=backups)
     newest = st.builds(r.Update, kind=update_kinds, updated_at=U64)

@@ -1,0 +1,202 @@
+"""Facts about all snapshots of a repository as columns: read, changed in few rows, written again.
+
+Spec: "Repo Info File", SnapshotInfo. Every commit reads and writes all of them, so there is no
+object for each: ids, parents, times and messages are columns, and metadata stays encoded until
+somebody asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.errors import InvalidInputError
+from icevirt.ids import ObjectId12
+from icevirt.model.repo_info import SnapshotInfo
+from icevirt.model.strings import Strings
+from icevirt.wire import metadata
+from icevirt.wire.ranges import Bytes, Places, gather
+
+NO_PARENT = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """A list of elements for each row: row i has those from ``first[i]`` to ``first[i + 1]``."""
+
+    first: Places  # (n + 1,)
+
+    @classmethod
+    def of(cls, counts: NDArray[np.integer]) -> Lists:
+        """Make it of how many elements each row has."""
+        first = np.zeros(len(counts) + 1, np.int64)
+        np.cumsum(counts, out=first[1:])
+        return cls(first)
+
+    @property
+    def counts(self) -> Places:
+        """How many elements each row has, shape (n,)."""
+        return np.diff(self.first)
+
+    def elements(self, rows: Places) -> Places:
+        """Return the elements of these rows, in order."""
+        counts = self.counts[rows]
+        ends = np.cumsum(counts)
+        return np.repeat(self.first[rows] - ends + counts, counts) + np.arange(int(counts.sum()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Items:
+    """Named values, as they are encoded: what metadata is made of."""
+
+    names: Strings
+    values: Bytes  # end to end
+    starts: Places  # (n + 1,) of values
+
+    @classmethod
+    def of(cls, pairs: Sequence[tuple[str, bytes]]) -> Items:
+        """Make the columns of named values."""
+        values = [value for _, value in pairs]
+        starts = np.cumsum([0, *map(len, values)])
+        data = np.frombuffer(b"".join(values), np.uint8)
+        return cls(names=Strings.of([name for name, _ in pairs]), values=data, starts=starts)
+
+    def take(self, rows: Places) -> Items:
+        """Return the given rows, in their order."""
+        data, starts = gather(self.values, self.starts[rows], np.diff(self.starts)[rows])
+        return Items(names=self.names[rows], values=data, starts=starts)
+
+    def __add__(self, other: Items) -> Items:
+        return Items(
+            names=self.names + other.names,
+            values=np.concatenate([self.values, other.values]),
+            starts=np.concatenate([self.starts, other.starts[1:] + self.starts[-1]]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotColumns:
+    """Snapshots, a row each."""
+
+    ids: Bytes  # (n, 12)
+    parent: Places  # (n,) row of the parent, or NO_PARENT
+    flushed_at: NDArray[np.uint64]  # (n,)
+    message: Strings  # (n,)
+    items_of: Lists
+    items: Items
+    pruned_of: Lists
+    pruned: Bytes  # (m, 12) ids
+
+    @classmethod
+    def of(cls, infos: Sequence[SnapshotInfo]) -> SnapshotColumns:
+        """Make the columns of values, parents not yet known."""
+        items = [metadata.to_items(info.metadata) for info in infos]
+        pruned = [info.pruned_ancestor_tx_logs or () for info in infos]
+        return cls(
+            ids=_ids([info.id for info in infos]),
+            parent=np.full(len(infos), NO_PARENT),
+            flushed_at=np.array([info.flushed_at for info in infos], np.uint64),
+            message=Strings.of([info.message for info in infos]),
+            items_of=Lists.of(np.array([len(each) for each in items], np.int64)),
+            items=Items.of([(item["name"], item["value"]) for each in items for item in each]),
+            pruned_of=Lists.of(np.array([len(each) for each in pruned], np.int64)),
+            pruned=_ids([key for each in pruned for key in each]),
+        )
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def rows(self) -> dict[bytes, int]:
+        """Return the row of each id."""
+        raw = self.ids.tobytes()
+        size = ObjectId12.SIZE
+        return {raw[size * row : size * row + size]: row for row in range(len(self))}
+
+    def take(self, rows: Places) -> SnapshotColumns:
+        """Return the given rows, in their order, with parents among them."""
+        place = np.full(len(self) + 1, NO_PARENT)  # the last one is the parent of who has none
+        place[rows] = np.arange(len(rows))
+        items, pruned = self.items_of.elements(rows), self.pruned_of.elements(rows)
+        return SnapshotColumns(
+            ids=self.ids[rows],
+            parent=place[self.parent[rows]],
+            flushed_at=self.flushed_at[rows],
+            message=self.message[rows],
+            items_of=Lists.of(self.items_of.counts[rows]),
+            items=self.items.take(items),
+            pruned_of=Lists.of(self.pruned_of.counts[rows]),
+            pruned=self.pruned[pruned],
+        )
+
+    def __add__(self, other: SnapshotColumns) -> SnapshotColumns:
+        counts = {
+            name: np.concatenate([getattr(self, name).counts, getattr(other, name).counts])
+            for name in ("items_of", "pruned_of")
+        }
+        parents = np.where(other.parent == NO_PARENT, NO_PARENT, other.parent + len(self))
+        return SnapshotColumns(
+            ids=np.concatenate([self.ids, other.ids]),
+            parent=np.concatenate([self.parent, parents]),
+            flushed_at=np.concatenate([self.flushed_at, other.flushed_at]),
+            message=self.message + other.message,
+            items_of=Lists.of(counts["items_of"]),
+            items=self.items + other.items,
+            pruned_of=Lists.of(counts["pruned_of"]),
+            pruned=np.concatenate([self.pruned, other.pruned]),
+        )
+
+    def with_changed(
+        self, rows: Mapping[bytes, int], changed: Mapping[ObjectId12, SnapshotInfo | None]
+    ) -> SnapshotColumns:
+        """Return the columns with other facts about some snapshots, in ascending order of ids.
+
+        Args:
+            rows: The row of each id here.
+            changed: What is to stand in the place of what is here; None says nothing.
+
+        Raises:
+            InvalidInputError: The parent of a snapshot is not among them.
+        """
+        kept = np.ones(len(self), np.bool_)
+        kept[[rows[key] for key in changed if key in rows]] = False
+        left = np.flatnonzero(kept)
+        place = np.cumsum(kept) - 1
+        infos = [info for info in changed.values() if info is not None]
+        new = {info.id: len(left) + row for row, info in enumerate(infos)}
+        both = self.take(left) + SnapshotColumns.of(infos)
+        for row in np.flatnonzero((self.parent != NO_PARENT) & ~kept[self.parent] & kept).tolist():
+            parent = self.key(int(self.parent[row]))
+            both.parent[place[row]] = new[parent] if parent in new else _lost(self.key(row), parent)
+        for info in infos:
+            if info.parent_id is not None:
+                at = rows.get(info.parent_id)
+                known = int(place[at]) if at is not None and kept[at] else new.get(info.parent_id)
+                at = _lost(info.id, info.parent_id) if known is None else known
+                both.parent[new[info.id]] = at
+        return both.take(_ascending(both.ids))
+
+    def key(self, row: int) -> ObjectId12:
+        """Return the id of a row."""
+        return ObjectId12(self.ids[row].tobytes())
+
+
+def _lost(snapshot: ObjectId12, parent: ObjectId12) -> int:
+    raise InvalidInputError(
+        "the parent of a snapshot is unknown", snapshot=str(snapshot), parent=str(parent)
+    )
+
+
+def _ids(keys: Sequence[bytes]) -> Bytes:
+    return np.frombuffer(b"".join(keys), np.uint8).reshape(len(keys), ObjectId12.SIZE)
+
+
+def _ascending(ids: Bytes) -> Places:
+    """Return the rows in the order of their ids."""
+    raw = np.ascontiguousarray(ids)
+    return np.lexsort((raw[:, 8:].copy().view(">u4")[:, 0], raw[:, :8].copy().view(">u8")[:, 0]))
+
+
+EMPTY = SnapshotColumns.of([])

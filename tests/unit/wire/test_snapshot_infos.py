@@ -1,0 +1,95 @@
+"""The snapshots of a repo info: columns that behave like a dictionary of values."""
+
+import dataclasses
+import pickle
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from icevirt.errors import FormatError, InvalidInputError
+from icevirt.ids import ObjectId12
+from icevirt.model.lazy import minus, plus
+from icevirt.model.repo_info import RepoAvailability, RepoInfo, RepoStatus, SnapshotInfo
+from icevirt.wire import flex_write, repo_info, snapshot_infos
+from unit.wire.wire_values import ids12, repo_infos
+from unit.wire.wire_values import snapshot_infos as drawn_infos
+
+ROOT, CHILD = (ObjectId12(bytes([n]) * 12) for n in (7, 3))
+
+
+def reread(value):
+    return repo_info.decode(repo_info.encode(value))
+
+
+def repo_of(*infos):
+    return RepoInfo(
+        branches={"main": infos[0].id},
+        snapshots={info.id: info for info in infos},
+        status=RepoStatus(availability=RepoAvailability.online, set_at=1),
+        latest_updates=(),
+    )
+
+
+def an_info(key, parent=None, **more):
+    return SnapshotInfo(id=key, parent_id=parent, flushed_at=1, message="m", **more)
+
+
+@given(repo_infos(), st.sampled_from([1, 64]), st.data())
+@settings(max_examples=60)
+def test_what_is_changed_is_written_as_if_it_had_been_read(value, many, data):
+    """However often the changes on top are folded into the columns."""
+    lazy, plain = reread(value).snapshots, dict(value.snapshots)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(snapshot_infos, "_MANY_CHANGES", many)
+        for _ in range(data.draw(st.integers(0, 4))):
+            key = data.draw(st.sampled_from(list(plain)) | ids12)
+            info = data.draw(drawn_infos(key, list(plain)))
+            lazy, plain = plus(lazy, key, info), plus(plain, key, info)
+    assert dict(lazy) == plain
+    assert len(lazy) == len(plain)
+    ours, theirs = (dataclasses.replace(value, snapshots=each) for each in (lazy, plain))
+    assert repo_info.encode(ours) == repo_info.encode(theirs)
+    assert reread(ours).snapshots == plain
+
+
+@given(repo_infos(), st.data())
+def test_what_is_taken_away_is_not_there(value, data):
+    lazy = reread(value).snapshots
+    gone = data.draw(st.sampled_from(list(value.snapshots)))
+    left = minus(lazy, gone)
+    assert gone in lazy
+    assert gone not in left
+    assert dict(left) == {key: told for key, told in value.snapshots.items() if key != gone}
+    assert len(left) == len(lazy) - 1
+
+
+@given(repo_infos())
+def test_pickles_are_equal(value):
+    lazy = reread(value).snapshots
+    assert pickle.loads(pickle.dumps(lazy)) == lazy
+
+
+@pytest.mark.parametrize("changed", [None, an_info(ROOT)], ids=["taken away", "replaced"])
+def test_a_child_keeps_its_parent_or_is_refused(changed):
+    read = reread(repo_of(an_info(CHILD, ROOT), an_info(ROOT)))
+    edited = read.snapshots.with_changed(ROOT, changed)
+    if changed is None:
+        with pytest.raises(InvalidInputError, match="parent"):
+            repo_info.encode(dataclasses.replace(read, snapshots=edited))
+    else:
+        found = reread(dataclasses.replace(read, snapshots=edited)).snapshots
+        assert found[CHILD].parent_id == ROOT
+
+
+def test_damaged_metadata_is_told_when_it_is_asked_for(monkeypatch):
+    monkeypatch.setattr(flex_write, "dumps", lambda value: b"\xff" * 9)
+    raw = repo_info.encode(repo_of(an_info(ROOT, metadata={"a": 1})))
+    found = repo_info.decode(raw)
+    with pytest.raises(FormatError, match="metadata"):
+        found.snapshots[ROOT]
+
+
+def test_no_snapshot_is_listed_twice_whatever_changed():
+    read = reread(repo_of(an_info(ROOT))).snapshots
+    assert list(read.with_changed(ROOT, an_info(ROOT, metadata={"n": 1}))) == [ROOT]

@@ -20,12 +20,16 @@ from hypothesis import strategies as st
 from icevirt.api.scan import scan_file
 from icevirt.errors import ScanError
 from icevirt.objects.source import open_source
+from icevirt.scan.contract import ScanOptions
 from icevirt_scanners.hdf5 import references
-from icevirt_scanners.hdf5.index import btree2, fields, header, space
+from icevirt_scanners.hdf5.context import FileContext
+from icevirt_scanners.hdf5.index import btree2
 from icevirt_scanners.hdf5.index.chunks import found_chunks
-from icevirt_scanners.hdf5.index.fields import NotUnderstoodError
-from icevirt_scanners.hdf5.index.header import layout_message, space_of
 from icevirt_scanners.hdf5.index.layout import layout_of
+from icevirt_scanners.hdf5.raw import fields, header, space
+from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError
+from icevirt_scanners.hdf5.raw.file import RawFile
+from icevirt_scanners.hdf5.raw.header import layout_message, messages, space_of
 from scanners.materialise import materialise
 
 BOUNDS = ["earliest", "v108", "v110", "v112", "v114", "latest"]
@@ -49,7 +53,8 @@ def dataset(path, name="d"):
             own_shape=dsid.shape,
             limits=limits,
         )
-        yield variable, SimpleNamespace(source=source, fid=file.id)
+        raw = RawFile.of(source, base=file.id.get_create_plist().get_userblock())
+        yield variable, FileContext.of(source, ScanOptions(), fid=file.id, raw=raw)
 
 
 def rows(found):
@@ -60,9 +65,8 @@ def rows(found):
 
 def kind_of(variable, context):
     """Return which kind of index a dataset has."""
-    base = context.fid.get_create_plist().get_userblock()
-    space = space_of(context.source.read, base=base, size=context.source.file.size)
-    return layout_of(layout_message(space, variable.address), space).kind
+    message = layout_message(context.header(variable.address).messages)
+    return layout_of(message, context.raw.space).kind
 
 
 def write(path, shape, chunks, maxshape, fill, *, bounds="latest", space=None, **options):
@@ -335,6 +339,6 @@ def decode(raw, address, chunk, shape, limits, *, headers=None, blocks=None):
         return raw[offset : offset + length]
 
     whole = space_of(read, base=0, size=len(raw))
-    message = layout_message(whole, address)
+    message = layout_message(messages(whole, address))
     noted = blocks if blocks is not None else []
     return found_chunks(whole, message, chunk=chunk, shape=shape, limits=limits)

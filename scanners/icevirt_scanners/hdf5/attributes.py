@@ -3,6 +3,7 @@
 One-element arrays become scalars, strings become ``str``, netCDF's own bookkeeping is kept apart.
 An attribute that cannot be read or represented never costs its variable: it is left out and told.
 Text that is not UTF-8 is taken for Latin-1, which keeps every byte (netCDF4 would replace them).
+Plain ones come from the bytes of the object's header, all others through libhdf5.
 """
 
 from __future__ import annotations
@@ -13,6 +14,10 @@ from typing import Any
 import h5py
 import numpy as np
 from h5py import h5, h5a, h5g, h5s, h5t
+
+from icevirt_scanners.hdf5.raw.attributes import References, Texts, Value, listed
+from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError
+from icevirt_scanners.hdf5.raw.file import Header
 
 # bookkeeping that netCDF-C hides wherever it stands: read where the dimensions need it, never shown
 _NEEDED = frozenset({"CLASS", "NAME", "_Netcdf4Dimid", "_Netcdf4Coordinates"})
@@ -30,6 +35,7 @@ _HIDDEN = frozenset(
         "_nc3_strict",
     }
 )
+_UNREAD = frozenset(name.encode() for name in _HIDDEN - _NEEDED - {"DIMENSION_LIST"})
 _NATIVE = {
     (h5t.INTEGER, size, sign): (np.dtype(f"{kind}{size}"), getattr(h5t, f"NATIVE_{c}INT{8 * size}"))
     for size in (1, 2, 4, 8)
@@ -51,6 +57,7 @@ class FoundAttributes:
     shown: dict[str, Any] = field(default_factory=dict)
     hidden: dict[str, Any] = field(default_factory=dict)
     has_dimension_list: bool = False
+    scales: list[list[int]] | None = None  # addresses in that list, where its bytes say them
     lost: dict[str, str] = field(default_factory=dict)  # name -> why it is not represented
     latin: list[str] = field(default_factory=list)  # names of those that were not UTF-8
 
@@ -59,22 +66,50 @@ class NotRepresentableError(Exception):
     """An attribute has no JSON form; the message says why."""
 
 
-def attributes_of(oid: Any) -> FoundAttributes:
-    """Read the attributes of a group or dataset, in creation order where the file keeps one."""
+def attributes_of(oid: Any, header: Header | None = None) -> FoundAttributes:
+    """Read the attributes of a group or dataset, in creation order where the file keeps one.
+
+    ``header`` are the messages of its object header, where they could be read.
+    """
     found = FoundAttributes()
-    for raw in _names(oid):
+    plain = _plainly(header)
+    for raw in _names(oid) if plain is None else plain:
         name = raw.decode("utf-8", "backslashreplace")
+        known = plain.get(raw) if plain is not None else None
         if name == "DIMENSION_LIST":
             found.has_dimension_list = True
+            found.scales = known.addresses if isinstance(known, References) else None
         if name in _HIDDEN and name not in _NEEDED:
             continue
         try:
-            value = _read(oid, raw, name, found)
+            value = _shown(known, name, found) if known is not None else None
+            if value is None:
+                value = _read(oid, raw, name, found)
         except Exception as error:  # noqa: BLE001 - whatever is wrong with it, the variable stays
             found.lost[name] = str(error) or type(error).__name__
             continue
         (found.hidden if name in _HIDDEN else found.shown)[name] = value
     return found
+
+
+def _plainly(header: Header | None) -> dict[bytes, Value | None] | None:
+    if header is None:
+        return None
+    try:
+        return listed(header.messages, header.heap, unread=_UNREAD)
+    except NotUnderstoodError:
+        return None
+
+
+def _shown(value: Value, name: str, found: FoundAttributes) -> Any:
+    match value:
+        case Texts(texts):
+            decoded = [_decoded(text, name, found) for text in texts]
+            return decoded[0] if len(decoded) == 1 else decoded
+        case References():
+            return None  # libhdf5 says what is wrong with them
+        case _:
+            return value.reshape(-1)[0] if value.size == 1 else value
 
 
 def _names(oid: Any) -> list[bytes]:

@@ -94,10 +94,10 @@ class Dimensions:
         odd = ""
         if attributes.has_dimension_list:
             try:
-                for at, references in enumerate(_dimension_list(found.dsid)[:ndim]):
-                    if len(references) > 1:
+                for at, scales in enumerate(self._scales(found, attributes)[:ndim]):
+                    if len(scales) > 1:
                         odd = "an axis has several scales; the first counts"
-                    axes[at] = self._referenced(references[0]) if len(references) else None
+                    axes[at] = scales[0] if scales else None
             except _UNREADABLE as error:
                 odd = f"its list of dimension scales cannot be read: {error}"
         elif (numbers := attributes.hidden.get("_Netcdf4Coordinates")) is not None:
@@ -106,6 +106,15 @@ class Dimensions:
         elif is_scale(attributes) and ndim:
             axes[0] = self._by_address.get(found.address)
         return axes, odd
+
+    def _scales(
+        self, found: FoundDataset, attributes: FoundAttributes
+    ) -> Sequence[Sequence[Axis | None]]:
+        """Return the scales of each axis, as the file lists them."""
+        known = attributes.scales
+        if known is not None and all(one in self._by_address for some in known for one in some):
+            return [[self._by_address[one] for one in some] for some in known]
+        return [[self._referenced(one) for one in some] for some in _dimension_list(found.dsid)]
 
     def _referenced(self, reference: Any) -> Axis | None:
         if not reference:

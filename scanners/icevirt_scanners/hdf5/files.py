@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from types import TracebackType
 
 import h5py
@@ -47,6 +48,7 @@ def opened(source: ByteSource) -> Iterator[h5f.FileID]:
         handle.close()
 
 
+@cache
 def _access() -> h5p.PropFAID:
     access = h5p.create(h5p.FILE_ACCESS)
     access.set_fclose_degree(h5f.CLOSE_STRONG)

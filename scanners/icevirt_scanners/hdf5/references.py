@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from icevirt_scanners.hdf5.context import FileContext
 from icevirt_scanners.hdf5.index.chunks import found_chunks
-from icevirt_scanners.hdf5.index.fields import NotUnderstoodError, require
-from icevirt_scanners.hdf5.index.header import layout_message, space_of
+from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError, require
+from icevirt_scanners.hdf5.raw.header import layout_message
 from icevirt_scanners.hdf5.variable import Variable
 
 _FEW = 128  # chunks that libhdf5's callback lists faster
@@ -56,13 +56,12 @@ def stored_chunks(variable: Variable, context: FileContext) -> Stored:
     Raises:
         ValueError: The index is damaged.
     """
-    shape = np.array(variable.own_shape, np.int64)
-    chunk = np.array(variable.own_chunk, np.int64)
-    few = prod((-(-shape // chunk)).tolist()) <= _FEW
+    shape, chunk = variable.own_shape, variable.own_chunk
+    few = prod(-(-n // edge) for n, edge in zip(shape, chunk, strict=True)) <= _FEW
     found = None if few and not _turned(variable) else _decoded(variable, context)
     if found is None:
-        found = _listed(variable.dsid, variable.own_chunk)
-    inside = (found.index * chunk < shape).all(axis=1)
+        found = _listed(variable.dsid, chunk)
+    inside = (found.index * np.array(chunk, np.int64) < np.array(shape, np.int64)).all(axis=1)
     return found if inside.all() else found.take(inside)
 
 
@@ -74,13 +73,15 @@ def _turned(variable: Variable) -> bool:
 
 def _decoded(variable: Variable, context: FileContext) -> Stored | None:
     """Decode the index from the file's bytes; None where libhdf5 is to list it."""
-    source, message = context.source, b""
-    base = context.fid.get_create_plist().get_userblock()
+    message = b""
     try:
-        space = space_of(source.read, base=base, size=source.file.size)
-        message = layout_message(space, variable.address)
+        raw, header = context.raw, context.header(variable.address)
+        require(raw is not None and header is not None, "an odd superblock or object header")
+        assert raw is not None
+        assert header is not None
+        message = layout_message(header.messages)
         found = found_chunks(
-            space,
+            raw.space.begin(),
             message,
             chunk=variable.own_chunk,
             shape=variable.own_shape,
@@ -92,7 +93,10 @@ def _decoded(variable: Variable, context: FileContext) -> Stored | None:
             raise ValueError(f"a chunk index that cannot be read: {error}") from error
         return None
     return Stored(
-        index=found.index, offset=found.address + base, length=found.length, mask=found.mask
+        index=found.index,
+        offset=found.address + raw.space.base,
+        length=found.length,
+        mask=found.mask,
     )
 
 

@@ -31,10 +31,11 @@ from icevirt_scanners.hdf5.dimensions import (
 )
 from icevirt_scanners.hdf5.files import explained, opened
 from icevirt_scanners.hdf5.oracle import read_values
+from icevirt_scanners.hdf5.raw.file import RawFile
 from icevirt_scanners.hdf5.represent import represent
 from icevirt_scanners.hdf5.values import UnfaithfulError
 from icevirt_scanners.hdf5.variable import Variable, describe
-from icevirt_scanners.hdf5.walk import FoundDataset, Walk
+from icevirt_scanners.hdf5.walk import FoundDataset, FoundGroup, Walk
 from icevirt_scanners.names import check_distinct
 
 _MAGIC = b"\x89HDF\r\n\x1a\n"
@@ -67,10 +68,11 @@ class Hdf5Scanner:
         """
         url = source.file.url
         with opened(source) as fid, explained(url):
-            context = FileContext.of(source, options, fid=fid)
+            raw = RawFile.of(source, base=fid.get_create_plist().get_userblock())
+            context = FileContext.of(source, options, fid=fid, raw=raw)
             walk = Walk(url).below(_root(fid, options.group, url))
             context.findings += walk.findings
-            groups = tuple(_group(found.path, found.gid, context) for found in walk.groups)
+            groups = tuple(_group(found, context) for found in walk.groups)
             arrays = _arrays(walk, context)
         return ScannedFile(
             source=source.file,
@@ -94,10 +96,10 @@ def _root(fid: Any, group: str, url: str) -> Any:
     return found
 
 
-def _group(path: str, gid: Any, context: FileContext) -> ScannedGroup:
-    attributes = attributes_of(gid)
-    _tell_attributes(path, attributes, context)
-    return ScannedGroup(path=path, attributes=Attributes.of(attributes.shown))
+def _group(found: FoundGroup, context: FileContext) -> ScannedGroup:
+    attributes = attributes_of(found.gid, context.header(found.address))
+    _tell_attributes(found.path, attributes, context)
+    return ScannedGroup(path=found.path, attributes=Attributes.of(attributes.shown))
 
 
 def _tell_attributes(path: str, attributes: FoundAttributes, context: FileContext) -> None:
@@ -139,7 +141,7 @@ def _arrays(walk: Walk, context: FileContext) -> tuple[ScannedArray, ...]:
 
 def _attributes(found: FoundDataset, context: FileContext) -> FoundAttributes:
     with explained(context.source.file.url, found.path):
-        attributes = attributes_of(found.dsid)
+        attributes = attributes_of(found.dsid, context.header(found.address))
     _tell_attributes(found.path, attributes, context)
     return attributes
 

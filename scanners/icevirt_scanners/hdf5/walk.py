@@ -27,6 +27,7 @@ class FoundGroup:
 
     path: str
     gid: Any  # h5py GroupID
+    address: int  # of its object header
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -54,8 +55,9 @@ class Walk:
     def below(self, root: Any) -> Walk:
         """Walk everything below an open group, which becomes the root."""
         soft: list[tuple[Any, str, bytes]] = []
-        self._seen[h5o.get_info(root).addr] = paths.ROOT
-        pending = deque([FoundGroup(path=paths.ROOT, gid=root)])
+        address = h5o.get_info(root).addr
+        self._seen[address] = paths.ROOT
+        pending = deque([FoundGroup(path=paths.ROOT, gid=root, address=address)])
         while pending:
             group = pending.popleft()
             self.groups.append(group)
@@ -67,13 +69,13 @@ class Walk:
 
     def _links(self, group: FoundGroup, soft: list[tuple[Any, str, bytes]]) -> list[FoundGroup]:
         inner: list[FoundGroup] = []
-        for raw, kind in _links_of(group.gid):
+        for raw, kind, address in _links_of(group.gid):
             name, odd = node_name(raw)
             path = paths.join(group.path, name)
             if odd:
                 self._tell(path, "renamed", f"the link {raw!r} is no node name in zarr")
             if kind == h5l.TYPE_HARD:
-                found = self._object(group.gid, path, raw)
+                found = self._object(group.gid, path, raw, address)
                 if found is not None:
                     inner.append(found)
             elif kind == h5l.TYPE_SOFT:
@@ -82,10 +84,9 @@ class Walk:
                 self._tell(path, "external-link", "a link to another file", Severity.warning)
         return inner
 
-    def _object(self, gid: Any, path: str, raw: bytes) -> FoundGroup | None:
+    def _object(self, gid: Any, path: str, raw: bytes, address: int) -> FoundGroup | None:
         with explained(self.url, path):
             oid = h5o.open(gid, raw)
-            address = h5o.get_info(oid).addr
         first = self._seen.setdefault(address, path)
         if isinstance(oid, h5d.DatasetID):
             self.datasets.append(_dataset(oid, path, raw, address))
@@ -93,7 +94,7 @@ class Walk:
                 self._tell(path, "linked-dataset", f"another name of {first}")
         elif isinstance(oid, h5g.GroupID):
             if first == path:
-                return FoundGroup(path=path, gid=oid)
+                return FoundGroup(path=path, gid=oid, address=address)
             self._tell(path, "linked-group", f"another name of {first}, left out")
         return None
 
@@ -102,7 +103,8 @@ class Walk:
         if target is None:
             self._tell(path, "dangling-link", "a link to nothing in this file", Severity.warning)
             return
-        found = self._object(*target[:1], path, target[1])
+        gid, raw = target
+        found = self._object(gid, path, raw, gid.links.get_info(raw).u)
         if found is not None:  # reachable by no hard link below the root of this scan
             self.groups.append(found)
             rest: list[tuple[Any, str, bytes]] = []
@@ -131,11 +133,12 @@ def _dataset(dsid: Any, path: str, raw: bytes, address: int) -> FoundDataset:
     )
 
 
-def _links_of(gid: Any) -> list[tuple[bytes, int]]:
-    links: list[tuple[bytes, int]] = []
+def _links_of(gid: Any) -> list[tuple[bytes, int, int]]:
+    """Return name, kind and address (of a hard link; asking the object walks its chunk index)."""
+    links: list[tuple[bytes, int, int]] = []
 
     def note(name: bytes, info: Any) -> None:
-        links.append((name, info.type))
+        links.append((name, info.type, info.u if info.type == h5l.TYPE_HARD else 0))
 
     try:
         gid.links.iterate(note, info=True, idx_type=h5.INDEX_CRT_ORDER)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt_scanners.hdf5.index.entries import EntryFormat, Found, Grid
-from icevirt_scanners.hdf5.index.fields import (
+from icevirt_scanners.hdf5.raw.fields import (
     CHECKSUM,
     Rows,
     check_heads,
@@ -18,7 +18,7 @@ from icevirt_scanners.hdf5.index.fields import (
     require,
     signed,
 )
-from icevirt_scanners.hdf5.index.space import Space
+from icevirt_scanners.hdf5.raw.space import Space
 
 _UNFILTERED, _FILTERED = 10, 11
 _PREFIX = 6  # bytes before the records of a node: signature, version, kind

@@ -7,9 +7,9 @@ from math import prod
 
 from icevirt_scanners.hdf5.index import btree1, btree2, extensible_array, fixed_array
 from icevirt_scanners.hdf5.index.entries import Found, Grid
-from icevirt_scanners.hdf5.index.fields import require
 from icevirt_scanners.hdf5.index.layout import layout_of
-from icevirt_scanners.hdf5.index.space import Space
+from icevirt_scanners.hdf5.raw.fields import require
+from icevirt_scanners.hdf5.raw.space import Space
 
 _READERS: dict[str, Callable[[Space, int, Grid], Found]] = {
     "btree1": btree1.chunks,

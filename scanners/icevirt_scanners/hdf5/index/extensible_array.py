@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt_scanners.hdf5.index.entries import EntryFormat, Found, Grid
-from icevirt_scanners.hdf5.index.fields import (
+from icevirt_scanners.hdf5.raw.fields import (
     CHECKSUM,
     Rows,
     check_heads,
@@ -24,7 +24,7 @@ from icevirt_scanners.hdf5.index.fields import (
     require,
     signed,
 )
-from icevirt_scanners.hdf5.index.space import Space
+from icevirt_scanners.hdf5.raw.space import Space
 
 
 def chunks(space: Space, address: int, grid: Grid) -> Found:

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt_scanners.hdf5.index.entries import EntryFormat, Found, Grid
-from icevirt_scanners.hdf5.index.fields import CHECKSUM, check_sums, number, require
-from icevirt_scanners.hdf5.index.space import Space
+from icevirt_scanners.hdf5.raw.fields import CHECKSUM, check_sums, number, require
+from icevirt_scanners.hdf5.raw.space import Space
 
 
 def implicit_chunks(space: Space, address: int, grid: Grid) -> Found:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from icevirt_scanners.hdf5.index.fields import number, require
-from icevirt_scanners.hdf5.index.space import Space
+from icevirt_scanners.hdf5.raw.fields import number, require
+from icevirt_scanners.hdf5.raw.space import Space
 
 _CHUNKED = 2
 _INDEX_KINDS = {1: "single", 2: "implicit", 3: "fixed", 4: "extensible", 5: "btree2"}

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from icevirt_scanners.hdf5.index.fields import CHECKSUM, Rows, check_sum, require
+from icevirt_scanners.hdf5.raw.fields import CHECKSUM, Rows, check_sum, require
 
 _GAP = 64 * 1024  # bytes between two blocks that are read rather than skipped
 _RUN = 4 * 1024 * 1024  # bytes of one read, roughly
@@ -33,6 +33,17 @@ class Space:
 
     def __post_init__(self) -> None:
         self._left = self.size
+
+    def begin(self) -> Space:
+        """Begin to read the blocks of another object."""
+        self._left = self.size
+        return self
+
+    def at_most(self, address: int, length: int) -> bytes:
+        """Return up to ``length`` bytes at an address, fewer at the end of the file."""
+        begin = self.base + address
+        require(begin < self.size, "a block outside the file")
+        return self.read(begin, min(length, self.size - begin))
 
     def block(self, address: int, length: int) -> bytes:
         """Return the ``length`` bytes at an address."""

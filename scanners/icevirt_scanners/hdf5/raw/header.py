@@ -1,0 +1,129 @@
+"""The superblock and the object headers of HDF5: lists of messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from typing import NamedTuple
+
+from icevirt_scanners.hdf5.raw.fields import (
+    CHECKSUM,
+    NotUnderstoodError,
+    check_sum,
+    number,
+    require,
+)
+from icevirt_scanners.hdf5.raw.space import Space
+
+SHARED = 2  # flag of a message that stands elsewhere
+LAYOUT, ATTRIBUTE, ATTRIBUTE_INFO = 0x08, 0x0C, 0x15  # kinds of messages
+_CONTINUATION, _CACHE_IMAGE = 0x10, 0x18
+_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+_TIMES, _PHASES, _ORDER = 32, 16, 4  # flags of a header: optional fields
+_MOST = 256  # blocks of a header
+_GUESS = 1024  # bytes that hold most headers
+_OLD = Struct("<HHB3x")  # kind, size and flags of a message
+_NEW = Struct("<BHB")
+_NEW_ORDERED = Struct("<BHBH")
+
+
+class Message(NamedTuple):
+    """A message of an object header."""
+
+    kind: int
+    flags: int
+    order: int  # in which attributes were made; 0 where the file does not keep it
+    data: bytes
+
+
+def space_of(read: Callable[[int, int], bytes], *, base: int, size: int) -> Space:
+    """Read the superblock, which stands behind a user block of ``base`` bytes.
+
+    A file whose metadata may stand in a cache image is left to libhdf5.
+    """
+    head = read(base, 64)
+    require(head.startswith(_SIGNATURE) and len(head) == 64, "no superblock")
+    old = head[8] < 2
+    require(head[8] <= 3, "a newer superblock")
+    widths = head[13:15] if old else head[9:11]
+    require(all(width in (4, 8) for width in widths), "addresses of an odd size")
+    space = Space(read=read, base=base, size=size, address_width=widths[0], length_width=widths[1])
+    if not old:
+        extension = head[12 + widths[0] : 12 + 2 * widths[0]]
+        if extension != b"\xff" * widths[0]:
+            found = messages(space, int.from_bytes(extension, "little"))
+            require(all(message.kind != _CACHE_IMAGE for message in found), "a cache image")
+    return space.begin()
+
+
+def layout_message(found: list[Message]) -> bytes:
+    """Return the layout message of a dataset."""
+    layouts = [message for message in found if message.kind == LAYOUT]
+    require(len(layouts) == 1 and not layouts[0].flags & SHARED, "no layout message")
+    return layouts[0].data
+
+
+def messages(space: Space, address: int) -> list[Message]:
+    """Return all messages of an object header, those of its further blocks included."""
+    start = space.at_most(address, _GUESS)
+    require(len(start) >= 16, "no object header")
+    new = start.startswith(b"OHDR")
+    require(new or start[0] == 1, "no object header")
+    first, split = (_first_new, _split_new) if new else (_first_old, _split_old)
+    flags, block = first(space, address, start)
+    pending, found = [block], list[Message]()
+    for _ in range(_MOST):
+        if not pending:
+            return found
+        block = pending.pop(0)
+        for message in split(block, flags):
+            if message.kind == _CONTINUATION:
+                pending.append(_further(space, message.data, new=new))
+            else:
+                found.append(message)
+    raise NotUnderstoodError("a header of too many blocks")
+
+
+def _first_old(space: Space, address: int, start: bytes) -> tuple[int, bytes]:
+    end = 16 + number(start, 8, 4)  # the prefix is padded to a multiple of 8
+    return 0, (start if end <= len(start) else space.block(address, end))[16:end]
+
+
+def _first_new(space: Space, address: int, start: bytes) -> tuple[int, bytes]:
+    require(start[4] == 2, "a newer object header")
+    flags = start[5]
+    at = 6 + (16 if flags & _TIMES else 0) + (4 if flags & _PHASES else 0)
+    width = 1 << (flags & 3)
+    end = at + width + number(start, at, width) + CHECKSUM
+    block = start[:end] if end <= len(start) else space.block(address, end)
+    check_sum(block)
+    return flags, block[at + width : -CHECKSUM]
+
+
+def _further(space: Space, data: bytes, *, new: bool) -> bytes:
+    address = number(data, 0, space.address_width)
+    length = number(data, space.address_width, space.length_width)
+    return space.sealed(address, length, b"OCHK")[4:] if new else space.block(address, length)
+
+
+def _split_old(block: bytes, _: int) -> list[Message]:
+    at, end = 0, len(block)
+    found: list[Message] = []
+    while at + 8 <= end:
+        kind, size, flags = _OLD.unpack_from(block, at)
+        at += 8 + size
+        found.append(Message(kind, flags, 0, block[at - size : at]))
+    require(at <= end, "a message that leaves its block")
+    return found
+
+
+def _split_new(block: bytes, header_flags: int) -> list[Message]:
+    prefix = _NEW_ORDERED if header_flags & _ORDER else _NEW
+    at, end = 0, len(block)
+    found: list[Message] = []
+    while at + prefix.size <= end:  # what is shorter is a gap
+        kind, size, flags, *order = prefix.unpack_from(block, at)
+        at += prefix.size + size
+        found.append(Message(kind, flags, order[0] if order else 0, block[at - size : at]))
+    require(at <= end, "a message that leaves its block")
+    return found

@@ -1,0 +1,65 @@
+"""Global heaps: where values of variable length stand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from struct import Struct
+
+from icevirt_scanners.hdf5.raw.fields import number, require
+from icevirt_scanners.hdf5.raw.space import Space
+
+_HEADS = {4: Struct("<H6xI"), 8: Struct("<H6xQ")}  # number and bytes of an object
+_USUAL = 4096  # bytes of a collection, mostly
+_MOST = 16 * 1024 * 1024  # bytes of a collection
+
+
+@dataclass(slots=True)
+class Heap:
+    """The global heap of one file; collections that were read are kept."""
+
+    space: Space
+    _known: dict[int, dict[int, bytes]] = field(default_factory=dict)
+    _item: Struct = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._item = Struct("<I" + {4: "I", 8: "Q"}[self.space.address_width] + "I")
+
+    @property
+    def item_size(self) -> int:
+        """Bytes of a reference to an object: length, collection, number."""
+        return self._item.size
+
+    def sequences(self, data: bytes, width: int) -> list[bytes]:
+        """Return the sequences that ``data`` refers to, of elements of ``width`` bytes."""
+        found: list[bytes] = []
+        for length, collection, item in self._item.iter_unpack(data):
+            if not length:
+                found.append(b"")
+                continue
+            objects = self._known.get(collection)
+            if objects is None:
+                objects = self._known[collection] = self._collection(collection)
+            value = objects.get(item, b"")
+            require(len(value) >= length * width, "a sequence that is not in its heap")
+            found.append(value[: length * width])
+        return found
+
+    def _collection(self, address: int) -> dict[int, bytes]:
+        space, long = self.space.begin(), self.space.length_width
+        data = space.at_most(address, _USUAL)
+        size = number(data, 8, long)
+        require(size <= _MOST, "a heap too large")
+        data = data[:size] if size <= len(data) else space.block(address, size)
+        require(data.startswith(b"GCOL\1"), "no heap")
+        objects: dict[int, bytes] = {}
+        head = _HEADS[long]
+        at = 8 + long
+        while at + head.size <= size:
+            item, length = head.unpack_from(data, at)
+            if not item:  # the free space
+                break
+            at += head.size
+            objects[item] = data[at : at + length]
+            at += -(-length // 8) * 8
+        require(at <= size, "an object that leaves its heap")
+        return objects

@@ -42,15 +42,28 @@ class _Library:
                 self.inherited = False
             return self.module
 
+    def hold(self) -> None:
+        """Wait until nobody is loading it, and let nobody begin."""
+        self.lock.acquire()
+
+    def let_go(self) -> None:
+        """End what `hold` began."""
+        self.lock.release()
+
     def disown(self) -> None:
-        """Remember in a forked child that what is loaded here is the parent's."""
+        """Remember in a forked child that what is loaded here, by whomever, is the parent's."""
         self.lock = threading.RLock()
-        self.inherited = self.inherited or self.module is not None
+        if (loaded := sys.modules.get(_EXTENSION)) is not None:
+            self.inherited = True
+            self.file = self.file or str(loaded.__file__)
         self.module = None
 
 
 _library = _Library()
-os.register_at_fork(after_in_child=_library.disown)
+# a fork waits for a thread that is just loading: half of a module would be all the child ever has
+os.register_at_fork(
+    before=_library.hold, after_in_parent=_library.let_go, after_in_child=_library.disown
+)
 
 
 def obstore() -> ModuleType:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 from configparser import ConfigParser, Error
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from icevirt.connect.s3_credentials import S3StaticCredentials
+from icevirt.connect.s3_credentials import S3StaticCredentials, s3_refreshable_credentials
 
+_WHILE = timedelta(minutes=10)
 _ENOUGH = (
     "AWS_ACCESS_KEY_ID",
     "AWS_WEB_IDENTITY_TOKEN_FILE",
@@ -31,6 +33,23 @@ def from_profile() -> S3StaticCredentials | None:
         if key and hidden:
             return S3StaticCredentials(key, hidden, found.get("aws_session_token"))
     return None
+
+
+def _renewed() -> S3StaticCredentials:
+    """Return the keys of the profile, to be looked at again after a while: tools renew them."""
+    found = from_profile()
+    if found is None:
+        raise LookupError("the profile has no keys any more")
+    return S3StaticCredentials(
+        found.access_key_id,
+        found.secret_access_key,
+        found.session_token,
+        datetime.now(UTC) + _WHILE,
+    )
+
+
+PROFILE = s3_refreshable_credentials(_renewed)
+"""Whatever keys the profile holds at the time."""
 
 
 def profile_region() -> str | None:

@@ -19,7 +19,7 @@ from icevirt.connect.credentials import Anonymous, Credentials, FromEnv, NoCrede
 from icevirt.connect.failures import opened
 from icevirt.connect.library import obstore
 from icevirt.connect.options import Options, options_of
-from icevirt.connect.profile import from_profile
+from icevirt.connect.profile import PROFILE, from_profile
 from icevirt.connect.secret import Secret
 from icevirt.errors import InvalidInputError
 from icevirt.model.config import ObjectStoreConfig
@@ -106,17 +106,18 @@ class _Stores:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._open: OrderedDict[Bucket, Any] = OrderedDict()
+        self._open: OrderedDict[tuple[Bucket, int], Any] = OrderedDict()
 
     def get(self, bucket: Bucket) -> Any:
         """Return the store of a bucket; the one that was idle longest goes when there are many."""
+        key = bucket, _surroundings() if isinstance(bucket.credentials, FromEnv) else 0
         with self._lock:
-            if bucket not in self._open:
-                self._open[bucket] = _opened(bucket)
+            if key not in self._open:
+                self._open[key] = _opened(bucket)
                 if len(self._open) > _MOST:
                     self._open.popitem(last=False)
-            self._open.move_to_end(bucket)
-            return self._open[bucket]
+            self._open.move_to_end(key)
+            return self._open[key]
 
     def forget(self) -> None:
         """Start anew: in a forked child, the stores and perhaps the lock are the parent's."""
@@ -125,6 +126,15 @@ class _Stores:
 
 _stores = _Stores()
 os.register_at_fork(after_in_child=_stores.forget)
+
+
+def _surroundings() -> int:
+    """Return a number that changes with what the environment says about clouds."""
+    said = ((name, value) for name, value in os.environ.items() if name.startswith(_CLOUDS))
+    return hash(frozenset(said))
+
+
+_CLOUDS = ("AWS_", "AZURE_", "GOOGLE_")
 
 
 def _opened(bucket: Bucket) -> Any:
@@ -146,8 +156,8 @@ def _constructor(library: ModuleType, bucket: Bucket) -> Any:
 
 def _arguments(bucket: Bucket) -> dict[str, Any]:
     credentials = bucket.credentials
-    if bucket.provider == "s3" and isinstance(credentials, FromEnv):
-        credentials = from_profile() or credentials
+    if credentials == FromEnv("s3") and from_profile() is not None:
+        credentials = PROFILE
     granted = {} if isinstance(credentials, NoCredentials) else credentials.arguments()
     client = dict(bucket.options.client)
     headers = {name: _shown(value) for name, value in bucket.options.headers}

@@ -1,25 +1,37 @@
 """Buckets: conditional writes whose answers get lost, servers that misbehave, errors that help."""
 
+import base64
+import hmac
 import os
 import pickle
 import signal
 import threading
+import time
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from urllib.parse import quote, urlsplit
 
 import pytest
 
-from icevirt import s3_storage
+from icevirt import (
+    S3StaticCredentials,
+    azure_storage,
+    r2_storage,
+    s3_storage,
+    tigris_storage,
+)
 from icevirt.errors import InvalidInputError, ObjectNotFoundError, StorageError
 from icevirt.storage import object_store
 from icevirt.storage.object_store import ObjectStorage
 from icevirt.storage.protocol import Lost, Written
 from icevirt.storage.resolve import storage_of
+from servers import azurite
 from servers.faults import ANSWER_LOST, DROPPED, Rules, conflicting, refused, slow, truncated
 from servers.places import BUCKET
 from servers.proxy import passing_on
 from servers.serving import served
 
-REPO = r"/repo$"
+REPO = r"(/|%2F)repo$"
 
 
 @pytest.fixture(autouse=True)
@@ -37,6 +49,17 @@ def storage(s3_proxy):
     return made
 
 
+@pytest.fixture(params=["s3", "azure", "gcs"])
+def line(request):
+    """A place of each kind, directly and through a proxy: (rules, direct, through)."""
+    place, rules = request.getfixturevalue(request.param), Rules()
+    with served(passing_on(place.endpoint), rules) as url:
+        through = place.at(url + urlsplit(place.endpoint).path).icevirt()
+        through.put_if("first", b"", was=None)
+        rules.clear()
+        yield rules, place.icevirt(), through
+
+
 FAULTS = {
     "the answer is lost": ANSWER_LOST,
     "it never arrives": DROPPED,
@@ -51,29 +74,32 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
 @pytest.mark.parametrize("times", [1, 3])
-def test_a_conditional_write_that_took_place_is_found_to_be_ours(s3_proxy, storage, fault, times):
-    rule = s3_proxy.rules.add(fault, method="PUT", target=REPO, times=times)
+def test_a_conditional_write_that_took_place_is_found_to_be_ours(line, fault, times):
+    rules, direct, storage = line
+    rule = rules.add(fault, method="PUT", target=REPO, times=times)
     first = storage.put_if("repo", b"one", was=None)
     assert isinstance(first, Written)
-    assert storage.get_versioned("repo") == (b"one", first.version)
-    assert s3_proxy.rules.hits == times
+    assert direct.get_versioned("repo") == (b"one", first.version)
+    assert rule.seen > 1
 
-    s3_proxy.rules.clear()
-    s3_proxy.rules.add(fault, method="PUT", target=REPO, times=times)
+    rules.clear()
+    rule = rules.add(fault, method="PUT", target=REPO, times=times)
     second = storage.put_if("repo", b"two", was=first.version)
     assert isinstance(second, Written)
-    assert storage.get_versioned("repo") == (b"two", second.version)
-    assert rule.seen > times
+    assert direct.get_versioned("repo") == (b"two", second.version)
+    assert rule.seen > 1
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
-def test_a_write_that_lost_is_lost_whatever_else_happens(s3_proxy, storage, fault):
+def test_a_write_that_lost_is_lost_whatever_else_happens(line, fault):
+    rules, direct, storage = line
     version = storage.put_if("repo", b"one", was=None).version
-    s3_proxy.direct.icevirt().put_if("repo", b"theirs", was=version)
-    s3_proxy.rules.add(fault, method="PUT", target=REPO)
+    direct.put_if("repo", b"theirs", was=version)
+    rules.add(fault, method="PUT", target=REPO)
     assert isinstance(storage.put_if("repo", b"two", was=version), Lost)
     assert isinstance(storage.put_if("repo", b"two", was=None), Lost)
-    assert storage.get("repo") == b"theirs"
+    assert direct.get("repo") == b"theirs"
+    assert rules.hits == 1
 
 
 def test_a_plain_refusal_is_a_plain_loss_with_one_write_and_one_read(s3_proxy, storage):
@@ -332,6 +358,99 @@ def test_a_url_and_the_environment_make_a_storage(s3, monkeypatch):
     storage.put("a", b"1")
     assert s3.icevirt().get("a") == b"1"
     assert storage.url == s3.url == f"s3://{BUCKET}/{s3.prefix}"
+
+
+def _sent_with(rules):
+    return [request.headers for request in rules.requests]
+
+
+def test_keys_that_were_given_go_without_a_token_of_the_environment(s3_proxy, monkeypatch):
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "not theirs")
+    monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
+    s3_proxy.place.icevirt().exists()
+    for headers in _sent_with(s3_proxy.rules):
+        assert "Credential=test/" in headers["authorization"]
+        assert "x-amz-security-token" not in headers
+
+
+def test_anonymous_requests_are_not_signed_whatever_the_environment_has(s3_proxy, monkeypatch):
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "mine")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "mine")
+    options = {k: v for k, v in s3_proxy.place.options.items() if "access_key" not in k}
+    s3_storage(**options, anonymous=True).exists()
+    assert ["authorization" in headers for headers in _sent_with(s3_proxy.rules)] == [False]
+
+
+def test_a_change_of_the_environment_is_noticed(s3_proxy, monkeypatch):
+    options = {k: v for k, v in s3_proxy.place.options.items() if "access_key" not in k}
+    for name in ("first", "second"):
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", name)
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", name)
+        s3_storage(**options).exists()
+        assert f"Credential={name}/" in s3_proxy.rules.requests[-1].headers["authorization"]
+
+
+def test_keys_of_a_file_are_used_and_looked_at_again(s3_proxy, monkeypatch, tmp_path):
+    file = tmp_path / "credentials"
+    file.write_text("[default]\naws_access_key_id = one\naws_secret_access_key = x\n")
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
+    options = {k: v for k, v in s3_proxy.place.options.items() if "access_key" not in k}
+    s3_storage(**options).exists()
+    assert "Credential=one/" in s3_proxy.rules.requests[-1].headers["authorization"]
+
+
+def test_credentials_that_expire_are_asked_for_again_before_they_do(s3_proxy):
+    calls = []
+
+    def fresh():
+        calls.append(1)
+        end = datetime.now(UTC) + timedelta(seconds=30)
+        return S3StaticCredentials(f"key{len(calls)}", "x", None, end)
+
+    options = {k: v for k, v in s3_proxy.place.options.items() if "access_key" not in k}
+    storage = s3_storage(**options, get_credentials=fresh)
+    for _ in range(3):
+        storage.exists()
+        time.sleep(0.2)  # obstore asks ten times a second at most
+    keys = {headers["authorization"].split("/")[0] for headers in _sent_with(s3_proxy.rules)}
+    assert len(keys) == len(calls) == 3
+
+
+def test_tigris_and_r2_are_s3_with_their_own_endpoints(s3_proxy):
+    tigris = tigris_storage(bucket="b", prefix="p", anonymous=True)
+    assert dict(tigris._bucket.options.store)["aws_endpoint_url_s3"] == "https://t3.storage.dev"
+    assert storage_of("tigris://b/p", {"anonymous": True}) == tigris
+    tigris_storage(**s3_proxy.place.options).exists()
+    assert s3_proxy.rules.requests[-1].headers["x-tigris-consistent"] == "true"
+    r2 = r2_storage(prefix="bucket/a/b", account_id="acc", anonymous=True)
+    assert r2.url == "s3://bucket/a/b"
+    assert dict(r2._bucket.options.store)["aws_endpoint_url_s3"] == (
+        "https://acc.r2.cloudflarestorage.com"
+    )
+    with pytest.raises(InvalidInputError, match="account_id"):
+        r2_storage(bucket="b", prefix="p")
+
+
+def test_a_shared_access_signature_opens_a_container(azure):
+    storage = azure.icevirt()
+    storage.put("a", b"1")
+    options = {k: v for k, v in azure.options.items() if k != "access_key"}
+    signed = azure_storage(**options, sas_token=_signature(azure))
+    assert signed.get("a") == b"1"
+    with pytest.raises(StorageError, match=r"status=40[13]"):
+        azure_storage(**options, sas_token=_signature(azure)[:-6] + "AAAA%3D").get("a")
+
+
+def _signature(place) -> str:
+    """Return a signature that lets its bearer do everything in the container for an hour."""
+    end = (datetime.now(UTC) + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    version = "2021-08-06"
+    resource = f"/blob/{azurite.ACCOUNT}/{BUCKET}"
+    signed = "\n".join(["racwdl", "", end, resource, "", "", "", version, "c", *[""] * 7])
+    digest = hmac.digest(base64.b64decode(azurite.KEY), signed.encode(), "sha256")
+    signature = quote(base64.b64encode(digest), safe="")
+    return f"sp=racwdl&se={quote(end)}&sv={version}&sr=c&sig={signature}"
 
 
 def test_an_endpoint_in_the_clear_has_to_be_meant(monkeypatch):

@@ -13,6 +13,9 @@ from icevirt.errors import StorageError
 MOST_AHEAD = 120_000_000
 """Microseconds that a stamp may be ahead of this machine's clock; readers tolerate 600 seconds."""
 
+_SECOND = 1_000_000
+_COARSE = 50_000  # microseconds
+
 
 def stamp(now: int, *, parent: int = 0, top: int = 0) -> int:
     """Return the time of something new that follows ``parent`` and ``top``, in microseconds.
@@ -35,6 +38,35 @@ def stamp(now: int, *, parent: int = 0, top: int = 0) -> int:
             now=shown(now),
         )
     return stamped
+
+
+def refuse_ahead(now: int, written: int) -> None:
+    """Check this machine's clock by the time that the storage gave to an object written just then.
+
+    Args:
+        now: This machine's clock before the object was written, microseconds.
+        written: When that was by the storage's clock, perhaps cut off to seconds.
+
+    Raises:
+        StorageError: This machine's clock is far ahead.
+    """
+    if now - written > MOST_AHEAD:
+        raise StorageError(
+            "the clock of this machine is ahead of the storage's: what it wrote now, other writers"
+            " could not follow until that time has come",
+            do="Set the clock of this machine right, or that of the storage.",
+            now=shown(now),
+            storage=shown(written),
+        )
+
+
+def lag(now: int, written: int) -> int:
+    """Return how far the storage's clock may be behind this machine's; arguments as above.
+
+    Nothing where they agree to within what a file system's coarse clock differs from the fine one.
+    """
+    cut = 0 if written % _SECOND else _SECOND
+    return now - written if now - written - cut > _COARSE else 0
 
 
 def shown(at: int) -> str:

@@ -47,8 +47,9 @@ def collect(assets: Assets, head: Head, older_than: int, *, dry_run: bool) -> GC
     old = {path: Candidates.of(key for key, _ in _old(assets, path, older_than)) for path in _NAMES}
     kept = _forget(head, older_than, dry_run=dry_run).snapshots
     size, counts = 0, {}
+    surely = older_than - head.watch.lag  # by the storage's clock, which dates the files
     for path, candidates in _garbage(assets, old, kept).items():
-        number, freed = _sweep(assets, path, candidates, older_than, dry_run=dry_run)
+        number, freed = _sweep(assets, path, candidates, surely, dry_run=dry_run)
         counts[f"{_NAMES[path]}_deleted"] = number
         size += freed
     return GCSummary(bytes_deleted=size, **counts)

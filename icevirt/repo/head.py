@@ -26,6 +26,7 @@ from icevirt.logic.legacy import refuse_v1
 from icevirt.model.config import RepositoryConfig
 from icevirt.model.repo_info import RepoAvailability, RepoInfo, SnapshotInfo
 from icevirt.repo import layout, v1
+from icevirt.repo.clock import Watch
 from icevirt.repo.current import Current
 from icevirt.storage.protocol import Lost, Storage, Version
 from icevirt.wire import repo_info
@@ -52,6 +53,7 @@ class Head:
     def __init__(self, storage: Storage, clock: Callable[[], int] | None = None) -> None:
         self.storage = storage
         self.now = clock or _now
+        self.watch = Watch()
         self._last: _RepoObject | None = None
         self._told: dict[ObjectId12, SnapshotInfo] = {}  # of a V1 repository
 
@@ -150,9 +152,10 @@ class Head:
         return info, backups
 
     def _publish(self, after: RepoInfo, backups: dict[str, bytes], was: Version | None) -> bool:
-        body = repo_info.encode(after)
+        body, now = repo_info.encode(after), self.now()
         for name, raw in backups.items():
             self.storage.put(layout.backup(name), raw)
+            self.watch.check(self.storage, layout.backup(name), now)
         outcome = self.storage.put_if(layout.REPO, body, was=was)
         if isinstance(outcome, Lost):
             if outcome.perhaps_first_written and ops_log.follows(self.read().info, backups):

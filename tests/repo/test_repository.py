@@ -231,7 +231,8 @@ def test_a_storage_that_fails_is_an_error_and_not_a_loss(repo, monkeypatch):
 
 
 def test_a_clock_that_stands_still_is_no_obstacle(repo, monkeypatch):
-    monkeypatch.setattr(repo.head, "now", lambda: 1_800_000_000_000_000)
+    stopped = repo.head.now()
+    monkeypatch.setattr(repo.head, "now", lambda: stopped)
     for n in range(3):
         session = repo.writable_session("main")
         session.add_group(f"/g{n}", group_json())

@@ -19,6 +19,9 @@ class IcevirtError(Exception):
     """
 
     code = "icevirt"
+    what: str
+    do: str
+    facts: dict[str, Any]
 
     def __init__(self, what: str, *, do: str = "", **facts: Any) -> None:
         self.what = what

@@ -101,6 +101,15 @@ class IcevirtStore(ReferenceStore):
             below = listing.inside(array, index, f"{folder}/")
             self._writer.delete_chunks(array.path, index[below])
 
+    async def clear(self) -> None:
+        """Delete everything that the session sees."""
+        self.sync_clear()
+
+    def sync_clear(self) -> None:
+        """Delete everything that the session sees."""
+        self._check_writable()
+        self._writer.delete_node("/")
+
     # -- virtual references ------------------------------------------------------------------
 
     def set_virtual_ref(

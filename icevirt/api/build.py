@@ -34,8 +34,10 @@ from icevirt.archive.scanned import SourceFile
 from icevirt.errors import BuildError, ObjectNotFoundError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.logic.attributes import CombineAttrs, check_policy
-from icevirt.logic.combine import Wish, combine
+from icevirt.logic.combine import combine
 from icevirt.logic.duplicates import Duplicates, check_rule
+from icevirt.logic.holes import Holes, check_holes
+from icevirt.logic.wish import Wish
 from icevirt.model.snapshot import ManifestFileInfo, ManifestRef
 from icevirt.objects.listing import changed_since, list_sources
 from icevirt.repo.publish import BUILD_ID, publish
@@ -67,6 +69,7 @@ def build(
     drop_variables: str | Iterable[str] = (),
     combine_attrs: CombineAttrs = "override",
     duplicates: Duplicates = "refuse",
+    holes: Holes = "refuse",
     max_bad_files: int = 0,
     max_native_bytes: int = MAX_NATIVE_BYTES,
     scanner: str = "",
@@ -93,6 +96,8 @@ def build(
         duplicates: Which of several files counts that hold the same steps along ``concat_dim``:
             "newest" by the time of modification, "version" by the name (numbers in it count as
             numbers), "first" or "last" in the order given. By default they are refused.
+        holes: What becomes of steps for which some files lack a variable: "reserve" lets them read
+            as missing values, where the variable has one; by default they are refused.
         max_bad_files: How many files may be left out because they cannot be scanned.
         max_native_bytes: Of values per file that may be stored because they cannot be referenced.
         scanner: The scanner to use, like ``virtualizarr:FITSParser``; chosen by each file's content
@@ -117,6 +122,7 @@ def build(
     )
     check_policy(combine_attrs)
     check_rule(duplicates)
+    check_holes(holes)
     clock = Clock()
     with clock.phase("list"):
         target = Target.look(shared(repo), branch=branch, group=group, mode=mode)
@@ -130,9 +136,8 @@ def build(
         scanner=scanner,
         allow_references_to=allow_references_to,
     )
-    inputs = digest_of(
-        __version__, identity_of(options), [combine_attrs, duplicates], target.group, listed(files)
-    )
+    choices = [combine_attrs, duplicates, holes]
+    inputs = digest_of(__version__, identity_of(options), choices, target.group, listed(files))
     last = target.last_build()
     if last is not None and outcome.inputs_of(last) == inputs and target.still_holds(last):
         report = outcome.already_built(target, last, clock.seconds)
@@ -155,6 +160,7 @@ def build(
         group=target.group,
         combine_attrs=combine_attrs,
         duplicates=duplicates,
+        holes=holes,
     )
     told = {"build_id": build_id, "inputs": inputs, "group": target.group, "icevirt": __version__}
     try:

@@ -14,8 +14,10 @@ from icevirt.api.target import digest_of
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.report import Progress
 from icevirt.logic.attributes import CombineAttrs, check_policy
-from icevirt.logic.combine import Wish, combine
+from icevirt.logic.combine import combine
 from icevirt.logic.duplicates import Duplicates, check_rule
+from icevirt.logic.holes import Holes, check_holes
+from icevirt.logic.wish import Wish
 from icevirt.objects.listing import list_sources
 from icevirt.spark.session import spark_or_local
 from icevirt.storage.resolve import StorageLike
@@ -34,6 +36,7 @@ def plan(
     drop_variables: str | Iterable[str] = (),
     combine_attrs: CombineAttrs = "override",
     duplicates: Duplicates = "refuse",
+    holes: Holes = "refuse",
     max_bad_files: int = 0,
     max_native_bytes: int = MAX_NATIVE_BYTES,
     scanner: str = "",
@@ -50,6 +53,7 @@ def plan(
     check_arguments(group=group, max_bad_files=max_bad_files)
     check_policy(combine_attrs)
     check_rule(duplicates)
+    check_holes(holes)
     files = list_sources(sources)
     options = scan_options(
         concat_dim=concat_dim,
@@ -77,5 +81,6 @@ def plan(
             group=group,
             combine_attrs=combine_attrs,
             duplicates=duplicates,
+            holes=holes,
         )
         return combine(closed_catalog(scan).facts, wish)

@@ -41,14 +41,15 @@ class PlannedArray:
     chunk_shape: tuple[int, ...]
     zarr_json: bytes
     schema: ArraySchema  # of the first file
-    starts: NDArray[np.int64]  # (files,) where each file begins along the axis, in elements
-    lengths: NDArray[np.int64]  # (files,) how many elements it has along the axis
-    whole: NDArray[np.bool_]  # (files,) whether its values were read at scan time
+    files: NDArray[np.int64]  # (k,) rows of the plan's files that it is made of
+    starts: NDArray[np.int64]  # (k,) where each begins along the axis, in elements
+    lengths: NDArray[np.int64]  # (k,) how many elements it has along the axis
+    whole: NDArray[np.bool_]  # (k,) whether its values were read at scan time
     whole_schema: ArraySchema | None  # of those files
     window: tuple[int, ...]  # chunks per manifest and axis
     references: ReferenceCounts  # as scanned
     expected: int  # references that must have been written, of every kind
-    times: Recoding | None = None  # (files,) where files count time differently
+    times: Recoding | None = None  # (the plan's files,) where files count time differently
 
     @property
     def grid(self) -> tuple[int, ...]:
@@ -68,7 +69,10 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BuildPlan:
-    """Everything a build will do, files in the order of the dataset."""
+    """Everything a build will do, files in the order of the dataset.
+
+    Files that hold the same steps of other arrays follow one another.
+    """
 
     build_id: str
     group: str
@@ -95,6 +99,7 @@ class WindowTask:
     chunk_shape: tuple[int, ...]
     direct: bool  # the catalog holds the chunks as the array wants them, values included
     shape: tuple[int, ...]  # of the whole array
+    takes: NDArray[np.bool_]  # (files of the item,) whether the array is made of it
     starts: NDArray[np.int64]  # (files of the item,) in elements
     lengths: NDArray[np.int64]  # (files of the item,)
     whole: NDArray[np.bool_]  # (files of the item,)

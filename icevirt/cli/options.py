@@ -41,6 +41,13 @@ DuplicatesRule = Annotated[
         " or last."
     ),
 ]
+HolesRule = Annotated[
+    str,
+    typer.Option(
+        help="What becomes of steps for which files lack a variable: refuse, or reserve them, so"
+        " that they read as missing."
+    ),
+]
 BadFiles = Annotated[int, typer.Option(min=0, help="How many unreadable files may be left out.")]
 NativeBytes = Annotated[
     int,

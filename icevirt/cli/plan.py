@@ -10,6 +10,7 @@ from icevirt.cli.output import Answer, Output, OutputOption, progress
 if TYPE_CHECKING:
     from icevirt.logic.attributes import CombineAttrs
     from icevirt.logic.duplicates import Duplicates
+    from icevirt.logic.holes import Holes
 
 
 def plan(  # noqa: PLR0917 - each is an option of the command
@@ -21,6 +22,7 @@ def plan(  # noqa: PLR0917 - each is an option of the command
     drop_variable: options.DropVariable = None,
     combine_attrs: options.Attributes = "override",
     duplicates: options.DuplicatesRule = "refuse",
+    holes: options.HolesRule = "refuse",
     max_bad_files: options.BadFiles = 0,
     max_native_bytes: options.NativeBytes = options.MANY,
     scanner: options.Scanner = "",
@@ -41,6 +43,7 @@ def plan(  # noqa: PLR0917 - each is an option of the command
             variables=tuple(variable or ()),
             drop_variables=tuple(drop_variable or ()),
             duplicates=cast("Duplicates", duplicates),
+            holes=cast("Holes", holes),
             combine_attrs=cast("CombineAttrs", combine_attrs),  # plan checks it
             max_bad_files=max_bad_files,
             max_native_bytes=max_native_bytes,

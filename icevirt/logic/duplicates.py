@@ -1,7 +1,7 @@
 """Files that hold the same steps: a product published twice, of which a stated rule keeps one.
 
-Duplicates are files whose labels along the concatenated dimension are the same, all of them. Files
-that overlap in part are no duplicates, and the plan refuses them.
+Duplicates are files that hold the same variables and whose labels along the concatenated dimension
+are the same, all of them. Files that overlap in part are no duplicates, and the plan refuses them.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.plan import LeftOut
 from icevirt.errors import InvalidInputError
+from icevirt.logic.cells import data_along, files_along
 from icevirt.logic.labels import labels_of
 
 type Duplicates = Literal["refuse", "first", "last", "newest", "version"]
@@ -43,14 +44,19 @@ def without_duplicates(
             among equal ones by the name; "version" by the name, numbers in it compared as numbers,
             so that a later creation time or version wins. "refuse" keeps all.
     """
-    labels = None if dimension is None or rule == "refuse" else labels_of(facts, dimension)
+    everything = np.arange(len(facts.files))
+    if dimension is None or rule == "refuse":
+        return everything, ()
+    there = files_along(facts, dimension)
+    labels = labels_of(facts, dimension, there)
     if labels is None or len({each.tobytes() for each in labels}) < 2:
         # without labels, or with one and the same everywhere, nobody can tell
-        return np.arange(len(facts.files)), ()
-    alike: dict[tuple[str, bytes], list[int]] = defaultdict(list)
-    for row, held in enumerate(labels):
-        if len(held):
-            alike[held.dtype.str, held.tobytes()].append(row)
+        return everything, ()
+    held = _variables(facts, dimension)
+    alike: dict[tuple[str, bytes, frozenset[int]], list[int]] = defaultdict(list)
+    for row, values in zip(there.tolist(), labels, strict=True):
+        if len(values):
+            alike[values.dtype.str, values.tobytes(), held[row]].append(row)
     preference = _preference(facts, rule)
     kept = np.ones(len(facts.files), np.bool_)
     left_out = []
@@ -61,6 +67,17 @@ def without_duplicates(
                 kept[row] = False
                 left_out.append(LeftOut(url=facts.files.url[row], kept=facts.files.url[best]))
     return np.flatnonzero(kept), tuple(left_out)
+
+
+def _variables(facts: CatalogFacts, dimension: str) -> list[frozenset[int]]:
+    """Return the data variables of each file along the dimension, as numbers of their paths."""
+    held: list[set[int]] = [set() for _ in range(len(facts.files))]
+    rows = np.flatnonzero(data_along(facts, dimension))
+    codes = facts.arrays.path.codes[rows].tolist()
+    for file, code in zip(facts.arrays.file[rows].tolist(), codes, strict=True):
+        held[file].add(code)
+    known: dict[frozenset[int], frozenset[int]] = {}  # most files hold the same
+    return [known.setdefault(each, each) for each in map(frozenset, held)]
 
 
 def _preference(facts: CatalogFacts, rule: Duplicates) -> Callable[[int], Any]:

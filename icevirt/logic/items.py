@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from icevirt.archive.plan import BuildPlan, Mode, PlannedArray, WindowTask, WriteItem
 from icevirt.logic.windows import boxes
@@ -22,12 +23,17 @@ SHARED_REFERENCES = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cut:
-    """One window of one array, and the run of files [first, last) it needs."""
+    """One window of one array, and the files that it needs."""
 
     array: PlannedArray
     box: Extents
-    first: int
-    last: int
+    of: NDArray[np.int64]  # positions in the array's files
+
+    @property
+    def run(self) -> tuple[int, int]:
+        """The first of the plan's files that it needs, and the one behind the last."""
+        rows = self.array.files[self.of]
+        return int(rows.min()), int(rows.max()) + 1
 
     @property
     def references(self) -> int:
@@ -44,11 +50,11 @@ def write_items(plan: BuildPlan) -> tuple[WriteItem, ...]:
     shared: dict[tuple[int, int], list[_Cut]] = {}
     items: list[WriteItem] = []
     for array in plan.arrays:
-        for cut in _cuts(array, len(plan.files)):
+        for cut in _cuts(array):
             if cut.references > SHARED_REFERENCES:
                 items.append(_item(plan, len(items), [cut]))
                 continue
-            open_cuts = shared.setdefault((cut.first, cut.last), [])
+            open_cuts = shared.setdefault(cut.run, [])
             full = sum(each.references for each in open_cuts) + cut.references > SHARED_REFERENCES
             # a manifest has one table for each array, so an array's windows never share one
             if full or any(each.array is array for each in open_cuts):
@@ -61,40 +67,44 @@ def write_items(plan: BuildPlan) -> tuple[WriteItem, ...]:
     return tuple(items)
 
 
-def _cuts(array: PlannedArray, files: int) -> Iterator[_Cut]:
+def _cuts(array: PlannedArray) -> Iterator[_Cut]:
+    everything = np.arange(len(array.files))
     for box in boxes(array.grid, array.window):
-        if array.mode is Mode.once:
-            first, last = 0, 1
-        elif array.mode is Mode.join:
-            first, last = 0, files
-        else:
-            first, last = _files_of(array, box)
-        yield _Cut(array=array, box=box, first=first, last=last)
+        of = _files_of(array, box) if array.mode is Mode.concat else everything
+        if len(of):  # else nobody wrote any of its chunks
+            yield _Cut(array=array, box=box, of=of)
 
 
-def _files_of(array: PlannedArray, box: Extents) -> tuple[int, int]:
-    """Return the run of files whose chunks can lie in the box."""
+def _files_of(array: PlannedArray, box: Extents) -> NDArray[np.int64]:
+    """Return the files whose chunks can lie in the box; their starts ascend."""
     edge = array.chunk_shape[array.axis]
     low, high = box[array.axis]
     ends = array.starts + array.lengths
     first = int(np.searchsorted(ends, low * edge, side="right"))
     last = int(np.searchsorted(array.starts, high * edge, side="left"))
-    return first, max(last, first + 1)
+    return np.arange(first, max(first, last))
 
 
 def _item(plan: BuildPlan, number: int, cuts: Sequence[_Cut]) -> WriteItem:
-    first, last = min(cut.first for cut in cuts), max(cut.last for cut in cuts)
+    rows = np.unique(np.concatenate([cut.array.files[cut.of] for cut in cuts]))
     return WriteItem(
         number=number,
-        files=plan.files.take(np.arange(first, last)),
-        windows=tuple(_window(cut, first, last) for cut in cuts),
+        files=plan.files.take(rows),
+        windows=tuple(_window(cut, rows) for cut in cuts),
         expected=sum(cut.references for cut in cuts),
     )
 
 
-def _window(cut: _Cut, first: int, last: int) -> WindowTask:
-    array = cut.array
-    run = slice(0, 1) if array.mode is Mode.once else slice(first, last)
+def _window(cut: _Cut, rows: NDArray[np.int64]) -> WindowTask:
+    """Return the window; what it knows of files is spread over those of the item."""
+    array, of = cut.array, cut.of
+    at = np.searchsorted(rows, array.files[of])
+
+    def spread[T: np.generic](column: NDArray[T]) -> NDArray[T]:
+        out = np.zeros(len(rows), column.dtype)
+        out[at] = column[of]
+        return out
+
     return WindowTask(
         source_path=array.source_path,
         node_id=array.node_id,
@@ -105,11 +115,12 @@ def _window(cut: _Cut, first: int, last: int) -> WindowTask:
         zarr_json=array.zarr_json,
         chunk_shape=array.chunk_shape,
         shape=array.shape,
-        starts=array.starts[run],
-        lengths=array.lengths[run],
-        whole=array.whole[run],
+        takes=spread(np.ones(len(array.files), np.bool_)),
+        starts=spread(array.starts),
+        lengths=spread(array.lengths),
+        whole=spread(array.whole),
         whole_schema=array.whole_schema,
-        times=None if array.times is None else array.times.take(run),
+        times=None if array.times is None else array.times.take(rows),
     )
 
 

@@ -13,10 +13,12 @@ from icevirt.logic.ordering import decoded
 from icevirt.model import paths
 
 
-def labels_of(facts: CatalogFacts, dimension: str) -> Sequence[NDArray[np.generic]] | None:
-    """Return the coordinate's values by file: of the root group's, else of the first group's.
+def labels_of(
+    facts: CatalogFacts, dimension: str, files: NDArray[np.int64]
+) -> Sequence[NDArray[np.generic]] | None:
+    """Return the coordinate's values in files: of the root group's, else of the first group's.
 
-    None where no group has numbers for it in every file.
+    None where no group has numbers for it in all of these files.
     """
     arrays = facts.arrays
     found: dict[str, dict[int, NDArray[np.generic]]] = {}
@@ -27,8 +29,9 @@ def labels_of(facts: CatalogFacts, dimension: str) -> Sequence[NDArray[np.generi
             attributes = ArraySchema.loads(arrays.schema[row]).attributes
             values = decoded(np.frombuffer(raw, dtype), attributes.values)
             found.setdefault(path, {})[int(arrays.file[row])] = values
-    complete = [path for path, labels in found.items() if len(labels) == len(facts.files)]
+    wanted = files.tolist()
+    complete = [path for path, labels in found.items() if labels.keys() >= set(wanted)]
     if not complete:
         return None
     chosen = found[min(complete, key=lambda path: (path.count("/"), path))]
-    return [chosen[file] for file in range(len(facts.files))]
+    return [chosen[file] for file in wanted]

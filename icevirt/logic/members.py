@@ -15,15 +15,16 @@ from numpy.typing import NDArray
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.schema import ArraySchema, differences
 from icevirt.errors import CombineError
-from icevirt.logic.ordering import Order
+from icevirt.logic.cells import Cells
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Member:
-    """An array with one row per file, in concatenation order."""
+    """An array with one row per file that has it, in the order of their cells."""
 
     path: str
     rows: NDArray[np.int64]  # (files,) rows of the array columns
+    cell: NDArray[np.int64]  # (files,) ascending
     schema: ArraySchema  # of the first file that keeps its chunks, else of the first
     shapes: NDArray[np.int64]  # (files, ndim)
     whole: NDArray[np.bool_]  # (files,)
@@ -31,36 +32,39 @@ class Member:
     axis: int | None  # of the concatenated dimension
 
 
-def members_of(facts: CatalogFacts, order: Order, dimension: str | None) -> list[Member]:
+def members_of(facts: CatalogFacts, cells: Cells, dimension: str | None) -> list[Member]:
     """Gather the arrays of all files.
 
     Raises:
-        CombineError: An array is missing somewhere, decodes differently, or has another grid.
+        CombineError: An array decodes differently, has another grid, or is in two files for the
+            same steps.
     """
-    place = np.empty(len(order.rows), np.int64)
-    place[order.rows] = np.arange(len(order.rows))
+    place = np.empty(len(facts.files), np.int64)
+    place[cells.rows] = np.arange(len(facts.files))
     schemas = [ArraySchema.loads(text) for text in facts.arrays.schema.values]
     members = []
     for code, path in enumerate(facts.arrays.path.values):
         rows = np.flatnonzero(facts.arrays.path.codes == code)
         rows = rows[np.argsort(place[facts.arrays.file[rows]], kind="stable")]
-        _refuse_missing(facts, order, rows, path)
         codes = facts.arrays.schema.codes[rows]
         if len({schemas[c].dimension_names for c in codes.tolist()}) > 1:
             _refuse_unlike(facts, rows, path, schemas, codes)
-        member = _member(facts, rows, path, schemas, dimension)
+        member = _member(facts, rows, path, schemas, dimension, cells)
         _refuse_unlike_grids(facts, member)  # says more than unlike chunk shapes would
         _refuse_unlike(facts, rows, path, schemas, codes)
+        if member.axis is not None:
+            _refuse_twice(facts, member, dimension)
         members.append(member)
     return members
 
 
-def _member(
+def _member(  # noqa: PLR0917 - the facts of one array
     facts: CatalogFacts,
     rows: NDArray[np.int64],
     path: str,
     schemas: Sequence[ArraySchema],
     dimension: str | None,
+    cells: Cells,
 ) -> Member:
     codes = facts.arrays.schema.codes[rows].tolist()
     shapes = facts.arrays.shape.codes[rows]
@@ -70,6 +74,7 @@ def _member(
     return Member(
         path=path,
         rows=rows,
+        cell=cells.cell[facts.arrays.file[rows]],
         schema=schema,
         shapes=np.array([distinct[code] for code in shapes.tolist()], np.int64).reshape(
             len(rows), len(schema.dimension_names)
@@ -93,15 +98,30 @@ def _axis(path: str, schema: ArraySchema, dimension: str | None) -> int | None:
     return schema.dimension_names.index(dimension)
 
 
-def _refuse_missing(facts: CatalogFacts, order: Order, rows: NDArray[np.int64], path: str) -> None:
-    lacking = np.setdiff1d(order.rows, facts.arrays.file[rows])
-    if len(lacking):
+def _refuse_twice(facts: CatalogFacts, member: Member, dimension: str | None) -> None:
+    """Refuse an array that two files hold for the same steps, unless its values can be compared.
+
+    Those that were read by the scan are compared where they are written.
+    """
+    again = np.zeros(len(member.rows), np.bool_)
+    again[1:] = member.cell[1:] == member.cell[:-1]
+    again[1:] &= ~member.whole.all() | ~_same_length(member)
+    if again.any():
+        second = int(np.argmax(again))
         raise CombineError(
-            f"variable {path} is missing in {len(lacking)} of {len(order.rows)} files",
-            do=f"Leave those files out, or leave the variable out with drop_variables=[{path!r}].",
-            variable=path,
-            first=facts.files.url[int(lacking[0])],
+            f"two files overlap along {dimension!r}: both hold {member.path} for the same steps",
+            do="Leave one of them out, or say which one counts with"
+            ' duplicates="newest" or "version".',
+            variable=member.path,
+            first=facts.files.url[int(facts.arrays.file[member.rows[second - 1]])],
+            second=facts.files.url[int(facts.arrays.file[member.rows[second]])],
         )
+
+
+def _same_length(member: Member) -> NDArray[np.bool_]:
+    lengths = member.shapes[:, member.axis or 0]
+    same: NDArray[np.bool_] = lengths[1:] == lengths[:-1]
+    return same
 
 
 def _refuse_unlike(

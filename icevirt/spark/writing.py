@@ -19,8 +19,9 @@ from icevirt.archive.facts import FileColumns
 from icevirt.archive.packing import Block, unpack
 from icevirt.archive.plan import Mode, WindowResult, WindowTask, WriteItem, WriteResult
 from icevirt.archive.report import ReferenceCounts
-from icevirt.errors import FormatError
+from icevirt.errors import CombineError, FormatError
 from icevirt.ids import ObjectId8, ObjectId12
+from icevirt.logic.equality import same_values
 from icevirt.logic.recoding import recoded_values
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
 from icevirt.spark.encoding import decode_whole, encode_chunks
@@ -147,9 +148,9 @@ def _clipped(table: ChunkTable, window: WindowTask) -> ChunkTable:
     return table if inside.all() else table.take(inside)
 
 
-def _places(files: FileColumns, number: int, block: Block) -> NDArray[np.int64]:
-    """Return for each row of a block its file's place in the item, -1 where it has none."""
-    mine = np.flatnonzero(files.part == number)
+def _places(files: FileColumns, window: WindowTask, number: int, block: Block) -> NDArray[np.int64]:
+    """Return for each row of a block its file's place in the item, -1 where it has no part."""
+    mine = np.flatnonzero((files.part == number) & window.takes)
     size = 1 + max(int(files.row[mine].max(initial=0)), int(block.file.max(initial=0)))
     place = np.full(size, -1, np.int64)
     place[files.row[mine]] = mine
@@ -161,7 +162,7 @@ def _shifted(
     files: FileColumns, window: WindowTask, number: int, block: Block
 ) -> Iterator[ChunkTable]:
     """Yield the block's chunks where the plan puts their files, encoding those stored whole."""
-    place = _places(files, number, block)
+    place = _places(files, window, number, block)
     keep = place >= 0
     if not window.direct:
         whole = keep & window.whole[place]
@@ -238,27 +239,56 @@ def _encoded(window: WindowTask, place: int, raw: bytes) -> ChunkTable:
 def _joined(files: FileColumns, window: WindowTask, blocks: list[tuple[int, Block]]) -> ChunkTable:
     """Join the values of all files, in their order, and encode them."""
     assert window.whole_schema is not None
-    pieces: dict[int, NDArray[Any]] = {}
+    pieces: dict[int, NDArray[Any]] = {}  # by where they begin
+    origin: dict[int, int] = {}
     for number, block in blocks:
-        for row, place in enumerate(_places(files, number, block).tolist()):
+        for row, place in enumerate(_places(files, window, number, block).tolist()):
             if place >= 0:
                 shape = _file_shape(window, place)
                 values = decode_whole(window.whole_schema, shape, _data(block, row))
-                pieces[place] = _recoded(files, window, place, values)
-    lacking = [place for place in np.flatnonzero(window.lengths) if int(place) not in pieces]
+                values = _recoded(files, window, place, values)
+                start = int(window.starts[place])
+                if start in pieces and values.size:
+                    _refuse_unlike(files, window, (origin[start], place), pieces[start], values)
+                elif values.size:
+                    pieces[start], origin[start] = values, place
+    lacking = [
+        place
+        for place in np.flatnonzero(window.lengths).tolist()
+        if int(window.starts[place]) not in pieces
+    ]
     if lacking:
         raise FormatError(
             "the catalog lacks values that the plan counts on",
             do="Delete the catalog and scan again.",
             variable=window.source_path,
-            file=files.url[int(lacking[0])],
+            file=files.url[lacking[0]],
         )
     if not pieces:
         return ChunkTable.empty(len(window.chunk_shape))
-    values = np.concatenate([pieces[place] for place in sorted(pieces)], axis=window.axis)
+    values = np.concatenate([pieces[start] for start in sorted(pieces)], axis=window.axis)
     return encode_chunks(
         window.zarr_json, values, (0,) * values.ndim, _chunks_in(values.shape, window.chunk_shape)
     )
+
+
+def _refuse_unlike(
+    files: FileColumns,
+    window: WindowTask,
+    places: tuple[int, int],
+    one: NDArray[Any],
+    other: NDArray[Any],
+) -> None:
+    """Refuse values of the same steps that differ between files."""
+    if same_values(one, other) is not True:
+        raise CombineError(
+            f"two files hold other values of {window.source_path} for the same steps",
+            do="Leave one of them out, or leave the variable out with"
+            f" drop_variables=[{window.source_path!r}].",
+            variable=window.source_path,
+            first=files.url[places[0]],
+            second=files.url[places[1]],
+        )
 
 
 def _recoded(

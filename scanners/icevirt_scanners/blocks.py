@@ -123,8 +123,9 @@ def joins_badly(shape: tuple[int, ...], chunk: tuple[int, ...], itemsize: int, a
 def chunks_join_badly(
     shape: tuple[int, ...], chunk: tuple[int, ...], nbytes: int, axis: int
 ) -> bool:
-    """Say whether a small array along the joined axis has chunks of an awkward length."""
+    """Say whether a small array along the joined axis has few values at a step, or odd chunks."""
     edge, length = chunk[axis], shape[axis]
-    # the library cuts such chunks by the length of the file, and months differ in length
-    alone = edge == length > 1 and prod(shape) <= FEW * length
-    return nbytes <= SMALL and (alone or bool(length % edge))
+    # a reference to each step's few values, like bounds, takes more room than they do; and where
+    # one chunk holds them all, the library cut it by the length of the file: months differ
+    few = prod(shape) <= FEW * length
+    return nbytes <= SMALL and (few or bool(length % edge))

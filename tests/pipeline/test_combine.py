@@ -10,8 +10,9 @@ from icevirt.archive.attributes import Attributes
 from icevirt.archive.plan import Mode
 from icevirt.archive.scanned import ScannedArray, ScannedFile, ScannedGroup, SourceFile
 from icevirt.errors import CombineError
-from icevirt.logic.combine import Wish, combine
+from icevirt.logic.combine import combine
 from icevirt.logic.items import balanced, write_items
+from icevirt.logic.wish import Wish
 from icevirt.model.chunks import ChunkTable, Locations
 from icevirt.spark.attempt import Outcome
 from icevirt.spark.catalog import read_facts, write_part
@@ -202,7 +203,10 @@ REFUSED = {
         lambda: [step(1, 1.0), file(2, lambda u: data(u, 1, x=5, chunk_shape=(1, 4)), time([2.0]))],
         "grids",
     ),
-    "a variable is missing": (lambda: [step(1, 1.0), file(2, time([2.0]))], "missing in 1 of 2"),
+    "a variable is missing": (
+        lambda: [step(1, 1.0), file(2, time([2.0]))],
+        "missing in 1 of 2 places",
+    ),
     "static values differ": (
         lambda: [step(1, 1.0, static), step(2, 2.0, lambda u: static(u, digest="other"))],
         "values differ",
@@ -270,10 +274,34 @@ def test_attributes_that_decode_stay_whatever_the_policy(policy):
     assert ("note" in document["attributes"]) == (policy != "drop")
 
 
+def test_files_of_different_variables_at_equal_times_are_merged():
+    """They lie in one cell; the coordinate is stored once."""
+    made = plan(
+        file(1, lambda u: data(u, 1), time([2.0])),
+        file(2, lambda u: data(u, 1, path="/sos"), time([2.0])),
+        file(3, lambda u: data(u, 1, path="/sos"), time([1.0])),
+        file(4, lambda u: data(u, 1), time([1.0])),
+        file(5, static),
+    )
+    assert [url[-5:] for url in made.files.url] == [f"f{n}.nc" for n in (3, 4, 1, 2, 5)]
+    tos, coordinate, sos, mask = made.arrays
+    assert (tos.shape, sos.shape, coordinate.shape, mask.mode) == ((2, 4), (2, 4), (2,), Mode.once)
+    assert (tos.files.tolist(), sos.files.tolist(), mask.files.tolist()) == ([1, 2], [0, 3], [4])
+    assert (tos.starts.tolist(), coordinate.starts.tolist()) == ([0, 1], [0, 0, 1, 1])
+    assert (tos.expected, sos.expected, coordinate.expected) == (2, 2, 1)
+
+
 def test_disagreement_is_told_before_order():
-    """Files of different variables at equal times do not "overlap"."""
-    with pytest.raises(CombineError, match="missing"):
-        plan(file(1, lambda u: data(u, 1), time([1.0])), file(2, static, time([1.0])))
+    """Files of one variable that decodes differently do not just "overlap"."""
+    other = attributes(scale_factor=0.1)
+    with pytest.raises(CombineError, match="scale_factor"):
+        plan(step(1, 1.0), file(2, lambda u: data(u, 1, attributes=other), time([1.0])))
+
+
+def test_a_variable_in_two_files_for_the_same_steps_is_refused():
+    """Also where another one is in one of them only."""
+    with pytest.raises(CombineError, match=r"overlap.*both hold /tos"):
+        plan(step(1, 1.0), step(2, 2.0, static), file(3, lambda u: data(u, 1), time([2.0])))
 
 
 def test_labels_are_ordered_as_they_decode():

@@ -31,16 +31,16 @@ def write_month(
     with netCDF4.Dataset(path, "w") as file:
         file.createDimension("time", None)
         file.createDimension("x", 3)
-        file.createDimension("nv", 2)
+        file.createDimension("nv", 8 if chunked else 2)
         time = file.createVariable("time", dtype, ("time",), fill_value=fill)
         time.units, time.calendar = units, calendar
         time[:] = raw
         if bounds:
             time.bounds = "time_bnds"
             edges = file.createVariable(
-                "time_bnds", dtype, ("time", "nv"), chunksizes=(1 if chunked else 512, 2)
+                "time_bnds", dtype, ("time", "nv"), chunksizes=(1, 8) if chunked else (512, 2)
             )
-            edges[:] = np.asarray(raw)[:, None] + np.array([0.0, 0.25])
+            edges[:] = np.asarray(raw)[:, None] + np.linspace(0.0, 0.25, 8 if chunked else 2)
         field = file.createVariable("v", "f4", ("time", "x"), chunksizes=(1, 3), zlib=True)
         field[:] = np.arange(steps * 3).reshape(steps, 3) + 100 * month
 

@@ -8,8 +8,9 @@ import pytest
 from icevirt.archive.report import ReferenceCounts
 from icevirt.errors import FormatError
 from icevirt.ids import ObjectId8, ObjectId12
-from icevirt.logic.combine import Wish, combine
+from icevirt.logic.combine import combine
 from icevirt.logic.items import write_items
+from icevirt.logic.wish import Wish
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.spark import writing
 from icevirt.spark.attempt import Outcome

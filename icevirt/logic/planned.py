@@ -1,0 +1,217 @@
+"""What becomes of one array: its shape, its chunks, and where each file's share begins."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.facts import ArrayColumns, CatalogFacts
+from icevirt.archive.plan import Mode, PlannedArray
+from icevirt.archive.report import ReferenceCounts
+from icevirt.archive.scanned import ScannedArray
+from icevirt.archive.schema import DECODING, ArraySchema
+from icevirt.errors import CombineError
+from icevirt.ids import ObjectId8
+from icevirt.logic.attributes import combine_attributes
+from icevirt.logic.cells import Cells
+from icevirt.logic.holes import Gap
+from icevirt.logic.members import Member
+from icevirt.logic.windows import window_of
+from icevirt.logic.wish import Wish
+from icevirt.model import paths
+from icevirt.model.chunks import ChunkTable
+from icevirt.model.json import JSON
+
+JOINED_CHUNK_BYTES = 4 << 20
+"""Values that are stored in the repository are cut into chunks of about this size."""
+
+_STORED_CODEC: JSON = {"name": "zstd", "configuration": {"level": 3, "checksum": False}}
+_WORTH_COMPRESSING = 512  # bytes; below it chunks are inline anyway
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Share:
+    """The files that an array is made of, and the elements each has along the axis."""
+
+    mode: Mode
+    of: NDArray[np.intp]  # (k,) positions in the member's rows
+    starts: NDArray[np.int64]  # (k,)
+    lengths: NDArray[np.int64]  # (k,)
+    total: int  # elements along the axis
+
+
+def planned(
+    facts: CatalogFacts, member: Member, cells: Cells, wish: Wish, *, gap: Gap | None = None
+) -> PlannedArray:
+    """Plan one array; ``gap`` tells of steps for which it has no file.
+
+    Raises:
+        CombineError: Its files do not fit together.
+    """
+    share = _share(facts, member, cells, gap)
+    axis = member.axis or 0
+    rows = member.rows[share.of]
+    shape = list(member.shapes[0].tolist())
+    if member.axis is not None:
+        shape[axis] = share.total
+    schema = _with_attributes(facts, member, wish)
+    schema = schema if gap is None else gap.readable(schema)
+    edges = _edges(member, share.mode, shape, axis)
+    if share.mode is Mode.concat and len(rows) > 1:
+        _refuse_unaligned(facts, rows, member, share, edges[axis])
+    if share.mode is Mode.join:
+        schema = replace(schema, codecs=_stored_codecs(schema, facts.arrays, rows))
+    path = paths.join(wish.group, member.path)
+    grid = [-(-length // edge) for length, edge in zip(shape, edges, strict=True)]
+    place = np.empty(len(facts.files), np.int64)
+    place[cells.rows] = np.arange(len(facts.files))
+    return PlannedArray(
+        path=path,
+        source_path=member.path,
+        node_id=ObjectId8.of_content(wish.build_id.encode(), path.encode()),
+        mode=share.mode,
+        axis=axis,
+        shape=tuple(shape),
+        chunk_shape=tuple(edges),
+        zarr_json=_zarr_json(schema, shape, edges),
+        schema=schema,
+        files=place[facts.arrays.file[rows]],
+        starts=share.starts,
+        lengths=share.lengths,
+        whole=member.whole[share.of],
+        whole_schema=member.whole_schema,
+        window=window_of(grid, axis, wish.max_references),
+        references=_counts(facts.arrays, rows),
+        expected=math.prod(grid)
+        if share.mode is Mode.join
+        else _expected(facts.arrays, member, share, rows, edges),
+    )
+
+
+def _share(facts: CatalogFacts, member: Member, cells: Cells, gap: Gap | None) -> _Share:
+    """Return where the files' shares begin; those of one cell begin at one place."""
+    if member.axis is None:
+        _refuse_unequal(facts, member)
+        one, zero = np.ones(1, np.int64), np.zeros(1, np.int64)
+        return _Share(mode=Mode.once, of=zero, starts=zero, lengths=one, total=1)
+    lengths = member.shapes[:, member.axis]
+    if gap is None:
+        of_cell = np.zeros(cells.count, np.int64)
+        of_cell[member.cell] = lengths
+    else:
+        of_cell = gap.lengths
+    begins = np.cumsum(of_cell) - of_cell
+    joined = member.whole.all() and len(member.rows) > 1
+    return _Share(
+        mode=Mode.join if joined else Mode.concat,
+        of=np.arange(len(member.rows)),
+        starts=begins[member.cell],
+        lengths=lengths,
+        total=int(of_cell.sum()),
+    )
+
+
+def _with_attributes(facts: CatalogFacts, member: Member, wish: Wish) -> ArraySchema:
+    codes = dict.fromkeys(facts.arrays.schema.codes[member.rows].tolist())
+    found = [ArraySchema.loads(facts.arrays.schema.values[code]).attributes for code in codes]
+    return replace(
+        member.schema,
+        attributes=combine_attributes(
+            found, wish.combine_attrs, path=member.path, keep=(*DECODING, "coordinates", "bounds")
+        ),
+    )
+
+
+def _refuse_unequal(facts: CatalogFacts, member: Member) -> None:
+    """Refuse static arrays that hold other values in other files; the first file's are used."""
+    codes = facts.arrays.digest.codes[member.rows]
+    unlike = codes != codes[0]
+    if unlike.any() or (len(codes) > 1 and not facts.arrays.digest[int(member.rows[0])]):
+        other = int(np.argmax(unlike))
+        raise CombineError(
+            f"variable {member.path} does not have the concatenated dimension,"
+            " and its values differ between files",
+            do=f"Leave it out with drop_variables=[{member.path!r}], or build the files of each"
+            " grid into a group of its own.",
+            variable=member.path,
+            first=facts.files.url[int(facts.arrays.file[member.rows[0]])],
+            other=facts.files.url[int(facts.arrays.file[member.rows[other]])],
+        )
+
+
+def _edges(member: Member, mode: Mode, shape: Sequence[int], axis: int) -> list[int]:
+    if member.schema.chunk_shape is not None and mode is not Mode.join:
+        return list(member.schema.chunk_shape)
+    edges = [max(1, length) for length in shape]
+    if mode is Mode.join:
+        step = 8 * int(np.prod(edges, dtype=np.int64)) // edges[axis]  # 8 bytes: the widest number
+        edges[axis] = min(edges[axis], max(1, JOINED_CHUNK_BYTES // max(step, 1)))
+    return edges
+
+
+def _refuse_unaligned(
+    facts: CatalogFacts, rows: NDArray[np.int64], member: Member, share: _Share, edge: int
+) -> None:
+    bad = share.starts % edge != 0
+    if bad.any():
+        after = int(np.argmax(bad))
+        short = after - 1
+        raise CombineError(
+            f"the chunks of variable {member.path} do not line up: a file in the middle has"
+            f" {int(share.lengths[short])} steps, which is no multiple of the chunk's {edge}",
+            do=f"Leave the variable out with drop_variables=[{member.path!r}], or rechunk the"
+            " files (nccopy -c).",
+            variable=member.path,
+            file=facts.files.url[int(facts.arrays.file[rows[short]])],
+            next=facts.files.url[int(facts.arrays.file[rows[after]])],
+        )
+
+
+def _stored_codecs(
+    schema: ArraySchema, arrays: ArrayColumns, rows: NDArray[np.int64]
+) -> tuple[JSON, ...]:
+    large = int(arrays.inline_bytes[rows].sum()) > _WORTH_COMPRESSING
+    return (*schema.codecs, _STORED_CODEC) if large else schema.codecs
+
+
+def _counts(arrays: ArrayColumns, rows: NDArray[np.int64]) -> ReferenceCounts:
+    return ReferenceCounts(
+        virtual=int(arrays.virtual[rows].sum()),
+        inline=int(arrays.inline[rows].sum()),
+        bytes_referenced=int(arrays.virtual_bytes[rows].sum()),
+        bytes_stored=int(arrays.inline_bytes[rows].sum()),
+    )
+
+
+def _expected(
+    arrays: ArrayColumns,
+    member: Member,
+    share: _Share,
+    rows: NDArray[np.int64],
+    edges: Sequence[int],
+) -> int:
+    """Count the references of the files; values stored whole fill chunks of the others' shape."""
+    counts = arrays.virtual[rows] + arrays.inline[rows]
+    whole = member.whole[share.of]
+    if member.schema.whole or not whole.any():
+        return int(counts.sum())
+    chunks = np.prod(-(-member.shapes[share.of] // np.array(edges, np.int64)), axis=1)
+    return int(np.where(whole, chunks, counts).sum())
+
+
+def _zarr_json(schema: ArraySchema, shape: Sequence[int], edges: Sequence[int]) -> bytes:
+    return ScannedArray(
+        path="/",
+        dimension_names=schema.dimension_names,
+        shape=tuple(shape),
+        chunk_shape=tuple(edges),
+        data_type=schema.data_type,
+        codecs=schema.codecs,
+        fill_value=schema.fill_value,
+        attributes=schema.attributes,
+        references=ChunkTable.empty(len(shape)),
+    ).zarr_json()

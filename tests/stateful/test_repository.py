@@ -1,12 +1,14 @@
 """A repository behaves like a few dictionaries, whoever of the two clients makes each step.
 
-icevirt and the official client take turns on one local root, one at a time. After each step refs,
-histories and values agree with the model; in the end every invariant of the files holds.
+icevirt and the official client take turns on one root, on local disk or on S3, one at a time, with
+sessions that stay open meanwhile. After each step refs, histories and values agree with the model; in
+the end every invariant of the files holds.
 """
 
 import shutil
 import tempfile
 import time
+import uuid
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -15,13 +17,21 @@ import pytest
 import zarr
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from icevirt.errors import AlreadyExistsError, ConflictError, IcevirtError, SnapshotNotFoundError
 from icevirt.ids import INITIAL_SNAPSHOT_ID
 from icevirt.logic.conflicts import BasicConflictSolver
 from icevirt.repo.check import check
 from icevirt.repo.repository import Repository
+from servers.places import LocalPlace, S3Place
 
 ROOT = str(INITIAL_SNAPSHOT_ID)
 PLACES = ("a", "b", "g/a", "g/b")
@@ -49,6 +59,7 @@ class Model:
     branches: dict[str, str] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
     used_tags: set[str] = field(default_factory=set)
+    metadata: dict[str, int] = field(default_factory=dict)
 
     def history(self, tip: str | None) -> list[str]:
         found = []
@@ -113,31 +124,37 @@ def seen(session) -> Contents:
 class RepositoryMachine(RuleBasedStateMachine):
     """Steps by either client; the model says what should come of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, place) -> None:
         super().__init__()
         icechunk.set_logs_filter("error")  # it warns of local disks, each time
-        self.path = tempfile.mkdtemp()
+        self.place = place
         self.model = Model()
         self.steps = 0
+        self.open: list[tuple[object, Contents]] = []  # sessions, and what they saw at first
 
     def teardown(self) -> None:
         try:
             if self.model.versions:
-                report = check(self.path)
+                report = check(self.place.icevirt())
                 assert report.ok, report.problems
         finally:
-            shutil.rmtree(self.path)
+            if self.place.kind == "local":
+                shutil.rmtree(self.place.path)
+
+    def ours(self) -> Repository:
+        """The repository as a new icevirt process opens it."""
+        return Repository.open(self.place.icevirt())
 
     def client(self, official):
         if official:
-            return icechunk.Repository.open(icechunk.local_filesystem_storage(self.path))
+            return icechunk.Repository.open(self.place.official())
         return self.repo
 
     def tip(self, branch) -> Version:
         return self.model.versions[self.model.branches[branch]]
 
     def record(self, made, parent, message, contents, **more) -> str:
-        told = Repository.open(self.path).lookup_snapshot(made)
+        told = self.ours().lookup_snapshot(made)
         assert (told.parent_id, told.message) == (parent, message)
         version = Version(parent, message, told.written_at, contents, **more)
         self.model.versions[made] = version
@@ -154,12 +171,14 @@ class RepositoryMachine(RuleBasedStateMachine):
 
     @initialize(official=clients)
     def create(self, official) -> None:
-        storage = icechunk.local_filesystem_storage(self.path)
-        made = icechunk.Repository.create(storage) if official else Repository.create(self.path)
+        if official:
+            made = icechunk.Repository.create(self.place.official())
+        else:
+            made = Repository.create(self.place.icevirt())
         told = next(iter(made.ancestry(branch="main")))
         self.model.versions[ROOT] = Version(None, told.message, told.written_at, {})
         self.model.branches["main"] = ROOT
-        self.repo = Repository.open(self.path)
+        self.repo = self.ours()
         session = self.client(official).writable_session("main")
         group_of(session).create_group("g")
         self.model.branches["main"] = self.record(session.commit("g"), ROOT, "g", {})
@@ -299,11 +318,47 @@ class RepositoryMachine(RuleBasedStateMachine):
         self.client(official).garbage_collect(datetime.now(UTC))
         for gone in self.model.collect():
             with pytest.raises(SnapshotNotFoundError):
-                Repository.open(self.path).lookup_snapshot(gone)
+                self.ours().lookup_snapshot(gone)
+
+    @rule(official=clients, data=st.data(), new=st.booleans())
+    def rewrite_manifests(self, official, data, new) -> None:
+        name = self.branch(data)
+        tip = self.tip(name)
+        if tip.parent is None or (tip.message == "g" and not new):
+            return
+        self.steps += 1
+        message = f"rewritten {self.steps}"
+        made = self.client(official).rewrite_manifests(
+            message, branch=name, commit_method="new_commit" if new else "amend"
+        )
+        parent = self.model.branches[name] if new else tip.parent
+        moved = tip.moved and not new
+        made = self.record(made, parent, message, tip.contents, moved=moved)
+        self.model.branches[name] = made
+
+    @rule(official=clients, key=st.sampled_from(["a", "b"]), value=st.integers(0, 9))
+    def update_metadata(self, official, key, value) -> None:
+        self.client(official).update_metadata({key: value})
+        self.model.metadata[key] = value
+
+    @rule(official=clients, data=st.data())
+    def begin_reading(self, official, data) -> None:
+        """Open a session that others' steps must not change."""
+        name = self.branch(data)
+        if self.model.branches[name] != ROOT:
+            session = self.client(official).readonly_session(name)
+            self.open.append((session, self.tip(name).contents))
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data())
+    def end_reading(self, data) -> None:
+        session, contents = self.open.pop(data.draw(st.integers(0, 99)) % len(self.open))
+        if session.snapshot_id in self.model.versions:  # else its files may be gone
+            assert seen(session) == contents
 
     @rule()
     def reopen(self) -> None:
-        self.repo = Repository.open(self.path)
+        self.repo = self.ours()
 
     # -- what always holds -------------------------------------------------------------------
 
@@ -324,9 +379,25 @@ class RepositoryMachine(RuleBasedStateMachine):
                     assert set(told) == {f"/{path}" for path in seen(session)}
             for name, at in model.tags.items():
                 assert client.lookup_tag(name) == at
+            assert client.get_metadata() == model.metadata
 
 
-RepositoryMachine.TestCase.settings = settings(
-    max_examples=settings.default.max_examples // 6, stateful_step_count=20, deadline=None
-)
-TestARepositoryBehavesLikeItsModel = RepositoryMachine.TestCase
+def examples(share: int):
+    """Settings with a share of the usual number of examples: each is a whole history."""
+    number = max(1, settings.default.max_examples // share)
+    return settings(max_examples=number, stateful_step_count=20, deadline=None)
+
+
+def test_on_local_disk():
+    def machine():
+        return RepositoryMachine(LocalPlace(path=tempfile.mkdtemp()))
+
+    run_state_machine_as_test(machine, settings=examples(6))
+
+
+def test_on_s3(s3):
+    def machine():
+        prefix = f"{s3.prefix}/{uuid.uuid4().hex}"
+        return RepositoryMachine(S3Place(endpoint=s3.endpoint, prefix=prefix))
+
+    run_state_machine_as_test(machine, settings=examples(12))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from icevirt.wire.layout import layout
 from icevirt.wire.schema import (
@@ -25,12 +25,26 @@ from icevirt.wire.schema import (
 )
 
 FILE_IDENTIFIER = b"Ichk"
-ROOT_AT = 8
+_WIDEST = 8  # bytes: the header of a file, and the alignment of the widest number
 
 
 def build(table: Table, values: Values) -> bytes:
     """Return the FlatBuffer whose root is ``table`` with these values."""
     return bytes(Builder().root(table, values).out)
+
+
+class Encoded(NamedTuple):
+    """A table that was written before, with all below it: references are relative, so it moves."""
+
+    raw: bytes  # to stand at a multiple of 8
+    table_at: int
+
+
+def encoded(table: Table, values: Values) -> Encoded:
+    """Write a table for other files to take over."""
+    builder = Builder()
+    at = builder.table(table, values)
+    return Encoded(bytes(builder.out[_WIDEST:]), at - _WIDEST)
 
 
 class Builder:
@@ -43,7 +57,7 @@ class Builder:
 
     def root(self, table: Table, values: Values) -> Builder:
         """Write the root table and everything below it."""
-        self.link(0, self._table(table, values))
+        self.link(0, self.table(table, values))
         return self
 
     def root_field(self, table: Table, name: str) -> int:
@@ -62,7 +76,12 @@ class Builder:
         """Make the reference at ``place`` point to ``target``."""
         struct.pack_into("<I", self.out, place, target - place)
 
-    def _table(self, table: Table, values: Values) -> int:
+    def table(self, table: Table, values: Values | Encoded) -> int:
+        """Write a table and everything below it; return where it stands."""
+        if isinstance(values, Encoded):
+            start = self.align(_WIDEST)
+            self.out += values.raw
+            return start + values.table_at
         stored = [field for field in table.fields if _is_stored(table, field, values)]
         shape = layout(table, frozenset(field.name for field in stored))
         vtable = self._vtable(shape.vtable)
@@ -99,7 +118,7 @@ class Builder:
             case Vector(columnar=True):
                 self.open.append((place, value))
             case Table():
-                self.link(place, self._table(kind, value))
+                self.link(place, self.table(kind, value))
             case Text():
                 self.link(place, self._counted(value.encode(), 1))
                 self.out += b"\0"

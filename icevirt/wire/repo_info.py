@@ -57,7 +57,7 @@ def encode(info: RepoInfo, *, level: int = 3) -> bytes:
         "snapshots": snapshots,
         "status": updates.status_values(info.status),
         "metadata": None if info.metadata is None else metadata.to_items(info.metadata),
-        "latest_updates": [updates.to_values(each) for each in info.latest_updates],
+        "latest_updates": [updates.encoded(each) for each in info.latest_updates],
         "repo_before_updates": info.repo_before_updates,
         "config": None if info.config is None else flex_write.dumps(info.config),
         "enabled_feature_flags": _sorted(info.enabled_feature_flags),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields
+from functools import lru_cache
 from typing import Any, cast
 
 from icevirt.ids import ObjectId12
@@ -19,21 +20,27 @@ from icevirt.model.repo_info import (
     Update,
     UpdateKind,
 )
+from icevirt.wire import build
+from icevirt.wire.build import Encoded
 from icevirt.wire.read import Damage
-from icevirt.wire.schema import Values
+from icevirt.wire.schema import UPDATE, Values
+
+_REMEMBERED = 4096  # entries; a repo info has a thousand, unless it is configured otherwise
 
 # "repo.", milliseconds before the year 3000, a random id. Anything else could name other objects.
 BACKUP_NAME = re.compile(r"repo\.[0-9]{14}\.[0-9A-HJKMNP-TV-Z]{20}", re.ASCII)
 
 
-def to_values(update: Update) -> Values:
-    """Return the table of an entry."""
+@lru_cache(_REMEMBERED)
+def encoded(update: Update) -> Encoded:
+    """Return the table of an entry; each commit writes all entries again."""
     tag = UPDATE_KINDS.index(type(update.kind)) + 1
-    return {
+    values = {
         "update_type": (tag, _kind_values(update.kind)),
         "updated_at": update.updated_at,
         "backup_path": update.backup_path,
     }
+    return build.encoded(UPDATE, values)
 
 
 def from_values(values: Values) -> Update:

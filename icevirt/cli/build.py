@@ -25,9 +25,7 @@ class Mode(StrEnum):
 
 def build(  # noqa: PLR0917 - each is an option of the command
     sources: options.Sources,
-    repo: Annotated[
-        str, typer.Argument(help="The repository, a path or file:// URL; made if absent.")
-    ],
+    repo: Annotated[str, typer.Argument(help="The repository, a path or URL; made if absent.")],
     concat_dim: options.ConcatDim = None,
     group: options.Group = "/",
     branch: Annotated[str, typer.Option(help="The branch to commit to.")] = "main",

@@ -10,7 +10,7 @@ from icevirt.cli.output import Answer, Output, OutputOption
 
 
 def doctor(
-    repo: Annotated[str, typer.Argument(help="The repository, a path or file:// URL.")],
+    repo: Annotated[str, typer.Argument(help="The repository, a path or URL.")],
     output: OutputOption = Output.text,
 ) -> Answer:
     """Check every invariant of a repository; the status is 1 when something is wrong."""

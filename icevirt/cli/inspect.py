@@ -11,7 +11,7 @@ from icevirt.cli.output import Answer, Output, OutputOption
 
 
 def info(
-    repo: Annotated[str, typer.Argument(help="The repository, a path or file:// URL.")],
+    repo: Annotated[str, typer.Argument(help="The repository, a path or URL.")],
     branch: Annotated[str | None, typer.Option(help="The branch to show; default main.")] = None,
     tag: Annotated[str | None, typer.Option(help="The tag to show.")] = None,
     snapshot_id: Annotated[str | None, typer.Option(help="The snapshot to show.")] = None,

@@ -134,6 +134,7 @@ def _missing(text: str, url: str) -> StorageError:
             "there is no such bucket",
             do="Check its name, the endpoint and the region, or make it.",
             url=url,
+            status=404,
             reason=code[1],
         )
     return ObjectNotFoundError("no such object", url=url)
@@ -147,6 +148,7 @@ def _refused(error: BaseException, url: str) -> StorageError:
             do="Pass some, set the environment's variables, or pass anonymous=True for a public"
             " bucket.",
             url=url,
+            reason="NoCredentials",
             sent=False,
         )
     code, status = _CODE.search(text), _STATUS.search(text)

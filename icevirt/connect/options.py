@@ -20,6 +20,7 @@ from icevirt.model.config import ObjectStoreConfig
 
 type Pairs = tuple[tuple[str, Any], ...]
 
+CHECKSUMS = ("sha256", "crc64nvme")  # that obstore can make
 _TIMEOUT = 60  # seconds without a byte
 _WHOLE = "1h"  # for a request in all; slow lines move large objects slowly
 TIGRIS = "https://t3.storage.dev"
@@ -62,7 +63,7 @@ _S3 = frozenset(
         "checksum_algorithm",
     }
 )
-_SECRET = ("key", "token", "secret", "sas", "password", "credential")
+_SECRET = ("proxy_url", "key", "token", "secret", "sas", "password", "credential")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,12 +115,13 @@ def _s3(address: Address, kind: str, given: Mapping[str, Any]) -> Options:
         "virtual_hosted_style_request": _virtual_hosted(address.bucket, endpoint, given),
     }
     if endpoint:
-        _refuse_plain(endpoint, allow_http)
+        _check_endpoint(endpoint, allow_http)
         store["aws_endpoint_url_s3"] = endpoint
     if given.get("requester_pays"):
         store["request_payer"] = True
-    if given.get("checksum_algorithm"):
-        store["checksum_algorithm"] = _checksum(given["checksum_algorithm"])
+    checksum = str(given.get("checksum_algorithm")).lower()
+    if checksum in CHECKSUMS:  # others that a container may name are of no use to readers
+        store["checksum_algorithm"] = checksum
     headers = TIGRIS_HEADERS if kind == "tigris" else ()
     timeout = given.get("network_stream_timeout_seconds")
     return Options(
@@ -137,17 +139,6 @@ def _virtual_hosted(bucket: str, endpoint: str | None, given: Mapping[str, Any])
     if endpoint:
         return (urlsplit(endpoint).hostname or "").startswith(bucket + ".")
     return "." not in bucket  # a dot in the host's first part fits no certificate
-
-
-def _checksum(given: Any) -> str:
-    name = str(getattr(given, "name", given)).lower()
-    if name not in ("sha256", "crc64nvme"):
-        raise InvalidInputError(
-            "this checksum algorithm is not supported",
-            do="Use 'sha256' or 'crc64nvme', or leave it to the server.",
-            checksum_algorithm=name,
-        )
-    return name
 
 
 def _gcs(_address: Address, _kind: str, given: Mapping[str, Any]) -> Options:
@@ -169,7 +160,7 @@ def _azure(address: Address, _kind: str, given: Mapping[str, Any]) -> Options:
     allow_http = _allow_http(client, "AZURE_ALLOW_HTTP")
     endpoint = store.get("endpoint") or _env("AZURE_STORAGE_ENDPOINT") or _env("AZURE_ENDPOINT")
     if endpoint:
-        _refuse_plain(endpoint, allow_http)
+        _check_endpoint(endpoint, allow_http)
         store["endpoint"] = endpoint
     if account is not None:
         store["account_name"] = account
@@ -225,13 +216,19 @@ def _typed(value: Any) -> Any:
     return {"true": True, "false": False}.get(str(value).lower(), value)
 
 
-def _refuse_plain(endpoint: str, allow_http: bool) -> None:
-    if endpoint.startswith("http://") and not allow_http:
+def _check_endpoint(endpoint: str, allow_http: bool) -> None:
+    parts = urlsplit(endpoint)
+    shown = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
+    if "@" in parts.netloc:
+        raise InvalidInputError(
+            "an endpoint has no user name and password", do="Pass credentials.", endpoint=shown
+        )
+    if parts.scheme == "http" and not allow_http:
         raise InvalidInputError(
             "the endpoint is not encrypted",
             do="If you mean it, pass allow_http=True or set AWS_ALLOW_HTTP=true"
             " (AZURE_ALLOW_HTTP=true).",
-            endpoint=_without_user(endpoint),
+            endpoint=shown,
         )
 
 
@@ -242,11 +239,6 @@ def _refuse_unknown(given: Mapping[str, Any], known: frozenset[str]) -> None:
             do=f"Known are: {', '.join(sorted(known or _CLIENT))}.",
             unknown=unknown,
         )
-
-
-def _without_user(url: str) -> str:
-    parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
 
 
 def _env(name: str) -> str | None:

@@ -159,7 +159,7 @@ def _arguments(bucket: Bucket) -> dict[str, Any]:
     if credentials == FromEnv("s3") and from_profile() is not None:
         credentials = PROFILE
     granted = {} if isinstance(credentials, NoCredentials) else credentials.arguments()
-    client = dict(bucket.options.client)
+    client = {name: _shown(value) for name, value in bucket.options.client}
     headers = {name: _shown(value) for name, value in bucket.options.headers}
     headers |= granted.pop("default_headers", {})
     if headers:

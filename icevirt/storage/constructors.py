@@ -11,7 +11,7 @@ from icevirt.connect.address import Address
 from icevirt.connect.azure_credentials import azure_credentials
 from icevirt.connect.credentials import Credentials
 from icevirt.connect.gcs_credentials import gcs_credentials
-from icevirt.connect.options import TIGRIS, TIGRIS_HEADERS
+from icevirt.connect.options import CHECKSUMS, TIGRIS, TIGRIS_HEADERS
 from icevirt.connect.s3_credentials import s3_credentials
 from icevirt.connect.stores import bucket_of
 from icevirt.errors import InvalidInputError
@@ -67,6 +67,12 @@ def s3_storage(
         InvalidInputError: Arguments contradict each other, or are not valid.
         StorageError: ``get_credentials`` was asked now and failed.
     """
+    if checksum_algorithm is not None and checksum_algorithm.lower() not in CHECKSUMS:
+        raise InvalidInputError(
+            "this checksum algorithm is not supported",
+            do=f"Use one of {', '.join(CHECKSUMS)}, or leave it to the server.",
+            checksum_algorithm=checksum_algorithm,
+        )
     credentials = s3_credentials(
         access_key_id=access_key_id,
         secret_access_key=secret_access_key,
@@ -268,6 +274,12 @@ def storage_at(url: str, options: Mapping[str, Any] | None = None) -> Storage:
     Raises:
         InvalidInputError: The URL or an option is not valid.
     """
+    if "?" in url or "#" in url:
+        raise InvalidInputError(
+            "the URL of a repository has no query and no fragment",
+            do="Write %3F for a question mark in its name, and %23 for a hash.",
+            url=url.partition("?")[0].partition("#")[0],
+        )
     at = Address.parse(url)
     constructor, named = _FROM_URL[at.scheme if at.scheme == "tigris" else at.provider]
     arguments = named(at) | dict(options or {})

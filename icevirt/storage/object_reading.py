@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from icevirt.connect.address import Address
@@ -14,6 +15,8 @@ from icevirt.storage import keys
 from icevirt.storage.memory import too_short
 from icevirt.storage.protocol import ObjectInfo, Version
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 _PAGE = 1000  # objects for each request of a listing
 
 
@@ -118,7 +121,7 @@ class ObjectReading:
 
     def _info(self, meta: Any) -> ObjectInfo:
         path = meta["path"][len(self._prefix) + 1 :] if self._prefix else meta["path"]
-        at = int(meta["last_modified"].timestamp() * 1_000_000)
+        at = (meta["last_modified"] - _EPOCH) // _MICROSECOND
         return ObjectInfo(path=path, size=meta["size"], last_modified=at)
 
     def _key(self, path: str) -> str:

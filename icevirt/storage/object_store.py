@@ -196,5 +196,10 @@ def _pause(attempt: int) -> None:
 
 def _is_final(error: StorageError) -> bool:
     """Say whether sending the same again is pointless, and nothing was written for sure."""
+    if error.facts.get("reason") == "NoCredentials" or error.facts.get("kind") in _DENIED:
+        return True
     status = error.facts.get("status", 500)
     return (400 <= status < 500 and status not in (408, 409, 425, 429)) or status in (301, 307, 501)
+
+
+_DENIED = ("UnauthenticatedError", "PermissionDeniedError")

@@ -34,6 +34,12 @@ def storage_of(root: StorageLike, options: Mapping[str, Any] | None = None) -> S
         if urls.is_url(text) and not text.lower().startswith("file://"):
             return storage_at(text, options)
         root = LocalStorage(text)
+    if not hasattr(root, "get_versioned"):
+        raise InvalidInputError(
+            "this is no storage",
+            do="Pass a path, a URL, or what `s3_storage` and its like return.",
+            found=type(root).__name__,
+        )
     if options:
         raise InvalidInputError(
             "storage_options are for URLs of object stores only",

@@ -243,7 +243,9 @@ def test_paths_urls_and_storages_are_storages(tmp_path):
     assert storage_of(Path("here")).url == Path.cwd().joinpath("here").as_uri()
 
 
-@pytest.mark.parametrize("text", ["ftp://host/x", "hdfs://host/x", "s3://", ""])
+@pytest.mark.parametrize(
+    "text", ["ftp://host/x", "hdfs://host/x", "s3://", "s3://b/a#b", "https://h/a?b", ""]
+)
 def test_other_urls_are_refused(text):
     with pytest.raises(InvalidInputError):
         storage_of(text)

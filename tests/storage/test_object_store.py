@@ -270,6 +270,7 @@ def test_a_refusal_says_what_to_do(s3_proxy, storage, fault, remedy):
         assert not isinstance(caught.value, ObjectNotFoundError)
         assert caught.value.__context__ is None
         assert storage.url in str(caught.value)
+    assert len(s3_proxy.rules.requests) <= 8  # nothing is sent again
 
 
 def test_a_server_that_is_not_there_is_said(monkeypatch):

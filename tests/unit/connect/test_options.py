@@ -122,7 +122,10 @@ REFUSED = {
     "another store": lambda: bucket_of("s3://b/p", icevirt.gcs_store()),
     "unknown to obstore": lambda: bucket_of("gs://b/p", icevirt.gcs_store({"bogus": "x"})).store(),
     "http option": lambda: bucket_of("https://h/p", icevirt.http_store({"bogus": "x"})),
-    "checksum": lambda: bucket_of("s3://b/p", icevirt.s3_store(checksum_algorithm="crc32")),
+    "checksum": lambda: icevirt.s3_storage(bucket="b", prefix="p", checksum_algorithm="crc32"),
+    "a password in the endpoint": lambda: icevirt.s3_storage(
+        bucket="b", prefix="p", endpoint_url="https://me:CANARY@host"
+    ),
     "a secret of gcs": lambda: icevirt.gcs_store({"google_service_account_key": "CANARY"}),
     "a secret of azure": lambda: icevirt.azure_store(account="a", config={"sas_token": "CANARY"}),
     "a secret header": lambda: icevirt.http_store(headers={"Authorization": "CANARY"}),
@@ -142,6 +145,21 @@ def test_options_that_cannot_be_right_are_refused_without_secrets(act):
         act()
     assert "CANARY" not in str(caught.value)
     assert caught.value.__context__ is None
+
+
+def test_a_container_whose_writers_use_another_checksum_is_reached():
+    options = {"checksum_algorithm": "crc32"}
+    assert "checksum_algorithm" not in dict(
+        bucket_of("s3://b/p", ObjectStoreConfig("s3", options)).options.store
+    )
+
+
+def test_a_proxy_with_a_password_is_not_shown():
+    made = icevirt.gcs_storage(
+        bucket="b", prefix="p", config={"proxy_url": "http://me:CANARY@host"}, anonymous=True
+    )
+    assert "CANARY" not in repr(made._bucket)
+    assert made._bucket.store() is not None
 
 
 def test_secrets_among_the_options_of_others_are_not_shown():

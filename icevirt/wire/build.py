@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from icevirt.wire.layout import layout
@@ -36,7 +37,7 @@ def build(table: Table, values: Values) -> bytes:
 class Encoded(NamedTuple):
     """A table that was written before, with all below it: references are relative, so it moves."""
 
-    raw: bytes  # to stand at a multiple of 8
+    raw: bytes  # to stand at a multiple of 8; as many bytes
     table_at: int
 
 
@@ -44,6 +45,7 @@ def encoded(table: Table, values: Values) -> Encoded:
     """Write a table for other files to take over."""
     builder = Builder()
     at = builder.table(table, values)
+    builder.align(_WIDEST)
     return Encoded(bytes(builder.out[_WIDEST:]), at - _WIDEST)
 
 
@@ -76,12 +78,8 @@ class Builder:
         """Make the reference at ``place`` point to ``target``."""
         struct.pack_into("<I", self.out, place, target - place)
 
-    def table(self, table: Table, values: Values | Encoded) -> int:
+    def table(self, table: Table, values: Values) -> int:
         """Write a table and everything below it; return where it stands."""
-        if isinstance(values, Encoded):
-            start = self.align(_WIDEST)
-            self.out += values.raw
-            return start + values.table_at
         stored = [field for field in table.fields if _is_stored(table, field, values)]
         shape = layout(table, frozenset(field.name for field in stored))
         vtable = self._vtable(shape.vtable)
@@ -143,11 +141,28 @@ class Builder:
         elif isinstance(element, Struct):
             raw = b"".join(_exactly(item, element.size) for item in value)
             self.link(place, self._counted(raw, element.size, element.align))
+        elif value and isinstance(value[0], Encoded):
+            self._taken_over(place, value)
         else:
             start = self._counted(bytes(4 * len(value)), 4)
             self.link(place, start)
             for at, item in enumerate(value):
                 self._outside(element, start + 4 + 4 * at, item)
+
+    def _taken_over(self, place: int, tables: Sequence[Encoded]) -> None:
+        """Write a vector of tables that were written before."""
+        start = self._counted(bytes(4 * len(tables)), 4)
+        self.link(place, start)
+        first = self.align(_WIDEST)
+        ends = accumulate(len(each.raw) for each in tables)
+        places = (
+            first + end - len(each.raw) + each.table_at
+            for each, end in zip(tables, ends, strict=True)
+        )
+        slots = range(start + 4, start + 4 + 4 * len(tables), 4)
+        distances = (at - slot for at, slot in zip(places, slots, strict=True))
+        struct.pack_into(f"<{len(tables)}I", self.out, start + 4, *distances)
+        self.out += b"".join(each.raw for each in tables)
 
 
 def _is_stored(table: Table, field: Field, values: Values) -> bool:

@@ -166,7 +166,8 @@ class SnapshotColumns:
         place = np.cumsum(kept) - 1
         infos = [info for info in changed.values() if info is not None]
         new = {info.id: len(left) + row for row, info in enumerate(infos)}
-        both = self.take(left) + SnapshotColumns.of(infos)
+        same = len(left) == len(self)
+        both = (self if same else self.take(left)) + SnapshotColumns.of(infos)
         for row in np.flatnonzero((self.parent != NO_PARENT) & ~kept[self.parent] & kept).tolist():
             parent = self.key(int(self.parent[row]))
             both.parent[place[row]] = new[parent] if parent in new else _lost(self.key(row), parent)

@@ -19,7 +19,7 @@ _forks.set_forkserver_preload(
 
 
 def raced(
-    act: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], *, timeout=240
+    act: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], *, timeout=1800
 ) -> list[Any]:
     """Call ``act`` with each of the arguments in a process of its own; return what they returned.
 

@@ -7,30 +7,53 @@ from collections.abc import Iterable
 
 from icevirt.connect.urls import local_path
 from icevirt.errors import InvalidInputError
-from icevirt.model.config import VirtualChunkContainer, local_filesystem_store
+from icevirt.model.config import (
+    ObjectStoreConfig,
+    VirtualChunkContainer,
+    local_filesystem_store,
+)
 from icevirt.model.strings import Strings
 
 _DISK = "file:///"
+_KINDS = {
+    "s3": "s3",
+    "tigris": "tigris",
+    "gs": "gcs",
+    "gcs": "gcs",
+    "az": "azure",
+    "azure": "azure",
+    "abfs": "azure",
+    "http": "http",
+    "https": "http",
+}
 
 
 def containers_for(urls: Strings) -> tuple[VirtualChunkContainer, ...]:
-    """Return the containers of local files: their common directory, or one per top directory.
+    """Return the containers of files: the common directory of those on one disk or server.
 
-    The whole disk is never made a container: a reader would have to authorise ``file:///``. The
-    official client finds no container whose prefix is percent-encoded, so the nearest directory
-    above it whose name needs no encoding is taken where there is one.
+    The whole disk is never made a container: a reader would have to authorise ``file:///``. Instead
+    there is one for each top directory. The official client finds no container whose prefix is
+    percent-encoded, so the nearest directory above it whose name needs no encoding is taken where
+    there is one.
 
     Raises:
-        InvalidInputError: A file lies in the root directory of the disk.
+        InvalidInputError: A file lies in the root directory of the disk, or on a server of an
+            unknown kind.
     """
-    directories = {_directory(url) for url in urls}
-    common = _common(directories)
-    if common != _DISK:
-        return (_container(common),)
-    tops: dict[str, set[str]] = defaultdict(set)
-    for directory in directories:
-        tops["/".join(directory.split("/")[:4])].add(directory)
-    return tuple(_container(_common(members)) for _, members in sorted(tops.items()))
+    roots: dict[str, set[str]] = defaultdict(set)
+    for directory in {_directory(url) for url in urls}:
+        roots["/".join(directory.split("/")[:3]) + "/"].add(directory)
+    found = []
+    for root, members in sorted(roots.items()):
+        common = _common(members)
+        if common != _DISK:
+            found.append(_container(common, root))
+            continue
+        tops: dict[str, set[str]] = defaultdict(set)
+        for directory in members:
+            tops["/".join(directory.split("/")[:4])].add(directory)
+        found += [_container(_common(each), root) for _, each in sorted(tops.items())]
+    return tuple(found)
 
 
 def _directory(url: str) -> str:
@@ -45,15 +68,25 @@ def _directory(url: str) -> str:
     return directory
 
 
-def _container(directory: str) -> VirtualChunkContainer:
-    prefix = _plain(directory)
-    return VirtualChunkContainer(prefix, local_filesystem_store(local_path(prefix)))
+def _container(directory: str, root: str) -> VirtualChunkContainer:
+    prefix = _plain(directory, root)
+    if root == _DISK:
+        return VirtualChunkContainer(prefix, local_filesystem_store(local_path(prefix)))
+    kind = _KINDS.get(root.partition(":")[0])
+    if kind is None:
+        raise InvalidInputError(
+            "no container can be made for a source of this kind",
+            do=f"Use one of {', '.join(_KINDS)}, or local files.",
+            url=directory,
+        )
+    return VirtualChunkContainer(prefix, ObjectStoreConfig(kind, {}))
 
 
-def _plain(directory: str) -> str:
+def _plain(directory: str, root: str) -> str:
     before, encoded, _ = directory.partition("%")
     above = before.rsplit("/", 1)[0] + "/"
-    return above if encoded and above != _DISK else directory
+    enough = above.startswith(root) and above != _DISK
+    return above if encoded and enough else directory
 
 
 def _common(directories: Iterable[str]) -> str:

@@ -8,9 +8,10 @@ import stat
 from collections.abc import Iterable, Iterator
 
 from icevirt.archive.scanned import SourceFile
-from icevirt.connect.urls import as_local_path, file_url
+from icevirt.connect.urls import as_local_path, file_url, is_url
 from icevirt.errors import InvalidInputError, NotFoundError, StorageError
 from icevirt.objects.expanding import files_below, files_matching, is_pattern
+from icevirt.objects.remote_listing import changed_remotely, remote_files
 
 SUFFIXES = (".nc", ".nc4", ".cdf", ".netcdf", ".h5", ".hdf5", ".he5", ".hdf")
 """Which files of a directory are taken. A file that is named, or matches a glob, always is."""
@@ -21,7 +22,7 @@ _NAME = "Name files, directories or globs to build from."
 def list_sources(
     sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
 ) -> tuple[SourceFile, ...]:
-    """List the files that globs, directories, paths and ``file://`` URLs name, in that order.
+    """List the files that globs, directories, paths and URLs name, in that order.
 
     Directories are searched with everything below them, for the usual suffixes. ``**`` in a glob
     crosses directories. Both stand for their files in natural order of the names. Symbolic links
@@ -31,6 +32,7 @@ def list_sources(
     Raises:
         InvalidInputError: Nothing was named, nothing matched, or a file cannot be referenced.
         NotFoundError: A named file or directory does not exist.
+        ScanError: A server tells nothing by which a change of a file could be noticed.
         StorageError: A file cannot be looked at, or a directory cannot be read.
     """
     named = _texts(sources)
@@ -39,6 +41,10 @@ def list_sources(
     found: dict[str, SourceFile] = {}
     identities = set()
     for each in named:
+        if is_url(each) and not each.startswith("file://"):
+            for file in remote_files(each, SUFFIXES):
+                found.setdefault(file.url, file)
+            continue
         for path in _paths(each):
             facts = _stat(path)
             # size and time as well: some network file systems give one inode number to two files
@@ -124,7 +130,11 @@ def _file(path: str, facts: os.stat_result) -> SourceFile:
 def changed_since(files: Iterable[SourceFile]) -> list[str]:
     """Return the URLs of files whose size or time is no longer what it was, or that are gone."""
     changed = []
+    remote = []
     for file in files:
+        if not file.url.startswith("file://"):
+            remote.append(file)
+            continue
         try:
             facts = os.stat(as_local_path(file.url))
         except OSError:
@@ -132,4 +142,4 @@ def changed_since(files: Iterable[SourceFile]) -> list[str]:
             continue
         if (facts.st_size, facts.st_mtime_ns) != (file.size, file.last_modified):
             changed.append(file.url)
-    return changed
+    return changed + changed_remotely(remote)

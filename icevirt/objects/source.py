@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import weakref
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from icevirt.archive.scanned import SourceFile
 from icevirt.connect import urls
 from icevirt.errors import NotFoundError, ScanError, StaleReferenceError
+from icevirt.objects.opened import OpenedSource
+from icevirt.objects.remote_source import RemoteSource
 
 
-class LocalSource:
+class LocalSource(OpenedSource):
     """A local file. Size and modification time are those of the open file, not of its name.
 
     Raises:
@@ -65,17 +65,6 @@ class LocalSource:
         """Close the file; closing twice is fine."""
         self._close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
 
 def _open(path: str, url: str) -> int:
     # a pipe or device must neither block the opening nor be read
@@ -95,12 +84,16 @@ def _identity(status: os.stat_result) -> tuple[int, int, int, int]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def open_source(url: str | os.PathLike[str]) -> LocalSource:
-    """Open a path or ``file://`` URL as a byte source.
+def open_source(url: str | os.PathLike[str]) -> OpenedSource:
+    """Open a path or URL as a byte source; on servers, with the credentials of the environment.
 
     Raises:
         InvalidInputError: The URL has a scheme that is not supported.
         NotFoundError: There is no such file.
         ScanError: It cannot be read.
+        StorageError: A server refused, or did not answer.
     """
-    return LocalSource(urls.as_local_path(url))
+    text = os.fspath(url)
+    if urls.is_url(text) and not text.startswith("file://"):
+        return RemoteSource(text)
+    return LocalSource(urls.as_local_path(text))

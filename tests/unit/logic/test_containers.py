@@ -43,3 +43,23 @@ def test_a_file_in_the_root_directory_is_refused(others):
     with pytest.raises(InvalidInputError, match=r"root directory.*file:///1\.nc") as caught:
         containers_for(Strings.of([*others, "file:///1.nc"]))
     assert caught.value.do
+
+
+def test_files_on_servers_have_a_container_for_each_server():
+    urls = ["s3://b/x/1/a.nc", "s3://b/x/2/a.nc", "https://h:1/d/a.nc", "file:///d/e/a.nc"]
+    found = containers_for(Strings.of(urls))
+    assert {one.url_prefix: one.store.kind for one in found} == {
+        "s3://b/x/": "s3",
+        "https://h:1/d/": "http",
+        "file:///d/e/": "local_file_system",
+    }
+
+
+def test_a_file_at_the_top_of_a_bucket_makes_the_bucket_the_container():
+    (found,) = containers_for(Strings.of(["gs://b/a.nc", "gs://b/%20x/a.nc"]))
+    assert (found.url_prefix, found.store.kind) == ("gs://b/", "gcs")
+
+
+def test_a_source_that_no_container_can_hold_is_refused():
+    with pytest.raises(InvalidInputError, match="no container"):
+        containers_for(Strings.of(["ftp://host/d/a.nc"]))

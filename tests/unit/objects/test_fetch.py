@@ -14,9 +14,9 @@ from icevirt.errors import (
     UnauthorizedError,
 )
 from icevirt.objects import descriptors, fetch
+from icevirt.objects.answers import Checksum
 from icevirt.objects.authorize import LocalGrant
 from icevirt.objects.descriptors import FILES
-from icevirt.objects.answers import Checksum
 from icevirt.objects.fetch import read, read_cached
 
 BODY = bytes(range(256)) * 16

@@ -143,7 +143,7 @@ NO_SOURCES = {
     "a number": (5, "not int"),
     "a list in a list": ([["a.nc"]], "not list"),
     "nothing": ([], "no sources"),
-    "a bucket": ("s3://bucket/*.nc", "local paths"),
+    "a server of an unknown kind": ("ftp://host/*.nc", "object store"),
 }
 
 

@@ -1,0 +1,43 @@
+"""What every opened source file is: a context, a file, ranges of its bytes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Self
+
+from icevirt.archive.scanned import SourceFile
+
+
+class OpenedSource(ABC):
+    """A source file, opened once; what is told about it is of that opening."""
+
+    file: SourceFile
+
+    @property
+    @abstractmethod
+    def local_path(self) -> str | None:
+        """The path on this machine, symbolic links followed; None for a file elsewhere."""
+
+    @abstractmethod
+    def read(self, offset: int, length: int) -> bytes:
+        """Return ``length`` bytes at ``offset``, fewer only at the end of the file."""
+
+    @abstractmethod
+    def check_unchanged(self) -> None:
+        """Compare the file with what was opened. Raises ``StaleReferenceError``."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the file; closing twice is fine."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,184 @@
+"""From the URLs that name sources on servers to the files themselves, each with size and checksum.
+
+Buckets are listed; a web server cannot be, so its files are named one by one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from functools import partial
+from itertools import takewhile
+from typing import Any
+
+from icevirt.archive.scanned import SourceFile
+from icevirt.connect.address import Address
+from icevirt.connect.failures import asked
+from icevirt.connect.library import obstore
+from icevirt.connect.stores import Bucket, bucket_of
+from icevirt.errors import InvalidInputError, NotFoundError, ObjectNotFoundError, ScanError
+from icevirt.objects.answers import Meta, opaque
+from icevirt.objects.expanding import is_pattern, natural
+from icevirt.objects.hosts import HOSTS
+from icevirt.objects.remote_source import reach_for, source_file
+
+
+def remote_files(url: str, suffixes: tuple[str, ...]) -> list[SourceFile]:
+    """Return the files that a URL, glob or folder on a server names, in natural order.
+
+    Args:
+        url: Of a file; of a folder of a bucket, which stands for all below it; or of a bucket with
+            a glob, in which ``**`` crosses folders.
+        suffixes: Which files of a folder are taken.
+
+    Raises:
+        InvalidInputError: Nothing matches, or the server cannot be listed.
+        NotFoundError: There is no such file.
+        ScanError: A change of a file would go unnoticed.
+        StorageError: The server refused, or did not answer.
+    """
+    scheme, _, rest = url.partition("://")
+    host, _, key = rest.partition("/")
+    if scheme.lower() in ("http", "https"):
+        if is_pattern(key) or not key or key.endswith("/"):
+            raise InvalidInputError(
+                "a web server cannot be listed",
+                do="Name its files one by one, or from a text file.",
+                source=url,
+            )
+        return [_asked(url)]
+    bucket = bucket_of(f"{scheme}://{host}/")
+    if is_pattern(key):
+        segments = key.split("/")
+        every = _below(bucket, "/".join(_fixed(segments)))
+        found = {path: file for path, file in every.items() if _fits(path.split("/"), segments)}
+        return _ordered(found, url, "the pattern matches no file")
+    if key and not key.endswith("/"):
+        try:
+            return [_asked(url)]
+        except NotFoundError:  # perhaps a folder
+            pass
+    folder = Address.parse(url).key.strip("/")
+    found = {
+        path: file
+        for path, file in _below(bucket, folder).items()
+        if path.lower().endswith(suffixes) and not _is_hidden(path.removeprefix(folder))
+    }
+    return _ordered(found, url, "there is no such file, and no folder with NetCDF or HDF5 files")
+
+
+def changed_remotely(files: Iterable[SourceFile]) -> list[str]:
+    """Return the URLs of files that are no longer what they were, or that are gone.
+
+    Folders of buckets are listed, files of web servers asked for side by side.
+
+    Raises:
+        StorageError: A server refused, or did not answer.
+    """
+    folders: dict[str, list[SourceFile]] = defaultdict(list)
+    single = []
+    for file in files:
+        if file.url.startswith(("http://", "https://")):
+            single.append(file)
+        else:
+            folders[file.url.rpartition("/")[0] + "/"].append(file)
+    changed = []
+    for folder, members in folders.items():
+        now = {file.url: file for file in _in_folder(folder)}
+        changed += [file.url for file in members if not _is_same(now.get(file.url), file)]
+    asking = [HOSTS.submit(_host(file.url), partial(_now, file.url)) for file in single]
+    return changed + [
+        file.url
+        for file, now in zip(single, asking, strict=True)
+        if not _is_same(now.result(), file)
+    ]
+
+
+def _host(url: str) -> str:
+    return "/".join(url.split("/")[:3])
+
+
+def _now(url: str) -> SourceFile | None:
+    try:
+        return _asked(url)
+    except (NotFoundError, ScanError):
+        return None
+
+
+def _is_same(now: SourceFile | None, then: SourceFile) -> bool:
+    if now is None or now.size != then.size:
+        return False
+    if now.etag and then.etag:  # listings leave out the quotes at Azure
+        return opaque(now.etag) == opaque(then.etag)
+    return now.last_modified == then.last_modified
+
+
+def _asked(url: str) -> SourceFile:
+    """Ask for one file."""
+    reach, key, canonical = reach_for(url)
+    try:
+        answer = reach.get(key, 0, 1, lambda _meta: None)
+    except ObjectNotFoundError as error:
+        raise NotFoundError("no such file or directory", do="Check the URL.", source=url) from error
+    return source_file(canonical, answer.meta)
+
+
+def _below(bucket: Bucket, folder: str) -> dict[str, SourceFile]:
+    """Return all objects below a folder, by key."""
+    pages = asked(bucket.url, lambda: iter(obstore().list(bucket.store(), prefix=folder or None)))
+    found: dict[str, SourceFile] = {}
+    while (page := asked(bucket.url, lambda: next(pages, None))) is not None:
+        found |= {one["path"]: _file(bucket, one) for one in page}
+    folders = {path.rpartition("/")[0] for path in found}
+    # empty objects in the name of a folder, which some tools make
+    return {path: file for path, file in found.items() if file.size or path not in folders}
+
+
+def _in_folder(url: str) -> list[SourceFile]:
+    """Return the objects in a folder, and not those below it."""
+    bucket, folder = bucket_of(url), Address.parse(url).key.strip("/")
+    listed = asked(
+        url, lambda: obstore().list_with_delimiter(bucket.store(), prefix=folder or None)
+    )
+    return [_file(bucket, one) for one in listed["objects"]]
+
+
+def _file(bucket: Bucket, one: Any) -> SourceFile:
+    url = replace(bucket.address, key=one["path"]).url
+    seconds = one["last_modified"].timestamp()
+    return source_file(url, Meta(size=one["size"], etag=one["e_tag"] or "", last_modified=seconds))
+
+
+def _ordered(found: Mapping[str, SourceFile], url: str, what: str) -> list[SourceFile]:
+    if not found:
+        raise InvalidInputError(what, do="Check the URL.", source=url)
+    keys = sorted(found, key=lambda path: [natural(name) for name in path.split("/")])
+    return [found[key] for key in keys]
+
+
+def _fixed(segments: Sequence[str]) -> list[str]:
+    """Return the folders before the first part that is a pattern; names are no folders."""
+    return list(takewhile(lambda segment: not is_pattern(segment), segments[:-1]))
+
+
+def _fits(names: Sequence[str], segments: Sequence[str]) -> bool:
+    """Say whether a path matches a pattern as on local disk: hidden names have to be asked for."""
+    if not segments:
+        return not names
+    first, rest = segments[0], segments[1:]
+    if first == "**":
+        crossed = _fits(names, rest or ["*"])
+        return crossed or (
+            bool(names) and not names[0].startswith(".") and _fits(names[1:], segments)
+        )
+    if not names or not fnmatchcase(names[0], first):
+        return False
+    if is_pattern(first) and names[0].startswith(".") and not first.startswith("."):
+        return False
+    return _fits(names[1:], rest)
+
+
+def _is_hidden(path: str) -> bool:
+    return any(name.startswith(".") for name in path.split("/"))

@@ -1,0 +1,189 @@
+"""A source file on a server as scanners see it: few requests, all answered by one same file.
+
+Scanners read small pieces here and there, mostly near each other. The first request takes the
+beginning; each further miss takes more than the one before; a small file that keeps being missed
+is taken whole. What every answer tells about the file has to be what the first one told.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from icevirt.archive.scanned import SourceFile
+from icevirt.connect.address import Address
+from icevirt.connect.stores import bucket_of
+from icevirt.errors import NotFoundError, ObjectNotFoundError, ScanError, StaleReferenceError
+from icevirt.objects import answers
+from icevirt.objects.answers import Answer, Meta
+from icevirt.objects.buckets import BucketReach
+from icevirt.objects.hosts import HOSTS
+from icevirt.objects.locations import object_key
+from icevirt.objects.opened import OpenedSource
+from icevirt.objects.reach import Reach
+from icevirt.objects.web import site_of
+
+_BLOCK = 64 * 1024
+_FIRST = 4 * _BLOCK
+_MOST = 4 * 1024 * 1024  # bytes of one request
+_KEPT = 512  # blocks
+_SMALL = 32 * 1024 * 1024  # bytes of a file that may be taken whole
+_MISSES = 4  # after which it is
+
+
+class RemoteSource(OpenedSource):
+    """A file on a server, in memory by blocks.
+
+    Raises:
+        InvalidInputError: The URL is not the plain URL of an object.
+        NotFoundError: There is no such file.
+        ScanError: The server tells nothing by which a change of the file could be noticed.
+        StorageError: It cannot be read.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._reach, self._key, url = reach_for(url)
+        self._url = url
+        self._meta: Meta | None = None
+        self._blocks: OrderedDict[int, bytes] = OrderedDict()
+        self._misses = 0
+        self.requests = 0
+        self.bytes_fetched = 0
+        try:
+            answer = self._get(0, _FIRST)
+        except ObjectNotFoundError as error:
+            raise NotFoundError("no such file", do="Check the URL.", file=url) from error
+        self._meta = answer.meta
+        self._keep(0, bytes(answer.body))
+        self.file = source_file(url, answer.meta)
+
+    @property
+    def local_path(self) -> None:
+        """None: it is not on this machine."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return ``length`` bytes at ``offset``, fewer only at the end of the file.
+
+        Raises:
+            StaleReferenceError: The file changed since it was opened.
+            StorageError: It cannot be read.
+        """
+        end = min(offset + length, self.file.size)
+        if offset >= end:
+            return b""
+        if end - offset > _MOST:
+            return self._large(offset, end)
+        first, last = offset // _BLOCK, (end - 1) // _BLOCK
+        missing = [block for block in range(first, last + 1) if block not in self._blocks]
+        if missing:
+            self._fetch(missing[0], missing[-1])
+        blocks = [self._blocks[block] for block in range(first, last + 1)]
+        for block in range(first, last + 1):
+            self._blocks.move_to_end(block)
+        while len(self._blocks) > _KEPT:
+            self._blocks.popitem(last=False)
+        return b"".join(blocks)[offset - first * _BLOCK : end - first * _BLOCK]
+
+    def check_unchanged(self) -> None:
+        """Ask once more what the file is. Raises ``StaleReferenceError``."""
+        if self.file.size:
+            self._get(self.file.size - 1, self.file.size)
+
+    def close(self) -> None:
+        """Forget what was read."""
+        self._blocks.clear()
+
+    def _fetch(self, first: int, last: int) -> None:
+        """Fetch blocks, and more behind them the more often something was missing."""
+        self._misses += 1
+        count = -(-self.file.size // _BLOCK)
+        if self._misses > _MISSES and self.file.size <= _SMALL:
+            first, stop = 0, count
+        else:
+            ahead = 1 << min(self._misses - 1, 5)
+            stop = min(max(last + 1, first + ahead), count)
+        missing = [block for block in range(first, stop) if block not in self._blocks]
+        for start, end in _runs(missing, _MOST // _BLOCK):
+            body = self._get(start * _BLOCK, min(end * _BLOCK, self.file.size)).body
+            self._keep(start, bytes(body))
+
+    def _keep(self, first: int, body: bytes) -> None:
+        for at in range(0, len(body), _BLOCK):
+            self._blocks[first + at // _BLOCK] = body[at : at + _BLOCK]
+
+    def _large(self, begin: int, end: int) -> bytes:
+        """Read many bytes in parts, side by side."""
+        cuts = [*range(begin, end, _MOST), end]
+        parts = [
+            HOSTS.submit(self._reach.host, lambda low=low, high=high: self._get(low, high))  # type: ignore[misc]
+            for low, high in pairwise(cuts)
+        ]
+        return b"".join([part.result().body for part in parts])
+
+    def _get(self, begin: int, end: int) -> Answer:
+        answer = self._reach.get(self._key, begin, end, self._check)
+        self.requests += 1
+        self.bytes_fetched += len(answer.body)
+        if self._meta is not None and len(answer.body) != end - begin:
+            raise self._changed(answer.meta)
+        return answer
+
+    def _check(self, meta: Meta) -> None:
+        if self._meta is not None and meta != self._meta:
+            raise self._changed(meta)
+
+    def _changed(self, meta: Meta) -> StaleReferenceError:
+        return StaleReferenceError(
+            "the file changed while it was scanned",
+            do="Scan it again when nobody writes it.",
+            file=self._url,
+            opened=_told(self._meta),
+            found=_told(meta),
+        )
+
+
+def _runs(blocks: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
+    """Yield first and last + 1 of runs of neighbours, each of so many blocks at most."""
+    start = None
+    for block, following in pairwise([*blocks, -1]):
+        start = block if start is None else start
+        if following != block + 1 or following - start == most:
+            yield start, block + 1
+            start = None
+
+
+def reach_for(url: str) -> tuple[Reach, str, str]:
+    """Return the way to an object with the credentials of the environment, its key, and its URL.
+
+    Raises:
+        InvalidInputError: It is not the plain URL of an object on a server.
+    """
+    key = object_key(url, has_bucket=True)
+    address = Address.parse(url)
+    directory = url.rpartition("/")[0] + "/"
+    if address.provider == "http":
+        return site_of(directory), key, address.url
+    return BucketReach(bucket_of(url), directory), key, address.url
+
+
+def source_file(url: str, meta: Meta) -> SourceFile:
+    """Return what a scan records about a file. Raises ``ScanError``."""
+    seconds = meta.last_modified or 0.0
+    if meta.size is None or not (seconds or (meta.etag and not answers.is_weak(meta.etag))):
+        raise ScanError(
+            "a server tells neither a strong etag nor a modification time of a source,"
+            " so changes of it would go unnoticed",
+            do="Copy the files to a server that does, or to local disk.",
+            file=url,
+        )
+    return SourceFile(
+        url=url,
+        size=meta.size,
+        etag="" if answers.is_weak(meta.etag) else meta.etag,
+        last_modified=int(seconds) * 1_000_000_000,  # answers tell whole seconds, listings more
+    )
+
+
+def _told(meta: Meta | None) -> tuple[object, ...]:
+    return () if meta is None else (meta.size, meta.etag, meta.last_modified)

@@ -1,30 +1,21 @@
 """Processes that begin at one moment, and what came of them."""
 
 import multiprocessing
+import queue
 import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
-# each racer is a fork of one server that has the modules of the racers imported already
+# each racer is a fork of one server that has imported already what takes long
 _forks = multiprocessing.get_context("forkserver")
-_forks.set_forkserver_preload(
-    [
-        "obstore.store",
-        "servers.places",
-        "servers.counting",
-        "repo.racers",
-        "icevirt.repo.repository",
-    ]
-)
+_forks.set_forkserver_preload(["obstore.store", "icevirt.repo.repository"])
 
 
-def raced(
-    act: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], *, timeout=1800
-) -> list[Any]:
+def raced(act: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
     """Call ``act`` with each of the arguments in a process of its own; return what they returned.
 
     Raises:
-        AssertionError: One of them raised; with its traceback.
+        AssertionError: One of them raised, with its traceback; or died.
     """
     start, results = _forks.Barrier(len(arguments)), _forks.Queue()
     racers = [
@@ -34,7 +25,7 @@ def raced(
     for racer in racers:
         racer.start()
     try:
-        found = [results.get(timeout=timeout) for _ in racers]
+        found = [_next(results, racers) for _ in racers]
     finally:
         for racer in racers:
             racer.join(10)
@@ -42,6 +33,16 @@ def raced(
     for _, wrong, _ in found:
         assert wrong is None, wrong
     return [made for _, _, made in sorted(found, key=lambda one: one[0])]
+
+
+def _next(results, racers):
+    """Return what one of the racers brings, while all that have not brought it yet are alive."""
+    while True:
+        died = [racer.exitcode for racer in racers if racer.exitcode]
+        try:
+            return results.get(timeout=2)
+        except queue.Empty:
+            assert not died, f"racers died: {died}"
 
 
 def _run(act, arguments, number, start, results) -> None:

@@ -90,7 +90,14 @@ def _root(fid: Any, group: str, url: str) -> Any:
     try:
         found = h5o.open(fid, path)
     except KeyError as error:
-        raise ScanError("the file has no such group", file=url, group=group) from error
+        there = sorted(found.path for found in Walk(url).below(h5o.open(fid, b"/")).groups)
+        raise ScanError(
+            "the file has no such group",
+            do="Name one that is there, or leave the argument out.",
+            file=url,
+            group=group,
+            there=there,
+        ) from error
     if not isinstance(found, h5g.GroupID):
         raise ScanError("this is no group but an array", file=url, group=group)
     return found
@@ -181,18 +188,32 @@ def _axes(
     dimensions: Dimensions,
     context: FileContext,
 ) -> dict[FoundDataset, tuple[Axis, ...]]:
-    """Return the axes of all datasets; phony ones are numbered from the innermost groups."""
+    """Return the axes of all datasets; phony ones are numbered from the innermost groups.
+
+    Those that are left out count too, for numbers and for the lengths of dimensions: what is left
+    out changes nothing of the others.
+    """
     rank = innermost_first([group.path for group in walk.groups])
     axes: dict[FoundDataset, tuple[Axis, ...]] = {}
     for found in sorted(walk.datasets, key=lambda found: rank[paths.parent(found.path)]):
-        if found not in elements:
+        if found.shape is None:
             continue
-        shape = (*(found.shape or ()), *elements[found].inner)
+        wanted = found in elements
+        inner = elements[found].inner if wanted else _inner(found)
         with explained(context.source.file.url, found.path):
-            axes[found], odd = dimensions.axes_of(found, attributes[found], shape)
-        if odd:
-            context.warn(found.path, "odd-dimension-scales", odd)
+            placed, odd = dimensions.axes_of(found, attributes[found], (*found.shape, *inner))
+        if wanted:
+            axes[found] = placed
+            if odd:
+                context.warn(found.path, "odd-dimension-scales", odd)
     return axes
+
+
+def _inner(found: FoundDataset) -> tuple[int, ...]:
+    try:
+        return element_of(found.dsid.get_type()).inner
+    except NoDataTypeError:
+        return ()
 
 
 def _represented(variable: Variable, context: FileContext) -> ScannedArray:

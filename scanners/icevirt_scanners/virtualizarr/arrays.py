@@ -78,7 +78,7 @@ def _columns(manifest: Any) -> Columns:
     # what is public of a manifest is an object for each chunk
     located = manifest._paths  # noqa: SLF001
     linked = (located != "") & (located != _INLINE)
-    index = np.argwhere(linked).reshape(-1, located.ndim)
+    index = np.argwhere(linked).reshape(int(linked.sum()), located.ndim)
     names, codes = np.unique(located[linked], return_inverse=True)
     inline = dict(manifest._inlined)  # noqa: SLF001
     return Columns(

@@ -73,6 +73,26 @@ def commit_or_maintain(place, racer: int, rounds: int, before: datetime | None):
     return maintain(place, before, rounds)
 
 
+def create(place, racer: int, official: bool) -> bool:
+    """Make the repository; say whether it was us."""
+    if official:
+        import icechunk
+
+        try:
+            icechunk.Repository.create(place.official())
+        except icechunk.IcechunkError:
+            return False
+        return True
+    from icevirt.errors import AlreadyExistsError
+    from icevirt.repo.repository import Repository
+
+    try:
+        Repository.create(place.icevirt())
+    except AlreadyExistsError:
+        return False
+    return True
+
+
 def add_container(place, racer: int) -> None:
     """Add a virtual chunk container to the persisted configuration."""
     from icevirt.model.config import VirtualChunkContainer, local_filesystem_store

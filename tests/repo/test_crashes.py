@@ -110,6 +110,26 @@ def act_rebase(repo):
     second.commit("rebased", rebase_with=ConflictDetector())
 
 
+def act_overtaken(repo):
+    """Somebody changes another branch between this commit's reading and writing of `repo`."""
+    storage = repo.storage
+
+    class Overtaken:
+        url = storage.url
+        left = 1
+
+        def __getattr__(self, name):
+            return getattr(storage, name)
+
+        def put_if(self, path, body, *, was):
+            if path == "repo" and self.left:
+                self.left -= 1
+                commit(Repository.open(storage), "dev", 4, "faster")
+            return storage.put_if(path, body, was=was)
+
+    act_commit(Repository.open(Overtaken()))
+
+
 def act_amend(repo):
     session = repo.writable_session("main")
     session.set_chunk("/n", [1], LARGE)
@@ -159,6 +179,7 @@ def act_collect(repo):
 ACTS = {
     "commit": act_commit,
     "rebase": act_rebase,
+    "overtaken": act_overtaken,
     "amend": act_amend,
     "flush": act_flush,
     "move": act_move,

@@ -64,6 +64,16 @@ def test_commits_to_a_repository_that_was_made_on_disk_and_copied(local, s3):
     nothing_is_lost(s3, found)
 
 
+def test_of_writers_that_create_at_once_one_wins(place):
+    both = place.kind == "s3"  # the official client takes a second to import
+    won = raced(racers.create, [(place, n, both and n % 2 == 1) for n in range(WRITERS)])
+    assert sum(won) == 1
+    assert [told.message for told in Repository.open(place.icevirt()).ancestry(branch="main")] == [
+        "Repository initialized"
+    ]
+    assert sound(place.icevirt())
+
+
 def test_containers_that_are_added_at_once_are_all_there(place):
     made(place, 1)
     raced(racers.add_container, [(place, n) for n in range(WRITERS)])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
 from typing import Any
 
 from icevirt_scanners.context import ScanContext
@@ -15,7 +16,21 @@ class FileContext(ScanContext):
 
     fid: Any  # h5py FileID
     raw: RawFile | None  # None where everything is left to libhdf5
+    _known: dict[Any, Any] = field(default_factory=dict)
 
     def header(self, address: int) -> Header | None:
         """Return the object header at an address, None where libhdf5 is to be asked."""
         return self.raw.header(address) if self.raw is not None else None
+
+    def once[T](self, header: Header | None, kind: int, more: Hashable, make: Callable[[], T]) -> T:
+        """Make what a message of a header says, once for all objects with equal bytes.
+
+        ``more`` is what it depends on beside the message.
+        """
+        key = header.key(kind) if header is not None else None
+        if key is None:
+            return make()
+        found: T | None = self._known.get((kind, key, more))
+        if found is None:
+            found = self._known[kind, key, more] = make()
+        return found

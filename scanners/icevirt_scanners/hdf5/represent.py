@@ -106,11 +106,12 @@ def _odd(variable: Variable, found: Stored) -> np.ndarray[Any, np.dtype[np.bool_
     a chunk has the size of a full one; in doubt it is stored, which is always right.
     """
     odd: np.ndarray[Any, np.dtype[np.bool_]] = found.mask != 0
-    own = variable.own_chunk
-    full = found.length == prod(own) * variable.dsid.get_type().get_size()
-    if variable.pipeline.codecs and full.any():
-        edge = ((found.index + 1) * np.array(own) > np.array(variable.own_shape)).any(axis=1)
-        odd = odd | (edge & full)
+    own, shape = variable.own_chunk, variable.own_shape
+    if variable.pipeline.codecs and any(n % edge for n, edge in zip(shape, own, strict=True)):
+        full = found.length == prod(own) * variable.dsid.get_type().get_size()
+        if full.any():
+            partial = ((found.index + 1) * np.array(own) > np.array(shape)).any(axis=1)
+            odd = odd | (partial & full)
     return odd
 
 

@@ -22,6 +22,7 @@ from icevirt_scanners.hdf5.dimensions import Axis, Dimensions
 from icevirt_scanners.hdf5.elsewhere import beside, check_elsewhere
 from icevirt_scanners.hdf5.fill import fill_json, fill_of
 from icevirt_scanners.hdf5.filters import Pipeline, pipeline_of
+from icevirt_scanners.hdf5.raw.header import FILL, FILTERS
 from icevirt_scanners.hdf5.walk import FoundDataset
 
 
@@ -120,7 +121,9 @@ def describe(
         shape=_netcdf_shape(found, element, axes, dimensions, context),
         layout=layout,
         chunk=chunk,
-        pipeline=pipeline_of(plist, size) if chunk else Pipeline(),
+        pipeline=context.once(found.header, FILTERS, size, lambda: pipeline_of(plist, size))
+        if chunk
+        else Pipeline(),
         elsewhere=check_elsewhere(
             plist,
             layout,
@@ -128,7 +131,8 @@ def describe(
             path=context.source.local_path,
             variable=found.path,
         ),
-        fill=fill_of(plist, element),
+        # an element lives as long as the scan, so that no other has its id
+        fill=context.once(found.header, FILL, id(element), lambda: fill_of(plist, element)),
         attributes=with_fit_fill(attributes.shown, element.dtype, warn),
     )
 

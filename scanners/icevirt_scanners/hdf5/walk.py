@@ -19,6 +19,7 @@ from icevirt.model import paths
 from icevirt_scanners.hdf5.files import explained
 from icevirt_scanners.hdf5.links import follow
 from icevirt_scanners.hdf5.names import node_name
+from icevirt_scanners.hdf5.raw.file import Header
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,6 +41,7 @@ class FoundDataset:
     address: int
     shape: tuple[int, ...] | None  # None without a dataspace
     limits: tuple[int, ...]  # how far each axis may grow
+    header: Header | None = None  # where its bytes could be read
 
 
 @dataclass(slots=True)

@@ -6,7 +6,8 @@ file takes. What is not plain (enumerations, compounds, other objects' types) is
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from functools import lru_cache, partial
 from math import prod
 from operator import itemgetter
 from struct import Struct, error
@@ -24,6 +25,8 @@ _HEAD = Struct("<BBHHH")  # version, flags, sizes of name, type and dataspace
 _TYPE = Struct("<BBBBI")  # class and version, three bytes of bits, size
 _STRING, _REFERENCE, _SEQUENCE = 3, 7, 9  # classes of types
 _TERMINATED = 0  # padding of a string: it ends with a NUL
+_OF_CHARACTERS = 1  # kind of a sequence
+_AROUND_ADDRESS = 8  # bytes of a sequence's length and number in its heap
 _SIMPLE = (0, 1)  # kinds of a dataspace: a scalar, an array
 
 
@@ -96,66 +99,87 @@ def listed(
 def _attribute(data: bytes, heap: Heap, unread: Collection[bytes]) -> tuple[bytes, Value | None]:
     """Split a message into the attribute's name and its value."""
     try:
-        version, flags, *sizes = _HEAD.unpack_from(data)
+        version, flags, name_size, kind_size, space_size = _HEAD.unpack_from(data)
     except error as cause:
         raise NotUnderstoodError("an attribute cut short") from cause
-    require(version in (1, 2, 3), "a newer attribute")
-    ends = [9 if version == 3 else 8]
-    for size in sizes:
-        ends.append(ends[-1] + (-(-size // 8) * 8 if version == 1 else size))
-    require(ends[-1] <= len(data) and sizes[0], "an attribute cut short")
-    name = data[ends[0] : ends[0] + sizes[0]].split(b"\0", 1)[0]
+    require(version in (1, 2, 3) and name_size, "a newer attribute")
+    to = 8 if version == 1 else 1  # what parts are padded to
+    begin = 9 if version == 3 else 8
+    kind = begin - -name_size // to * to
+    space = kind - -kind_size // to * to
+    value = space - -space_size // to * to
+    require(value <= len(data), "an attribute cut short")
+    name = data[begin : begin + name_size].split(b"\0", 1)[0]
     if (version > 1 and flags) or name in unread:  # its type stands elsewhere
         return name, None
+    read = _reader(data[kind:space], data[space:value], heap.space.length_width)
     try:
-        shape = _shape(data[ends[2] : ends[3]], heap.space.length_width)
-        value = _value(data[ends[1] : ends[2]], shape, data[ends[3] :], heap)
-    except (NotUnderstoodError, error, IndexError):
+        return name, read(data[value:], heap) if read is not None else None
+    except (NotUnderstoodError, error):
         return name, None
-    return name, value
+
+
+@lru_cache(1024)  # the attributes of an archive are of few types
+def _reader(kind: bytes, space: bytes, width: int) -> Callable[[bytes, Heap], Value | None] | None:
+    """Return what reads values of a type and shape; None where libhdf5 is to read them."""
+    try:
+        shape = _shape(space, width)
+        family, count = kind[0] & 15, prod(shape)
+        if family in _NUMBER_SIZES:
+            dtypes = _NUMBERS.get(_versionless(kind[: _NUMBER_SIZES[family]]))
+            return partial(_array, *dtypes, shape) if dtypes is not None else None
+        _, bits, _, _, size = _TYPE.unpack_from(kind)
+        if family == _STRING and size:
+            return partial(_fixed, size, count, bits & 15 == _TERMINATED)
+        if family == _SEQUENCE:
+            return _sequences(kind, size, count)
+    except (NotUnderstoodError, error, IndexError):
+        pass
+    return None
 
 
 def _shape(space: bytes, width: int) -> tuple[int, ...]:
     version, rank = space[0], space[1]
     require(version == 1 or (version == 2 and space[3] in _SIMPLE), "no plain dataspace")
     start = 8 if version == 1 else 4
-    require(start + rank * width <= len(space), "a dataspace cut short")
     axes = Struct(f"<{rank}{'Q' if width == 8 else 'I'}").unpack_from(space, start)
     require(prod(axes) < 1 << 31, "an attribute too large")
     return axes
 
 
-def _value(kind: bytes, shape: tuple[int, ...], data: bytes, heap: Heap) -> Value | None:
-    family = kind[0] & 15
+def _array(
+    stored: np.dtype[Any], shown: np.dtype[Any], shape: tuple[int, ...], data: bytes, _: Heap
+) -> Value:
     count = prod(shape)
-    if family in _NUMBER_SIZES:
-        dtypes = _NUMBERS.get(_versionless(kind[: _NUMBER_SIZES[family]]))
-        if dtypes is None:
-            return None
-        stored, shown = dtypes
-        require(count * stored.itemsize <= len(data), "a value cut short")
-        return np.frombuffer(data, stored, count).reshape(shape).astype(shown)
-    _, bits, _, _, size = _TYPE.unpack_from(kind)
+    require(count * stored.itemsize <= len(data), "a value cut short")
+    return np.frombuffer(data, stored, count).reshape(shape).astype(shown)
+
+
+def _fixed(size: int, count: int, terminated: bool, data: bytes, _: Heap) -> Value:
     require(count * size <= len(data), "a value cut short")
-    if family == _STRING and size:
-        texts = [data[at : at + size] for at in range(0, count * size, size)]
-        return Texts([_stripped(text, terminated=bits & 15 == _TERMINATED) for text in texts])
-    if family == _SEQUENCE:
-        require(size == heap.item_size, "sequences elsewhere than in the heap")
-        return _sequences(kind, data[: count * size], heap)
-    return None
+    texts = [data[at : at + size] for at in range(0, count * size, size)]
+    return Texts([_stripped(text, terminated=terminated) for text in texts])
 
 
-def _sequences(kind: bytes, data: bytes, heap: Heap) -> Value | None:
-    if kind[1] & 15 == 1:  # of characters
-        texts = heap.sequences(data, 1)
-        return Texts([_stripped(text, terminated=True) for text in texts])
-    width = heap.space.address_width
+def _sequences(kind: bytes, size: int, count: int) -> Callable[[bytes, Heap], Value] | None:
+    nbytes = size * count
+    if kind[1] & 15 == _OF_CHARACTERS:
+        return partial(_variable, nbytes)
     inner = kind[_TYPE.size :]
-    if inner[0] & 15 != _REFERENCE or inner[1] & 15 or inner[4] != width:
-        return None  # other than addresses of objects
+    width = size - _AROUND_ADDRESS
+    if inner[0] & 15 == _REFERENCE and not inner[1] & 15 and inner[4] == width:
+        return partial(_references, nbytes, width)
+    return None  # other than addresses of objects
+
+
+def _variable(nbytes: int, data: bytes, heap: Heap) -> Value:
+    texts = heap.sequences(data[:nbytes], 1)
+    return Texts([_stripped(text, terminated=True) for text in texts])
+
+
+def _references(nbytes: int, width: int, data: bytes, heap: Heap) -> Value:
+    items = heap.sequences(data[:nbytes], width)
     addresses = Struct("<I" if width == 4 else "<Q")
-    items = heap.sequences(data, width)
     return References([[one for (one,) in addresses.iter_unpack(item)] for item in items])
 
 

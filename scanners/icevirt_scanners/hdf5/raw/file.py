@@ -7,7 +7,7 @@ from typing import NamedTuple, Self
 
 from icevirt.scan.contract import ByteSource
 from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError
-from icevirt_scanners.hdf5.raw.header import Message, messages, space_of
+from icevirt_scanners.hdf5.raw.header import SHARED, Message, messages, space_of
 from icevirt_scanners.hdf5.raw.heap import Heap
 from icevirt_scanners.hdf5.raw.space import Space
 
@@ -17,6 +17,14 @@ class Header(NamedTuple):
 
     messages: list[Message]
     heap: Heap
+
+    def key(self, kind: int) -> bytes | None:
+        """Return the bytes of the only message of a kind.
+
+        Equal bytes mean equal things. None where they may say it elsewhere, or in parts.
+        """
+        found = [m for m in self.messages if m.kind == kind]
+        return found[0].data if len(found) == 1 and not found[0].flags & SHARED else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,9 @@ from icevirt_scanners.hdf5.raw.fields import (
 from icevirt_scanners.hdf5.raw.space import Space
 
 SHARED = 2  # flag of a message that stands elsewhere
-LAYOUT, ATTRIBUTE, ATTRIBUTE_INFO = 0x08, 0x0C, 0x15  # kinds of messages
-_CONTINUATION, _CACHE_IMAGE = 0x10, 0x18
+DATATYPE, FILL, LAYOUT, FILTERS = 0x03, 0x05, 0x08, 0x0B  # kinds of messages
+ATTRIBUTE, ATTRIBUTE_INFO = 0x0C, 0x15
+_GAP, _CONTINUATION, _CACHE_IMAGE = 0x00, 0x10, 0x18
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _TIMES, _PHASES, _ORDER = 32, 16, 4  # flags of a header: optional fields
 _MOST = 256  # blocks of a header
@@ -112,7 +113,8 @@ def _split_old(block: bytes, _: int) -> list[Message]:
     while at + 8 <= end:
         kind, size, flags = _OLD.unpack_from(block, at)
         at += 8 + size
-        found.append(Message(kind, flags, 0, block[at - size : at]))
+        if kind != _GAP:
+            found.append(Message(kind, flags, 0, block[at - size : at]))
     require(at <= end, "a message that leaves its block")
     return found
 

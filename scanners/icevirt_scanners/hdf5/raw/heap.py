@@ -24,13 +24,9 @@ class Heap:
     def __post_init__(self) -> None:
         self._item = Struct("<I" + {4: "I", 8: "Q"}[self.space.address_width] + "I")
 
-    @property
-    def item_size(self) -> int:
-        """Bytes of a reference to an object: length, collection, number."""
-        return self._item.size
-
     def sequences(self, data: bytes, width: int) -> list[bytes]:
         """Return the sequences that ``data`` refers to, of elements of ``width`` bytes."""
+        require(len(data) % self._item.size == 0, "sequences that are not in a heap")
         found: list[bytes] = []
         for length, collection, item in self._item.iter_unpack(data):
             if not length:

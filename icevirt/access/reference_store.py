@@ -59,7 +59,11 @@ class ReferenceStore(SessionStore):
         from icevirt.access import tracing
 
         if (index is None) == (labels is None):
-            raise InvalidInputError("a value is named by its index or by labels", path=path)
+            raise InvalidInputError(
+                "a value is named by its index or by labels",
+                do="Pass index=(0, 1) or labels={'time': '2024-01-01', ...}, not both.",
+                path=path,
+            )
         if labels is not None:
             index = tracing.index_of(self, self._session.snapshot, path, labels)
         assert index is not None

@@ -26,7 +26,11 @@ def chunk_of(node: ArrayNode, index: Sequence[int]) -> tuple[int, ...]:
     )
     if not inside:
         raise InvalidInputError(
-            "the array has no value there", path=node.path, index=tuple(index), shape=node.shape
+            "the array has no value there",
+            do="Pass an index inside its shape, one number for each dimension.",
+            path=node.path,
+            index=tuple(index),
+            shape=node.shape,
         )
     at = [int(i) % size for i, size in zip(index, node.shape, strict=True)]
     return tuple(map(_place, at, _edges(json.loads(node.user_data)["chunk_grid"])))

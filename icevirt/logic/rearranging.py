@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from icevirt.errors import AlreadyExistsError, InvalidInputError, NodeNotFoundError
 from icevirt.logic import tables
 from icevirt.model import paths
+from icevirt.model.arguments import index_row
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.snapshot import ArrayNode, GroupNode, Node
 
@@ -55,14 +56,8 @@ def shifted(node: ArrayNode, table: ChunkTable, by: Sequence[int]) -> ChunkTable
     What would leave the grid is dropped, and the places that nothing moved to are cleared.
     """
     _refuse_irregular(node)
-    if len(by) != len(node.num_chunks):
-        raise InvalidInputError(
-            "a shift has one number for each dimension",
-            do=f"Pass {len(node.num_chunks)} numbers.",
-            path=node.path,
-            chunk_offset=tuple(by),
-        )
-    target = table.index.astype(np.int64) + np.array(by, np.int64).reshape(1, -1)
+    row = index_row("chunk_offset", by, len(node.num_chunks), node.path)
+    target = table.index.astype(np.int64) + row
     inside = np.all((target >= 0) & (target < np.array(node.num_chunks, np.int64)), axis=1)
     kept = table.take(inside).reindexed(target[inside])
     return tables.overlay(tables.deleted(table.index), kept)
@@ -105,12 +100,22 @@ def _mapped(
     node: ArrayNode, index: NDArray[np.uint32], function: Reindex
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Call a user's function for each chunk; return the rows it has an answer for, and these."""
+    if not callable(function):
+        raise InvalidInputError(
+            "what says where chunks go is no function",
+            do="Pass one that takes the index of a chunk and returns its new one, or None.",
+            found=type(function).__name__,
+        )
     answers = [function(each) for each in index.tolist()]
     rows = np.array([row for row, to in enumerate(answers) if to is not None], np.int64)
-    found = [tuple(to) for to in answers if to is not None]
-    if any(len(to) != len(node.num_chunks) for to in found):
+    try:
+        found = np.array([tuple(to) for to in answers if to is not None])
+        target = found.reshape(len(rows), len(node.num_chunks))
+    except (TypeError, ValueError) as error:
+        raise _outside(node) from error
+    if target.size and target.dtype.kind not in "iu":
         raise _outside(node)
-    target = np.array(found, np.int64).reshape(len(rows), len(node.num_chunks))
+    target = target.astype(np.int64)
     if np.any((target < 0) | (target >= np.array(node.num_chunks, np.int64))):
         raise _outside(node)
     return rows, target

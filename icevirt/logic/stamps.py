@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from icevirt.errors import StorageError
+from icevirt.model.arguments import checked
 
 MOST_AHEAD = 120_000_000
 """Microseconds that a stamp may be ahead of this machine's clock; readers tolerate 600 seconds."""
@@ -80,6 +81,11 @@ def moment(at: int) -> datetime:
 
 
 def micros(at: datetime) -> int:
-    """Return a date as microseconds since 1970; one without a zone is local time."""
+    """Return a date as microseconds since 1970; one without a zone is local time.
+
+    Raises:
+        InvalidInputError: It is no date.
+    """
+    checked("a time", at, datetime, do="Pass a datetime, like datetime(2024, 1, 1, tzinfo=UTC).")
     whole = at.astimezone(UTC).replace(microsecond=0)
     return round(whole.timestamp()) * 1_000_000 + at.microsecond

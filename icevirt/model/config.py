@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from icevirt.errors import InvalidInputError
+from icevirt.model.arguments import checked
 from icevirt.model.json import JSONObject
 from icevirt.model.manifest_config import ManifestConfig
 from icevirt.model.sections import Number, Part, merged
@@ -253,7 +254,13 @@ class RepositoryConfig:
         return named[0] if named else containers.get(name)
 
     def set_virtual_chunk_container(self, cont: VirtualChunkContainer) -> None:
-        """Add a container, replacing one of the same prefix and one of the same name."""
+        """Add a container, replacing one of the same prefix and one of the same name.
+
+        Raises:
+            InvalidInputError: It is no container.
+        """
+        how = "Pass VirtualChunkContainer(url_prefix, store)."
+        checked("the container", cont, VirtualChunkContainer, do=how)
         containers = dict(self.document.get("virtual_chunk_containers") or {})
         if cont.name is not None:
             containers = {k: v for k, v in containers.items() if v.get("name") != cont.name}

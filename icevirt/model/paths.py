@@ -7,6 +7,7 @@ component by component as the 2.0 text says; the official reader binary-searches
 from __future__ import annotations
 
 from icevirt.errors import InvalidInputError
+from icevirt.model.arguments import checked
 
 ROOT = "/"
 
@@ -15,8 +16,9 @@ def canonical(path: str) -> str:
     """Return ``path`` as a node path; a missing leading and a trailing ``/`` are forgiven.
 
     Raises:
-        InvalidInputError: A segment is empty, ``.`` or ``..``.
+        InvalidInputError: It is no text, or a segment is empty, ``.`` or ``..``.
     """
+    path = checked("a node path", path, str, do="Write it like '/group/array'.")
     inner = path.removeprefix("/").removesuffix("/")
     if not inner:
         return ROOT

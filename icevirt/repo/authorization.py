@@ -41,6 +41,12 @@ def authorized(
             "authorize_virtual_chunk_access takes several prefixes",
             do=f"Pass a list: authorize_virtual_chunk_access=[{given!r}].",
         )
+    if not isinstance(given, Iterable | None):
+        raise InvalidInputError(
+            "authorize_virtual_chunk_access is no list of prefixes",
+            do="Pass a list of url_prefixes, or a mapping of them to credentials.",
+            found=type(given).__name__,
+        )
     pairs = given.items() if isinstance(given, Mapping) else ((p, None) for p in given or ())
     found: dict[str, Access] = {}
     for entry, credentials in pairs:

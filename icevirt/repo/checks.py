@@ -6,6 +6,7 @@ from urllib.parse import unquote
 
 from icevirt.errors import InvalidInputError
 from icevirt.logic import coverage, tables
+from icevirt.model.arguments import checked
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.config import RepositoryConfig
 
@@ -16,6 +17,7 @@ def check_chunks(config: RepositoryConfig, path: str, chunks: ChunkTable) -> Non
     Raises:
         InvalidInputError: One has no bytes, or no container covers a location.
     """
+    checked("chunks", chunks, ChunkTable, do="Make one with ChunkTable.virtual or .inlined.")
     empty = (chunks.length == 0) & (chunks.kind != ChunkType.uninitialized)
     if empty.any():
         raise InvalidInputError(

@@ -13,6 +13,7 @@ from icevirt.logic import nodes, rearranging, tables
 from icevirt.logic.changes import Diff, diff_of
 from icevirt.logic.rearranging import Reindex
 from icevirt.model import paths
+from icevirt.model.arguments import checked, index_row
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.snapshot import ArrayNode, Snapshot
 from icevirt.repo import checks, validation
@@ -87,7 +88,8 @@ class Editing(View):
             ReadOnlyError: The session takes no changes.
         """
         node = self.array(path)
-        at = np.asarray(index, np.int64).reshape(1, -1)
+        at = index_row("index", index, len(node.num_chunks), node.path)
+        encoded = checked("encoded", encoded, bytes)
         check_grid(node, at)
         staging = self._changed()
         if len(encoded) <= self.config.inline_threshold:
@@ -153,7 +155,8 @@ class Editing(View):
         return diff_of(self._base, self.snapshot, [self._staging.log(self._base.id)])
 
     def discard_changes(self) -> None:
-        """Forget all uncommitted changes."""
+        """Forget all uncommitted changes. Raises ``ReadOnlyError``."""
+        self._area()
         self._settle(self._base)
 
     # -- inside ------------------------------------------------------------------------------
@@ -204,7 +207,11 @@ class Editing(View):
         path = paths.canonical(path)
         found = validation.checked(path, zarr_json)
         if found != kind:
-            raise InvalidInputError(f"this is the metadata of an {found}", path=path, wanted=kind)
+            raise InvalidInputError(
+                f"the metadata are those of another kind of node: {found}",
+                do=f"Pass metadata whose node_type is {kind!r}.",
+                path=path,
+            )
         return path
 
     def _check_chunks(self, path: str, chunks: ChunkTable) -> None:

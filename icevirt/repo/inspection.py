@@ -89,7 +89,7 @@ class Inspection:
         try:
             key = ObjectId12.parse(manifest_id)
             raw = self._assets.storage.get(layout.manifest(key))
-        except (ValueError, ObjectNotFoundError) as error:
+        except (TypeError, ValueError, ObjectNotFoundError) as error:
             raise NotFoundError(
                 "no such manifest",
                 do="List those of a snapshot with `repo.list_manifest_files(snapshot_id)`.",

@@ -48,7 +48,7 @@ def snapshot_id(text: str) -> ObjectId12:
     """
     try:
         return ObjectId12.parse(text)
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise SnapshotNotFoundError(
             "not a snapshot id",
             do="An id has 20 letters and digits; list them with `repo.ancestry(branch=...)`.",

@@ -10,6 +10,7 @@ from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId12
 from icevirt.logic import edits, expiry
 from icevirt.logic.stamps import micros, moment
+from icevirt.model.arguments import checked
 from icevirt.model.config import RepositoryConfig
 from icevirt.model.repo_info import ExpirationRan, RepoInfo
 from icevirt.repo import collect, commit, trimming, upgrade
@@ -23,6 +24,7 @@ from icevirt.repo.stats import ChunkStorageStats, storage_stats
 from icevirt.repo.trimming import OpsLogTrimSummary
 from icevirt.repo.upgrade import UpgradeReport
 
+_COMMIT_METHODS = {"new_commit": commit.commit, "amend": commit.amend}
 SAFE_AGE = timedelta(days=7)
 """Garbage that is younger is kept unless asked for: somebody may be about to commit it."""
 
@@ -137,6 +139,14 @@ class Maintenance:
             ConflictError: Somebody committed to it meanwhile.
             ReadOnlyError: The repository takes no writes.
         """
+        method = _COMMIT_METHODS.get(commit_method)
+        if method is None:
+            raise InvalidInputError(
+                "no such way to commit",
+                do="Pass 'new_commit' or 'amend'.",
+                commit_method=commit_method,
+            )
+        checked("message", message, str)
         tip = edits.branch_tip(self._head.read().info, branch)
         told = {**self._commit_metadata, **as_json(metadata or {})}
         if (split := self._config.splitting_document) is not None:
@@ -150,7 +160,6 @@ class Maintenance:
             config=self._config,
             rewrite=True,
         )
-        method = commit.amend if commit_method == "amend" else commit.commit
         return str(method(draft, branch).id)
 
     def upgrade(

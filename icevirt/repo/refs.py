@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from icevirt.logic import edits, flags
+from icevirt.model.arguments import checked
 from icevirt.repo import layout
 from icevirt.repo.head import Head
 
@@ -27,6 +28,7 @@ class Refs:
             AlreadyExistsError: There is one of this name.
             SnapshotNotFoundError: There is no such snapshot.
         """
+        checked("the name of a branch", branch, str)
         self._head.update(edits.create_branch(branch, layout.snapshot_id(snapshot_id)))
 
     def reset_branch(
@@ -68,6 +70,7 @@ class Refs:
             SnapshotNotFoundError: There is no such snapshot.
             SessionStateError: The feature ``create_tag`` is switched off.
         """
+        checked("the name of a tag", tag, str)
         edit = edits.create_tag(tag, layout.snapshot_id(snapshot_id))
         self._head.update(flags.guarded(flags.CREATE_TAG, edit))
 

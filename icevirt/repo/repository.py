@@ -11,6 +11,7 @@ from typing import Any, Self
 from icevirt.errors import RepositoryNotFoundError
 from icevirt.logic import edits, flags
 from icevirt.logic.conflicts import ConflictSolver
+from icevirt.model.arguments import checked
 from icevirt.model.config import RepositoryConfig
 from icevirt.model.sections import merged
 from icevirt.objects.staleness import OnStale
@@ -103,7 +104,7 @@ class Repository(Refs, Past, Inspection, Settings, Maintenance):
             raise creation.there_is_one(root)
         if check_clean_root:
             creation.refuse_occupied(root)
-        document = {} if config is None else config.document
+        document = _document(config)
         creation.create(Assets(root), Head(root), document)
         return cls.open(
             root,
@@ -144,7 +145,7 @@ class Repository(Refs, Past, Inspection, Settings, Maintenance):
         credentials = authorized(authorize_virtual_chunk_access, config)
         info = Head(root).read().info
         persisted = dict(info.config or {})
-        given = {} if config is None else config.document
+        given = _document(config)
         return cls(
             root,
             persisted=persisted,
@@ -322,6 +323,13 @@ class Repository(Refs, Past, Inspection, Settings, Maintenance):
             options=self._options,
             commit_metadata=dict(self._commit_metadata),
         )
+
+
+def _document(config: RepositoryConfig | None) -> dict[str, Any]:
+    if config is None:
+        return {}
+    how = "Pass RepositoryConfig(...), or None for the persisted one."
+    return checked("config", config, RepositoryConfig, do=how).document
 
 
 def _unpickled(

@@ -13,6 +13,7 @@ from typing import Any
 from icevirt.errors import ConflictError, SessionStateError
 from icevirt.logic.conflicts import ConflictSolver
 from icevirt.model import paths
+from icevirt.model.arguments import checked
 from icevirt.model.snapshot import Snapshot
 from icevirt.repo import commit, rebase
 from icevirt.repo.commit import Draft
@@ -70,7 +71,7 @@ class Session(Editing):
                     "only forks of this session can be merged into it",
                     do="Merge forks before a rebase, into the session that they came from.",
                     session=self.snapshot_id,
-                    other=other.snapshot_id,
+                    other=repr(other),
                 )
             area = area.merged(other.changes)
         self._settle(self._base, area)
@@ -122,6 +123,8 @@ class Session(Editing):
             RebaseFailedError: It moved, and the solver left a conflict to a person; as above.
         """
         branch = self._on_branch()
+        if rebase_with is not None:
+            _check_solver(rebase_with)
         self._refuse_nothing(allow_empty=allow_empty)
         for attempt in count():
             attempts = {} if rebase_with is None else {"rebase_attempts": attempt}
@@ -175,6 +178,7 @@ class Session(Editing):
                 last commit that it could follow, with its changes.
         """
         area, head = self._area(), self._context.head
+        _check_solver(solver)
         for staging in rebase.rebased(self.assets, head, area, self._on_branch(), solver):
             self._settle(staging.base, staging)
 
@@ -197,6 +201,7 @@ class Session(Editing):
         metadata: Mapping[str, Any] | None,
         own: Mapping[str, Any] | None = None,
     ) -> Draft:
+        checked("message", message, str)
         told = {**self._context.commit_metadata, **as_json(metadata or {})}
         if own:
             given = told.get("__icechunk")
@@ -242,6 +247,11 @@ class ForkSession(Session):
 
     def _on_branch(self) -> str:
         raise _is_fork()
+
+
+def _check_solver(solver: ConflictSolver) -> None:
+    how = "Pass ConflictDetector(), BasicConflictSolver(...) or AppendConflictSolver(...)."
+    checked("a solver", solver, ConflictSolver, do=how)  # type: ignore[type-abstract]
 
 
 def _is_fork() -> SessionStateError:

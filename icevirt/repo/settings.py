@@ -13,6 +13,7 @@ from icevirt.logic.flags import FeatureFlag
 from icevirt.logic.merge_config import persistable, rebased
 from icevirt.logic.stamps import micros
 from icevirt.model import repo_info
+from icevirt.model.arguments import checked
 from icevirt.model.config import RepositoryConfig
 from icevirt.model.json import JSONObject
 from icevirt.repo.head import Head
@@ -78,7 +79,13 @@ class Settings:
         return self.get_status()
 
     def set_status(self, status: RepoStatus) -> None:
-        """Make the repository read-only, or writable again; raises as `get_status`."""
+        """Make the repository read-only, or writable again; raises as `get_status`.
+
+        Raises:
+            InvalidInputError: It is no status.
+        """
+        how = "Pass RepoStatus(RepoAvailability.read_only), or .online."
+        status = checked("status", status, RepoStatus, do=how)
         at = self._head.now() if status.set_at is None else micros(status.set_at)
         new = repo_info.RepoStatus(
             availability=status.availability,
@@ -110,6 +117,8 @@ class Settings:
             InvalidInputError: There is no such feature.
             ReadOnlyError: The repository takes no writes.
         """
+        if setting is not None:
+            checked("setting", setting, bool, do="Pass True, False, or None for the default.")
         self._head.update(flags.set_flag(name, setting))
 
     def set_default_commit_metadata(self, metadata: Mapping[str, Any]) -> None:

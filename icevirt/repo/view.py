@@ -17,6 +17,7 @@ from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId8
 from icevirt.logic import tables
 from icevirt.model import paths
+from icevirt.model.arguments import index_row
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.config import RepositoryConfig
 from icevirt.model.json import JSONObject
@@ -151,7 +152,11 @@ class View:
         """
         node = self.node(path)
         if not isinstance(node, ArrayNode):
-            raise InvalidInputError("this is a group, not an array", path=node.path)
+            raise InvalidInputError(
+                "this is a group, not an array",
+                do="Pass the path of an array below it.",
+                path=node.path,
+            )
         return node
 
     def get_node_id(self, path: str) -> str:
@@ -174,7 +179,7 @@ class View:
         node = self.array(path)
         ndim = len(node.num_chunks)
         index = np.asarray(index)
-        if index.ndim != 2 or index.shape[1] != ndim:
+        if index.ndim != 2 or index.shape[1] != ndim or index.dtype.kind not in "iu":
             raise InvalidInputError(
                 "chunk indices do not have the array's number of dimensions",
                 do=f"Pass an integer array of shape (k, {ndim}).",
@@ -201,7 +206,9 @@ class View:
 
     def chunk_type(self, array_path: str, chunk_coordinates: Sequence[int]) -> ChunkType:
         """Return where the bytes of one chunk lie. Raises as `references`."""
-        index = np.asarray(chunk_coordinates, np.int64).reshape(1, -1)
+        node = self.array(array_path)
+        ndim = len(node.num_chunks)
+        index = index_row("chunk_coordinates", chunk_coordinates, ndim, node.path)
         return ChunkType(int(self.references(array_path, index).kind[0]))
 
     def chunk_coordinates(self, array_path: str) -> NDArray[np.uint32]:

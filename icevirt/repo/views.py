@@ -10,6 +10,7 @@ from typing import Any
 from icevirt.ids import ObjectId12
 from icevirt.logic.stamps import moment
 from icevirt.model import repo_info, snapshot
+from icevirt.model.arguments import checked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +42,10 @@ class RepoStatus:
     availability: repo_info.RepoAvailability
     set_at: datetime | None = None  # None: when it is set
     limited_availability_reason: str | None = None
+
+    def __post_init__(self) -> None:
+        how = "Pass RepoAvailability.online or RepoAvailability.read_only."
+        checked("availability", self.availability, repo_info.RepoAvailability, do=how)
 
     @classmethod
     def of(cls, status: repo_info.RepoStatus) -> RepoStatus:

@@ -114,7 +114,11 @@ class _Writer:
             case Sequence() if not isinstance(value, bytes | bytearray | memoryview):
                 return self._vector([self.write(item, depth + 1) for item in value])
             case _:
-                raise InvalidInputError("not a JSON value", type=type(value).__name__)
+                raise InvalidInputError(
+                    "not a JSON value",
+                    do="Use text, numbers, true, false, null, lists and mappings of these.",
+                    type=type(value).__name__,
+                )
 
     def _string(self, raw: bytes) -> _Value:
         width = _width(len(raw))

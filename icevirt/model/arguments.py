@@ -1,0 +1,48 @@
+"""What callers passed, checked before anything is done with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.errors import InvalidInputError
+
+
+def checked[T](name: str, value: object, kind: type[T], do: str = "") -> T:
+    """Return an argument, made sure that it is of its kind.
+
+    The value itself stays out of the message: it may be a secret, or large.
+
+    Raises:
+        InvalidInputError: It is not.
+    """
+    if isinstance(value, kind):
+        return value
+    raise InvalidInputError(
+        f"{name} is not a {kind.__name__}",
+        do=do or f"Pass a {kind.__name__}.",
+        found=type(value).__name__,
+    )
+
+
+def index_row(name: str, value: Sequence[int], ndim: int, path: str) -> NDArray[np.int64]:
+    """Return one number for each dimension of an array as a row, shape (1, ndim).
+
+    Raises:
+        InvalidInputError: There are more or fewer, or something else.
+    """
+    try:
+        row = np.asarray(value)
+    except ValueError:
+        row = np.empty(0, np.object_)
+    is_integer = row.dtype.kind in "iu" or not row.size
+    if row.shape != (ndim,) or not is_integer:
+        raise InvalidInputError(
+            f"{name} is not one whole number for each dimension",
+            do=f"Pass {ndim} numbers.",
+            path=path,
+            found=value,
+        )
+    return row.astype(np.int64).reshape(1, ndim)

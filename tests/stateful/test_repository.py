@@ -169,10 +169,12 @@ class RepositoryMachine(RuleBasedStateMachine):
 
     # -- steps -------------------------------------------------------------------------------
 
-    @initialize(official=clients)
-    def create(self, official) -> None:
-        if official:
-            made = icechunk.Repository.create(self.place.official())
+    @initialize(official=clients, old=st.booleans(), upgrader=clients)
+    def create(self, official, old, upgrader) -> None:
+        """Make a repository, some of the V1 format, which is upgraded after its first commit."""
+        if official or old:
+            version = 1 if old else 2
+            made = icechunk.Repository.create(self.place.official(), spec_version=version)
         else:
             made = Repository.create(self.place.icevirt())
         told = next(iter(made.ancestry(branch="main")))
@@ -182,6 +184,10 @@ class RepositoryMachine(RuleBasedStateMachine):
         session = self.client(official).writable_session("main")
         group_of(session).create_group("g")
         self.model.branches["main"] = self.record(session.commit("g"), ROOT, "g", {})
+        if old and upgrader:
+            icechunk.upgrade_icechunk_repository(self.client(official=True), dry_run=False)
+        elif old:
+            self.repo.upgrade()
 
     @rule(official=clients, data=st.data(), what=changes)
     def commit(self, official, data, what) -> None:
@@ -319,6 +325,12 @@ class RepositoryMachine(RuleBasedStateMachine):
         for gone in self.model.collect():
             with pytest.raises(SnapshotNotFoundError):
                 self.ours().lookup_snapshot(gone)
+
+    @rule(data=st.data())
+    def trim_ops_log(self, data) -> None:
+        self.ours().trim_ops_log(self.model.versions[self.any_version(data)].written_at)
+        ours, theirs = (self.client(official).ops_log() for official in (False, True))
+        assert [told.updated_at for told in ours] == [told.updated_at for told in theirs]
 
     @rule(official=clients, data=st.data(), new=st.booleans())
     def rewrite_manifests(self, official, data, new) -> None:

@@ -17,6 +17,7 @@ from h5py import h5f, h5p
 
 from icevirt.errors import IcevirtError, ScanError
 from icevirt.scan.contract import ByteSource
+from icevirt_scanners.hdf5.plugins import no_plugins
 
 # what h5py raises for damage somewhere inside a file
 _TOLD = {
@@ -37,15 +38,16 @@ def opened(source: ByteSource) -> Iterator[h5f.FileID]:
     Raises:
         ScanError: libhdf5 cannot open it.
     """
-    with explained(source.file.url):
-        if source.local_path is None:
-            handle = h5py.File(RangeReader(source), "r").id
-        else:
-            handle = h5f.open(source.local_path.encode(), h5f.ACC_RDONLY, _access())
-    try:
-        yield handle
-    finally:
-        handle.close()
+    with no_plugins():
+        with explained(source.file.url):
+            if source.local_path is None:
+                handle = h5py.File(RangeReader(source), "r").id
+            else:
+                handle = h5f.open(source.local_path.encode(), h5f.ACC_RDONLY, _access())
+        try:
+            yield handle
+        finally:
+            handle.close()
 
 
 @cache

@@ -59,7 +59,7 @@ def pipeline_of(plist: Any, chunk_bytes: int) -> Pipeline:
         code, _, values, raw = plist.get_filter(number)
         name = _NAMES.get(code) or raw.decode("utf-8", "replace") or f"filter {code}"
         if not h5z.filter_avail(code):
-            missing = missing or name
+            missing = missing or f"{name} (filter {code})"
         try:
             codec, length = _codec(code, values, length)
         except _NoCodecError as error:

@@ -20,6 +20,7 @@ from icevirt_scanners.hdf5 import values
 from icevirt_scanners.hdf5.context import FileContext
 from icevirt_scanners.hdf5.datatypes import bytes_codec
 from icevirt_scanners.hdf5.digests import digest_of_dataset
+from icevirt_scanners.hdf5.plugins import REMEDY
 from icevirt_scanners.hdf5.references import Stored, stored_chunks
 from icevirt_scanners.hdf5.stored import store_chunks, store_some
 from icevirt_scanners.hdf5.variable import Variable
@@ -148,7 +149,7 @@ def _check_decodable(variable: Variable, context: FileContext, cause: str) -> No
     if variable.pipeline.undecodable:
         raise UnsupportedError(
             "a filter that neither zarr nor this libhdf5 can undo",
-            do="Install its plugin (hdf5plugin) or leave the variable out with drop_variables.",
+            do=REMEDY,
             file=context.source.file.url,
             variable=variable.path,
             filter=variable.pipeline.undecodable,

@@ -20,6 +20,7 @@ from icevirt_scanners.blocks import chunks_join_badly, grid_of_block, joins_badl
 from icevirt_scanners.hdf5 import values
 from icevirt_scanners.hdf5.context import FileContext
 from icevirt_scanners.hdf5.datatypes import bytes_codec
+from icevirt_scanners.hdf5.plugins import REMEDY
 from icevirt_scanners.hdf5.variable import Variable
 
 TINY = 64 * 1024  # stored rather than referenced when there is any reason to
@@ -57,7 +58,7 @@ def stored_whole(variable: Variable, context: FileContext) -> ScannedArray:
     if variable.pipeline.undecodable:
         raise UnsupportedError(
             "a filter that this libhdf5 cannot undo, on values that must be read",
-            do="Install its plugin (hdf5plugin) or leave the variable out with drop_variables.",
+            do=REMEDY,
             file=context.source.file.url,
             variable=variable.path,
             filter=variable.pipeline.undecodable,

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from h5py import h5pl
 
 ALLOW = "ICEVIRT_HDF5_PLUGINS"
-"""Environment variable: ``1`` lets libhdf5 look for plugins, and imports hdf5plugin if installed."""
+"""Environment variable: ``1`` lets libhdf5 look for plugins, and imports hdf5plugin if it can."""
 
 REMEDY = (
     "Where you trust files and plugins: install the filter's plugin (pip install hdf5plugin holds"

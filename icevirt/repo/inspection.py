@@ -44,8 +44,8 @@ class Inspection:
     _assets: Assets
 
     def inspect_repo_info(self) -> JSONObject:
-        """Return what the file `repo` says."""
-        info = self._head.read().info
+        """Return what the file `repo` says. Raises ``FormatError``: V1 has no such file."""
+        info = self._head.read_v2("showing `repo`").info
         by_id = sorted(info.snapshots.items(), key=lambda item: str(item[0]))
         return {
             "header": header.described(self._assets.storage.get(layout.REPO)),

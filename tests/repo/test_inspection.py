@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import zarr
 
-from icevirt.errors import NotFoundError, SnapshotNotFoundError
+from icevirt.errors import FormatError, NotFoundError, SnapshotNotFoundError
 from icevirt.model.chunks import ChunkTable
 from icevirt.repo.repository import Repository
 from repo.support import array_json, group_json
@@ -115,3 +115,25 @@ def test_what_is_not_there_is_said(repo, bad):
             call(bad)
     with pytest.raises(NotFoundError, match="list_manifest_files"):
         repo.inspect_manifest(bad)
+
+
+def test_the_files_of_a_v1_repository(tmp_path):
+    """There is no `repo` to show; snapshots, manifests and logs are as in V2."""
+    path = str(tmp_path / "v1")
+    storage = icechunk.local_filesystem_storage(path)
+    theirs = icechunk.Repository.create(storage, spec_version=1)
+    session = theirs.writable_session("main")
+    zarr.open_group(session.store).create_array("a", shape=(4,), chunks=(2,), dtype="i4")[:] = 1
+    tip = session.commit("x")
+    ours = Repository.open(path)
+    with pytest.raises(FormatError, match="Upgrade"):
+        ours.inspect_repo_info()
+    with pytest.raises(FormatError, match="Upgrade"):
+        ours.trim_ops_log(datetime.now(UTC))
+    assert ours.inspect_snapshot(tip) == theirs.inspect_snapshot(tip)
+    assert ours.inspect_transaction_log(tip) == theirs.inspect_transaction_log(tip)
+    for file in ours.list_manifest_files(tip):
+        found, other = ours.inspect_manifest(file.id), theirs.inspect_manifest(file.id)
+        assert {**found, "size_bytes": 0} == {**other, "size_bytes": 0}
+    for plain in (True, False):
+        assert "x" in str(ours.ancestry_graph(plain=plain))

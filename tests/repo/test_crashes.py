@@ -176,6 +176,12 @@ def act_collect(repo):
     assert summary.snapshots_deleted
 
 
+def act_trim(repo):
+    """Forget all but the newest entry of the ops log."""
+    summary = repo.trim_ops_log(now())
+    assert summary.backups_deleted > 5
+
+
 ACTS = {
     "commit": act_commit,
     "rebase": act_rebase,
@@ -188,6 +194,7 @@ ACTS = {
     "refs": act_refs,
     "expire": lambda repo: repo.expire_snapshots(now(), delete_expired_branches=True),
     "gc": act_collect,
+    "trim": act_trim,
     "rewrite": lambda repo: repo.rewrite_manifests("rewritten", branch="main"),
 }
 

@@ -12,6 +12,7 @@ from icevirt.connect.urls import as_local_path, file_url, is_url
 from icevirt.errors import InvalidInputError, NotFoundError, StorageError
 from icevirt.objects.expanding import files_below, files_matching, is_pattern
 from icevirt.objects.remote_listing import changed_remotely, remote_files
+from icevirt.objects.source import metadata_of
 
 SUFFIXES = (".nc", ".nc4", ".cdf", ".netcdf", ".h5", ".hdf5", ".he5", ".hdf")
 """Which files of a directory are taken. A file that is named, or matches a glob, always is."""
@@ -73,7 +74,7 @@ def _text(source: object) -> str:
 
 
 def _paths(text: str) -> Iterable[str]:
-    path = as_local_path(text)
+    path = metadata_of(as_local_path(text))
     if os.path.isdir(path):
         below = (each for each in files_below(path) if each.lower().endswith(SUFFIXES))
         return _nonempty(below, text, "the directory holds no NetCDF or HDF5 files")

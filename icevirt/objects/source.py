@@ -12,6 +12,8 @@ from icevirt.errors import NotFoundError, ScanError, StaleReferenceError
 from icevirt.objects.opened import OpenedSource
 from icevirt.objects.remote_source import RemoteSource
 
+_METADATA = ".zmetadata"
+
 
 class LocalSource(OpenedSource):
     """A local file. Size and modification time are those of the open file, not of its name.
@@ -96,4 +98,13 @@ def open_source(url: str | os.PathLike[str]) -> OpenedSource:
     text = os.fspath(url)
     if urls.is_url(text) and not text.startswith("file://"):
         return RemoteSource(text)
-    return LocalSource(urls.as_local_path(text))
+    return LocalSource(metadata_of(urls.as_local_path(text)))
+
+
+def metadata_of(path: str) -> str:
+    """Return the file that stands for a directory of kerchunk's parquet references, else ``path``.
+
+    The metadata of a zarr store, which has the same name, is told apart by the scanner.
+    """
+    inside = os.path.join(path, _METADATA)
+    return inside if os.path.isfile(inside) else path

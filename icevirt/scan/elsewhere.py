@@ -50,9 +50,9 @@ class Elsewhere:
         self._own = source.file
         path = source.local_path
         self._directory = None if path is None else Path(path).parent
-        own = [] if self._directory is None else [file_url(str(self._directory))]
+        own = self._own.url.rpartition("/")[0]
         self._prefixes = [
-            prefix.rstrip("/") + "/" for prefix in (*own, *(_prefix(text) for text in allowed))
+            prefix.rstrip("/") + "/" for prefix in (own, *(_prefix(text) for text in allowed))
         ]
         self._opened = lru_cache(_OPEN)(self._open)
 

@@ -18,6 +18,7 @@ import icevirt
 from icevirt.archive.scanned import Severity
 from icevirt.connect.urls import file_url
 from icevirt.errors import InvalidInputError, ScanError, UnsupportedError
+from icevirt.objects.listing import list_sources
 from icevirt.objects.source import open_source
 from icevirt.scan.contract import ScanOptions
 from icevirt_scanners.kerchunk.scanner import KerchunkScanner
@@ -526,6 +527,21 @@ def test_a_parquet_directory_is_scanned_by_its_metadata(size, target, tmp_path):
     np.testing.assert_array_equal(materialise(scanned.array("/g/v")), wanted)
     below = scan(path, group="g", allow_references_to=(str(tmp_path),))
     np.testing.assert_array_equal(materialise(below.array("/v")), wanted)
+    assert scan(path.parent, allow_references_to=(str(tmp_path),)) == scanned
+    assert [file.url for file in list_sources(path.parent)] == [scanned.source.url]
+
+
+def test_a_record_that_is_missing_is_told_of(target, tmp_path):
+    held = {"v/.zarray": zarray(chunks=[1, 6])}
+    held |= {f"v/{y}.0": [target, 24 * y, 24] for y in range(4)}
+    path = parquet(tmp_path, held, 2)
+    (path.parent / "v/refs.1.parq").unlink()
+    scanned = scan(path, allow_references_to=(str(tmp_path),))
+    assert [finding.code for finding in scanned.findings] == ["records-missing"]
+    assert materialise(scanned.array("v"))[2:].tolist() == [[0] * 6] * 2
+    (path.parent / "v/refs.0.parq").write_bytes(b"PAR1")
+    with pytest.raises(ScanError, match="damaged"):
+        scan(path, allow_references_to=(str(tmp_path),))
 
 
 def test_the_metadata_of_a_zarr_store_is_no_kerchunk(tmp_path):

@@ -1,0 +1,46 @@
+"""Trimming the ops log and chunks named by content, where times are whole seconds and far away."""
+
+import time
+from datetime import UTC, datetime
+
+import icechunk
+import numpy as np
+import pytest
+import zarr
+
+from icevirt.repo.repository import Repository
+from repo.support import sound
+
+
+def write(repo, name):
+    session = repo.writable_session("main")
+    group = zarr.open_group(session.store, mode="a")
+    group.create_array(name, shape=(4000,), chunks=(1000,), dtype="f8", compressors=None)[:] = 1
+    session.commit(name)
+
+
+@pytest.mark.servers
+def test_upkeep(place):
+    repo = Repository.create(place.icevirt(), content_addressed_chunks=True)
+    write(repo, "a")
+    (first,) = repo.storage.list("chunks")
+    official = icechunk.Repository.open(place.official())
+    for turn in range(3):
+        (repo if turn % 2 else official).set_metadata({"turn": turn})
+    time.sleep(2.1)  # ages count in whole seconds
+    moment = datetime.now(UTC)
+    write(repo, "b")
+    (again,) = repo.storage.list("chunks")
+    assert again.path == first.path
+    assert again.last_modified > first.last_modified
+    summary = repo.trim_ops_log(moment)
+    assert summary.backups_deleted >= 4
+    for client in (repo, official):
+        kinds = [type(told.kind).__name__ for told in client.ops_log()]
+        assert kinds == ["GCRan", "NewCommit"]
+    collected = repo.garbage_collect(datetime.now(UTC))
+    assert collected.chunks_deleted == 0
+    session = icechunk.Repository.open(place.official()).readonly_session("main")
+    for name in ("a", "b"):
+        np.testing.assert_array_equal(zarr.open_array(session.store, path=name)[:], 1)
+    assert sound(repo.storage)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from icevirt.api.info import info
     from icevirt.api.plan import plan
     from icevirt.api.scan import scan_file
+    from icevirt.api.upgrade import UpgradeReport, upgrade_icechunk_repository
     from icevirt.api.verify import verify
     from icevirt.archive.plan import BuildPlan
     from icevirt.archive.report import BuildReport, RepositorySummary
@@ -199,6 +200,7 @@ __all__ = [
     "StorageTimeoutSettings",
     "Update",
     "UpdateType",
+    "UpgradeReport",
     "VerifyReport",
     "VersionSelection",
     "VirtualChunkContainer",
@@ -244,6 +246,7 @@ __all__ = [
     "tigris_storage",
     "to_kerchunk",
     "to_virtualizarr",
+    "upgrade_icechunk_repository",
     "verify",
 ]
 
@@ -314,6 +317,7 @@ _HOME = {
     "StorageTimeoutSettings": "icevirt.model.tuning",
     "Update": "icevirt.repo.views",
     "UpdateType": "icevirt.repo.views",
+    "UpgradeReport": "icevirt.api.upgrade",
     "VerifyReport": "icevirt.archive.verification",
     "VersionSelection": "icevirt.logic.conflicts",
     "VirtualChunkContainer": "icevirt.model.config",
@@ -357,6 +361,7 @@ _HOME = {
     "tigris_storage": "icevirt.storage.constructors",
     "to_kerchunk": "icevirt.access.kerchunk",
     "to_virtualizarr": "icevirt.access.virtualizarr_out",
+    "upgrade_icechunk_repository": "icevirt.api.upgrade",
     "verify": "icevirt.api.verify",
 }
 

@@ -16,8 +16,10 @@ from icevirt.display.report import build_report
 from icevirt.display.repository import repository_summary
 from icevirt.display.scanned import scanned_file
 from icevirt.display.text import words
+from icevirt.display.upgrade import upgrade_report
 from icevirt.display.verify import verify_report
 from icevirt.repo.check import CheckReport
+from icevirt.repo.upgrade import UpgradeReport
 
 
 @singledispatch
@@ -31,4 +33,5 @@ render.register(BuildReport, build_report)
 render.register(CheckReport, check_report)
 render.register(RepositorySummary, repository_summary)
 render.register(ScannedFile, scanned_file)
+render.register(UpgradeReport, upgrade_report)
 render.register(VerifyReport, verify_report)

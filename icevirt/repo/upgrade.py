@@ -1,10 +1,10 @@
 """From V1 to V2 in place: the object `repo` is made, snapshots, manifests and chunks stay.
 
 `repo` is created if there is none, when everything else about it is known: until then the
-repository is V1, from then on V2. Only then are V1 clients shut out: each branch is sealed by a
-conditional write at the version whose commits were carried over, so that a V1 commit is either
-acknowledged before and carried, or fails. A process killed anywhere is continued by the next
-upgrade. Seals do not hold official writers on local disk, which overwrite without asking.
+repository is V1, from then on V2. Then V1 clients are shut out: each branch is sealed where it is,
+by a conditional write, and what V2 lacks of it is carried over. So a V1 commit is acknowledged
+before and gets into V2, or it fails. A process killed anywhere is continued by the next upgrade.
+Seals do not hold official writers on local disk, which overwrite without asking.
 """
 
 from __future__ import annotations
@@ -104,8 +104,7 @@ class _Upgrade:
             state = _state(V1Files(self.storage, self.told))
             if MAIN in state.branches:
                 return migrated(state, self.head.now())
-            current.refuse_half()  # another upgrade took it over in this moment
-            current = self.head.read()
+            current = self.head.read()  # another upgrade took it over in this moment
         return current.info
 
     def _finish(self) -> None:
@@ -114,15 +113,16 @@ class _Upgrade:
             files = V1Files(self.storage, self.told)
             if files.is_empty():
                 return
-            if self._carry(files):
-                if not self.delete:
-                    return
-                if self._sealed(files):
-                    files.forget()
-                    continue
-            pause(attempt)
+            if self.delete and not self._seal(files):
+                continue
+            if not self._carry(files):
+                pause(attempt)
+            elif not self.delete:
+                return
+            elif self._is_closed(files):
+                files.forget()
         raise StorageError(
-            "V1 clients changed the repository each time before the upgrade could end",
+            "other clients changed the repository each time before the upgrade could end",
             do="Stop them, then run the upgrade again: it goes on.",
             tries=_TRIES,
         )
@@ -139,14 +139,18 @@ class _Upgrade:
         self.aside |= what.aside
         return True
 
-    def _sealed(self, files: V1Files) -> bool:
-        """Close the branches for V1 clients; False when one of them was there since."""
-        for name in files.branches:
+    def _seal(self, files: V1Files) -> bool:
+        """Close each branch for V1 clients where it is now; False when one of them was faster."""
+        done = True
+        for name in sorted(files.branches, key=lambda name: (name != MAIN, name)):
             tip = files.branch(name)
-            if tip is None:
-                return False
-            if not files.is_sealed(name) and not files.put_branch(name, Ref(tip, sealed=True)):
-                return False
+            done &= tip is not None and (
+                files.is_sealed(name) or files.put_branch(name, Ref(tip, sealed=True))
+            )
+        return done
+
+    def _is_closed(self, files: V1Files) -> bool:
+        """Say whether nothing has changed since, but for the seals."""
         now = V1Files(self.storage, self.told)
         return now.paths == files.paths and all(now.is_sealed(name) for name in now.branches)
 
@@ -169,15 +173,18 @@ def _state(files: V1Files, *, lazily: bool = False) -> V1State:
     Raises:
         FormatError: A snapshot is damaged, or not lazily, one that is referred to is gone.
     """
-    branches = {name: files.branch(name) for name in files.branches if not files.is_sealed(name)}
     tags = {name: files.tag(name) for name in files.tags}
+    deleted = {name: files.deleted_tag(name) for name in sorted(files.deleted_tags)}
+    config = files.config() or None
+    # branches last: what is committed to them from here on has to be carried over
+    branches = {name: files.branch(name) for name in files.branches}
     snapshots = Lazy(files.snapshot, files.reachable)
     state = V1State(
         branches={name: key for name, key in branches.items() if key is not None},
         tags={name: key for name, key in tags.items() if key is not None},
-        deleted_tags={name: files.deleted_tag(name) for name in sorted(files.deleted_tags)},
+        deleted_tags=deleted,
         snapshots=snapshots if lazily else dict(sorted(snapshots.items())),
-        config=files.config() or None,
+        config=config,
     )
     if not lazily:
         refuse_incomplete(state)

@@ -57,7 +57,7 @@ class V1Current(Current):
             after, kind = done
             refuse_update(info, kind)
             if not self._write(after, kind):
-                self.refuse_half()
+                self._refuse_half()
                 return None
             info = after
         return info
@@ -80,7 +80,7 @@ class V1Current(Current):
             case _:
                 raise AssertionError(kind)  # pragma: no cover - `refuse_update` refuses the others
 
-    def refuse_half(self) -> None:
+    def _refuse_half(self) -> None:
         """Tell a lost race from branches that an upgrade took over and whose new place is gone.
 
         Raises:
@@ -92,7 +92,8 @@ class V1Current(Current):
             except ObjectNotFoundError as error:
                 raise FormatError(
                     "this repository was upgraded, and then the object `repo` was removed",
-                    do="Restore `repo` from a copy, or from the newest file below `overwritten/`.",
+                    do="Restore it from a copy or the newest file below `overwritten/`; or upgrade"
+                    " the repository again as it was before.",
                     repo=self.storage.url,
                 ) from error
 

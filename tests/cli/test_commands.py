@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -192,6 +193,27 @@ def test_the_doctor_names_what_is_damaged_and_fails(run, tmp_path):
     assert status == 1
     assert "transactions/1CECHNKREP0F1RSTCMT0" in told
     assert "1 problem" in told
+
+
+def test_an_upgrade_is_told_before_and_after(run, tmp_path):
+    path = tmp_path / "repo"
+    fixture = Path(__file__).parents[2] / "fixtures" / "icechunk" / "v1-by-1.1.21.zip"
+    with zipfile.ZipFile(fixture) as packed:
+        packed.extractall(path)
+    status, told, _ = run("upgrade", path, "--dry-run")
+    assert (status, icevirt.Repository.open(path).spec_version) == (0, 1)
+    assert "4 snapshots, 2 branches, 1 tag" in told
+    assert "can be upgraded from V1 to V2" in told
+    _, told, _ = run("upgrade", path, "--keep-v1-files")
+    assert "upgraded from V1 to V2" in told
+    assert "files of V1 are left" in told
+    status, told, _ = run("upgrade", path, "-o", "json")
+    report = json.loads(told)
+    assert (status, report["from_version"], report["v1_files_left"]) == (0, 2, False)
+    assert "is V2 already" in run("upgrade", path)[1]
+    status, _, error = run("upgrade", tmp_path / "nothing")
+    assert status == 1
+    assert "no repository lies here" in error
 
 
 @pytest.mark.spark

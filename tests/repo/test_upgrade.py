@@ -5,6 +5,7 @@ commits made before the branch was sealed were carried over.
 """
 
 import dataclasses
+from pathlib import Path
 
 import icechunk
 import numpy as np
@@ -20,10 +21,12 @@ from icevirt.repo.upgrade import upgrade
 from icevirt.storage.memory import MemoryStorage
 from icevirt.wire import config_yaml
 from icevirt.wire import repo_info as repo_file
+from repo import v1_racers
 from repo.faulty import VERBS, Faulty, deaths
 from repo.support import array_json, sound
 from repo.test_v1 import one
 from repo.v1 import NAMES, commit, in_memory, official, unpacked, v1_client
+from servers.racing import raced
 
 
 def run(storage, *, delete=True, dry_run=False):
@@ -487,3 +490,42 @@ def test_the_ops_log_tells_of_the_upgrade(storage):
     entry = next(iter(Repository.open(storage).ops_log()))
     assert (entry.kind.from_version, entry.kind.to_version) == (1, 2)
     assert isinstance(Head(storage).read().info.latest_updates[0].kind, repo_info.RepoMigrated)
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("both", [False, True], ids=["official writers", "both clients' writers"])
+def test_nothing_is_lost_of_v1_writers_that_race_with_an_upgrade(both, s3):
+    """Official writers opened V1 and end when they are refused; icevirt's go on in V2.
+
+    Of these a V1 writer may have been between: both are kept, and the upgrade says so.
+    """
+    writers = 4
+    repo = icechunk.Repository.create(s3.official(), spec_version=1)
+    session = repo.writable_session("main")
+    shape = (writers * v1_racers.MOST * 12,)
+    zarr.create_group(session.store).create_array("a", shape=shape, chunks=(12,), dtype="i4")
+    session.commit("base")
+    through, officially = v1_racers.commit_through, v1_racers.commit_officially
+    acts = [(through if both and n % 2 else officially, s3, n, writers) for n in range(writers)]
+    *found, aside = raced(v1_racers.call, [*acts, (v1_racers.upgrade, s3, writers)])
+    acknowledged = [key for made in found for key in made]
+    after, theirs = Repository.open(s3.icevirt()), icechunk.Repository.open(s3.official())
+    assert (after.spec_version, after.list_branches()) == (2, {"main", *aside})
+    assert both or not aside
+    made = set()
+    for name in after.list_branches():
+        line = [told.id for told in after.ancestry(branch=name)]
+        assert [told.id for told in theirs.ancestry(branch=name)] == line
+        made.update(line[:-2])
+    assert sorted(made) == sorted(acknowledged)
+    assert after.list_tags() == {f"opened-{n}" for n in range(writers)}
+    assert sound(s3.icevirt())
+
+
+def test_the_example_of_the_page_runs(tmp_path, monkeypatch, capsys):
+    page = (Path(__file__).parents[2] / "docs" / "v1.md").read_text()
+    code = page.partition("```python\n")[2].partition("```")[0]
+    written(tmp_path / "repo")
+    monkeypatch.chdir(tmp_path)
+    exec(code, {})
+    assert capsys.readouterr().out.split("\n")[:3] == ["1", "4 snapshots", "2"]

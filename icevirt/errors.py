@@ -210,3 +210,15 @@ class BuildError(IcevirtError):
     """A build stopped for a reason outside a single file (Spark, budgets, changed sources)."""
 
     code = "build"
+
+
+class SourcesChangedError(BuildError):
+    """Source files changed between scan and commit; nothing was committed."""
+
+    code = "sources-changed"
+
+
+class VerificationError(BuildError):
+    """A repository does not say what its source files hold."""
+
+    code = "verification"

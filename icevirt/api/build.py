@@ -9,16 +9,19 @@ it was, and the same build run again finds its finished parts.
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
 
 from icevirt.api import outcome
 from icevirt.api.clock import Clock
+from icevirt.api.commit import commit, refuse_changed, refuse_losses
+from icevirt.api.promotion import check_promotion, prepare, promoted, refuse_differences
 from icevirt.api.request import (
     MAX_NATIVE_BYTES,
     apart,
+    bad_files_allowed,
     check_arguments,
     identity_of,
     listed,
@@ -28,20 +31,20 @@ from icevirt.api.request import (
 )
 from icevirt.api.stages import Job, Scan, closed_catalog, scan_missing, write_all
 from icevirt.api.target import METADATA, Target, digest_of
-from icevirt.archive.plan import BuildPlan, WriteResult
 from icevirt.archive.report import BuildReport, Progress
 from icevirt.archive.scanned import SourceFile
-from icevirt.errors import BuildError, ObjectNotFoundError
-from icevirt.ids import ObjectId8, ObjectId12
+from icevirt.errors import BuildError, ObjectNotFoundError, SourcesChangedError
 from icevirt.logic.attributes import CombineAttrs, check_policy
 from icevirt.logic.combine import combine
 from icevirt.logic.duplicates import Duplicates, check_rule
 from icevirt.logic.holes import Holes, check_holes
 from icevirt.logic.wish import Wish
-from icevirt.model.snapshot import ManifestFileInfo, ManifestRef
-from icevirt.objects.listing import changed_since, list_sources
-from icevirt.repo.publish import BUILD_ID, publish
+from icevirt.model import paths
+from icevirt.objects.listing import list_sources
+from icevirt.repo.publish import BUILD_ID
+from icevirt.scan.contract import ScanOptions
 from icevirt.spark.session import spark_or_local
+from icevirt.storage.protocol import Storage
 from icevirt.storage.resolve import StorageLike
 from icevirt.version import __version__
 
@@ -50,8 +53,6 @@ if TYPE_CHECKING:
 
 KEEP_SCAN_OF = 1000
 """A refused build of fewer files takes its catalog with it; a longer scan is worth keeping."""
-
-_SHOWN = 10  # names in a message
 
 
 def build(
@@ -70,11 +71,14 @@ def build(
     combine_attrs: CombineAttrs = "override",
     duplicates: Duplicates = "refuse",
     holes: Holes = "refuse",
-    max_bad_files: int = 0,
+    max_bad_files: int | str = 0,
     max_native_bytes: int = MAX_NATIVE_BYTES,
     scanner: str = "",
     allow_references_to: str | Iterable[str] = (),
     catalog: StorageLike | None = None,
+    rescan_changed: bool = False,
+    verify: int | None = None,
+    promote: str | None = None,
     spark: SparkSession | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> BuildReport:
@@ -98,7 +102,8 @@ def build(
             numbers), "first" or "last" in the order given. By default they are refused.
         holes: What becomes of steps for which some files lack a variable: "reserve" lets them read
             as missing values, where the variable has one; by default they are refused.
-        max_bad_files: How many files may be left out because they cannot be scanned.
+        max_bad_files: How many files may be left out because they cannot be scanned: a number, or
+            a share like ``"1%"``.
         max_native_bytes: Of values per file that may be stored because they cannot be referenced.
         scanner: The scanner to use, like ``virtualizarr:FITSParser``; chosen by each file's content
             by default.
@@ -106,6 +111,12 @@ def build(
             lead, beside their own directories. Only files of references have any.
         catalog: Directory of a catalog that is kept and used again; by default it lies in the
             repository until the build succeeded.
+        rescan_changed: Scan files again that changed between scan and commit, a few times, instead
+            of stopping.
+        verify: Compare so many chunks with the files after the commit, and check all references;
+            see `icevirt.verify`. Differences stop the build after its commit.
+        promote: The branch that is moved to the new snapshot at the very end, in one step, so that
+            its readers see nothing that did not pass. ``branch`` is made where it is not there.
         spark: The session to run on; by default the active one, or a local one for this call.
         progress: Called with every step of the long phases.
 
@@ -115,18 +126,17 @@ def build(
         ScanError: More files are bad than allowed.
         CombineError: The files do not combine without changing values.
         ConflictError: Somebody committed to the same group meanwhile.
-        BuildError: Sources changed since the scan, or Spark failed.
+        SourcesChangedError: Files changed between scan and commit.
+        VerificationError: The repository does not say what the files hold.
+        BuildError: Spark failed, or something else outside the files.
     """
     check_arguments(
         group=group, branch=branch, message=message, metadata=metadata, max_bad_files=max_bad_files
     )
+    check_promotion(branch, promote, verify)
     check_policy(combine_attrs)
     check_rule(duplicates)
     check_holes(holes)
-    clock = Clock()
-    with clock.phase("list"):
-        target = Target.look(shared(repo), branch=branch, group=group, mode=mode)
-        files = outside(target.storage, list_sources(sources))
     options = scan_options(
         concat_dim=concat_dim,
         group=source_group,
@@ -136,42 +146,123 @@ def build(
         scanner=scanner,
         allow_references_to=allow_references_to,
     )
-    choices = [combine_attrs, duplicates, holes]
-    inputs = digest_of(__version__, identity_of(options), choices, target.group, listed(files))
-    last = target.last_build()
-    if last is not None and outcome.inputs_of(last) == inputs and target.still_holds(last):
-        report = outcome.already_built(target, last, clock.seconds)
-        if len(report.bad_files) <= max_bad_files:
-            target.record(report.build_id).delete_all()  # of a run killed behind its commit
-            return report
-    target.refuse_occupied()
-    build_id = digest_of(inputs, branch, "" if last is None else str(last.id))
-    record = target.record(build_id)
-    scan = Scan(
-        files=files,
-        options=options,
-        catalog=record.below("catalog/") if catalog is None else apart(target.storage, catalog),
-        max_bad_files=max_bad_files,
-        progress=progress,
-    )
+    storage = shared(repo)
     wish = Wish(
-        build_id=build_id,
+        build_id="",
         concat_dim=concat_dim,
-        group=target.group,
+        group=paths.canonical(group),
         combine_attrs=combine_attrs,
         duplicates=duplicates,
         holes=holes,
     )
-    told = {"build_id": build_id, "inputs": inputs, "group": target.group, "icevirt": __version__}
-    try:
-        report = _run(
-            Job(build_id=build_id, scan=scan, target=target, record=record),
-            wish,
-            spark=spark,
-            clock=clock,
-            message=message,
-            metadata={**(metadata or {}), BUILD_ID: build_id, METADATA: told},
+    request = _Request(
+        storage=storage,
+        catalog=None if catalog is None else apart(storage, catalog),
+        branch=branch,
+        mode=mode,
+        message=message,
+        metadata=metadata or {},
+        max_bad_files=max_bad_files,
+        options=options,
+        wish=wish,
+        progress=progress,
+    )
+    clock = Clock()
+    if promote is not None:
+        prepare(storage, branch, promote)
+    with ExitStack() as stack:
+        session = _Session(stack, clock, spark)
+        report = _until_unchanged(request, sources, session, clock, rescans=3 * rescan_changed)
+        if verify is not None:
+            with clock.phase("verify"):
+                refuse_differences(storage, report, values=verify, spark=session)
+    if promote is not None:
+        promoted(storage, report, promote)
+    return replace(report, seconds=clock.seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Request:
+    """What was asked for, sources apart."""
+
+    storage: Storage
+    catalog: Storage | None  # None: in the build's own folder
+    branch: str
+    mode: str
+    message: str | None
+    metadata: Mapping[str, Any]
+    max_bad_files: int | str
+    options: ScanOptions
+    wish: Wish
+    progress: Callable[[Progress], None] | None
+
+    @property
+    def choices(self) -> list[str]:
+        """What decides about the plan beside the options of the scan."""
+        return [self.wish.combine_attrs, self.wish.duplicates, self.wish.holes]
+
+
+class _Session:
+    """A Spark session, started when it is first needed; the time that takes is a phase."""
+
+    def __init__(self, stack: ExitStack, clock: Clock, given: SparkSession | None) -> None:
+        self._stack, self._clock, self._given = stack, clock, given
+        self._started: SparkSession | None = None
+        self._has_started = False
+
+    def __call__(self) -> SparkSession:
+        if not self._has_started:
+            with self._clock.phase("spark"):
+                self._started = self._stack.enter_context(spark_or_local(self._given))
+            self._has_started = True
+        return cast("SparkSession", self._started)
+
+
+def _until_unchanged(
+    request: _Request, sources: Any, session: _Session, clock: Clock, *, rescans: int
+) -> BuildReport:
+    """Build, and once more each time when files changed meanwhile; unchanged ones stay scanned."""
+    while True:
+        with clock.phase("list"):
+            files = outside(request.storage, list_sources(sources))
+        try:
+            return _attempt(request, files, session, clock)
+        except SourcesChangedError:
+            if not rescans:
+                raise
+            rescans -= 1
+
+
+def _attempt(
+    request: _Request, files: tuple[SourceFile, ...], session: _Session, clock: Clock
+) -> BuildReport:
+    with clock.phase("list"):
+        target = Target.look(
+            request.storage, branch=request.branch, group=request.wish.group, mode=request.mode
         )
+    allowed = bad_files_allowed(request.max_bad_files, len(files))
+    inputs = digest_of(
+        __version__, identity_of(request.options), request.choices, target.group, listed(files)
+    )
+    last = target.last_build()
+    if last is not None and outcome.inputs_of(last) == inputs and target.still_holds(last):
+        report = outcome.already_built(target, last, clock.seconds)
+        if len(report.bad_files) <= allowed:
+            target.record(report.build_id).delete_all()  # of a run killed behind its commit
+            return report
+    target.refuse_occupied()
+    build_id = digest_of(inputs, request.branch, "" if last is None else str(last.id))
+    record = target.record(build_id)
+    scan = Scan(
+        files=files,
+        options=request.options,
+        catalog=record.below("catalog/") if request.catalog is None else request.catalog,
+        max_bad_files=allowed,
+        progress=request.progress,
+    )
+    job = Job(build_id=build_id, scan=scan, target=target, record=record)
+    try:
+        report = _run(job, request, inputs, session, clock)
     except ObjectNotFoundError as error:
         # the same build may run twice at once: who is done first takes the shared work away
         raise BuildError(
@@ -188,33 +279,26 @@ def build(
     return report
 
 
-def _run(
-    job: Job,
-    wish: Wish,
-    *,
-    spark: SparkSession | None,
-    clock: Clock,
-    message: str | None,
-    metadata: Mapping[str, Any],
-) -> BuildReport:
-    with _started(clock, spark) as session:
-        with clock.phase("scan"):
-            scanned = scan_missing(session, job.scan)
-        with clock.phase("plan"):
-            closed = closed_catalog(job.scan)
-            plan = combine(closed.facts, wish)
-            job.target.rehearse(plan)
-        with clock.phase("write"):
-            results = write_all(session, job, plan)
+def _run(job: Job, request: _Request, inputs: str, session: _Session, clock: Clock) -> BuildReport:
+    session()
+    with clock.phase("scan"):
+        scanned = scan_missing(session(), job.scan)
+    with clock.phase("plan"):
+        closed = closed_catalog(job.scan)
+        plan = combine(closed.facts, replace(request.wish, build_id=job.build_id))
+        job.target.rehearse(plan)
+    with clock.phase("write"):
+        results = write_all(session(), job, plan)
     with clock.phase("commit"):
-        _refuse_losses(plan, results)
-        _refuse_changed(job.scan.files)
-        snapshot_id = _commit(
+        refuse_losses(plan, results)
+        refuse_changed(job.scan.files)
+        told = outcome.provenance(job, plan, closed, inputs=inputs, choices=request.choices)
+        snapshot_id = commit(
             job.target,
             plan,
             results,
-            message=message,
-            metadata=outcome.with_files(metadata, len(plan.files), closed.bad),
+            message=request.message,
+            metadata={**request.metadata, BUILD_ID: job.build_id, METADATA: told},
         )
     return outcome.report(
         job,
@@ -224,80 +308,4 @@ def _run(
         scanned=scanned,
         closed=closed,
         seconds=clock.seconds,
-    )
-
-
-@contextmanager
-def _started(clock: Clock, spark: SparkSession | None) -> Iterator[SparkSession]:
-    """Give a Spark session; the time it takes to start one is a phase of its own."""
-    with ExitStack() as stack:
-        with clock.phase("spark"):
-            session = stack.enter_context(spark_or_local(spark))
-        yield session
-
-
-def _refuse_losses(plan: BuildPlan, results: list[WriteResult]) -> None:
-    """Compare what was written with what was scanned, array by array."""
-    written: Counter[bytes] = Counter()
-    for result in results:
-        for window in result.windows:
-            written[window.node_id] += window.references.total
-    for array in plan.arrays:
-        if written[bytes(array.node_id)] != array.expected:
-            raise BuildError(
-                f"references of {array.path} were lost between scan and commit",
-                do="Delete the catalog and build again; nothing was committed.",
-                variable=array.path,
-                scanned=array.expected,
-                written=written[bytes(array.node_id)],
-            )
-
-
-def _refuse_changed(files: tuple[SourceFile, ...]) -> None:
-    if changed := changed_since(files):
-        raise BuildError(
-            f"{len(changed)} of {len(files)} files changed since the scan",
-            do="Build again when nobody writes to them; nothing was committed.",
-            files=changed[:_SHOWN],
-        )
-
-
-def _commit(
-    target: Target,
-    plan: BuildPlan,
-    results: list[WriteResult],
-    *,
-    message: str | None,
-    metadata: Mapping[str, Any],
-) -> str:
-    manifests: dict[ObjectId8, list[ManifestRef]] = {array.node_id: [] for array in plan.arrays}
-    for result in results:
-        for window in result.windows:
-            key = ObjectId12(result.manifest_id or b"")
-            manifests[ObjectId8(window.node_id)].append(
-                ManifestRef(object_id=key, extents=window.extents)
-            )
-    return publish(
-        target.storage,
-        branch=target.branch,
-        message=message or f"Build from {len(plan.files)} files",
-        metadata=metadata,
-        groups=plan.groups,
-        arrays={
-            array.path: (array.zarr_json, array.node_id, manifests[array.node_id])
-            for array in plan.arrays
-        },
-        manifest_files=[
-            ManifestFileInfo(
-                id=ObjectId12(result.manifest_id),
-                size_bytes=result.size_bytes,
-                num_chunk_refs=result.num_chunk_refs,
-            )
-            for result in results
-            if result.manifest_id is not None
-        ],
-        replace_group=target.group if target.mode == "w" else None,
-        containers=plan.containers,
-        split_rules=plan.split_rules,
-        expected_parent=str(target.tip),
     )

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from icevirt.api.target import METADATA, Target
 from icevirt.archive.plan import BuildPlan, PlannedArray, WriteResult
@@ -13,6 +17,7 @@ from icevirt.archive.report import ArraySummary, BadFile, BuildReport, Reference
 from icevirt.model.repo_info import SnapshotInfo
 from icevirt.repo.repository import Repository
 from icevirt.repo.summary import summary
+from icevirt.version import __version__
 
 if TYPE_CHECKING:
     from icevirt.api.stages import Job
@@ -34,11 +39,36 @@ def _told(snapshot: SnapshotInfo, name: str) -> str:
     return str(told.get(name, "")) if isinstance(told, dict) else ""
 
 
-def with_files(metadata: Mapping[str, Any], files: int, bad: Sequence[BadFile]) -> dict[str, Any]:
-    """Return a snapshot's metadata with how many files are in it, and which are not."""
-    left_out = [[each.url, each.code, each.error] for each in bad]
-    told = {**metadata[METADATA], "files": files, "bad_files": left_out}
-    return {**metadata, METADATA: told}
+def provenance(
+    job: Job, plan: BuildPlan, closed: ClosedCatalog, *, inputs: str, choices: Sequence[str]
+) -> dict[str, Any]:
+    """Return what the snapshot says of the build, so that it can be found again and repeated."""
+    catalog = job.scan.catalog.url
+    return {
+        "build_id": job.build_id,
+        "inputs": inputs,  # digest of versions, options and files
+        "plan": _digest_of_plan(plan),
+        "group": job.target.group,
+        "icevirt": __version__,
+        "scan": {name: value for name, value in asdict(job.scan.options).items() if value},
+        "combine": list(choices),
+        "catalog": None if catalog.startswith(job.record.url) else catalog,
+        "files": len(plan.files),
+        "bad_files": [[each.url, each.code, each.error] for each in closed.bad],
+        "left_out": [[each.url, each.kept] for each in plan.left_out],
+    }
+
+
+def _digest_of_plan(plan: BuildPlan) -> str:
+    """Return a digest of files with their checksums, arrays and where each file's share begins."""
+    told = hashlib.blake2b(digest_size=16)
+    files = plan.files
+    for column in (files.url.data, files.etag.data, files.size, files.last_modified):
+        told.update(np.ascontiguousarray(column).tobytes())
+    for array in plan.arrays:
+        told.update(array.path.encode() + array.zarr_json)
+        told.update(np.stack([array.files, array.starts]).tobytes())
+    return told.hexdigest()
 
 
 def _bad_files(snapshot: SnapshotInfo) -> tuple[BadFile, ...]:

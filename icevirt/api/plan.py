@@ -8,7 +8,14 @@ import tempfile
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from icevirt.api.request import MAX_NATIVE_BYTES, check_arguments, listed, scan_options, shared
+from icevirt.api.request import (
+    MAX_NATIVE_BYTES,
+    bad_files_allowed,
+    check_arguments,
+    listed,
+    scan_options,
+    shared,
+)
 from icevirt.api.stages import Scan, closed_catalog, scan_missing
 from icevirt.api.target import digest_of
 from icevirt.archive.plan import BuildPlan
@@ -37,7 +44,7 @@ def plan(
     combine_attrs: CombineAttrs = "override",
     duplicates: Duplicates = "refuse",
     holes: Holes = "refuse",
-    max_bad_files: int = 0,
+    max_bad_files: int | str = 0,
     max_native_bytes: int = MAX_NATIVE_BYTES,
     scanner: str = "",
     allow_references_to: str | Iterable[str] = (),
@@ -71,7 +78,7 @@ def plan(
             files=files,
             options=options,
             catalog=shared(catalog),
-            max_bad_files=max_bad_files,
+            max_bad_files=bad_files_allowed(max_bad_files, len(files)),
             progress=progress,
         )
         scan_missing(stack.enter_context(spark_or_local(spark)), scan)

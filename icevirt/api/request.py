@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from types import NoneType
@@ -83,15 +84,36 @@ def check_arguments(**given: Any) -> None:
         "branch": (str,),
         "message": (str, NoneType),
         "metadata": (Mapping, NoneType),
-        "max_bad_files": (int,),
+        "max_bad_files": (int, str),
     }
     for name, value in given.items():
         if not isinstance(value, types[name]):
             wanted = " or ".join(kind.__name__ for kind in types[name])
             raise InvalidInputError(f"{name} is no {wanted}", do="Correct the call.", given=value)
-    if given.get("max_bad_files", 0) < 0:
-        raise InvalidInputError("max_bad_files is negative", do="Pass 0 or more.")
+    bad_files_allowed(given.get("max_bad_files", 0), 0)
     as_json(given.get("metadata") or {})
+
+
+def bad_files_allowed(given: int | str, files: int) -> int:
+    """Return how many of ``files`` may be bad, given a number or a share like ``"1%"``.
+
+    Raises:
+        InvalidInputError: It is neither, or negative.
+    """
+    try:
+        if isinstance(given, str) and given.endswith("%"):
+            allowed = math.floor(files * float(given[:-1]) / 100)
+        else:
+            allowed = int(given)
+    except ValueError as error:
+        raise InvalidInputError(
+            "max_bad_files is neither a number nor a share",
+            do='Pass a number of files, or a share like "1%".',
+            max_bad_files=given,
+        ) from error
+    if allowed < 0 or (isinstance(given, str) and given.startswith("-")):
+        raise InvalidInputError("max_bad_files is negative", do="Pass 0 or more.")
+    return allowed
 
 
 def outside(repo: Storage, files: Iterable[SourceFile]) -> tuple[SourceFile, ...]:

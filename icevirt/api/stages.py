@@ -21,6 +21,7 @@ from icevirt.spark import catalog as parts
 from icevirt.spark.catalog import ClosedCatalog
 from icevirt.spark.runner import reporter, run_on_spark, slots
 from icevirt.spark.scanning import ScanTask, run_scan
+from icevirt.spark.settled import Settled, forget, settled
 from icevirt.spark.writing import WriteTask, run_write
 from icevirt.storage.below import Below
 from icevirt.storage.protocol import Storage
@@ -48,10 +49,9 @@ class Scan:
         """A digest of what decides how a file is described: options and scanners."""
         return identity_of(self.options)
 
-    @property
-    def parts(self) -> tuple[schema.Part, ...]:
-        """The parts of the catalog that hold the files."""
-        return schema.parts_of(self.files, identity=self.identity)
+    def settled(self) -> Settled:
+        """Look up which of the files the catalog describes already."""
+        return settled(self.catalog, self.identity, self.files)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,10 +65,11 @@ class Job:
 
 
 def scan_missing(spark: SparkSession, job: Scan) -> int:
-    """Scan the parts that are not in the catalog yet; return how many files that were."""
+    """Scan the files that are not in the catalog yet; return how many that were."""
     parts.mark(job.catalog)
-    done = parts.complete_parts(job.catalog)
-    todo = [part for part in job.parts if part.name not in done]
+    known = job.settled()
+    missing = [job.files[at] for at in known.missing.tolist()]
+    todo = schema.parts_of(missing, identity=job.identity, attempt=known.attempt)
     piles = [todo[at :: slots(spark) * _TASKS_PER_SLOT] for at in range(len(todo))]
     tasks = [
         ScanTask(parts=tuple(pile), options=job.options, catalog=job.catalog)
@@ -93,9 +94,18 @@ def closed_catalog(job: Scan) -> ClosedCatalog:
         ScanError: More files are bad than may be; they are tried again by the next build.
         InvalidInputError: The options name a variable that no file has.
     """
-    closed = parts.read_facts(job.catalog, [part.name for part in job.parts])
+    known = job.settled()
+    if len(known.missing):
+        raise BuildError(
+            "the catalog lacks files that were just scanned",
+            do="Stop whatever deletes objects of the catalog, and build again.",
+            catalog=job.catalog.url,
+            first=job.files[int(known.missing[0])].url,
+        )
+    names, chosen = known.chosen
+    closed = parts.read_facts(job.catalog, names, chosen)
     if len(closed.bad) > job.max_bad_files or len(closed.bad) == len(job.files):
-        _forget(job, closed.bad)
+        forget(job.catalog, names, closed.bad_rows)
         raise _too_many(closed.bad, len(job.files))
     _refuse_unknown(job.options, closed)
     return closed
@@ -111,13 +121,6 @@ def _refuse_unknown(options: ScanOptions, closed: ClosedCatalog) -> None:
             unknown=list(unknown),
             there=sorted(there),
         )
-
-
-def _forget(job: Scan, bad: tuple[BadFile, ...]) -> None:
-    urls = {file.url for file in bad}
-    for part in job.parts:
-        if any(file.url in urls for file in part.files):
-            job.catalog.delete(schema.path_of("files", part.name))
 
 
 def _too_many(bad: tuple[BadFile, ...], total: int) -> ScanError:

@@ -2,9 +2,11 @@
 
 A catalog is a set of *parts*. A part covers a fixed run of source files and is three Parquet
 files, written in the order ``refs``, ``arrays``, ``files``; a part whose ``files`` exists is
-complete. Part names are digests of the files (URL, size, checksum), the scan options and the
-scanners' versions, so that a repeated or resumed scan finds its finished parts and a changed file
-never does. Types are Arrow's.
+complete, and never changes. Its name begins with the identity of the scan (options and versions of
+the scanners) and goes on with a digest of the files (URL, size, checksum). A scan looks for its
+files in the rows of the complete parts of its identity and scans only those it does not find, so a
+resumed one finds what was finished, and a file that changed is scanned again. Rows of bad files
+that are to be tried again are named in ``forgotten``. Types are Arrow's.
 """
 
 from __future__ import annotations
@@ -81,20 +83,22 @@ class Part:
     files: tuple[SourceFile, ...]
 
 
-def parts_of(files: Sequence[SourceFile], *, identity: str) -> tuple[Part, ...]:
-    """Cut the files, in their order, into parts; ``identity`` covers options and scanners.
+def parts_of(files: Sequence[SourceFile], *, identity: str, attempt: int = 0) -> tuple[Part, ...]:
+    """Cut the files, in their order, into parts.
 
     The size of a part depends on the number of files alone, so that a scan resumed on another
-    machine cuts alike.
+    machine cuts alike. ``attempt`` tells parts apart that hold the same files, tried again.
     """
     size = max(1, min(256, -(-len(files) // 64)))
     runs = [tuple(files[at : at + size]) for at in range(0, len(files), size)]
-    return tuple(Part(name=_digest(identity, run), files=run) for run in runs)
+    return tuple(
+        Part(name=f"{identity}-{_digest(identity, attempt, run)}", files=run) for run in runs
+    )
 
 
-def _digest(identity: str, files: Iterable[SourceFile]) -> str:
-    text = json.dumps([VERSION, identity, [list(asdict(file).values()) for file in files]])
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+def _digest(identity: str, attempt: int, files: Iterable[SourceFile]) -> str:
+    told = [VERSION, identity, attempt, [list(asdict(file).values()) for file in files]]
+    return hashlib.blake2b(json.dumps(told).encode(), digest_size=16).hexdigest()
 
 
 def path_of(table: str, part: str) -> str:

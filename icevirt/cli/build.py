@@ -44,6 +44,17 @@ def build(  # noqa: PLR0917 - each is an option of the command
     scanner: options.Scanner = "",
     allow_references_to: options.ReferencesTo = None,
     catalog: options.Catalog = None,
+    rescan_changed: Annotated[
+        bool,
+        typer.Option("--rescan-changed", help="Scan files again that change while the build runs."),
+    ] = False,
+    verify: Annotated[
+        int | None,
+        typer.Option(min=0, help="Compare so many chunks with the files after the commit."),
+    ] = None,
+    promote: Annotated[
+        str | None, typer.Option(help="The branch to move to the new snapshot when all passed.")
+    ] = None,
     output: OutputOption = Output.text,
     quiet: options.Quiet = False,
 ) -> Answer:
@@ -70,6 +81,9 @@ def build(  # noqa: PLR0917 - each is an option of the command
             scanner=scanner,
             allow_references_to=tuple(allow_references_to or ()),
             catalog=catalog,
+            rescan_changed=rescan_changed,
+            verify=verify,
+            promote=promote,
             progress=listener,
         )
     return Answer(value=report, output=output, quiet=quiet)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from typing import Annotated, Any
 
 import typer
 
@@ -48,7 +49,26 @@ HolesRule = Annotated[
         " that they read as missing."
     ),
 ]
-BadFiles = Annotated[int, typer.Option(min=0, help="How many unreadable files may be left out.")]
+
+
+def _bad_files(given: object) -> int | str:
+    """Read a number of files or a share of them."""
+    text = str(given)
+    if re.fullmatch(r"[0-9]+", text):
+        return int(text)
+    if re.fullmatch(r"[0-9]+(\.[0-9]+)?%", text):
+        return text
+    raise typer.BadParameter("give a number of files, or a share like 1%")
+
+
+BadFiles = Annotated[
+    Any,
+    typer.Option(
+        parser=_bad_files,
+        metavar="<number or share>",
+        help="How many unreadable files may be left out: a number, or a share like 1%.",
+    ),
+]
 NativeBytes = Annotated[
     int,
     typer.Option(min=0, help="How many bytes of a file may be copied that cannot be referenced."),

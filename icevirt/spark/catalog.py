@@ -41,12 +41,21 @@ class PartTables:
     refs: Sequence[tuple[str, PackedBlock]]  # (path of the array, block)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Chosen:
+    """Rows of files in the parts of a catalog, in an order of their own."""
+
+    part: NDArray[np.int32]  # (n,) index into the parts
+    row: NDArray[np.int32]  # (n,)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClosedCatalog:
     """What the driver reads of a finished scan: facts of the good files, and the bad ones."""
 
     facts: CatalogFacts
     bad: tuple[BadFile, ...]
+    bad_rows: Chosen  # of the bad files, in the parts that were read
     findings: tuple[tuple[str, str], ...]  # (url, text), one per distinct text
     left_out: frozenset[str]  # paths of variables that were not asked for
 
@@ -112,10 +121,21 @@ def _parquet(columns: Mapping[str, Sequence[Any]], schema: Sequence[tuple[str, s
 # -- the driver's side -------------------------------------------------------------------------
 
 
-def read_facts(storage: Storage, parts: Sequence[str]) -> ClosedCatalog:
-    """Read the facts of a closed catalog: files and arrays, no references."""
+def read_facts(
+    storage: Storage, parts: Sequence[str], chosen: Chosen | None = None
+) -> ClosedCatalog:
+    """Read the facts of a closed catalog: files and arrays, no references.
+
+    ``chosen`` says which rows of the parts count, and their order; by default all do.
+    """
     files = _read(storage, "files", parts, [name for name, _ in catalog.FILES if name != "groups"])
     arrays = _read(storage, "arrays", parts, [name for name, _ in catalog.ARRAYS])
+    if chosen is not None:
+        wanted = chosen.part.astype(np.int64) << 32 | chosen.row
+        there = _keys(files)
+        order = np.argsort(there)
+        files = files.take(pa.array(order[np.searchsorted(there, wanted, sorter=order)]))
+        arrays = arrays.filter(pa.array(np.isin(_keys(arrays), wanted)))
     good = np.array([status == "ok" for status in files["status"].to_pylist()], np.bool_)
     rows = np.flatnonzero(good)
     columns = FileColumns(
@@ -138,11 +158,25 @@ def read_facts(storage: Storage, parts: Sequence[str]) -> ClosedCatalog:
             BadFile(url=row["url"], code=row["code"], error=row["error"])
             for row in files.select(["url", "code", "error"]).filter(pa.array(~good)).to_pylist()
         ),
+        bad_rows=_chosen(files.filter(pa.array(~good))),
         findings=_findings(files),
         left_out=frozenset(
             path for text in set(files["left_out"].to_pylist()) for path in json.loads(text)
         ),
     )
+
+
+def _chosen(table: Any) -> Chosen:
+    return Chosen(
+        part=table["part"].to_numpy().astype(np.int32), row=table["row"].to_numpy().astype(np.int32)
+    )
+
+
+def _keys(table: Any) -> NDArray[np.int64]:
+    """Return a number for the part and row of each row."""
+    part, row = (np.asarray(table[name].to_numpy(), np.int64) for name in ("part", "row"))
+    keys: NDArray[np.int64] = part << 32 | row
+    return keys
 
 
 def _places(files: Any, good: NDArray[np.bool_], columns: FileColumns) -> Strings:
@@ -172,7 +206,7 @@ def _array_columns(arrays: Any, files: FileColumns) -> ArrayColumns:
     """Number the arrays' files as the file columns do; rows of bad files do not occur."""
     keys = files.part.astype(np.int64) << 32 | files.row
     order = np.argsort(keys)
-    wanted = arrays["part"].to_numpy().astype(np.int64) << 32 | arrays["row"].to_numpy()
+    wanted = _keys(arrays)
     labelled = np.flatnonzero(arrays["labels"].is_valid().to_numpy(zero_copy_only=False)).tolist()
     dtypes = arrays["labels_dtype"]
     return ArrayColumns(

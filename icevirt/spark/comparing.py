@@ -92,7 +92,7 @@ def _compare_file(session: Session, url: str, wanted: Sequence[_Wanted]) -> Chec
     """Compare chunks of one file; an error about the file concerns all of them."""
     with ExitStack() as stack:
         try:
-            source = stack.enter_context(open_source(url))
+            source: ByteSource = stack.enter_context(open_source(url))
             comparison = _Comparison(session, source, oracle_for(source))
         except UnsupportedError as error:
             return Checked(not_compared=tuple((each.array, str(error)) for each in wanted))

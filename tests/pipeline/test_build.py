@@ -335,7 +335,9 @@ CALLS = {
     "an empty glob": ({"sources": "nothing/*.nc"}, errors.InvalidInputError, "matches no file"),
     "no sources": ({"sources": []}, errors.InvalidInputError, "no sources"),
     "a file that is not there": ({"sources": "gone.nc"}, errors.NotFoundError, r"gone\.nc"),
-    "a bucket": ({"sources": "s3://bucket/*.nc"}, errors.InvalidInputError, "local paths"),
+    "a scheme nobody reads": (
+        {"sources": "gopher://host/*.nc"}, errors.InvalidInputError, "gopher"
+    ),
     "a missing dimension": (
         {"concat_dim": "tme"}, errors.CombineError, r"'tme'.*'time', 'x', 'y'",
     ),
@@ -403,7 +405,7 @@ def test_references_that_get_lost_on_the_way_stop_the_build(days, repo_path, mon
 
 def test_a_refused_build_takes_its_chunks_with_it_and_nobody_elses(days, repo_path, monkeypatch):
     """Native chunks and manifests that it wrote go; a commit made meanwhile stays whole."""
-    monkeypatch.setattr(build_module, "_refuse_losses", None)
+    monkeypatch.setattr(build_module, "refuse_losses", None)
     huge = [write_day(Path(days[0]).parent / f"huge{n}.nc", 10 + n, steps=400) for n in (0, 200)]
     with pytest.raises(TypeError):
         icevirt.build(huge, repo_path, concat_dim="time")
@@ -414,7 +416,7 @@ def test_a_refused_build_takes_its_chunks_with_it_and_nobody_elses(days, repo_pa
         assert session.lookup_branch("main")
         raise errors.BuildError("stopped")
 
-    monkeypatch.setattr(build_module, "_refuse_losses", meddle)
+    monkeypatch.setattr(build_module, "refuse_losses", meddle)
     with pytest.raises(errors.BuildError, match="stopped"):
         icevirt.build(huge, repo_path, concat_dim="time")
     assert icevirt.check(repo_path).ok

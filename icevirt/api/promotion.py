@@ -1,0 +1,101 @@
+"""Builds that are looked at before anybody sees them: a branch of their own, checks, one step.
+
+The branch that readers use moves by a conditional write, and only forward: from a snapshot that the
+new one descends from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from icevirt.api.verify import verify
+from icevirt.archive.report import BuildReport
+from icevirt.errors import ConflictError, InvalidInputError, VerificationError
+from icevirt.repo.repository import Repository
+from icevirt.storage.protocol import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def check_promotion(branch: str, promote: str | None, values: int | None) -> None:
+    """Check the arguments.
+
+    Raises:
+        InvalidInputError: A branch is to be promoted to itself, or the sample is negative.
+    """
+    if promote is not None and promote == branch:
+        raise InvalidInputError(
+            "a build cannot be promoted to the branch that it commits to",
+            do="Commit to another one, like branch='staging'.",
+            branch=branch,
+            promote=promote,
+        )
+    if values is not None and values < 0:
+        raise InvalidInputError(
+            "a negative number of chunks", do="Pass verify=0 or more.", verify=values
+        )
+
+
+def prepare(storage: Storage, branch: str, promote: str) -> None:
+    """Make repository and branch where they are not there; the branch begins at ``promote``.
+
+    Raises:
+        RefNotFoundError: There is no branch ``promote``.
+    """
+    repo = Repository.open_or_create(storage)
+    tip = repo.lookup_branch(promote)
+    if branch not in repo.list_branches():
+        repo.create_branch(branch, tip)
+
+
+def refuse_differences(
+    storage: Storage, report: BuildReport, *, values: int, spark: Callable[[], SparkSession]
+) -> None:
+    """Hold the new snapshot against its files.
+
+    Raises:
+        VerificationError: Something differs; the snapshot stays on its branch, to be looked at.
+    """
+    found = verify(
+        storage,
+        snapshot_id=report.snapshot_id,
+        references=True,
+        values=values,
+        authorize_virtual_chunk_access=list(report.containers),
+        spark=spark(),
+    )
+    if not found.ok:
+        first = found.checked.differences[0]
+        raise VerificationError(
+            f"{len(found.checked.differences) + found.checked.more} differences between the new"
+            f" snapshot and its files; the first: {first.what}",
+            do="Look at all of them with `icevirt verify --snapshot-id"
+            f" {report.snapshot_id} --seed {found.seed}`.",
+            branch=report.branch,
+            snapshot=report.snapshot_id,
+            file=first.file,
+            variable=first.array,
+        )
+
+
+def promoted(storage: Storage, report: BuildReport, promote: str) -> None:
+    """Move the branch to the new snapshot.
+
+    Raises:
+        ConflictError: The branch holds commits that the new snapshot does not descend from.
+    """
+    repo = Repository.open(storage)
+    tip = repo.lookup_branch(promote)
+    if tip == report.snapshot_id:
+        return
+    if all(each.id != tip for each in repo.ancestry(snapshot_id=report.snapshot_id)):
+        raise ConflictError(
+            f"branch {promote!r} holds commits that the new snapshot does not descend from",
+            do=f"Build again from a branch that begins at the tip of {promote!r}; the build is on"
+            f" branch {report.branch!r}.",
+            snapshot=report.snapshot_id,
+            tip=tip,
+        )
+    repo.reset_branch(promote, report.snapshot_id, from_snapshot_id=tip)

@@ -4,7 +4,9 @@ Where libhdf5 itself names the wrong chunks (extensible arrays whose axis withou
 first), the values it reads are the judge.
 """
 
+import os
 import tempfile
+import tracemalloc
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
@@ -342,3 +344,16 @@ def decode(raw, address, chunk, shape, limits, *, headers=None, blocks=None):
     message = layout_message(messages(whole, address))
     noted = blocks if blocks is not None else []
     return found_chunks(whole, message, chunk=chunk, shape=shape, limits=limits)
+
+
+def test_scanning_leaves_no_file_open_and_takes_bounded_memory(tmp_path):
+    path = write(tmp_path / "f.h5", (400, 250), (1, 1), None, everything)
+    scan_file(path)
+    tracemalloc.start()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        scan_file(path)
+    assert len(os.listdir("/proc/self/fd")) == before
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 300 * 100_000  # bytes for each chunk, of which the columns take 29

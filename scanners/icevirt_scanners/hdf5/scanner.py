@@ -32,6 +32,7 @@ from icevirt_scanners.hdf5.dimensions import (
 from icevirt_scanners.hdf5.files import explained, opened
 from icevirt_scanners.hdf5.oracle import read_values
 from icevirt_scanners.hdf5.raw.file import RawFile
+from icevirt_scanners.hdf5.raw.header import DATATYPE
 from icevirt_scanners.hdf5.represent import represent
 from icevirt_scanners.hdf5.values import UnfaithfulError
 from icevirt_scanners.hdf5.variable import Variable, describe
@@ -148,7 +149,8 @@ def _arrays(walk: Walk, context: FileContext) -> tuple[ScannedArray, ...]:
 
 def _attributes(found: FoundDataset, context: FileContext) -> FoundAttributes:
     with explained(context.source.file.url, found.path):
-        attributes = attributes_of(found.dsid, context.header(found.address))
+        found.header = context.header(found.address)
+        attributes = attributes_of(found.dsid, found.header)
     _tell_attributes(found.path, attributes, context)
     return attributes
 
@@ -165,7 +167,7 @@ def _elements(datasets: list[FoundDataset], context: FileContext) -> dict[FoundD
             continue
         with explained(context.source.file.url, found.path):
             try:
-                elements[found] = element_of(found.dsid.get_type())
+                elements[found] = _element(found, context)
             except NoDataTypeError as error:
                 impossible[found.path] = str(error)
                 continue
@@ -179,6 +181,13 @@ def _elements(datasets: list[FoundDataset], context: FileContext) -> dict[FoundD
             variables=impossible,
         )
     return elements
+
+
+def _element(found: FoundDataset, context: FileContext) -> Element:
+    def make() -> Element:
+        return element_of(found.dsid.get_type())
+
+    return context.once(found.header, DATATYPE, None, make)
 
 
 def _axes(

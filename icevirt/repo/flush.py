@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from icevirt.errors import FormatError
 from icevirt.logic import tables
@@ -89,7 +88,7 @@ def _rewritten(
         dimension_names=node.dimension_names,
     )
     over = _inside(over, grid)
-    kept, taken = _sorted_out(node, grid, grid.cells_of(over.index))
+    kept, taken = _sorted_out(node, grid, over)
     if rewrite:
         kept, taken = (), node.manifests
     merged = tables.overlay(ArrayReader(assets, node).table_to_rewrite(taken), over)
@@ -104,9 +103,11 @@ def _rewritten(
 
 
 def _sorted_out(
-    node: ArrayNode, grid: Grid, touched: NDArray[np.int64]
+    node: ArrayNode, grid: Grid, over: ChunkTable
 ) -> tuple[tuple[ManifestRef, ...], tuple[ManifestRef, ...]]:
     """Return the manifests to keep and those to take apart."""
+    if not node.manifests:
+        return (), ()
     boxes = Boxes.of(node.manifests, len(node.num_chunks))
     contained = np.all(boxes.high <= np.array(node.num_chunks, np.int64), axis=1)
     first, last = boxes.low, np.minimum(boxes.high, np.array(node.num_chunks, np.int64)) - 1
@@ -116,7 +117,7 @@ def _sorted_out(
         grid.cells_under(low.tolist(), high.tolist())
         for low, high in zip(boxes.low[~contained], boxes.high[~contained], strict=True)
     ]
-    rewritten = np.unique(np.concatenate([touched, *reaching]))
+    rewritten = np.unique(np.concatenate([grid.cells_of(over.index), *reaching]))
     own = grid.cells_of(first)
     keep = contained & ~np.isin(own, rewritten)
     return (

@@ -142,21 +142,23 @@ class Tables:
         values[absent] = 0
         return values
 
-    def vectors(self, name: str, size: int) -> tuple[Places, Where, Places] | None:
+    def vectors(self, name: str, size: int) -> tuple[Places | None, Where, Places] | None:
         """Return rows that have this vector of elements of ``size`` bytes, their starts and counts.
 
-        None: no row has it.
+        Rows are None where all have it; all is None where no row does.
         """
         places = self.places(name)
         if places is None:
             return None
-        rows = np.arange(len(self)) if self._one is not None else np.flatnonzero(array(places))
-        if len(rows) != len(self):
+        rows = None if self._one is not None else np.flatnonzero(array(places))
+        if rows is not None and len(rows) != len(self):
             places = array(places)[rows]
         at = self._payload.targets(places)
         count = self._payload.numbers(at, 4).astype(np.int64)
         start = moved(at, 4)
-        self._payload.check(start, count * size)
+        longest = int(count.max(initial=0))
+        same = longest == int(count.min(initial=longest))
+        self._payload.check(start, longest * size if same else count * size)
         return rows, start, count
 
     def spans(self, name: str, size: int) -> tuple[Places, Places]:
@@ -164,6 +166,8 @@ class Tables:
         starts, counts = np.zeros((2, len(self)), np.int64)
         if (found := self.vectors(name, size)) is not None:
             rows, start, count = found
+            if rows is None:
+                return array(start), count
             starts[rows], counts[rows] = array(start), count
         return starts, counts
 

@@ -124,10 +124,11 @@ def _ranges(refs: Tables, name: str, rows: Places) -> _Ranges | None:
     if found is None:
         return None
     present, start, count = found
-    if len(present) == len(refs) == len(rows):
+    if present is None and len(refs) == len(rows):
         return _Ranges(array(start), count)
     all_starts, all_lengths = np.zeros((2, len(refs)), np.int64)
-    all_starts[present], all_lengths[present] = array(start), count
+    held = slice(None) if present is None else present
+    all_starts[held], all_lengths[held] = array(start), count
     return _Ranges(all_starts[rows], all_lengths[rows])
 
 

@@ -152,7 +152,7 @@ def compressed_locations(raw: bytes) -> tuple[int | None, int]:
         values, payload = Reader(data).root(MANIFEST), Payload(data)
         spans = [each["refs"] for each in values["arrays"] if each["refs"].count]
         found = [Tables(payload, s, CHUNK_REF).vectors("compressed_location", 1) for s in spans]
-        used = sum(len(present) for present, _, _ in (f for f in found if f is not None))
+        used = sum(len(start) for _, start, _ in (f for f in found if f is not None))
         dictionary = values["location_dictionary"]
         return None if dictionary is None else len(dictionary), used
 

@@ -83,14 +83,19 @@ class _Rows:
         rows = np.flatnonzero(self.kind == ChunkType.virtual)
         if not len(rows):
             return Locations.none()
-        locations, self.source[rows] = self._locator.read(self._refs, rows)
+        locations, number = self._locator.read(self._refs, rows)
+        if len(rows) == len(self.kind):
+            self.source = number.astype(np.uint32)
+        else:
+            self.source[rows] = number
         return locations
 
     def inline(self) -> Bytes:
         """Return the bytes of inline rows, end to end."""
         if (found := self._refs.vectors("inline", 1)) is None:
             return np.zeros(0, np.uint8)
-        rows, start, count = found
+        present, start, count = found
+        rows = np.arange(len(self._refs)) if present is None else present
         keep = self.kind[rows] == ChunkType.inline
         rows, start, count = rows[keep], array(start)[keep], count[keep]
         payload = self._locator.payload

@@ -8,6 +8,7 @@ its name or refused, so a pickle in the metadata stays bytes.
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -163,13 +164,26 @@ def _blosc(codec: Mapping[str, Any], itemsize: int) -> JSON:
 
 
 def _fill(given: Any, dtype: np.dtype[Any]) -> JSON:
-    if dtype.kind == "f" and not isinstance(given, str):
-        return float(given)
+    if dtype.kind in "fc" and not isinstance(given, str):
+        return [_float(part) for part in given] if dtype.kind == "c" else _float(given)
+    if dtype.kind in "iu":
+        if int(given) != given:
+            raise NoEquivalentError(f"the fill value {given!r} of integers")
+        return int(given)
+    if dtype.kind == "b":
+        return bool(given)
     if dtype.kind in "SV" and given in {0, ""}:
         return base64.standard_b64encode(bytes(dtype.itemsize if dtype.kind == "V" else 0)).decode()
     if dtype.kind in "mM" and given == "NaT":
         return int(np.iinfo(np.int64).min)
     return given  # type: ignore[no-any-return]  # spelt alike in both
+
+
+def _float(given: Any) -> JSON:
+    """Spell a float; JSON as Python reads it may have bare NaN."""
+    if isinstance(given, str) or math.isfinite(given):
+        return given if isinstance(given, str) else float(given)
+    return "NaN" if math.isnan(given) else "Infinity" if given > 0 else "-Infinity"
 
 
 def _default(dtype: np.dtype[Any]) -> JSON:

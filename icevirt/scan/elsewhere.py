@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Self
+from urllib.parse import unquote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -126,12 +127,14 @@ class Elsewhere:
         path = name.removeprefix(_FILE)
         if not is_url(name) or path != name:
             return self._local(path, name)
-        if any(part in {".", ".."} for part in name.split("/")):
+        if any(unquote(part) in {".", ".."} for part in name.split("/")):
             raise self._refused("a URL with relative segments", name, "Write it without them.")
         self._check(name, name)
         return SourceFile(url=name, size=-1)
 
     def _local(self, path: str, name: str) -> SourceFile:
+        if "\0" in path:
+            raise self._refused("no name of a file", name, "Correct the references.")
         if not os.path.isabs(path):
             what = "a relative path, which says nothing of where it begins"
             raise self._refused(what, name, "Write absolute paths into the file.")

@@ -75,7 +75,7 @@ def _of_v2(path: str, node: Described, context: ScanContext) -> Array:
     if decoding.has_fill and decoding.dtype.kind in "iuf":
         # readers of v2 take the fill value of an array for its missing value
         attributes[FILL] = decoding.fill_value
-    shape = tuple(int(length) for length in document["shape"])
+    shape = _lengths(document["shape"])
     return Array(
         scanned=ScannedArray(
             path=path,
@@ -94,7 +94,7 @@ def _of_v2(path: str, node: Described, context: ScanContext) -> Array:
 
 def _of_v3(path: str, node: Described) -> Array:
     document = node.array or {}
-    shape = tuple(int(length) for length in document["shape"])
+    shape = _lengths(document["shape"])
     if document["chunk_grid"]["name"] != "regular":
         raise NoEquivalentError(f"the chunk grid {document['chunk_grid']['name']!r}")
     dtype = decoding_of(document_v2(document, None)).dtype
@@ -114,6 +114,12 @@ def _of_v3(path: str, node: Described) -> Array:
     )
 
 
+def _lengths(given: Sequence[Any]) -> tuple[int, ...]:
+    if not all(isinstance(length, int) and 0 <= length < 1 << 62 for length in given):
+        raise ValueError(f"lengths {list(given)}")
+    return tuple(given)
+
+
 def _names(given: Any, shape: Sequence[int]) -> tuple[str | None, ...]:
     names = [None] * len(shape) if given is None else list(given)
     if len(names) != len(shape):
@@ -122,8 +128,8 @@ def _names(given: Any, shape: Sequence[int]) -> tuple[str | None, ...]:
 
 
 def _edges(given: Sequence[Any], shape: Sequence[int]) -> tuple[int, ...]:
-    edges = tuple(max(int(edge), 1) for edge in given)
-    if len(edges) != len(shape) or any(length < 0 for length in shape):
+    edges = tuple(max(edge, 1) for edge in _lengths(given))
+    if len(edges) != len(shape):
         raise ValueError(f"chunks {list(given)} of shape {list(shape)}")
     return edges
 

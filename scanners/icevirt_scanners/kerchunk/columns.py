@@ -15,6 +15,7 @@ from icevirt.scan.elsewhere import Targets
 from icevirt_scanners.kerchunk.document import damaged, inline_bytes
 
 WHOLE = -1  # as a length: all of the file
+_LAST_CHUNK = 2**32 - 1
 _INDEX = re.compile(r"[0-9]+(?:[./][0-9]+)*")
 
 
@@ -130,6 +131,8 @@ def table_of(
         )
     for index in (columns.index, columns.inline_index):
         beyond = np.any(index >= np.array(grid, np.int64), axis=1) if len(index) else np.zeros(0)
+        if len(index) and int(index.max(initial=0)) > _LAST_CHUNK:
+            raise damaged(url, variable=path, cause="more chunks than Icechunk can number")
         if beyond.any():
             chunk = index[int(np.argmax(beyond))].tolist()
             raise damaged(url, variable=path, cause="a chunk outside the array", chunk=chunk)

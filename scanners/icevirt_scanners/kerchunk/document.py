@@ -8,7 +8,6 @@ to run code here.
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import re
 from collections.abc import Mapping
@@ -27,9 +26,12 @@ def parse(raw: bytes, url: str) -> Any:
         ScanError: It is none.
     """
     try:
-        return json.loads(raw)
+        held = json.loads(raw)
+        if b"\\ud" in raw.lower():  # half a character, perhaps, which no name or text can hold
+            json.dumps(held, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise damaged(url, cause=str(error)) from error
+    return held
 
 
 def references_of(document: Any, url: str) -> dict[str, Any]:
@@ -91,11 +93,11 @@ def inline_bytes(value: str, url: str, key: str) -> bytes:
     Raises:
         ScanError: It is no base64 although it says so.
     """
-    if not value.startswith("base64:"):
-        return value.encode()
     try:
+        if not value.startswith("base64:"):
+            return value.encode()
         return base64.b64decode(value.removeprefix("base64:"), validate=True)
-    except binascii.Error as error:
+    except ValueError as error:
         raise damaged(url, key=key, cause=f"base64: {error}") from error
 
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -19,7 +21,8 @@ from icevirt.scan.elsewhere import Elsewhere
 from icevirt_scanners.kerchunk.columns import WHOLE, Columns
 from icevirt_scanners.kerchunk.document import damaged, inline_bytes
 
-_COLUMNS: dict[str, int | None] = {"path": None, "raw": None, "offset": 0, "size": 0}
+_COLUMNS = ("path", "raw", "offset", "size")
+_NAME = re.compile(r"refs\.([0-9]{1,9})\.parq")
 
 
 def record_size(document: Any, url: str) -> int:
@@ -55,68 +58,118 @@ def of_parquet(  # noqa: PLR0917 - one caller
     Raises:
         ScanError: A file is damaged.
     """
-    total = prod(grid)
-    url = source.url
-    names = [f"{array}/refs.{number}.parq" for number in range(-(-total // size))]
-    tables = [_record(name, elsewhere, url) for name in names]
-    if lacking := [name for name, table in zip(names, tables, strict=True) if table is None]:
-        tell("records-missing", f"no {lacking[0]}, and {len(lacking)} missing in all: no chunks")
-    path, raw, offset, length = (_column(tables, name, size, total) for name in _COLUMNS)
-    # what is not there is null or NaN, as pandas likes it
-    inline = np.array([isinstance(value, str | bytes) for value in raw.tolist()], np.bool_)
-    linked = np.array([isinstance(name, str) and bool(name) for name in path.tolist()], np.bool_)
-    linked &= ~inline
-    used, codes = np.unique(path[linked].astype(str), return_inverse=True)
-    whole = (offset[linked] == 0) & (length[linked] == 0)
-    return Columns(
-        index=_unravelled(np.flatnonzero(linked), grid),
-        name=codes.astype(np.int64),
-        names=tuple(used.tolist()),
-        offset=offset[linked],
-        length=np.where(whole, WHOLE, length[linked]),
-        inline_index=_unravelled(np.flatnonzero(inline), grid),
-        inline=tuple(_inline(value, url, array) for value in raw[inline].tolist()),
+    total, url = prod(grid), source.url
+    there = _records(elsewhere.beside(array))
+    expected = -(-total // size)
+    found = sum(number < expected for number in there)
+    if found < expected:
+        tell("records-missing", f"{expected - found} of {expected} files: no chunks in them")
+    parts = [_rows(f"{array}/refs.{n}.parq", n * size, elsewhere, url) for n in there]
+    linked = _joined([part.linked for part in parts])
+    inline = _joined([part.inline for part in parts])
+    if max(linked.max(initial=-1), inline.max(initial=-1)) >= total:
+        raise damaged(url, variable=array, cause="more references than chunks")
+    offset, length = (
+        _joined([getattr(part, name) for part in parts]) for name in ("offset", "length")
     )
+    names: dict[str, int] = {}
+    codes = [
+        np.array([names.setdefault(name, len(names)) for name in part.names], np.int64)[part.code]
+        for part in parts
+    ]
+    return Columns(
+        index=_unravelled(linked, grid, url, array),
+        name=_joined(codes),
+        names=tuple(names),
+        offset=offset,
+        length=np.where((offset == 0) & (length == 0), WHOLE, length),
+        inline_index=_unravelled(inline, grid, url, array),
+        inline=tuple(_inline(body, url, array) for part in parts for body in part.bodies),
+    )
+
+
+def _records(folder: str) -> list[int]:
+    """Return the numbers of the files: fsspec writes none where there are no references."""
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    return sorted(int(match[1]) for match in map(_NAME.fullmatch, names) if match)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rows:
+    """The references of one file; rows count all chunks of the array."""
+
+    linked: NDArray[np.int64]  # (n,) rows with a path
+    code: NDArray[np.int64]  # (n,) in ``names``
+    names: tuple[str, ...]
+    offset: NDArray[np.int64]  # (n,)
+    length: NDArray[np.int64]  # (n,)
+    inline: NDArray[np.int64]  # (m,) rows with bytes
+    bodies: tuple[str | bytes, ...]  # (m,)
+
+
+def _rows(name: str, first: int, elsewhere: Elsewhere, url: str) -> _Rows:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    target = elsewhere.targets([elsewhere.beside(name)])
+    held = elsewhere.read(target.locations.url[0], 0, int(target.size[0]))
+    try:
+        table: Any = pq.read_table(io.BytesIO(held))
+        columns = {column: _plain(table, column) for column in _COLUMNS}
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+        raise damaged(url, record=name, cause=str(error)) from error
+    if not set(_COLUMNS) & set(table.column_names):
+        raise damaged(url, record=name, cause="no column of references")
+    inline = columns["raw"].is_valid().to_numpy(zero_copy_only=False)
+    paths = columns["path"].dictionary_encode()
+    code = paths.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    linked = np.flatnonzero((code >= 0) & ~inline)
+    offset, length = (
+        pc.fill_null(columns[column], 0).to_numpy(zero_copy_only=False)[linked]
+        for column in ("offset", "size")
+    )
+    return _Rows(
+        linked=first + linked,
+        code=code[linked],
+        names=tuple(paths.dictionary.to_pylist()),
+        offset=offset,
+        length=length,
+        inline=first + np.flatnonzero(inline),
+        bodies=tuple(columns["raw"].drop_null().to_pylist()),
+    )
+
+
+def _plain(table: Any, name: str) -> Any:
+    """Return a column in its plain type; one that pandas had only NaN for holds nothing."""
+    import pyarrow as pa
+
+    kind: Any = {"path": pa.string(), "raw": pa.binary()}.get(name, pa.int64())
+    if name not in table.column_names:
+        return pa.nulls(len(table), kind)
+    column = table[name].combine_chunks()
+    if pa.types.is_floating(column.type) and name in {"path", "raw"}:
+        return pa.nulls(len(table), kind)
+    return column.cast(kind)
+
+
+def _joined(parts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+    return np.concatenate([np.zeros(0, np.int64), *parts]).astype(np.int64)
 
 
 def _inline(value: str | bytes, url: str, array: str) -> bytes:
     if isinstance(value, bytes) and not value.startswith(b"base64:"):
         return value
-    return inline_bytes(value if isinstance(value, str) else value.decode(), url, array)
+    text = value if isinstance(value, str) else value.decode("ascii", "replace")
+    return inline_bytes(text, url, array)
 
 
-def _unravelled(rows: NDArray[np.int64], grid: Sequence[int]) -> NDArray[np.int64]:
+def _unravelled(
+    rows: NDArray[np.int64], grid: Sequence[int], url: str, array: str
+) -> NDArray[np.int64]:
     if not grid or not len(rows):
         return np.zeros((len(rows), len(grid)), np.int64)
-    return np.stack(np.unravel_index(rows, tuple(grid)), axis=1).astype(np.int64)
-
-
-def _record(name: str, elsewhere: Elsewhere, url: str) -> Any:
-    """Return the table of a file, None where there is no file: fsspec writes none without rows."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    path = elsewhere.beside(name)
-    if not os.path.lexists(path):
-        return None
-    target = elsewhere.targets([path])
-    held = elsewhere.read(target.locations.url[0], 0, int(target.size[0]))
     try:
-        table: Any = pq.read_table(io.BytesIO(held))
-    except (pa.ArrowInvalid, OSError) as error:
-        raise damaged(url, record=name, cause=str(error)) from error
-    if not set(_COLUMNS) & set(table.column_names):
-        raise damaged(url, record=name, cause="no column of references")
-    return table
-
-
-def _column(tables: Sequence[Any], name: str, size: int, total: int) -> NDArray[Any]:
-    """Return a column of all files, as long as there are chunks; the last file is padded."""
-    found = np.full(len(tables) * size, _COLUMNS[name], object if _COLUMNS[name] is None else "i8")
-    for number, table in enumerate(tables):
-        if table is not None and name in table.column_names:
-            values = table[name].to_pylist()[:size]
-            if _COLUMNS[name] is not None:
-                values = [value or 0 for value in values]
-            found[number * size : number * size + len(values)] = values
-    return found[:total]
+        return np.stack(np.unravel_index(rows, tuple(grid)), axis=1).astype(np.int64)
+    except ValueError as error:  # more chunks than can be numbered
+        raise damaged(url, variable=array, cause=str(error)) from error

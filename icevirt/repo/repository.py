@@ -3,35 +3,31 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from datetime import datetime
+from collections.abc import Mapping
 from typing import Any, Self
 
 from icevirt.errors import RepositoryNotFoundError
-from icevirt.logic import edits, flags
-from icevirt.logic.conflicts import ConflictSolver
 from icevirt.model.arguments import checked
 from icevirt.model.config import RepositoryConfig
 from icevirt.model.sections import merged
 from icevirt.objects.staleness import OnStale
-from icevirt.repo import creation, history
+from icevirt.repo import creation
 from icevirt.repo.assets import Assets
 from icevirt.repo.authorization import Authorization, authorized
-from icevirt.repo.head import Head, refuse_read_only
+from icevirt.repo.head import Head
 from icevirt.repo.inspection import Inspection
 from icevirt.repo.maintenance import Maintenance
 from icevirt.repo.options import DEFAULT, Options
 from icevirt.repo.past import Past
 from icevirt.repo.refs import Refs
-from icevirt.repo.session import Context, Session, SessionMode
+from icevirt.repo.sessions import Sessions
 from icevirt.repo.settings import Settings
 from icevirt.storage.protocol import Storage
 from icevirt.storage.resolve import StorageLike, storage_of
 from icevirt.wire.manifest import ManifestEncoding
 
 
-class Repository(Refs, Past, Inspection, Settings, Maintenance):
+class Repository(Sessions, Refs, Past, Inspection, Settings, Maintenance):
     """An Icechunk repository. Make one with `create`, `open` or `open_or_create`."""
 
     def __init__(
@@ -141,11 +137,10 @@ class Repository(Refs, Past, Inspection, Settings, Maintenance):
             RepositoryNotFoundError: There is none.
             FormatError: It is damaged.
         """
-        root = storage_of(storage)
+        root, given = storage_of(storage), _document(config)
         credentials = authorized(authorize_virtual_chunk_access, config)
         info = Head(root).read().info
         persisted = dict(info.config or {})
-        given = _document(config)
         return cls(
             root,
             persisted=persisted,
@@ -241,88 +236,6 @@ class Repository(Refs, Past, Inspection, Settings, Maintenance):
     def authorized_virtual_container_prefixes(self) -> set[str]:
         """URL prefixes whose virtual chunks may be read."""
         return set(self._credentials)
-
-    # -- sessions ----------------------------------------------------------------------------
-
-    def readonly_session(
-        self,
-        branch: str | None = None,
-        *,
-        tag: str | None = None,
-        snapshot_id: str | None = None,
-        as_of: datetime | None = None,
-    ) -> Session:
-        """Return a session that reads one version.
-
-        Args:
-            branch: Its tip, or with ``as_of`` its newest snapshot that is not younger.
-            tag: The snapshot it names.
-            snapshot_id: Of any snapshot.
-            as_of: A time; one without a zone is local.
-
-        Raises:
-            InvalidInputError: Not exactly one of branch, tag and snapshot_id is given.
-            RefNotFoundError: There is no such branch or tag.
-            SnapshotNotFoundError: There is no such snapshot, or none is that old.
-        """
-        info = self._head.read().info
-        key = history.resolve(info, branch=branch, tag=tag, snapshot_id=snapshot_id, as_of=as_of)
-        return Session(self._context(), self._assets.snapshot(key))
-
-    def writable_session(self, branch: str) -> Session:
-        """Return a session whose changes can be committed to ``branch``.
-
-        Raises:
-            RefNotFoundError: There is no such branch.
-            ReadOnlyError: The repository takes no writes.
-        """
-        return self._session(branch, SessionMode.writable)
-
-    def rearrange_session(self, branch: str) -> Session:
-        """Return a session that moves nodes and changes nothing else.
-
-        Raises:
-            RefNotFoundError: There is no such branch.
-            ReadOnlyError: The repository takes no writes.
-            SessionStateError: The feature ``move_node`` is switched off.
-            FormatError: The repository is of the V1 format.
-        """
-        flags.refuse_disabled(self._head.read_v2("moving nodes").info, flags.MOVE_NODE)
-        return self._session(branch, SessionMode.rearrange)
-
-    @contextmanager
-    def transaction(
-        self,
-        branch: str,
-        *,
-        message: str,
-        metadata: Mapping[str, Any] | None = None,
-        rebase_with: ConflictSolver | None = None,
-        rebase_tries: int = 1000,
-    ) -> Iterator[Any]:
-        """Give a zarr store whose changes are committed at the end, or dropped on an error.
-
-        Arguments as for `writable_session` and `Session.commit`.
-        """
-        session = self.writable_session(branch)
-        yield session.store
-        session.commit(message, metadata, rebase_with=rebase_with, rebase_tries=rebase_tries)
-
-    def _session(self, branch: str, mode: SessionMode) -> Session:
-        info = self._head.read().info
-        refuse_read_only(info)
-        base = self._assets.snapshot(edits.branch_tip(info, branch))
-        return Session(self._context(), base, branch, mode)
-
-    def _context(self) -> Context:
-        return Context(
-            assets=self._assets,
-            head=self._head,
-            config=copy.deepcopy(self._config),
-            credentials=self._credentials,
-            options=self._options,
-            commit_metadata=dict(self._commit_metadata),
-        )
 
 
 def _document(config: RepositoryConfig | None) -> dict[str, Any]:

@@ -37,6 +37,7 @@ class _Library:
             if self.module is None:
                 if self.inherited:
                     _load_copy(self.file)
+                importlib.import_module("datetime")  # else its first store would, beyond this lock
                 self.module = importlib.import_module("obstore")
                 self.file = self.file or str(sys.modules[_EXTENSION].__file__)
                 self.inherited = False

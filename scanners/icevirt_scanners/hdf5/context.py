@@ -22,15 +22,21 @@ class FileContext(ScanContext):
         """Return the object header at an address, None where libhdf5 is to be asked."""
         return self.raw.header(address) if self.raw is not None else None
 
-    def once[T](self, header: Header | None, kind: int, more: Hashable, make: Callable[[], T]) -> T:
-        """Make what a message of a header says, once for all objects with equal bytes.
+    def once[T](
+        self,
+        header: Header | None,
+        kinds: tuple[int, ...],
+        more: Hashable,
+        make: Callable[[], T],
+    ) -> T:
+        """Make what messages of a header say, once for all objects with equal ones.
 
-        ``more`` is what it depends on beside the message.
+        ``more`` is what it depends on beside them.
         """
-        key = header.key(kind) if header is not None else None
+        key = header.key(kinds) if header is not None else None
         if key is None:
             return make()
-        found: T | None = self._known.get((kind, key, more))
+        found: T | None = self._known.get((kinds, key, more))
         if found is None:
-            found = self._known[kind, key, more] = make()
+            found = self._known[kinds, key, more] = make()
         return found

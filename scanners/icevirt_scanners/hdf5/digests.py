@@ -88,14 +88,15 @@ def _batch(
 
 
 def _head(variable: Variable) -> bytes:
-    filters = range(variable.plist.get_nfilters())
+    plist = variable.plist
+    filters = range(plist.get_nfilters())
     facts: tuple[Any, ...] = (
         variable.element.data_type,
         variable.element.big_endian,
         variable.element.not_plain,
         variable.own_shape,
         variable.chunk,
-        [variable.plist.get_filter(number) for number in filters],
+        [plist.get_filter(number) for number in filters],
         fill_json(variable.fill, variable.element),
         variable.dsid.get_type().encode(),
     )

@@ -65,7 +65,7 @@ def store_some(
 
 def _twin(variable: Variable, file: h5py.File) -> Any:
     """Make a dataset of one chunk with the filters of the variable."""
-    plist = variable.plist.copy()
+    plist = variable.plist
     own = plist.get_chunk()
     return h5d.create(
         file.id, b"twin", variable.dsid.get_type().copy(), h5s.create_simple(own), plist

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -22,7 +23,9 @@ from icevirt_scanners.hdf5.dimensions import Axis, Dimensions
 from icevirt_scanners.hdf5.elsewhere import beside, check_elsewhere
 from icevirt_scanners.hdf5.fill import fill_json, fill_of
 from icevirt_scanners.hdf5.filters import Pipeline, pipeline_of
-from icevirt_scanners.hdf5.raw.header import FILL, FILTERS
+from icevirt_scanners.hdf5.index.layout import layout_of
+from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError
+from icevirt_scanners.hdf5.raw.header import FILL, FILTERS, layout_message
 from icevirt_scanners.hdf5.walk import FoundDataset
 
 
@@ -32,7 +35,6 @@ class Variable:
 
     path: str
     dsid: Any  # h5py DatasetID
-    plist: Any  # its creation properties
     element: Element
     axes: tuple[Axis, ...]
     address: int  # of the object header
@@ -55,6 +57,11 @@ class Variable:
     def not_plain(self) -> str:
         """Why the bytes of the file cannot be referenced; "" when they can."""
         return self.element.not_plain or self.pipeline.not_plain or self.elsewhere
+
+    @property
+    def plist(self) -> Any:
+        """A copy of its creation properties, which is dear to make."""
+        return self.dsid.get_create_plist()
 
     @property
     def own_chunk(self) -> tuple[int, ...]:
@@ -99,11 +106,14 @@ def describe(
     context: FileContext,
 ) -> Variable:
     """Gather what decides how a dataset is represented."""
-    plist = found.dsid.get_create_plist()
-    if plist.get_external_count():
+    own = _chunk_in_header(found, context)
+    plist = _Late(found.dsid.get_create_plist)
+    if own is None and plist().get_external_count():
         found.dsid = beside(found.dsid)
-    layout = plist.get_layout()
-    chunk = (*plist.get_chunk(), *element.inner) if layout == h5d.CHUNKED else None
+    layout = h5d.CHUNKED if own is not None else plist().get_layout()
+    if layout == h5d.CHUNKED:
+        own = own or plist().get_chunk()
+    chunk = (*own, *element.inner) if own is not None else None
     size = element.dtype.itemsize * prod(chunk or ())
 
     def warn(code: str, message: str) -> None:
@@ -112,7 +122,6 @@ def describe(
     return Variable(
         path=found.path,
         dsid=found.dsid,
-        plist=plist,
         element=element,
         axes=axes,
         address=found.address,
@@ -121,20 +130,48 @@ def describe(
         shape=_netcdf_shape(found, element, axes, dimensions, context),
         layout=layout,
         chunk=chunk,
-        pipeline=context.once(found.header, FILTERS, size, lambda: pipeline_of(plist, size))
+        pipeline=context.once(found.header, FILTERS, size, lambda: pipeline_of(plist(), size))
         if chunk
         else Pipeline(),
-        elsewhere=check_elsewhere(
-            plist,
+        elsewhere=""
+        if chunk
+        else check_elsewhere(
+            plist(),
             layout,
             file=context.source.file.url,
             path=context.source.local_path,
             variable=found.path,
         ),
         # an element lives as long as the scan, so that no other has its id
-        fill=context.once(found.header, FILL, id(element), lambda: fill_of(plist, element)),
+        fill=context.once(found.header, FILL, id(element), lambda: fill_of(plist(), element)),
         attributes=with_fit_fill(attributes.shown, element.dtype, warn),
     )
+
+
+class _Late:
+    """Makes a thing when it is first asked for."""
+
+    __slots__ = ("_made", "_make")
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+        self._made: Any = None
+
+    def __call__(self) -> Any:
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+
+def _chunk_in_header(found: FoundDataset, context: FileContext) -> tuple[int, ...] | None:
+    """Return the chunk shape as the layout message says it, None where libhdf5 must be asked."""
+    if found.header is None or context.raw is None:
+        return None
+    try:
+        layout = layout_of(layout_message(found.header.messages), context.raw.space)
+    except NotUnderstoodError:
+        return None
+    return layout.edges[:-1] if len(layout.edges) == len(found.shape or ()) + 1 else None
 
 
 def _netcdf_shape(

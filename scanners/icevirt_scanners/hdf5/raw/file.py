@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
@@ -9,7 +10,7 @@ from icevirt.scan.contract import ByteSource
 from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError
 from icevirt_scanners.hdf5.raw.header import SHARED, Message, messages, space_of
 from icevirt_scanners.hdf5.raw.heap import Heap
-from icevirt_scanners.hdf5.raw.space import Space
+from icevirt_scanners.hdf5.raw.space import Pages, Space
 
 
 class Header(NamedTuple):
@@ -18,13 +19,15 @@ class Header(NamedTuple):
     messages: list[Message]
     heap: Heap
 
-    def key(self, kind: int) -> bytes | None:
-        """Return the bytes of the only message of a kind.
+    def key(self, kinds: tuple[int, ...]) -> Hashable | None:
+        """Return the messages of some kinds: equal ones, or none at all, mean equal things.
 
-        Equal bytes mean equal things. None where they may say it elsewhere, or in parts.
+        None where they may say it elsewhere.
         """
-        found = [m for m in self.messages if m.kind == kind]
-        return found[0].data if len(found) == 1 and not found[0].flags & SHARED else None
+        found = [message for message in self.messages if message.kind in kinds]
+        if any(message.flags & SHARED for message in found):
+            return None
+        return tuple((message.kind, message.data) for message in found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,7 @@ class RawFile:
     def of(cls, source: ByteSource, *, base: int) -> Self | None:
         """Begin to read a file behind a user block of ``base`` bytes; None if that cannot be."""
         try:
-            space = space_of(source.read, base=base, size=source.file.size)
+            space = space_of(Pages(source.read), base=base, size=source.file.size)
         except NotUnderstoodError:
             return None
         return cls(space, Heap(space))

@@ -12,9 +12,33 @@ from numpy.typing import NDArray
 
 from icevirt_scanners.hdf5.raw.fields import CHECKSUM, Rows, check_sum, require
 
+_PAGE = 32 * 1024
+_KEPT = 64  # pages
 _GAP = 64 * 1024  # bytes between two blocks that are read rather than skipped
 _RUN = 4 * 1024 * 1024  # bytes of one read, roughly
 _BATCH = 16 * 1024 * 1024  # bytes of blocks held at a time
+
+
+class Pages:
+    """Reads small ranges from pages that are kept, since headers and heaps stand close together."""
+
+    __slots__ = ("_pages", "_read")
+
+    def __init__(self, read: Callable[[int, int], bytes]) -> None:
+        self._read = read
+        self._pages: dict[int, bytes] = {}
+
+    def __call__(self, offset: int, length: int) -> bytes:
+        """Return ``length`` bytes at ``offset``, fewer only at the end of the file."""
+        number, within = divmod(offset, _PAGE)
+        if within + length > _PAGE:
+            return self._read(offset, length)
+        page = self._pages.get(number)
+        if page is None:
+            if len(self._pages) == _KEPT:
+                self._pages.clear()
+            page = self._pages[number] = self._read(number * _PAGE, _PAGE)
+        return page[within : within + length]
 
 
 @dataclass(slots=True, kw_only=True)

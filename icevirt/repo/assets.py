@@ -14,6 +14,7 @@ from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.logic import tables
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.manifest import Manifest
+from icevirt.model.repo_info import SnapshotInfo
 from icevirt.model.snapshot import ManifestFileInfo, Snapshot
 from icevirt.model.transaction_log import TransactionLog
 from icevirt.repo import layout
@@ -21,6 +22,7 @@ from icevirt.repo.cache import Cache
 from icevirt.storage.protocol import Storage, Written
 from icevirt.wire import manifest as manifest_file
 from icevirt.wire import snapshot as snapshot_file
+from icevirt.wire import snapshot_summary
 from icevirt.wire import transaction_log as log_file
 from icevirt.wire.manifest import ManifestEncoding
 
@@ -94,6 +96,10 @@ class Assets:
             FormatError: Its file is damaged, or another snapshot's.
         """
         return self._cache.get(("snapshot", key), lambda: self._fetch_snapshot(key))
+
+    def read_summary(self, key: ObjectId12) -> SnapshotInfo:
+        """Return what a V1 snapshot says of itself without its nodes; raises as `snapshot`."""
+        return _same(key, snapshot_summary.decode(self.storage.get(layout.snapshot(key))))
 
     def transaction_log(self, key: ObjectId12) -> TransactionLog:
         """Return the transaction log of a snapshot; raises as `snapshot` does."""
@@ -170,7 +176,7 @@ class Assets:
         return found, sum(indexed.nbytes for indexed in found.values())
 
 
-def _same[T: (Snapshot, Manifest, TransactionLog)](key: ObjectId12, found: T) -> T:
+def _same[T: (Snapshot, SnapshotInfo, Manifest, TransactionLog)](key: ObjectId12, found: T) -> T:
     if found.id != key:
         raise FormatError(
             "a file holds another object than its name says",

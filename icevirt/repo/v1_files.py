@@ -87,16 +87,9 @@ class V1Files:
         """Return the facts about a snapshot out of its file; None where there is none."""
         if key not in self._told:
             try:
-                found = Assets(self._storage, cache_bytes=0).snapshot(key)
+                self._told[key] = Assets(self._storage, cache_bytes=0).read_summary(key)
             except ObjectNotFoundError:
                 return None
-            self._told[key] = SnapshotInfo(
-                id=key,
-                parent_id=found.parent_id,
-                flushed_at=found.flushed_at,
-                message=found.message,
-                metadata=found.metadata,
-            )
         return self._told[key]
 
     def reachable(self) -> Iterator[ObjectId12]:

@@ -13,7 +13,15 @@ from icevirt.errors import FormatError
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId8, ObjectId12
 from icevirt.model.metadata import node_of
 from icevirt.model.snapshot import Snapshot
-from icevirt.wire import config_yaml, manifest, msgpack, msgpack_write, ref, snapshot
+from icevirt.wire import (
+    config_yaml,
+    manifest,
+    msgpack,
+    msgpack_write,
+    ref,
+    snapshot,
+    snapshot_summary,
+)
 from icevirt.wire import transaction_log as log_file
 from icevirt.wire.header import FIELDS
 from icevirt.wire.ref import Ref
@@ -73,6 +81,21 @@ def test_snapshots_written_again_say_the_same(root):
         raw = snapshot.encode(found, spec_version=1)
         assert raw[FIELDS["spec_version"][0]] == 1
         assert snapshot.decode(raw) == found
+
+
+def test_a_summary_is_what_the_whole_says(root):
+    for path in (root / "snapshots").iterdir():
+        raw = path.read_bytes()
+        whole, told = snapshot.decode(raw), snapshot_summary.decode(raw)
+        for name in ("id", "parent_id", "flushed_at", "message", "metadata"):
+            assert getattr(told, name) == getattr(whole, name)
+
+
+def test_a_summary_of_a_damaged_file_is_refused(root):
+    raw = next((root / "snapshots").iterdir()).read_bytes()
+    for size in range(len(raw)):
+        with pytest.raises(FormatError):
+            snapshot_summary.decode(raw[:size])
 
 
 def said(repo, key):

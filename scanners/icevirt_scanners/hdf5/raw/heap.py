@@ -10,15 +10,16 @@ from icevirt_scanners.hdf5.raw.space import Space
 
 _HEADS = {4: Struct("<H6xI"), 8: Struct("<H6xQ")}  # number and bytes of an object
 _USUAL = 4096  # bytes of a collection, mostly
-_MOST = 16 * 1024 * 1024  # bytes of a collection
+_MOST = 16 * 1024 * 1024  # bytes of collections
 
 
 @dataclass(slots=True)
 class Heap:
-    """The global heap of one file; collections that were read are kept."""
+    """The global heap of one file; collections that were read are kept while they are few."""
 
     space: Space
     _known: dict[int, dict[int, bytes]] = field(default_factory=dict)
+    _held: int = 0  # bytes of those
     _item: Struct = field(init=False)
 
     def __post_init__(self) -> None:
@@ -45,6 +46,10 @@ class Heap:
         data = space.at_most(address, _USUAL)
         size = number(data, 8, long)
         require(size <= _MOST, "a heap too large")
+        if self._held + size > _MOST:
+            self._known.clear()
+            self._held = 0
+        self._held += size
         data = data[:size] if size <= len(data) else space.block(address, size)
         require(data.startswith(b"GCOL\1"), "no heap")
         objects: dict[int, bytes] = {}

@@ -1,6 +1,6 @@
 """The values of a scanned array, read as any zarr reader would: by its references and its metadata.
 
-For scanners that are given references and need values (labels, digests), and for tests. One row of
+For scanners that are given references and need values (labels, digests), and for tests. A run of
 chunks is held at a time.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,9 @@ from numpy.typing import NDArray
 from icevirt.archive.scanned import ScannedArray
 from icevirt.errors import ScanError
 from icevirt.model.chunks import ChunkTable, ChunkType
+
+_CHUNKS = 1024  # in a run, unless a row of chunks has more
+_BYTES = 64 * 1024 * 1024  # encoded, of a run, unless a row of chunks has more
 
 type Fetch = Callable[[str, int, int], bytes]
 """Returns bytes of a URL: offset, length."""
@@ -29,7 +33,7 @@ def read(array: ScannedArray, fetch: Fetch) -> NDArray[Any]:
 
 
 def pieces(array: ScannedArray, fetch: Fetch) -> Iterator[NDArray[Any]]:
-    """Yield the values in runs along the first axis, a row of chunks each.
+    """Yield the values in runs along the first axis, some rows of chunks each.
 
     Raises:
         ScanError: A chunk cannot be read or decoded.
@@ -40,11 +44,20 @@ def pieces(array: ScannedArray, fetch: Fetch) -> Iterator[NDArray[Any]]:
     edge, length = array.chunk_shape[0], array.shape[0]
     table = array.references
     column = table.index[:, 0]
-    for number, start in enumerate(range(0, length, edge)):
-        low, high = np.searchsorted(column, [number, number + 1]).tolist()
-        part = table.take(np.arange(low, high)).shifted([-number, *[0] * (table.ndim - 1)])
-        shape = (min(edge, length - start), *array.shape[1:])
+    step = _rows_at_once(array)
+    for first in range(0, -(-length // edge), step):
+        low, high = np.searchsorted(column, [first, first + step]).tolist()
+        part = table.take(np.arange(low, high)).shifted([-first, *[0] * (table.ndim - 1)])
+        shape = (min(edge * step, length - edge * first), *array.shape[1:])
         yield _decoded(replace(array, shape=shape, references=part), fetch)
+
+
+def _rows_at_once(array: ScannedArray) -> int:
+    """Return how many rows of chunks make a run that is worth the opening of an array."""
+    edges = zip(array.shape[1:], array.chunk_shape[1:], strict=True)
+    chunks = max(1, prod(-(-length // edge) for length, edge in edges))
+    largest = int(array.references.length.max(initial=1))
+    return max(1, min(_CHUNKS, _BYTES // max(largest, 1)) // chunks)
 
 
 def _decoded(array: ScannedArray, fetch: Fetch) -> NDArray[Any]:

@@ -43,10 +43,17 @@ def completed(
     if concat is None or not elsewhere.readable(array.references.locations):
         return array
     axis = array.dimension_names.index(concat) if concat in array.dimension_names else None
-    if _wants_whole(array, dtype, axis):
+    affordable = prod(array.shape) * dtype.itemsize <= context.budget.left
+    if _wants_whole(array, dtype, axis) and (affordable or axis is not None):
         return _whole(array, dtype, axis, context, elsewhere)
     if axis is None:
-        raw = (_buffer(piece, dtype) for piece in pieces(array, elsewhere.read))
+        # text is encoded with its count, so that pieces of it would hash to something else
+        found = (
+            iter([read(array, elsewhere.read)])
+            if dtype.hasobject
+            else pieces(array, elsewhere.read)
+        )
+        raw = (_buffer(piece, dtype) for piece in found)
         return replace(array, digest=hashed(array.data_type, array.shape, raw))
     return array
 

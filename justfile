@@ -44,7 +44,7 @@ wheel:
 fuzz seconds="3600":
     ICEVIRT_FUZZ_SECONDS={{seconds}} uv run pytest --timeout 0 tests/unit/wire/test_hostile.py
 
-# Let 8 writers race with 100 commits each on every storage (the tests have 10)
+# Let 8 writers race with 100 commits each on every storage (the tests have 6)
 races commits="100":
     ICEVIRT_RACE_COMMITS={{commits}} uv run pytest --timeout 0 --durations 0 tests/repo/test_races.py
 

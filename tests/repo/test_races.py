@@ -16,7 +16,7 @@ from repo.support import array_json, sound
 from servers.racing import raced
 
 WRITERS = 8
-COMMITS = int(os.environ.get("ICEVIRT_RACE_COMMITS", "10"))
+COMMITS = int(os.environ.get("ICEVIRT_RACE_COMMITS", "6"))
 """By each writer. The whole race, `just races`, has 100."""
 
 
@@ -64,6 +64,7 @@ def test_commits_to_a_repository_that_was_made_on_disk_and_copied(local, s3):
     nothing_is_lost(s3, found)
 
 
+@pytest.mark.parametrize("place", ["local", "s3"], indirect=True)
 def test_of_writers_that_create_at_once_one_wins(place):
     both = place.kind == "s3"  # the official client takes a second to import
     won = raced(racers.create, [(place, n, both and n % 2 == 1) for n in range(WRITERS)])

@@ -4,6 +4,8 @@ import base64
 import json
 import os
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 
 import fsspec
@@ -483,6 +485,26 @@ def test_other_json_is_not_taken_for_references():
     assert not accepts(b"[1, 2]")
     assert not accepts(b"")
     assert not accepts(b"\x89HDF\r\n\x1a\n" + b'".zgroup"')
+
+
+def test_an_entry_point_makes_it_chosen_by_content(target, tmp_path):
+    info = tmp_path / "plugin-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plugin\nVersion: 1\n")
+    name = "icevirt_scanners.kerchunk.scanner:KerchunkScanner"
+    (info / "entry_points.txt").write_text(f"[icevirt.scanners]\nkerchunk = {name}\n")
+    write(tmp_path, references(target))
+    write(tmp_path, {"type": "FeatureCollection"}, "other.json")
+    code = "import icevirt; print(icevirt.scan_file('refs.json'))\n"
+    code += "try: icevirt.scan_file('other.json')\n"
+    code += "except icevirt.errors.ScanError as error: print(error)"
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert ran.stderr == ""
+    found, refused = ran.stdout.splitlines()
+    assert found.endswith("1 arrays, 2 references>")
+    assert "JSON" in refused
 
 
 def test_names_of_variables_are_taken_or_left_out(target, tmp_path):

@@ -56,7 +56,7 @@ class V1Current(Current):
                 continue
             after, kind = done
             refuse_update(info, kind)
-            if not self._write(after, kind):
+            if not self._write(after, kind) and not self._is_built_upon(after, kind):
                 self._refuse_half()
                 return None
             info = after
@@ -79,6 +79,17 @@ class V1Current(Current):
                 return True  # its file is all there is
             case _:
                 raise AssertionError(kind)  # pragma: no cover - `refuse_update` refuses the others
+
+    def _is_built_upon(self, after: RepoInfo, kind: UpdateKind) -> bool:
+        """Say whether a commit whose answer got lost is in the history of what others committed."""
+        if not self.files.is_unsure or not isinstance(kind, NewCommit):
+            return False
+        now = V1Files(self.storage, {})
+        at, base = now.branch(kind.branch), after.snapshots[kind.new_snap_id].parent_id
+        while at is not None and at not in (kind.new_snap_id, base):
+            told = now.snapshot(at)
+            at = None if told is None else told.parent_id
+        return at == kind.new_snap_id
 
     def _refuse_half(self) -> None:
         """Tell a lost race from branches that an upgrade took over and whose new place is gone.

@@ -16,7 +16,7 @@ from icevirt.logic.edits import MAIN
 from icevirt.model.json import JSONObject
 from icevirt.model.repo_info import SnapshotInfo
 from icevirt.repo.assets import Assets
-from icevirt.storage.protocol import Storage, Version, Written
+from icevirt.storage.protocol import Lost, Storage, Version, Written
 from icevirt.wire import config_yaml, ref
 from icevirt.wire.ref import Ref
 
@@ -42,6 +42,7 @@ class V1Files:
         self.paths = frozenset(found.path for found in storage.list(FOLDER))
         self._refs: dict[str, tuple[Ref, Version] | None] = {}
         self._config: tuple[bytes | None, Version | None] | None = None
+        self.is_unsure = False  # whether a write that was lost may have been done all the same
 
     # -- reading -----------------------------------------------------------------------------
 
@@ -195,4 +196,6 @@ class V1Files:
         return self._config
 
     def _put_if(self, path: str, body: bytes, was: Version | None) -> bool:
-        return isinstance(self._storage.put_if(path, body, was=was), Written)
+        outcome = self._storage.put_if(path, body, was=was)
+        self.is_unsure |= isinstance(outcome, Lost) and outcome.perhaps_first_written
+        return isinstance(outcome, Written)

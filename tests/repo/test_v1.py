@@ -30,6 +30,7 @@ from icevirt.repo.publish import publish
 from icevirt.repo.repository import Repository
 from icevirt.repo.summary import summary
 from icevirt.repo.views import RepoStatus
+from icevirt.storage.protocol import Lost
 from repo.faulty import deaths
 from repo.support import array_json, group_json
 from repo.v1 import NAMES, commit, in_memory, official, unpacked
@@ -400,3 +401,38 @@ def test_small_changes_killed_at_any_call_leave_a_repository(tmp_path):
         assert repo.list_tags() <= {"v1", "t"}
         assert repo.config.inline_chunk_threshold_bytes in (None, 7)
         commit(repo)
+
+
+class Forgetful:
+    """A storage that loses the answer to one write of a branch, and what happens then."""
+
+    def __init__(self, storage, applied, then):
+        self.storage, self.applied, self.then = storage, applied, then
+
+    def __getattr__(self, name):
+        return getattr(self.storage, name)
+
+    def put_if(self, path, body, *, was):
+        if not path.startswith("refs/") or self.then is None:
+            return self.storage.put_if(path, body, was=was)
+        then, self.then = self.then, None
+        if self.applied:
+            self.storage.put_if(path, body, was=was)
+        then()
+        return Lost(perhaps_first_written=True)
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_a_commit_whose_answer_got_lost_is_made_once(applied, tmp_path):
+    """Others committed on top of it, or instead of it."""
+    storage = in_memory(unpacked(NAMES[1], tmp_path))
+    before = [s.id for s in Repository.open(storage).ancestry(branch="main")]
+    others = []
+
+    def then():
+        others.append(commit(Repository.open(storage), "/theirs", "theirs"))
+
+    repo = Repository.open(Forgetful(storage, applied, then))
+    made = commit(repo, "/ours", "ours", rebase_with=ConflictDetector())
+    history = [s.id for s in Repository.open(storage).ancestry(branch="main")]
+    assert history == ([*others, made] if applied else [made, *others]) + before

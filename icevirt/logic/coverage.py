@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from icevirt.model.config import VirtualChunkContainer
 from icevirt.model.strings import Strings
 
-_ROWS_AT_ONCE = 1 << 16
+_ROWS_AT_ONCE = 1 << 14
 
 
 def prefixes_of(containers: Iterable[VirtualChunkContainer]) -> tuple[str, ...]:
@@ -33,10 +34,13 @@ def first_uncovered(urls: Strings, prefixes: Iterable[str]) -> str | None:
 
 
 def _begins(urls: Strings, rows: NDArray[np.int64], prefix: bytes) -> NDArray[np.bool_]:
-    wanted = np.frombuffer(prefix, np.uint8)
-    begins = urls.lengths[rows] >= len(wanted)
+    size = len(prefix)
+    begins = urls.lengths[rows] >= size
+    if not size or not begins.any():
+        return begins
+    beginnings = sliding_window_view(urls.data, size)
+    wanted = np.frombuffer(prefix, f"V{size}")
     for start in range(0, len(rows), _ROWS_AT_ONCE):
         part = np.flatnonzero(begins[start : start + _ROWS_AT_ONCE]) + start
-        at = urls.starts[rows[part], None] + np.arange(len(wanted))
-        begins[part] = (urls.data[at] == wanted).all(axis=1)
+        begins[part] = (beginnings[urls.starts[rows[part]]].view(f"V{size}") == wanted)[:, 0]
     return begins

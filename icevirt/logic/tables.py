@@ -180,6 +180,11 @@ def stored(table: ChunkTable) -> ChunkTable:
 def compact(table: ChunkTable) -> ChunkTable:
     """Return the same references, with only the locations, ids and inline bytes they use."""
     virtual = table.kind == ChunkType.virtual
+    if virtual.all() and not len(table.chunk_ids) and not len(table.inline):
+        places, source = _used(table.source, len(table.locations))
+        if places is None:
+            return table
+        return replace(table, source=source, locations=table.locations.take(places))
     native = table.kind == ChunkType.native
     source = np.zeros_like(table.source)
     places, source[virtual] = _used(table.source[virtual], len(table.locations))

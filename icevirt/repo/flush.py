@@ -6,6 +6,7 @@ cells, or over the edge of a grid that shrank, are taken apart: a changed splitt
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -135,9 +136,9 @@ def _by_cell(table: ChunkTable, grid: Grid) -> list[ChunkTable]:
     """Return the rows of each cell as a table, in the order of the cells."""
     if not len(table):
         return []
-    cell = grid.cells_of(table.index)
-    if bool((cell == cell[0]).all()):
+    if math.prod(grid.counts) == 1:
         return [table]
+    cell = grid.cells_of(table.index)
     order = np.argsort(cell, kind="stable")
     ends = np.flatnonzero(np.diff(cell[order])) + 1
     return [table.take(rows) for rows in np.split(order, ends)]

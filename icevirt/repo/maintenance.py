@@ -89,10 +89,12 @@ class Maintenance:
         Raises:
             InvalidInputError: The time lies in the future.
             ReadOnlyError: The repository takes no writes.
+            ConflictError: V1 clients committed after an upgrade, which has to be run again.
             FormatError: Something that is kept cannot be read, or the repository is of the V1
                 format; no file was deleted.
         """
-        self._head.read_v2("garbage collection")
+        info = self._head.read_v2("garbage collection").info
+        upgrade.refuse_left_behind(self._head, info, "garbage collection")
         cutoff = micros(delete_object_older_than or moment(self._head.now()) - SAFE_AGE)
         self._refuse_future(
             cutoff,

@@ -67,6 +67,21 @@ def left_behind(head: Head, info: RepoInfo) -> Carried | None:
     return None if files.is_empty() else carry(info, _past(head), _state(files, lazily=True))
 
 
+def refuse_left_behind(head: Head, info: RepoInfo, what: str) -> None:
+    """Check that V2 has all that V1 clients committed.
+
+    Raises:
+        ConflictError: It has not, and ``what`` would delete it.
+    """
+    left = left_behind(head, info)
+    if left is not None and left.commits:
+        raise ConflictError(
+            f"V1 clients committed after this repository was upgraded: {what} would delete that",
+            do="Carry it over: run the upgrade again, `repo.upgrade()`.",
+            commits=left.commits,
+        )
+
+
 @dataclass(slots=True)
 class _Upgrade:
     head: Head

@@ -288,7 +288,7 @@ def test_a_flipped_bit_is_read_as_libhdf5_reads_it_or_left_to_it(name, random, m
         try:
             listed = references._listed(variable.dsid, variable.own_chunk)
             found = references._decoded(variable, context)
-        except (OSError, RuntimeError, ValueError):
+        except (OSError, RuntimeError, ValueError, OverflowError):
             return  # libhdf5 cannot list them either
         assert found is None or rows(found) == rows(listed)
 
@@ -311,6 +311,13 @@ def test_damage_anywhere_is_told_and_never_another_error(name, random, sealed, m
             decode(bytes(damaged), *mutable[name, "facts"])
 
 
+class Raw(bytes):
+    """A file, too long to be shown when a test fails."""
+
+    def __repr__(self):
+        return f"<{len(self)} bytes>"
+
+
 @pytest.fixture(scope="module")
 def mutable(tmp_path_factory):
     """Files with the blocks that the decoder reads of them: of their headers, of the index."""
@@ -319,7 +326,7 @@ def mutable(tmp_path_factory):
         _, bounds, shape, chunks, limits, fill, options = INDICES[name]
         path = tmp_path_factory.mktemp("mutable") / "f.h5"
         write(path, shape, chunks, limits, fill, bounds=bounds, **options)
-        raw = path.read_bytes()
+        raw = Raw(path.read_bytes())
         with dataset(path) as (variable, _):
             known = tuple(None if n == h5s.UNLIMITED else n for n in variable.limits)
             facts = (variable.address, variable.own_chunk, variable.own_shape, known)

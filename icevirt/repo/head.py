@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -158,12 +158,22 @@ class Head:
             self.watch.check(self.storage, layout.backup(name), now)
         outcome = self.storage.put_if(layout.REPO, body, was=was)
         if isinstance(outcome, Lost):
-            if outcome.perhaps_first_written and ops_log.follows(self.read().info, backups):
-                return True  # others have built upon ours
+            if outcome.perhaps_first_written and self._was_built_upon(after, backups):
+                return True
             for name in backups:
                 self.storage.delete(layout.backup(name))
             return False
         self._last = _RepoObject(after, body, outcome.version)
+        return True
+
+    def _was_built_upon(self, after: RepoInfo, backups: Collection[str]) -> bool:
+        """Say whether a state that is there no more was there, by what others logged since."""
+        info = self.read().info
+        while not ops_log.follows(info, backups):
+            older = ops_log.newest_at(info) < ops_log.newest_at(after)
+            if older or info.repo_before_updates is None:
+                return False
+            info = self.backup(info.repo_before_updates)  # a short log goes on there
         return True
 
     def _repo_object(self) -> _RepoObject | None:

@@ -34,6 +34,10 @@ format:
 types:
     uv run mypy
 
+# Compare icechunk's names with ours again, after a change of the public interface
+api-table:
+    uv run python docs/make_api_table.py
+
 # Build the wheel, install it alone, and check that a reader needs neither Spark nor HDF5
 wheel:
     rm -rf dist

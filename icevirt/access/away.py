@@ -9,13 +9,11 @@ go out together. A lone reader is never held: nobody else got a value.
 from __future__ import annotations
 
 from asyncio import Task, TimerHandle, get_running_loop
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
+from icevirt.access.ahead import Ahead, Wanted
 from icevirt.objects import remote
 from icevirt.objects.answers import Body
-from icevirt.objects.remote import Part
-
-type Give = Callable[[Body | Exception], None]
 
 _FRACTION = 0.15  # of what a request usually takes
 _LONGEST = 0.02  # seconds
@@ -25,15 +23,19 @@ class Away:
     """What one event loop fetches from elsewhere. Only in the thread of the loop."""
 
     def __init__(self) -> None:
-        self._held: list[tuple[Part, Give]] = []
+        self._ahead = Ahead()
+        self._held: list[Wanted] = []
         self._timer: TimerHandle | None = None
         self._tasks: set[Task[None]] = set()  # the loop keeps no strong references
         self._usual = 0.0  # seconds that a request takes
         self._due = 0  # how many got a value and did not ask again
         self._given = 0.0  # when the last of them did
 
-    def fetch(self, wanted: Sequence[tuple[Part, Give]]) -> None:
+    def fetch(self, wanted: Sequence[Wanted]) -> None:
         """Fetch ranges and give each to its function."""
+        wanted = self._ahead.serve(wanted)
+        if not wanted:
+            return
         self._held += wanted
         self._due -= len(wanted)
         loop = get_running_loop()
@@ -53,7 +55,7 @@ class Away:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _fetched(self, wanted: Sequence[tuple[Part, Give]]) -> None:
+    async def _fetched(self, wanted: Sequence[Wanted]) -> None:
         loop = get_running_loop()
         began = loop.time()
 

@@ -67,8 +67,16 @@ class Gatherer:
         return await answer
 
     def _start(self, loop: AbstractEventLoop) -> None:
-        """Answer what was collected, at once where nothing has to be waited for."""
+        """Answer what was collected; nobody waits for ever, whatever goes wrong."""
         waiting = self._collected.pop(loop)
+        try:
+            self._answer(waiting, loop)
+        except Exception as error:  # noqa: BLE001 - whoever asked is told
+            for one in waiting:
+                one.give(error)
+
+    def _answer(self, waiting: Sequence[_Waiting], loop: AbstractEventLoop) -> None:
+        """Answer at once where nothing has to be waited for."""
         wanted = sort_out([one.request for one in waiting])
         if all(chunks.path in self._known for chunks in wanted.chunks):
             found = self._locate(wanted)

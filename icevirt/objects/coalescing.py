@@ -20,6 +20,7 @@ class Coalescing:
 
     free_gap: int = 32 * 1024  # bytes that are always worth a round trip
     max_gap: int = 1024 * 1024  # a gap up to here is bridged between ranges that are as long
+    joined: int = 1024 * 1024  # bytes after which waiting for each other costs more than it saves
     most: int = 8 * 1024 * 1024  # bytes of one request; more is fetched in parts, side by side
 
 
@@ -94,9 +95,7 @@ def _opens(
     opens[1:] = (source[1:] != source[:-1]) | ~near
     if not len(opens):
         return opens
-    # ranges that begin in one half of the most share a request: so it stays below the most, unless
-    # one of them is large itself
     low = begin[opens][np.cumsum(opens) - 1]
-    half = (begin - low) // max(how.most // 2, 1)
-    opens[1:] |= (half[1:] != half[:-1]) & (gap >= 0)  # no byte is fetched twice
+    nth = (begin - low) // how.joined
+    opens[1:] |= (nth[1:] != nth[:-1]) & (gap >= 0)  # no byte is fetched twice
     return opens

@@ -115,7 +115,7 @@ class Fetch:
             start, many = self._needs[at]
             held = self._answers[start : start + many]
             if not any(one is None for one in held):
-                give(self._rows[at], _assembled(self._parts[self._rows[at]], held))
+                give(self._rows[at], assembled(self._parts[self._rows[at]], held))
 
 
 def _without_request(part: Part) -> Body | Exception | None:
@@ -127,7 +127,8 @@ def _without_request(part: Part) -> Body | Exception | None:
     return b"" if part.length == 0 else None
 
 
-def _assembled(part: Part, held: Sequence[Answer | Exception | None]) -> Body | Exception:
+def assembled(part: Part, held: Sequence[Answer | Exception | None]) -> Body | Exception:
+    """Return a range cut out of answers that hold it together, or why there is none."""
     got: list[memoryview] = []
     end = part.offset + part.length
     for answer in held:

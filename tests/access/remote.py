@@ -73,16 +73,19 @@ def refer(
     authorize: Any = "the prefix",
     name: str | None = None,
     document: bytes | None = None,
+    lengths: list[int] | None = None,
 ) -> Remote:
-    """Commit an array whose chunks lie ``step`` bytes apart in one object."""
+    """Commit an array whose chunks lie ``step`` bytes apart in one object, or end to end."""
+    sizes = np.full(chunks, CHUNK) if lengths is None else np.array(lengths)
+    offsets = np.arange(chunks) * step if lengths is None else np.cumsum(sizes) - sizes
     config = RepositoryConfig()
     config.set_virtual_chunk_container(VirtualChunkContainer(prefix, store, name))
     session = Repository.create(root, config).writable_session("main")
     number = np.arange(chunks)
     table = ChunkTable.virtual(
         index=np.stack([number, np.zeros_like(number)], axis=1),
-        offset=number * step,
-        length=np.full(chunks, CHUNK),
+        offset=offsets,
+        length=sizes,
         locations=Locations.one(
             prefix + "a.bin" if location is None else location, **(checksum or {})
         ),

@@ -163,13 +163,14 @@ def test_a_server_may_say_when_to_come_back(server, monkeypatch):
     assert waited == [7.0, 10.0]
 
 
-def test_connections_are_kept(server, tmp_path):
-    array = made(server, tmp_path).array()
-    array[:]
+def test_connections_are_kept(server):
+    site = site_of(server.url + "/data/")
+    ask(site)
     before = set(map(id, server_connections(server)))
     for _ in range(5):
-        array[0]
+        ask(site)
     assert set(map(id, server_connections(server))) == before
+    assert len(before) == 1
 
 
 def server_connections(server):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from icevirt.objects.coalescing import Coalescing, coalesce
 
-HOW = Coalescing(free_gap=4, max_gap=20, most=64)
+HOW = Coalescing(free_gap=4, max_gap=20, joined=32, most=64)
 RANGES = st.lists(
     st.tuples(st.integers(0, 3), st.integers(0, 500), st.integers(1, 150)), max_size=30
 )
@@ -25,7 +25,10 @@ def fetch(ranges, how=HOW):
     return coalesce(columns[0], columns[1], columns[1] + columns[2], how)
 
 
-@given(RANGES, st.sampled_from([HOW, Coalescing(free_gap=0, max_gap=0, most=1), Coalescing()]))
+@given(
+    RANGES,
+    st.sampled_from([HOW, Coalescing(free_gap=0, max_gap=0, joined=1, most=1), Coalescing()]),
+)
 def test_every_byte_comes_from_its_own_place(ranges, how):
     got = fetch(ranges, how)
     bodies = [
@@ -60,7 +63,7 @@ def test_requests_are_ordered_bounded_and_all_needed(ranges):
 
 @given(RANGES)
 def test_what_is_thrown_away_is_less_than_what_is_wanted(ranges):
-    how = Coalescing(free_gap=0, max_gap=20, most=64)
+    how = Coalescing(free_gap=0, max_gap=20, joined=32, most=64)
     got = fetch(ranges, how)
     wanted = sum(length for _, _, length in ranges)
     held = {(s, at) for s, begin, length in ranges for at in range(begin, begin + length)}
@@ -105,10 +108,15 @@ CASES = {
 
 @pytest.mark.parametrize(("ranges", "requests"), CASES.values(), ids=CASES.keys())
 def test_how_many_requests(ranges, requests):
-    assert len(fetch(ranges, Coalescing(free_gap=4, max_gap=20, most=256))) == requests
+    assert len(fetch(ranges, Coalescing(free_gap=4, max_gap=20, joined=128, most=256))) == requests
 
 
 def test_parts_of_a_large_range_are_equal():
     got = fetch([(0, 7, 130)])
     assert (got.end - got.begin).tolist() == [44, 44, 42]
     assert (got.first.tolist(), got.count.tolist()) == ([0], [3])
+
+
+def test_ranges_that_are_large_themselves_do_not_wait_for_each_other():
+    got = fetch([(0, 1 << 20 << n, 1 << 20 << n) for n in range(5)], Coalescing())
+    assert len(got) == 5 + 1  # the last one in two parts

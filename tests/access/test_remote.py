@@ -373,3 +373,13 @@ def test_the_official_client_opens_a_repository_with_such_a_container(fsspec_arc
     remote = fsspec_archive.refer(tmp_path)
     repo = icechunk.Repository.open(icechunk.local_filesystem_storage(str(remote.root)))
     assert fsspec_archive.prefix in repo.config.virtual_chunk_containers
+
+
+def test_the_code_of_the_page_runs(tmp_path, monkeypatch):
+    import re
+    from pathlib import Path
+
+    page = Path(__file__).parents[2] / "docs" / "virtual-chunks.md"
+    (code,) = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    exec(code, {})

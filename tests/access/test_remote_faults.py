@@ -260,3 +260,20 @@ def test_weak_etags_of_the_server_are_counted_when_recorded_so(server, tmp_path)
     opened = array.array()
     opened[:]
     assert opened.store.verification.unverifiable == 8
+
+
+def test_a_proxy_of_the_environment_is_used(server, monkeypatch):
+    monkeypatch.setenv("http_proxy", server.url)
+    monkeypatch.delenv("no_proxy", raising=False)
+    answer = ask(site_of("http://archive.example/data/"))
+    assert answer.body == VALUES.tobytes()[:10]
+    (request,) = server.rules.requests
+    assert request.target == "http://archive.example/data/a.bin"
+    assert request.headers["host"] == "archive.example"
+
+
+def test_a_host_that_needs_no_proxy_is_asked_itself(server, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    ask(site_of(server.url + "/data/"))
+    assert server.rules.requests[0].target == "/data/a.bin"

@@ -6,6 +6,7 @@ plain h5py reading every attribute and iterating every chunk, without making any
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import statistics
@@ -108,6 +109,7 @@ def medians(
     times: dict[str, list[float]] = {name: [] for name in tools}
     for _ in range(repeat + 1):
         for name, tool in tools.items():
+            gc.collect()  # what the others left behind
             begun = time.process_time()
             tool(path)
             times[name].append(time.process_time() - begun)

@@ -23,6 +23,7 @@ from icevirt.ids import ObjectId12
 from icevirt.logic import ops_log
 from icevirt.logic.edits import Edit
 from icevirt.logic.legacy import refuse_v1
+from icevirt.logic.unconditional import refuse_unconditional
 from icevirt.model.config import RepositoryConfig
 from icevirt.model.repo_info import RepoAvailability, RepoInfo, SnapshotInfo
 from icevirt.repo import layout, v1
@@ -103,7 +104,7 @@ class Head:
 
         Raises:
             ReadOnlyError: The repository does not take writes.
-            StorageError: Others were faster too often.
+            StorageError: Others were faster too often, or would overwrite this one.
         """
         for attempt in range(_TRIES):
             current = self.read()
@@ -152,6 +153,7 @@ class Head:
         return info, backups
 
     def _publish(self, after: RepoInfo, backups: dict[str, bytes], was: Version | None) -> bool:
+        refuse_unconditional(after.config, self.storage.url)
         body, now = repo_info.encode(after), self.now()
         for name, raw in backups.items():
             self.storage.put(layout.backup(name), raw)

@@ -13,6 +13,7 @@ from icevirt.errors import FormatError, NotListableError, ObjectNotFoundError
 from icevirt.ids import ObjectId12
 from icevirt.logic.edits import MAIN, Edit
 from icevirt.logic.legacy import refuse_update
+from icevirt.logic.unconditional import refuse_unconditional
 from icevirt.model.lazy import Lazy
 from icevirt.model.repo_info import (
     BranchCreated,
@@ -49,6 +50,7 @@ class V1Current(Current):
         Raises:
             FormatError: The V1 format cannot express one, or an upgrade took the repository over
                 and its result is gone.
+            StorageError: Other writers would overwrite this one.
         """
         info = self.info
         for edit in edits:
@@ -56,6 +58,7 @@ class V1Current(Current):
                 continue
             after, kind = done
             refuse_update(info, kind)
+            refuse_unconditional(after.config, self.storage.url)
             if not self._write(after, kind) and not self._is_built_upon(after, kind):
                 self._refuse_half()
                 return None

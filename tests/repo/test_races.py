@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import zarr
 
+from icevirt.errors import StorageError
 from icevirt.model.chunks import ChunkTable
 from icevirt.repo.repository import Repository
 from repo import racers
@@ -22,7 +23,11 @@ COMMITS = int(os.environ.get("ICEVIRT_RACE_COMMITS", "6"))
 
 def made(place, chunks: int) -> Repository:
     """A repository with an empty array of so many chunks."""
-    repo = Repository.create(place.icevirt())
+    return grown(Repository.create(place.icevirt()), chunks)
+
+
+def grown(repo: Repository, chunks: int) -> Repository:
+    """The repository with that array."""
     session = repo.writable_session("main")
     shape = (chunks * racers.LENGTH,)
     session.add_array("/a", array_json(shape, (racers.LENGTH,)), ChunkTable.empty(1))
@@ -60,6 +65,27 @@ def test_commits_to_a_repository_that_was_made_on_disk_and_copied(local, s3):
     store = s3.store()
     for info in local.icevirt().list():
         store.put(info.path, local.icevirt().get(info.path))
+    found = raced(racers.commit_chunks, [(s3, n, COMMITS, n % 2 == 1) for n in range(WRITERS)])
+    nothing_is_lost(s3, found)
+
+
+def test_commits_to_a_copy_whose_settings_are_those_of_a_disk(local, s3):
+    """By those settings the official client overwrites; icevirt does not commit beside it."""
+    container = icechunk.VirtualChunkContainer("file:///x/", icechunk.local_filesystem_store("/x"))
+    config = icechunk.RepositoryConfig.default()
+    config.set_virtual_chunk_container(container)
+    icechunk.Repository.create(local.official(), config)
+    for info in local.icevirt().list():
+        s3.store().put(info.path, local.icevirt().get(info.path))
+    repo = Repository.open(s3.icevirt())
+    repo.config.inline_chunk_threshold_bytes = 1
+    for act in (repo.save_config, lambda: repo.create_tag("t", repo.lookup_branch("main"))):
+        with pytest.raises(StorageError, match="commits would be lost"):
+            act()
+    repo = repo.reopen()
+    repo.config.storage = None
+    repo.save_config()
+    grown(repo, WRITERS * COMMITS)
     found = raced(racers.commit_chunks, [(s3, n, COMMITS, n % 2 == 1) for n in range(WRITERS)])
     nothing_is_lost(s3, found)
 

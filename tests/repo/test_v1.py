@@ -20,6 +20,7 @@ from icevirt.errors import (
     RebaseFailedError,
     RefNotFoundError,
     SnapshotNotFoundError,
+    StorageError,
 )
 from icevirt.logic.conflicts import BasicConflictSolver, ConflictDetector, VersionSelection
 from icevirt.logic.stamps import moment
@@ -32,6 +33,7 @@ from icevirt.repo.repository import Repository
 from icevirt.repo.summary import summary
 from icevirt.repo.views import RepoStatus
 from icevirt.storage.protocol import Lost
+from icevirt.wire import config_yaml
 from repo.faulty import deaths
 from repo.support import array_json, group_json
 from repo.v1 import NAMES, commit, in_memory, official, unpacked
@@ -437,6 +439,34 @@ def test_a_commit_whose_answer_got_lost_is_made_once(applied, tmp_path):
     made = commit(repo, "/ours", "ours", rebase_with=ConflictDetector())
     history = [s.id for s in Repository.open(storage).ancestry(branch="main")]
     assert history == ([*others, made] if applied else [made, *others]) + before
+
+
+class InBucket:
+    """A storage that says it is in a bucket."""
+
+    url = "s3://bucket/repo"
+
+    def __init__(self, storage):
+        self.storage = storage
+
+    def __getattr__(self, name):
+        return getattr(self.storage, name)
+
+
+def test_settings_of_a_disk_are_refused_in_a_bucket(tmp_path):
+    """By them the official client overwrites branches without asking."""
+    storage = InBucket(in_memory(unpacked(NAMES[1], tmp_path)))
+    document = {"storage": {"unsafe_use_conditional_update": False}}
+    storage.put("config.yaml", config_yaml.dumps(document))
+    repo = Repository.open(storage)
+    for act in (commit, Repository.upgrade):
+        with pytest.raises(StorageError, match="commits would be lost"):
+            act(repo)
+    repo.config.storage = None
+    repo.save_config()
+    made = commit(repo)
+    repo.upgrade()
+    assert Repository.open(storage).lookup_branch("main") == made
 
 
 # -- check ----------------------------------------------------------------------------------------

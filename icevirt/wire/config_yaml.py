@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-import yaml  # type: ignore[import-untyped]  # no type information is published for it
+import yaml
 
 from icevirt.errors import FormatError
 from icevirt.model.json import JSONObject

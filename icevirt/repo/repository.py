@@ -139,9 +139,10 @@ class Repository(Sessions, Refs, Past, Inspection, Settings, Maintenance):
         """
         root, given = storage_of(storage), _document(config)
         credentials = authorized(authorize_virtual_chunk_access, config)
-        info = Head(root).read().info
+        head = Head(root)
+        info = head.read().info
         persisted = dict(info.config or {})
-        return cls(
+        opened = cls(
             root,
             persisted=persisted,
             config=RepositoryConfig.from_document(copy.deepcopy(merged(persisted, given))),
@@ -149,6 +150,8 @@ class Repository(Sessions, Refs, Past, Inspection, Settings, Maintenance):
             spec_version=info.spec_version,
             options=Options(on_stale=on_stale, content_addressed_chunks=content_addressed_chunks),
         )
+        opened._head = head  # which need not decode again what it has decoded
+        return opened
 
     @classmethod
     def open_or_create(

@@ -3,7 +3,8 @@
 Of many that wait for values, each asks for the next one when its own was decoded, so what came
 together comes back one by one. Whoever got a value a moment ago is likely to ask again: until all
 of them did, or a fraction of the time that a request takes has passed, requests are held and then
-go out together. A lone reader is never held: nobody else got a value.
+go out together. A lone reader is never held: nobody else got a value. Nor is anybody where chunks
+lie so far apart that no two shared a request the last time.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class Away:
         self._usual = 0.0  # seconds that a request takes
         self._due = 0  # how many got a value and did not ask again
         self._given = 0.0  # when the last of them did
+        self._shared = True  # whether ranges shared requests, when last there were several
 
     def fetch(self, wanted: Sequence[Wanted]) -> None:
         """Fetch ranges and give each to its function."""
@@ -40,7 +42,7 @@ class Away:
         self._due -= len(wanted)
         loop = get_running_loop()
         rest = self._given + min(self._usual * _FRACTION, _LONGEST) - loop.time()
-        if self._due <= 0 or rest <= 0:
+        if self._due <= 0 or rest <= 0 or not self._shared:
             self._send()
         elif self._timer is None:
             self._timer = loop.call_later(rest, self._send)
@@ -65,7 +67,9 @@ class Away:
             wanted[row][1](body)
 
         try:
-            await remote.fetch_async([part for part, _ in wanted], give)
+            asked = await remote.fetch_async([part for part, _ in wanted], give)
+            if len(wanted) > 1:
+                self._shared = asked < len(wanted)
         except Exception as error:  # noqa: BLE001 - whoever asked is told
             for _, tell in wanted:
                 tell(error)

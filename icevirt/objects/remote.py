@@ -143,8 +143,12 @@ def assembled(part: Part, held: Sequence[Answer | Exception | None]) -> Body | E
     return got[0] if len(got) == 1 else b"".join(got)
 
 
-async def fetch_async(parts: Sequence[Part], give: Give, how: Coalescing | None = None) -> None:
-    """Fetch ranges side by side and give each as soon as it is complete, in the loop's thread."""
+async def fetch_async(parts: Sequence[Part], give: Give, how: Coalescing | None = None) -> int:
+    """Fetch ranges side by side and give each as soon as it is complete, in the loop's thread.
+
+    Returns:
+        How many requests that took.
+    """
     fetch = Fetch(parts, how)
     for row, known in fetch.refused:
         give(row, known)
@@ -158,8 +162,9 @@ async def fetch_async(parts: Sequence[Part], give: Give, how: Coalescing | None 
     made = [source.get_async(begin, end) for source, begin, end in fetch.targets()]
     if len(made) == 1:
         await one(0, made[0])
-        return
+        return 1
     await asyncio.gather(*(one(number, answer) for number, answer in enumerate(made)))
+    return len(made)
 
 
 def fetch_all(parts: Sequence[Part], how: Coalescing | None = None) -> list[Body | Exception]:

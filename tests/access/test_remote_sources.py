@@ -18,6 +18,7 @@ from icevirt.objects.listing import changed_since, list_sources
 from icevirt.objects.source import open_source
 from icevirt.scan.contract import ScanOptions
 from icevirt.scan.registry import scan
+from servers import azurite
 from servers.faults import weak_etag, without
 
 pytestmark = pytest.mark.servers
@@ -146,6 +147,26 @@ def test_files_of_a_web_server_are_named_and_looked_at_again(http_server):
     assert changed_since(files) == urls
     with pytest.raises(NotFoundError):
         list_sources(urls[1:])
+
+
+def test_listings_and_answers_of_azure_say_the_same(azure, monkeypatch):
+    for name, value in {
+        "AZURE_STORAGE_ACCOUNT_NAME": azurite.ACCOUNT,
+        "AZURE_STORAGE_ACCOUNT_KEY": azurite.KEY,
+        "AZURE_STORAGE_ENDPOINT": azure.endpoint,
+        "AZURE_ALLOW_HTTP": "true",
+    }.items():
+        monkeypatch.setenv(name, value)
+    for name in ("a.nc", "b c.nc"):
+        obstore.put(azure.store(), f"d/{name}", name.encode())
+    files = list_sources([f"{azure.url}/d/*.nc"])
+    for file, body in zip(files, (b"a.nc", b"b c.nc"), strict=True):
+        with open_source(file.url) as source:
+            assert source.read(0, 9) == body
+            assert (source.file.size, source.file.last_modified) == (file.size, file.last_modified)
+    assert changed_since(files) == []
+    obstore.put(azure.store(), "d/a.nc", b"A.nc")
+    assert changed_since(files) == [f"{azure.url}/d/a.nc"]
 
 
 # -- one source ------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""zarr's own tests of the Store contract, on writable sessions in memory and on local disk.
+"""zarr's own tests of the Store contract, on writable sessions in memory, on local disk and on S3.
 
 A session holds zarr hierarchies, not arbitrary keys and bytes: a chunk needs its array, and a
 zarr.json has to be one. So tests that write arbitrary values are run on keys and documents of a
@@ -16,45 +16,18 @@ from zarr.storage._utils import _normalize_byte_range_index
 from zarr.testing.store import StoreTests
 from zarr.testing.utils import assert_bytes_equal
 
+from access.hierarchy import GROUP, HIERARCHY, array, buffer
 from icevirt.access.store import IcevirtStore
 from icevirt.errors import InvalidInputError, NodeNotFoundError, SessionStateError
 from icevirt.repo.repository import Repository
 from icevirt.storage.local import LocalStorage
 from icevirt.storage.memory import MemoryStorage
 
-GROUP = {"zarr_format": 3, "node_type": "group", "attributes": {}}
 BODY = b"\x01\x02\x03\x04"
 RANGES = [None, RangeByteRequest(1, 4), OffsetByteRequest(1), SuffixByteRequest(1)]
 
 
-def array(*chunks):
-    """Return the document of an array of so many chunks along each dimension."""
-    return {
-        "zarr_format": 3,
-        "node_type": "array",
-        "shape": list(chunks),
-        "data_type": "uint32",
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [1] * len(chunks)}},
-        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-        "fill_value": 0,
-        "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
-        "attributes": {},
-    }
-
-
-def buffer(value):
-    raw = value if isinstance(value, bytes) else json.dumps(value).encode()
-    return cpu.Buffer.from_bytes(raw)
-
-
 PROTOTYPE = default_buffer_prototype()
-HIERARCHY = {
-    "zarr.json": GROUP,
-    "foo/zarr.json": array(20, 20),
-    "scalar/zarr.json": array(),
-    "foo-bar/zarr.json": GROUP,
-    "foo-bar/deep/zarr.json": array(20),
-}
 KEYS = ["foo/c/0/1", "scalar/c", "foo-bar/deep/c/10"]
 
 REFUSED = {
@@ -405,3 +378,9 @@ class TestOnLocalDisk(Contract):
     @pytest.fixture
     def repo(self, tmp_path):
         return Repository.create(LocalStorage(tmp_path / "repo"))
+
+
+class TestOnS3(Contract):
+    @pytest.fixture
+    def repo(self, s3):
+        return Repository.create(s3.icevirt())

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from icevirt.errors import FormatError, ObjectNotFoundError
 from icevirt.logic import garbage, ops_log, trimming
 from icevirt.logic.legacy import refuse_v1
 from icevirt.model.repo_info import GCRan, RepoInfo
 from icevirt.repo import layout
 from icevirt.repo.head import Head, refuse_read_only
+from icevirt.storage.protocol import Written
 from icevirt.wire import repo_info
 
 _FOLDER = layout.backup("").rstrip("/")
@@ -32,11 +34,13 @@ def trim(head: Head, older_than: int, *, dry_run: bool) -> OpsLogTrimSummary:
 
     Raises:
         ReadOnlyError: The repository takes no writes.
-        FormatError: A backup that continues the log is damaged; no file was deleted.
+        FormatError: A backup that continues the log is damaged or missing; none was deleted.
     """
     # listed first: a backup that another writer makes from now on is not in the list
     old = dict(_old(head, older_than))
-    needed = _needed(head, _cut(head, older_than, dry_run=dry_run), older_than, dry_run)
+    info = _cut(head, older_than, dry_run=dry_run)
+    while (needed := _needed(head, info, older_than, dry_run)) is None:
+        info = _newer(head, info)
     unused = {name: size for name, size in old.items() if name not in needed}
     if not dry_run:
         for name in unused:
@@ -70,10 +74,26 @@ def _cut(head: Head, older_than: int, *, dry_run: bool) -> RepoInfo:
     return trimming.trimmed(info, older_than) or info
 
 
-def _needed(head: Head, info: RepoInfo, older_than: int, dry_run: bool) -> set[str]:
+def _newer(head: Head, info: RepoInfo) -> RepoInfo:
+    """Return what is in `repo` now, if that differs: somebody else trimmed the log meanwhile.
+
+    Raises:
+        FormatError: It does not; so a backup is missing.
+    """
+    now = head.read().info
+    if now.latest_updates == info.latest_updates:
+        raise FormatError(
+            "the ops log leads to a backup that is missing; nothing was deleted",
+            do="Restore it from a copy, or trim the log up to a later time.",
+            repo=head.storage.url,
+        )
+    return now
+
+
+def _needed(head: Head, info: RepoInfo, older_than: int, dry_run: bool) -> set[str] | None:
     """Return the backups that the kept log leads to, now or once `repo` overflows into them.
 
-    Each of them holds the log as it was then, and is cut too.
+    Each of them holds the log as it was then, and is cut too. None: one is missing.
     """
     found: set[str] = set()
     left = [*trimming.backups_of(info)]
@@ -81,9 +101,26 @@ def _needed(head: Head, info: RepoInfo, older_than: int, dry_run: bool) -> set[s
         if (name := left.pop()) in found:
             continue
         found.add(name)
-        before = head.backup(name)
-        cut = trimming.trimmed(before, older_than) or before
-        if cut != before and not dry_run:
-            head.storage.put(layout.backup(name), repo_info.encode(cut))
-        left += trimming.backups_of(cut)
+        try:
+            left += trimming.backups_of(_cut_backup(head, name, older_than, dry_run))
+        except ObjectNotFoundError:
+            return None
     return found
+
+
+def _cut_backup(head: Head, name: str, older_than: int, dry_run: bool) -> RepoInfo:
+    """Cut the log in a backup; return what is there then, or would be.
+
+    Somebody who trims at the same moment may have cut more off, and deleted that already: what is
+    written never brings it back.
+    """
+    path = layout.backup(ops_log.checked_backup(name))
+    while True:
+        raw, version = head.storage.get_versioned(path)
+        before = repo_info.decode(raw)
+        cut = trimming.trimmed(before, older_than) or before
+        if cut == before or dry_run:
+            return cut
+        outcome = head.storage.put_if(path, repo_info.encode(cut), was=version)
+        if isinstance(outcome, Written):
+            return cut

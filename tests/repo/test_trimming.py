@@ -132,6 +132,44 @@ def test_a_writer_between_the_listing_and_the_cut_loses_no_backup(repo, repo_pat
     assert repo.metadata == {"slow": True}
 
 
+@pytest.mark.parametrize("at", range(3, 8))
+def test_of_two_that_trim_at_once_neither_brings_back_what_the_other_deleted(
+    repo, repo_path, official, at
+):
+    """One keeps more: between its reading and writing of a backup, the other one trims."""
+    grown(repo, official, turns=20, per_file=6)
+    before = log_of(repo)
+    aged(repo_path)
+    slow = Repository.open(repo_path)
+    real, done = slow.storage, []
+
+    class Slow:
+        url = real.url
+
+        def __getattr__(self, name):
+            return getattr(real, name)
+
+        def _trimmed(self, path):
+            if path == f"overwritten/{before[at][2]}" and not done:
+                done.append(path)
+                repo.trim_ops_log(before[at][1])
+
+        def put(self, path, body):
+            self._trimmed(path)
+            return real.put(path, body)
+
+        def put_if(self, path, body, *, was):
+            self._trimmed(path)
+            return real.put_if(path, body, was=was)
+
+    slow._head.storage = Slow()
+    slow.trim_ops_log(before[at + 4][1])
+    for turn in range(6):  # the log goes on in another file each time
+        assert {entry[2] for entry in log_of(repo)} - {None} <= backups(repo_path)
+        assert log_of(repo) == log_of(official())
+        repo.set_metadata({"turn": -turn})
+
+
 class Dying:
     """A storage that takes a few changes and no more."""
 

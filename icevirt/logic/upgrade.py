@@ -171,7 +171,9 @@ class _Carrier:
         self._state = state
         self._had = {key for kind in past for key in _made(kind)}
         self._dropped = {kind.name for kind in past if isinstance(kind, BranchDeleted)}
-        self._configured = any(isinstance(kind, ConfigChanged) for kind in past)
+        # where the log was trimmed, it may have been; what V2 has stays then
+        is_whole = any(isinstance(kind, RepoMigrated) for kind in past)
+        self._configured = not is_whole or any(isinstance(kind, ConfigChanged) for kind in past)
         self._edits: list[Edit] = []
         self._commits = 0
         self._aside: dict[str, str] = {}

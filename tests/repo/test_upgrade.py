@@ -413,6 +413,18 @@ def test_what_v2_dropped_on_purpose_does_not_come_back(storage):
     assert again.config.inline_chunk_threshold_bytes == 99
 
 
+def test_a_configuration_that_v2_saved_stays_though_its_ops_log_was_trimmed(storage):
+    run(storage, delete=False)
+    repo = Repository.open(storage)
+    repo.config.inline_chunk_threshold_bytes = 99
+    repo.save_config()
+    repo.set_metadata({"later": True})
+    repo.trim_ops_log(moment(Head(storage).now()))
+    assert check(storage).ok
+    run(storage)
+    assert Repository.open(storage).config.inline_chunk_threshold_bytes == 99
+
+
 def test_a_configuration_saved_by_a_v1_client_is_carried_over(storage):
     run(storage, delete=False)
     document = config_yaml.loads(storage.get("config.yaml"))

@@ -66,11 +66,10 @@ def _sweep(
     for batch in batched(_old(assets, path, older_than), _AT_ONCE):
         going = candidates.among([key for key, _ in batch])
         sizes = dict(batch)
-        for key in going:
-            if not dry_run:
-                assets.storage.delete(path(key))
-            number += 1
-            freed += sizes[key]
+        if not dry_run:
+            assets.storage.delete_many([path(key) for key in going])
+        number += len(going)
+        freed += sum(sizes[key] for key in going)
     return number, freed
 
 

@@ -43,8 +43,7 @@ def trim(head: Head, older_than: int, *, dry_run: bool) -> OpsLogTrimSummary:
         info = _newer(head, info)
     unused = {name: size for name, size in old.items() if name not in needed}
     if not dry_run:
-        for name in unused:
-            head.storage.delete(layout.backup(name))
+        head.storage.delete_many([layout.backup(name) for name in unused])
     return OpsLogTrimSummary(backups_deleted=len(unused), bytes_deleted=sum(unused.values()))
 
 

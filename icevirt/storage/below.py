@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from icevirt.storage.protocol import Lost, ObjectInfo, Storage, Version, Written
@@ -52,6 +52,10 @@ class Below:
     def delete(self, path: str) -> None:
         """Remove an object; one that is not there is no error."""
         self.storage.delete(self.prefix + path)
+
+    def delete_many(self, paths: Sequence[str]) -> None:
+        """Remove objects; see `Storage.delete_many`."""
+        self.storage.delete_many([self.prefix + path for path in paths])
 
     def delete_all(self) -> None:
         """Remove everything under the prefix, and directories where the storage has them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Never
 
 from icevirt.connect.address import Address
@@ -47,6 +47,10 @@ class HttpStorage(ObjectReading):
         raise self._read_only()
 
     def delete(self, path: str) -> Never:  # noqa: ARG002
+        """Raise ``ReadOnlyError``."""
+        raise self._read_only()
+
+    def delete_many(self, paths: Sequence[str]) -> Never:  # noqa: ARG002
         """Raise ``ReadOnlyError``."""
         raise self._read_only()
 

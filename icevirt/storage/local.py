@@ -14,7 +14,7 @@ import errno
 import fcntl
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from icevirt.connect import urls
@@ -148,6 +148,11 @@ class LocalStorage:
         with suppress(OSError):  # not empty, or somebody is writing there
             while (full := os.path.dirname(full)) != self._root:
                 os.rmdir(full)
+
+    def delete_many(self, paths: Sequence[str]) -> None:
+        """Remove objects; those that are not there are no error."""
+        for path in paths:
+            self.delete(path)
 
     def delete_below(self, prefix: str) -> None:
         """Remove every object below ``prefix``, and the directories that are empty then."""

@@ -9,7 +9,7 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -90,10 +90,14 @@ class MemoryStorage:
         with self._lock:
             self._objects.pop(keys.checked(path), None)
 
+    def delete_many(self, paths: Sequence[str]) -> None:
+        """Remove objects; those that are not there are no error."""
+        for path in paths:
+            self.delete(path)
+
     def delete_below(self, prefix: str) -> None:
         """Remove every object below ``prefix``."""
-        for info in list(self.list(prefix)):
-            self.delete(info.path)
+        self.delete_many([info.path for info in self.list(prefix)])
 
     def _write(self, path: str, body: bytes) -> Version:
         version = Version(str(next(self._clock)))

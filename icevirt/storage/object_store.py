@@ -16,6 +16,7 @@ from __future__ import annotations
 import itertools
 import random
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,6 +29,7 @@ from icevirt.storage.object_reading import ObjectReading
 from icevirt.storage.protocol import Lost, Version, Written
 
 _PART = 16 * 1024 * 1024  # bytes; larger objects are sent in parts of this size
+_AT_ONCE = 1000  # objects that are deleted by one request
 _TRIES = 8
 _LONGEST_PAUSE = 8.0  # seconds
 _BUSY = ("ConditionalRequestConflict", "OperationAborted")  # S3: somebody else was just writing
@@ -99,19 +101,23 @@ class ObjectStorage(ObjectReading):
         with suppress(ObjectNotFoundError):
             self._asked(path, lambda: obstore().delete(self._bucket.store(), key))
 
+    def delete_many(self, paths: Sequence[str]) -> None:
+        """Remove objects, a thousand at once; those that are not there are no error."""
+        for some in itertools.batched(paths, _AT_ONCE):
+            self._delete_keys([self._key(path) for path in some])
+
     def delete_below(self, prefix: str) -> None:
         """Remove every object below ``prefix``, a page of the listing at once."""
-        for page in self._pages(self._key(prefix.rstrip("/")), 1000):
-            doomed = [meta["path"] for meta in page]
-            try:
-                self._delete_keys(doomed)
-            except ObjectNotFoundError:  # somebody else deletes here too
-                for key in doomed:
-                    with suppress(ObjectNotFoundError):
-                        self._delete_keys([key])
+        for page in self._pages(self._key(prefix.rstrip("/")), _AT_ONCE):
+            self._delete_keys([meta["path"] for meta in page])
 
     def _delete_keys(self, doomed: list[str]) -> None:
-        asked(self.url, lambda: obstore().delete(self._bucket.store(), doomed))
+        try:
+            asked(self.url, lambda: obstore().delete(self._bucket.store(), doomed))
+        except ObjectNotFoundError:  # somebody else deletes here too
+            if len(doomed) > 1:
+                for key in doomed:
+                    self._delete_keys([key])
 
     # -- conditional writes ------------------------------------------------------------------
 

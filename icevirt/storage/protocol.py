@@ -6,7 +6,7 @@ Paths are relative to the root, with ``/`` between segments, like
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -83,6 +83,9 @@ class Storage(Protocol):
 
     def delete(self, path: str) -> None:
         """Remove an object; one that is not there is no error."""
+
+    def delete_many(self, paths: Sequence[str]) -> None:
+        """Remove objects in few requests; those that are not there are no error."""
 
     def delete_below(self, prefix: str) -> None:
         """Remove every object below ``prefix``, with the directories that held them."""

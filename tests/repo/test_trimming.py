@@ -176,6 +176,10 @@ class Dying:
     def __init__(self, real, calls):
         self.real, self.calls, self.url = real, calls, real.url
 
+    def delete_many(self, paths):
+        for path in paths:
+            self.delete(path)
+
     def __getattr__(self, name):
         call = getattr(self.real, name)
         if name not in {"put", "put_if", "delete"}:

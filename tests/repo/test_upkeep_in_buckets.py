@@ -19,6 +19,22 @@ def write(repo, name):
     session.commit(name)
 
 
+def test_garbage_goes_by_few_requests(s3_proxy):
+    """Between the last look at its age and its deletion nobody should have time to use it again."""
+    repo = Repository.create(s3_proxy.place.icevirt())
+    session = repo.writable_session("main")
+    array = zarr.create_array(session.store, shape=(40_000,), chunks=(1000,), dtype="f8")
+    array[:] = np.random.default_rng(1).random(40_000)
+    session.flush("garbage")
+    time.sleep(1.1)  # ages count in whole seconds
+    before = len(s3_proxy.rules.requests)
+    collected = repo.garbage_collect(datetime.now(UTC))
+    assert (collected.snapshots_deleted, collected.chunks_deleted) == (1, 40)
+    assert len(s3_proxy.rules.requests) - before < 40
+    assert not list(repo.storage.list("chunks"))
+    assert sound(repo.storage)
+
+
 @pytest.mark.servers
 def test_upkeep(place):
     repo = Repository.create(place.icevirt(), content_addressed_chunks=True)

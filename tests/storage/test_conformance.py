@@ -73,6 +73,18 @@ def test_a_deleted_object_is_gone_and_may_be_deleted_again(storage):
         storage.get("d/a")
 
 
+def test_many_objects_are_deleted_at_once_and_some_may_be_gone_already(storage):
+    paths = [f"d/{number}" for number in range(20)]
+    for path in paths[1:]:
+        storage.put(path, b"x")
+    storage.delete_many([])
+    for _ in range(2):
+        storage.delete_many([*paths[:-1], "never/was"])
+    assert [info.path for info in storage.list()] == paths[-1:]
+    with pytest.raises(InvalidInputError):
+        storage.delete_many(["../a"])
+
+
 def test_all_below_a_prefix_is_deleted_and_nothing_else(storage):
     for path in ("a/b/one", "a/b/c/two", "a/bc", "repo"):
         storage.put(path, b"x")

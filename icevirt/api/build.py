@@ -8,7 +8,6 @@ it was, and the same build run again finds its finished parts.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from icevirt.api import outcome
 from icevirt.api.clock import Clock
 from icevirt.api.commit import commit, refuse_changed, refuse_losses
+from icevirt.api.inputs import Inputs, Sources
 from icevirt.api.promotion import check_promotion, prepare, promoted, refuse_differences
 from icevirt.api.request import (
     MAX_NATIVE_BYTES,
@@ -40,7 +40,6 @@ from icevirt.logic.duplicates import Duplicates, check_rule
 from icevirt.logic.holes import Holes, check_holes
 from icevirt.logic.wish import Wish
 from icevirt.model import paths
-from icevirt.objects.listing import list_sources
 from icevirt.repo.publish import BUILD_ID
 from icevirt.scan.contract import ScanOptions
 from icevirt.spark.session import spark_or_local
@@ -56,7 +55,7 @@ KEEP_SCAN_OF = 1000
 
 
 def build(
-    sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    sources: Sources,
     repo: StorageLike,
     *,
     concat_dim: str | None = None,
@@ -75,6 +74,7 @@ def build(
     max_native_bytes: int = MAX_NATIVE_BYTES,
     scanner: str = "",
     allow_references_to: str | Iterable[str] = (),
+    asset: str | None = None,
     catalog: StorageLike | None = None,
     rescan_changed: bool = False,
     verify: int | None = None,
@@ -85,7 +85,8 @@ def build(
     """Scan files on Spark and commit them as one virtual dataset.
 
     Args:
-        sources: Globs, directories, paths or ``file://`` URLs of NetCDF-4/HDF5 files.
+        sources: Globs, directories, paths and URLs of files, and lists of them: ``"@list.csv"``,
+            ``"-"`` for stdin, or a table with a column ``url``; see docs/catalog.md.
         repo: Path or URL of the repository; it is created if there is none.
         concat_dim: The dimension along which files are concatenated. One file needs none.
         group: Where in the repository the dataset goes.
@@ -109,6 +110,7 @@ def build(
             by default.
         allow_references_to: Directories and URL prefixes into which references of the files may
             lead, beside their own directories. Only files of references have any.
+        asset: Which asset of STAC items is the file; by default the one with the role "data".
         catalog: Directory of a catalog that is kept and used again; by default it lies in the
             repository until the build succeeded.
         rescan_changed: Scan files again that changed between scan and commit, a few times, instead
@@ -172,7 +174,9 @@ def build(
         prepare(storage, branch, promote)
     with ExitStack() as stack:
         session = _Session(stack, clock, spark)
-        report = _until_unchanged(request, sources, session, clock, rescans=3 * rescan_changed)
+        with clock.phase("list"):
+            inputs = Inputs(sources, asset=asset)
+        report = _until_unchanged(request, inputs, session, clock, rescans=3 * rescan_changed)
         if verify is not None:
             with clock.phase("verify"):
                 refuse_differences(storage, report, values=verify, spark=session)
@@ -219,12 +223,12 @@ class _Session:
 
 
 def _until_unchanged(
-    request: _Request, sources: Any, session: _Session, clock: Clock, *, rescans: int
+    request: _Request, inputs: Inputs, session: _Session, clock: Clock, *, rescans: int
 ) -> BuildReport:
     """Build, and once more each time when files changed meanwhile; unchanged ones stay scanned."""
     while True:
         with clock.phase("list"):
-            files = outside(request.storage, list_sources(sources))
+            files = outside(request.storage, inputs.files())
         try:
             return _attempt(request, files, session, clock)
         except SourcesChangedError:

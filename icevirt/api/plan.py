@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import tempfile
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from icevirt.api.inputs import Inputs, Sources
 from icevirt.api.request import (
     MAX_NATIVE_BYTES,
     bad_files_allowed,
@@ -25,7 +25,6 @@ from icevirt.logic.combine import combine
 from icevirt.logic.duplicates import Duplicates, check_rule
 from icevirt.logic.holes import Holes, check_holes
 from icevirt.logic.wish import Wish
-from icevirt.objects.listing import list_sources
 from icevirt.spark.session import spark_or_local
 from icevirt.storage.resolve import StorageLike
 
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def plan(
-    sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    sources: Sources,
     *,
     concat_dim: str | None = None,
     group: str = "/",
@@ -48,6 +47,7 @@ def plan(
     max_native_bytes: int = MAX_NATIVE_BYTES,
     scanner: str = "",
     allow_references_to: str | Iterable[str] = (),
+    asset: str | None = None,
     catalog: StorageLike | None = None,
     spark: SparkSession | None = None,
     progress: Callable[[Progress], None] | None = None,
@@ -61,7 +61,7 @@ def plan(
     check_policy(combine_attrs)
     check_rule(duplicates)
     check_holes(holes)
-    files = list_sources(sources)
+    files = Inputs(sources, asset=asset).files()
     options = scan_options(
         concat_dim=concat_dim,
         group=source_group,

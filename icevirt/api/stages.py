@@ -49,6 +49,10 @@ class Scan:
         """A digest of what decides how a file is described: options and scanners."""
         return identity_of(self.options)
 
+    def tolerates(self, closed: ClosedCatalog) -> bool:
+        """Say whether no more files are bad than may be, and some are good."""
+        return len(closed.bad) <= self.max_bad_files and len(closed.bad) < len(self.files)
+
     def settled(self) -> Settled:
         """Look up which of the files the catalog describes already."""
         return settled(self.catalog, self.identity, self.files)
@@ -94,6 +98,19 @@ def closed_catalog(job: Scan) -> ClosedCatalog:
         ScanError: More files are bad than may be; they are tried again by the next build.
         InvalidInputError: The options name a variable that no file has.
     """
+    closed = scanned_catalog(job)
+    if not job.tolerates(closed):
+        raise _too_many(closed.bad, len(job.files))
+    return closed
+
+
+def scanned_catalog(job: Scan) -> ClosedCatalog:
+    """Read the facts of the scan, however many files are bad.
+
+    Raises:
+        BuildError: Files are missing that were scanned.
+        InvalidInputError: The options name a variable that no file has.
+    """
     known = job.settled()
     if len(known.missing):
         raise BuildError(
@@ -104,10 +121,10 @@ def closed_catalog(job: Scan) -> ClosedCatalog:
         )
     names, chosen = known.chosen
     closed = parts.read_facts(job.catalog, names, chosen)
-    if len(closed.bad) > job.max_bad_files or len(closed.bad) == len(job.files):
+    if job.tolerates(closed):
+        _refuse_unknown(job.options, closed)
+    else:
         forget(job.catalog, names, closed.bad_rows)
-        raise _too_many(closed.bad, len(job.files))
-    _refuse_unknown(job.options, closed)
     return closed
 
 

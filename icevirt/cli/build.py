@@ -43,6 +43,7 @@ def build(  # noqa: PLR0917 - each is an option of the command
     max_native_bytes: options.NativeBytes = options.MANY,
     scanner: options.Scanner = "",
     allow_references_to: options.ReferencesTo = None,
+    asset: options.Asset = None,
     catalog: options.Catalog = None,
     rescan_changed: Annotated[
         bool,
@@ -80,6 +81,7 @@ def build(  # noqa: PLR0917 - each is an option of the command
             max_native_bytes=max_native_bytes,
             scanner=scanner,
             allow_references_to=tuple(allow_references_to or ()),
+            asset=asset,
             catalog=catalog,
             rescan_changed=rescan_changed,
             verify=verify,

@@ -10,7 +10,11 @@ import typer
 MANY = 256 * 1024 * 1024
 
 Sources = Annotated[
-    list[str], typer.Argument(help="Files, directories, globs or file:// URLs to build from.")
+    list[str],
+    typer.Argument(
+        help="Files, directories, globs or URLs; @FILE for a list of them (text, CSV, JSON lines,"
+        " Parquet, STAC items, the manifest of an S3 Inventory), - for a list on stdin."
+    ),
 ]
 ConcatDim = Annotated[
     str | None, typer.Option(help="The dimension along which files follow one another.")
@@ -31,6 +35,9 @@ ReferencesTo = Annotated[
     typer.Option(
         help="A directory or URL prefix that references in the files may lead to; may be repeated."
     ),
+]
+Asset = Annotated[
+    str | None, typer.Option(help="The asset of STAC items that is the file; by its role if unset.")
 ]
 Attributes = Annotated[
     str, typer.Option(help="What becomes of attributes that differ, in xarray's words.")

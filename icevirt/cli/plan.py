@@ -27,6 +27,7 @@ def plan(  # noqa: PLR0917 - each is an option of the command
     max_native_bytes: options.NativeBytes = options.MANY,
     scanner: options.Scanner = "",
     allow_references_to: options.ReferencesTo = None,
+    asset: options.Asset = None,
     catalog: options.Catalog = None,
     output: OutputOption = Output.text,
     quiet: options.Quiet = False,
@@ -49,6 +50,7 @@ def plan(  # noqa: PLR0917 - each is an option of the command
             max_native_bytes=max_native_bytes,
             scanner=scanner,
             allow_references_to=tuple(allow_references_to or ()),
+            asset=asset,
             catalog=catalog,
             progress=listener,
         )

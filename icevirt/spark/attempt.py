@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from icevirt.archive.scanned import ScannedFile, SourceFile
 from icevirt.errors import IcevirtError, ScanError, ScanMemoryError, StaleReferenceError
+from icevirt.objects.answers import opaque
 from icevirt.objects.source import open_source
 from icevirt.scan.contract import ScanOptions
 from icevirt.scan.registry import scan
@@ -47,10 +48,19 @@ def attempt(file: SourceFile, options: ScanOptions) -> Outcome:
 
 def _scan(file: SourceFile, options: ScanOptions) -> ScannedFile:
     with open_source(file.url) as source:
-        if (source.file.size, source.file.last_modified) != (file.size, file.last_modified):
+        if not _is_same(source.file, file):
             raise StaleReferenceError(
                 "the file changed between listing and scan",
                 do="Build again when it is no longer written to.",
                 file=file.url,
             )
         return scan(source, options)
+
+
+def _is_same(opened: SourceFile, listed: SourceFile) -> bool:
+    """Compare by the stronger checksum; lists of sources may tell one and not the other."""
+    if opened.size != listed.size:
+        return False
+    if opened.etag and listed.etag:
+        return opaque(opened.etag) == opaque(listed.etag)
+    return opened.last_modified == listed.last_modified

@@ -1,0 +1,203 @@
+"""What people name as sources: files, directories, globs, URLs, and lists of them.
+
+A list is marked: ``@list.txt``, ``@files.parquet``, or ``-`` for stdin. Files of which it says size
+and checksum are not asked for again before they are scanned; the scan itself, and the last look
+before the commit, compare them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
+
+from icevirt.archive.scanned import SourceFile
+from icevirt.connect.address import Address
+from icevirt.connect.urls import is_url
+from icevirt.errors import IcevirtError, InvalidInputError
+from icevirt.objects.answers import opaque
+from icevirt.objects.listing import changed_since, list_sources
+from icevirt.objects.locations import object_key
+from icevirt.objects.rows import Row, bad_row
+from icevirt.objects.tables import rows_of, rows_of_arrow
+
+_SECOND = 1_000_000_000
+_AT_A_TIME = 16  # files of servers that are asked for
+_ROWS = 1 << 12  # of a list that are looked at together
+
+
+class ArrowStream(Protocol):
+    """A table: of pyarrow, pandas, polars or whatever speaks Arrow's C stream interface."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return a capsule with the stream."""
+
+
+type Source = str | os.PathLike[str]
+type Sources = Source | ArrowStream | Iterable[Source | ArrowStream]
+
+
+class Inputs:
+    """The sources of a build, read once: stdin does not come again.
+
+    Args:
+        sources: Paths, URLs, globs, directories, and lists: text beginning with ``@``, ``-``, or
+            tables with a column ``url``.
+        asset: Which asset of STAC items is meant.
+
+    Raises:
+        InvalidInputError: Nothing was named, or a list is wrong.
+        NotFoundError: There is no such list.
+        StorageError: A list cannot be read.
+    """
+
+    def __init__(self, sources: Sources, *, asset: str | None = None) -> None:
+        self._parts = [
+            each if isinstance(each, list) else tuple(_checked(each, asset))
+            for each in _parts(sources)
+        ]
+        if not any(self._parts):
+            raise InvalidInputError(
+                "no sources", do="Name files, directories, globs or lists of files."
+            )
+        self._files: dict[str, SourceFile] | None = None
+
+    def files(self) -> tuple[SourceFile, ...]:
+        """List the files; a second time, what changed since the first is looked at again.
+
+        Raises:
+            InvalidInputError: Nothing matched, a file cannot be referenced, or is not what a list
+                says.
+            NotFoundError: A file does not exist.
+            ScanError: A change of a file would go unnoticed.
+            StorageError: A file cannot be looked at.
+        """
+        changed = () if self._files is None else frozenset(changed_since(self._files.values()))
+        found: dict[str, SourceFile] = {}
+        for part in self._parts:
+            files = list_sources(part) if isinstance(part, list) else _of_rows(part)
+            for file in files:
+                found.setdefault(file.url, file)
+        for url in changed:
+            if url in found:
+                (found[url],) = list_sources([url])
+        self._files = found
+        return tuple(found.values())
+
+
+def _parts(sources: Any) -> Iterator[Any]:
+    """Yield runs of plain sources as lists, and between them the lists of sources."""
+    is_many = isinstance(sources, Iterable) and not isinstance(sources, str | bytes | os.PathLike)
+    plain: list[Any] = []
+    for each in sources if is_many and not _is_table(sources) else [sources]:
+        if not (_is_list(each) or _is_table(each)):
+            plain.append(each)
+            continue
+        if plain:
+            yield plain
+        yield each
+        plain = []
+    if plain:
+        yield plain
+
+
+def _is_list(source: Any) -> bool:
+    return isinstance(source, str) and (source == "-" or source.startswith("@"))
+
+
+def _is_table(source: Any) -> bool:
+    return hasattr(source, "__arrow_c_stream__")
+
+
+def _checked(source: Any, asset: str | None) -> Iterator[tuple[str, Row | SourceFile]]:
+    """Read a list; what it says of a file on a server is all there is to know before the scan."""
+    if isinstance(source, str):
+        where = source.removeprefix("@")
+        name = "stdin" if where == "-" else where
+        rows = rows_of(where, asset)
+    else:
+        name, rows = type(source).__name__, rows_of_arrow(source)
+    empty = True
+    for each in rows:
+        empty = False
+        yield name, _complete(each, name) or each
+    if empty:
+        raise InvalidInputError("a list of sources is empty", do="Check it.", list=name)
+
+
+def _complete(row: Row, name: str) -> SourceFile | None:
+    """Return the file, if it is elsewhere and the row says all that a listing would."""
+    is_known = row.size is not None and (row.etag or row.last_modified)
+    if not is_known or not _is_remote(row.url):
+        return None
+    try:
+        object_key(row.url, has_bucket=True)
+        url = Address.parse(row.url).url
+    except InvalidInputError as error:
+        raise bad_row(error.what, name, row.line, url=row.url) from error
+    seconds = (row.last_modified or 0) // _SECOND  # all that answers tell
+    return SourceFile(url=url, size=row.size or 0, etag=row.etag, last_modified=seconds * _SECOND)
+
+
+def _is_remote(url: str) -> bool:
+    return is_url(url) and not url.startswith("file://")
+
+
+def _of_rows(rows: Sequence[tuple[str, Row | SourceFile]]) -> Iterator[SourceFile]:
+    """Yield the files of a list, those of servers asked for side by side."""
+    with ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="icevirt-list") as pool:
+        for at in range(0, len(rows), _ROWS):
+            some = rows[at : at + _ROWS]
+            asked = {
+                number: pool.submit(_looked_at, name, each)
+                for number, (name, each) in enumerate(some)
+                if isinstance(each, Row) and _is_remote(each.url)
+            }
+            for number, (name, each) in enumerate(some):
+                if isinstance(each, SourceFile):
+                    yield each
+                elif number in asked:
+                    yield from asked[number].result()
+                else:
+                    yield from _looked_at(name, each)
+
+
+def _looked_at(name: str, row: Row) -> tuple[SourceFile, ...]:
+    """List what a row names, and compare it with what the row says.
+
+    Raises:
+        InvalidInputError: It is not what the list says.
+    """
+    try:
+        files = list_sources([row.url])
+    except IcevirtError as error:
+        error.facts |= {"list": name, "line": row.line}
+        raise
+    says_something = row.size is not None or row.etag or row.last_modified
+    if says_something and len(files) != 1:
+        raise bad_row(
+            "a list of sources tells size or checksum of what is no single file",
+            name,
+            row.line,
+            url=row.url,
+        )
+    for what, listed, found in _differences(row, files[0]):
+        raise bad_row(
+            "a file is not what a list of sources says",
+            name,
+            row.line,
+            file=files[0].url,
+            **{f"{what}_listed": listed, f"{what}_found": found},
+        )
+    return files
+
+
+def _differences(row: Row, file: SourceFile) -> Iterator[tuple[str, Any, Any]]:
+    """Yield what a list says otherwise; times are compared as far as all lists can tell them."""
+    if row.size is not None and row.size != file.size:
+        yield "size", row.size, file.size
+    if row.etag and file.etag and opaque(row.etag) != opaque(file.etag):
+        yield "etag", row.etag, file.etag
+    if row.last_modified and row.last_modified // _SECOND != file.last_modified // _SECOND:
+        yield "last_modified", row.last_modified // _SECOND, file.last_modified // _SECOND

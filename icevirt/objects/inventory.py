@@ -1,0 +1,149 @@
+"""S3 Inventory: what a bucket holds as AWS lists it every day, so that nobody has to.
+
+The manifest names data files in CSV or Parquet, which lie in the bucket of the report, or beside a
+copy of the manifest. Of what they list, the newest versions of NetCDF and HDF5 files are taken.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+import io
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import quote, unquote_plus
+
+import pyarrow.parquet as pq
+
+from icevirt.connect.urls import as_local_path, is_url
+from icevirt.errors import InvalidInputError, NotFoundError
+from icevirt.objects.listing import SUFFIXES
+from icevirt.objects.rows import Row, bad_row, row
+from icevirt.objects.source import open_source
+
+_SAFE = "/!$&'()*+,;=:@[]|~"
+_ARN = "arn:aws:s3:::"
+_PARQUET = {  # as the CSV calls them
+    "bucket": "Bucket",
+    "key": "Key",
+    "size": "Size",
+    "last_modified_date": "LastModifiedDate",
+    "e_tag": "ETag",
+    "is_latest": "IsLatest",
+    "is_delete_marker": "IsDeleteMarker",
+}
+
+
+def is_inventory(found: Any) -> bool:
+    """Say whether a JSON value is the manifest of an inventory."""
+    return isinstance(found, Mapping) and {"sourceBucket", "fileFormat", "files"} <= found.keys()
+
+
+def inventory_rows(manifest: Mapping[str, Any], source: str) -> Iterator[Row]:
+    """Yield the files that an inventory lists.
+
+    Raises:
+        InvalidInputError: It is of a format that is not read, incomplete, or damaged.
+        NotFoundError: A data file is not there.
+    """
+    kind = str(manifest["fileFormat"]).lower()
+    if kind not in ("csv", "parquet"):
+        raise InvalidInputError(
+            "an S3 Inventory of this format is not read",
+            do="Configure it to be written as CSV or Parquet.",
+            list=source,
+            format=manifest["fileFormat"],
+        )
+    for told in manifest["files"]:
+        name, raw = _data(told, manifest, source)
+        found = _from_parquet(raw) if kind == "parquet" else _from_csv(raw, manifest, name)
+        yield from _rows(found, name)
+
+
+def _rows(found: Iterator[tuple[int, Mapping[str, Any]]], name: str) -> Iterator[Row]:
+    for line, told in found:
+        key, bucket = told.get("Key"), told.get("Bucket")
+        if not key or not bucket:
+            raise bad_row("a row of an S3 Inventory names no object", name, line)
+        if not str(key).lower().endswith(SUFFIXES) or _is_past(told):
+            continue
+        url = f"s3://{bucket}/{quote(str(key), safe=_SAFE)}"
+        yield row(
+            (url, told.get("Size"), told.get("ETag"), told.get("LastModifiedDate")), name, line
+        )
+
+
+def _is_past(told: Mapping[str, Any]) -> bool:
+    """Say whether a row is of an older version, or of a deletion."""
+    latest, deleted = told.get("IsLatest"), told.get("IsDeleteMarker")
+    return latest in (False, "false") or deleted in (True, "true")
+
+
+def _from_parquet(raw: bytes) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    file = pq.ParquetFile(io.BytesIO(raw))
+    columns = [name for name in file.schema_arrow.names if name in _PARQUET]
+    line = 0
+    for batch in file.iter_batches(columns=columns):
+        for told in batch.to_pylist():
+            line += 1
+            yield line, {_PARQUET[name]: value for name, value in told.items()}
+
+
+def _from_csv(
+    raw: bytes, manifest: Mapping[str, Any], name: str
+) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    names = [each.strip() for each in str(manifest.get("fileSchema", "")).split(",")]
+    text = gzip.decompress(raw).decode() if raw[:2] == b"\x1f\x8b" else raw.decode()
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    for values in reader:
+        if len(values) != len(names):
+            raise bad_row(
+                "a row of an S3 Inventory has another number of columns than its schema",
+                name,
+                reader.line_num,
+                schema=names,
+                found=len(values),
+            )
+        told = dict(zip(names, values, strict=True))
+        yield reader.line_num, told | {"Key": unquote_plus(told.get("Key", ""))}
+
+
+def _data(told: Any, manifest: Mapping[str, Any], source: str) -> tuple[str, bytes]:
+    """Return the name and bytes of a data file, compared with what the manifest says of it."""
+    key = told.get("key") if isinstance(told, Mapping) else None
+    if not isinstance(key, str):
+        raise InvalidInputError(
+            "the manifest of an S3 Inventory names no data file", do="Check it.", list=source
+        )
+    where = _place(key, manifest, source)
+    with open_source(where) as opened:
+        raw = opened.read(0, opened.file.size)
+    digest = hashlib.md5(raw, usedforsecurity=False).hexdigest()
+    if told.get("MD5checksum", digest) != digest:
+        raise InvalidInputError(
+            "a data file of an S3 Inventory is not the one that its manifest names",
+            do="Copy it again, or name a newer manifest.",
+            list=source,
+            file=where,
+        )
+    return where, raw
+
+
+def _place(key: str, manifest: Mapping[str, Any], source: str) -> str:
+    """Find a data file: in the report's bucket, or around a copy of the manifest."""
+    if is_url(source) and not source.startswith("file://"):
+        bucket = str(manifest.get("destinationBucket", "")).removeprefix(_ARN)
+        return f"s3://{bucket}/{quote(key, safe=_SAFE)}"
+    folder, name = os.path.dirname(as_local_path(source)), key.rpartition("/")[2]
+    around = [os.path.join(folder, *way, name) for way in ((), ("data",), ("..", "data"))]
+    found = next((path for path in around if os.path.isfile(path)), None)
+    if found is None:
+        raise NotFoundError(
+            "a data file of an S3 Inventory is not beside its manifest",
+            do="Copy it into the same directory, or name the manifest in its bucket.",
+            list=source,
+            key=key,
+        )
+    return found

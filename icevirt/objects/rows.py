@@ -1,0 +1,132 @@
+"""A row of a list of source files: what it may say of a file, and how each spelling is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+from email.utils import parsedate_to_datetime
+from typing import Any, NamedTuple
+
+from icevirt.errors import InvalidInputError
+
+URL = ("url", "path", "href")
+"""Names of the column with the path or URL of the file; the first that is there counts."""
+MODIFIED = ("last_modified", "mtime")
+_SECOND = 1_000_000_000
+_END = 1 << 32  # seconds since 1970: what a reference can carry
+_DO = "Correct the list."
+
+
+class Row(NamedTuple):
+    """A file as a list names it."""
+
+    line: int  # of the list, from 1; a row where it has no lines
+    url: str  # or path
+    size: int | None = None
+    etag: str = ""
+    last_modified: int | None = None  # nanoseconds since 1970
+
+
+def column_of(names: Sequence[str], there: Sequence[str]) -> str | None:
+    """Return the first of some names that is there, however it is capitalised."""
+    folded = {name.strip().lower(): name for name in reversed(there)}
+    return next((folded[name] for name in names if name in folded), None)
+
+
+def bad_row(what: str, name: str, line: int, **facts: Any) -> InvalidInputError:
+    """Return the error of a row that cannot be used."""
+    return InvalidInputError(what, do=_DO, list=name, line=line, **facts)
+
+
+def no_urls(name: str, there: Sequence[str]) -> InvalidInputError:
+    """Return the error of a table that does not say where files are."""
+    return InvalidInputError(
+        "a list of sources has no column with their URLs",
+        do="Name it 'url'; further columns are size, etag and last_modified.",
+        list=name,
+        columns=list(there),
+    )
+
+
+def row_of(found: Mapping[str, Any], name: str, line: int) -> Row:
+    """Read a row, given as values by the names of columns.
+
+    Raises:
+        InvalidInputError: It names no file, or says something impossible of it.
+    """
+    key = column_of(URL, list(found))
+    if key is None:
+        raise bad_row("a row of a list of sources has no url", name, line, columns=list(found))
+    modified = column_of(MODIFIED, list(found))
+    return row(
+        (found[key], found.get("size"), found.get("etag"), found.get(modified or "")), name, line
+    )
+
+
+def row(values: Iterable[Any], name: str, line: int) -> Row:
+    """Read URL, size, etag and time of modification as lists spell them.
+
+    Raises:
+        InvalidInputError: There is no URL, or one of the others is impossible.
+    """
+    url, size, etag, modified = values
+    if not isinstance(url, str) or not url.strip() or "\0" in url:
+        raise bad_row("a row of a list of sources names no file", name, line, url=url)
+    return Row(
+        line=line,
+        url=url,
+        size=None if size is None or size == "" else _size(size, name, line),
+        etag="" if etag is None else _etag(etag, name, line),
+        last_modified=(None if modified is None or modified == "" else _time(modified, name, line)),
+    )
+
+
+def _size(given: Any, name: str, line: int) -> int:
+    if isinstance(given, str) and given.strip().isdecimal():
+        given = int(given)
+    if isinstance(given, float) and given.is_integer():  # what pandas makes of a column with gaps
+        given = int(given)
+    if isinstance(given, bool) or not isinstance(given, int) or given < 0:
+        raise bad_row("a size in a list of sources is no number of bytes", name, line, size=given)
+    return given
+
+
+def _etag(given: Any, name: str, line: int) -> str:
+    """Return a strong etag as servers write it; a weak one says nothing about bytes."""
+    if not isinstance(given, str):
+        raise bad_row("an etag in a list of sources is no text", name, line, etag=given)
+    if given.startswith("W/") or not given.strip():
+        return ""
+    return given if given.startswith('"') else f'"{given.strip()}"'
+
+
+def _time(given: Any, name: str, line: int) -> int:
+    """Read seconds since 1970, ISO 8601 (UTC where no zone is named), or the date of a header."""
+    try:
+        nanoseconds = _nanoseconds(given)
+    except (ValueError, TypeError, InvalidOperation, OverflowError):
+        nanoseconds = 0
+    if not 0 < nanoseconds < _END * _SECOND:
+        raise bad_row(
+            "a time in a list of sources is neither seconds since 1970 nor an ISO 8601 date",
+            name,
+            line,
+            last_modified=str(given),
+        )
+    return nanoseconds
+
+
+def _nanoseconds(given: Any) -> int:
+    if isinstance(given, str) and not _is_number(given):
+        text = given.strip()
+        given = parsedate_to_datetime(text) if "," in text else datetime.fromisoformat(text)
+    if isinstance(given, datetime):
+        moment = given if given.tzinfo else given.replace(tzinfo=UTC)
+        past = moment - datetime(1970, 1, 1, tzinfo=UTC)
+        return (past.days * 86_400 + past.seconds) * _SECOND + past.microseconds * 1000
+    return int(Decimal(given) * _SECOND)
+
+
+def _is_number(text: str) -> bool:
+    return text.strip().replace(".", "", 1).isdecimal()

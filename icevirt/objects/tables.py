@@ -1,0 +1,222 @@
+"""Lists of source files: text, JSON lines, CSV, Parquet, STAC items, S3 Inventory.
+
+A list is told by its suffix. It may say size and checksum of its files, so that a million files
+need not be listed. Whatever is wrong is told with the line where it stands.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from icevirt.connect.urls import as_local_path, is_url
+from icevirt.errors import InvalidInputError, NotFoundError, StorageError
+from icevirt.objects.inventory import inventory_rows, is_inventory
+from icevirt.objects.rows import MODIFIED, URL, Row, bad_row, column_of, no_urls, row, row_of
+from icevirt.objects.source import open_source
+from icevirt.objects.stac import is_stac, items_in, row_of_item
+
+_PARQUET = (".parquet", ".pq")
+_CSV = (".csv", ".tsv")
+_DOCUMENT = (".json", ".geojson")
+_AT_ONCE = 1 << 16  # rows
+_DAMAGED = (pa.ArrowException, EOFError, gzip.BadGzipFile, zlib.error, csv.Error)
+
+
+def rows_of(source: str, asset: str | None = None) -> Iterator[Row]:
+    """Yield the files that a list names, in its order.
+
+    Args:
+        source: Path or URL of the list, ``-`` for stdin. It is text with a path, URL or JSON object
+            a line unless its suffix says otherwise; all but Parquet may be compressed (``.gz``).
+        asset: Which asset of STAC items is meant; by default the one with the role "data", or the
+            only one of a type that NetCDF or HDF5 files have.
+
+    Raises:
+        InvalidInputError: It is no list, or a row of it is wrong.
+        NotFoundError: There is no such list.
+        StorageError: It cannot be read.
+    """
+    name = "stdin" if source == "-" else source
+    kind = source.lower().removesuffix(".gz")
+    with _opened(source) as stream, _telling(name):
+        if kind.endswith(_PARQUET):
+            yield from _parquet(stream, name)
+        elif kind.endswith(_CSV):
+            yield from _csv(stream, name, delimiter="\t" if kind.endswith(".tsv") else ",")
+        elif kind.endswith(_DOCUMENT):
+            yield from _document(stream, source, asset)
+        else:
+            yield from _lines(stream, source, asset)
+
+
+def rows_of_arrow(table: Any) -> Iterator[Row]:
+    """Yield the files of anything that gives itself as an Arrow stream: a table, a data frame."""
+    name = type(table).__name__
+    with _telling(name):
+        yield from _batches(pa.RecordBatchReader.from_stream(table), name)
+
+
+@contextmanager
+def _opened(source: str) -> Iterator[IO[bytes]]:
+    """Open a list for reading from front to back."""
+    if source == "-":
+        yield sys.stdin.buffer
+        return
+    if is_url(source) and not source.startswith("file://"):
+        with open_source(source) as remote:
+            raw: IO[bytes] = io.BytesIO(remote.read(0, remote.file.size))
+    else:
+        raw = _local(source)
+    with raw:
+        if source.lower().endswith(".gz"):
+            with gzip.GzipFile(fileobj=raw) as unpacked:
+                yield unpacked  # type: ignore[misc]  # it has what files have
+        else:
+            yield raw
+
+
+def _local(source: str) -> IO[bytes]:
+    path = as_local_path(source)
+    try:
+        return open(path, "rb")
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise NotFoundError(
+            "no such list of sources",
+            do="Check the path; a file whose own name begins with @ is named as ./@name.",
+            list=source,
+        ) from error
+    except OSError as error:
+        raise StorageError(
+            "a list of sources cannot be read", do="Repair it.", list=source, cause=error.strerror
+        ) from error
+
+
+@contextmanager
+def _telling(name: str) -> Iterator[None]:
+    try:
+        yield
+    except _DAMAGED as error:
+        raise InvalidInputError(
+            "a list of sources is damaged, or not what its suffix says",
+            do="Check the file; without one of the known suffixes it is read as text.",
+            list=name,
+            cause=str(error).partition("\n")[0],
+        ) from error
+
+
+def _decoded(stream: IO[bytes], name: str) -> Iterator[str]:
+    for number, raw in enumerate(stream, 1):
+        try:
+            yield raw.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise bad_row("a line of a list of sources is not UTF-8", name, number) from error
+
+
+def _lines(stream: IO[bytes], source: str, asset: str | None) -> Iterator[Row]:
+    """Read a path, a URL or a JSON object a line; empty lines and ``#`` comments say nothing."""
+    name = "stdin" if source == "-" else source
+    for number, line in enumerate(_decoded(stream, name), 1):
+        text = line.rstrip("\r\n")
+        if not text.strip() or text.startswith("#"):
+            continue
+        if not text.startswith("{"):
+            yield row((text, None, None, None), name, number)
+            continue
+        found = _json(text, name, number)
+        if is_stac(found):
+            for item in items_in(found):
+                yield row_of_item(item, asset, source, number)
+        else:
+            yield row_of(found, name, number)
+
+
+def _json(text: str, name: str, number: int) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise bad_row(
+            "a line of a list of sources is no JSON object", name, number, cause=str(error)
+        ) from error
+
+
+def _document(stream: IO[bytes], source: str, asset: str | None) -> Iterator[Row]:
+    """Read one JSON document: STAC items, or the manifest of an S3 Inventory."""
+    found = _json("".join(_decoded(stream, source)), source, 1)
+    if is_inventory(found):
+        yield from inventory_rows(found, source)
+    elif is_stac(found):
+        for number, item in enumerate(items_in(found), 1):
+            yield row_of_item(item, asset, source, number)
+    else:
+        raise InvalidInputError(
+            "a JSON document is neither a collection of STAC items nor the manifest of an S3"
+            " Inventory",
+            do="A file of references is a source itself: name it without @. A JSON object a line"
+            " is .jsonl.",
+            list=source,
+        )
+
+
+def _csv(stream: IO[bytes], name: str, *, delimiter: str) -> Iterator[Row]:
+    reader = csv.reader(_decoded(stream, name), delimiter=delimiter, strict=True)
+    header = next(reader, [])
+    url = column_of(URL, header)
+    if url is None:
+        raise no_urls(name, header)
+    wanted = (url, *(column_of(names, header) for names in (("size",), ("etag",), MODIFIED)))
+    at = [header.index(each) if each is not None else len(header) for each in wanted]
+    for values in reader:
+        if not values:
+            continue
+        if len(values) != len(header):
+            raise bad_row(
+                "a line of a list of sources has another number of columns than its header",
+                name,
+                reader.line_num,
+                header=len(header),
+                found=len(values),
+            )
+        values.append("")
+        a, b, c, d = (values[place] for place in at)
+        yield row((a, b, c, d), name, reader.line_num)
+
+
+def _parquet(stream: IO[bytes], name: str) -> Iterator[Row]:
+    file = pq.ParquetFile(io.BytesIO(stream.read()) if stream is sys.stdin.buffer else stream)
+    yield from _batches(file.iter_batches(_AT_ONCE), name, file.schema_arrow)
+
+
+def _batches(batches: Any, name: str, schema: Any = None) -> Iterator[Row]:
+    there = list((schema if schema is not None else batches.schema).names)
+    wanted = [column_of(names, there) for names in (URL, ("size",), ("etag",), MODIFIED)]
+    if wanted[0] is None:
+        raise no_urls(name, there)
+    line = 0
+    for batch in batches:
+        columns = [
+            [None] * len(batch) if each is None else _plain(batch.column(each)) for each in wanted
+        ]
+        for values in zip(*columns, strict=True):
+            line += 1
+            yield row(values, name, line)
+
+
+def _plain(column: Any) -> list[Any]:
+    """Return Python values; a moment as microseconds allow, which pandas is not needed for."""
+    if pa.types.is_timestamp(column.type):
+        zone = column.type.tz
+        column = pc.cast(column, pa.timestamp("us", zone), safe=False)
+    values: list[Any] = column.to_pylist()
+    return values

@@ -69,13 +69,15 @@ def _await(keeper: subprocess.Popen[bytes], port: int, said) -> None:
 
 def _keep(command: Sequence[str]) -> int:
     """Run a command until standard input closes."""
-    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one who started us gets it too
+    # The server is in our process group, so that whoever kills that ends it too. An interrupt it
+    # ignores: tests that are interrupted still need it to clean up.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL)
     with selectors.DefaultSelector() as selector:
         selector.register(sys.stdin, selectors.EVENT_READ)
         while child.poll() is None:
             if selector.select(0.5):
-                os.killpg(child.pid, signal.SIGKILL)
+                child.kill()
                 break
     return child.wait()
 

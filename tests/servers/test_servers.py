@@ -1,6 +1,7 @@
 """The servers keep the promises that tests of icevirt rest on; checked without icevirt."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -127,14 +128,18 @@ with running([sys.executable, "-m", "http.server", "--bind", "127.0.0.1", sys.ar
 """
 
 
-def test_a_server_ends_with_the_process_that_started_it(request):
+@pytest.mark.parametrize("group", [False, True], ids=["it alone", "its group"])
+def test_a_server_ends_with_the_process_that_is_killed(request, group):
     port = free_port()
     env = {**os.environ, "PYTHONPATH": str(request.config.rootpath / "tests")}
     with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(port)], stdout=subprocess.PIPE, env=env
+        [sys.executable, "-c", PROGRAM, str(port)],
+        stdout=subprocess.PIPE,
+        env=env,
+        start_new_session=True,
     ) as starter:
         assert starter.stdout.readline() == b"up\n"
-        starter.kill()
+        os.killpg(starter.pid, signal.SIGKILL) if group else starter.kill()
     for _ in range(200):
         if not listens(port):
             return

@@ -84,6 +84,16 @@ def test_attributes_keep_their_dtypes_nan_and_infinity(repo, session):
     same_attributes(found["x"].attrs, ds["x"].attrs)
 
 
+def test_the_official_client_shows_nan_and_infinities_as_zarr_spells_them(repo, session, tmp_path):
+    to_icechunk(dataset().assign_attrs(ODD), session)
+    session.commit("written")
+    storage = icechunk.local_filesystem_storage(str(tmp_path / "repo"))
+    theirs = icechunk.Repository.open(storage).readonly_session("main").store
+    found = xr.open_zarr(theirs, consolidated=False, chunks=None)
+    spelt = {"nan": "NaN", "infinite": "-Infinity", "python": "Infinity", "range": [-1, "Infinity"]}
+    assert found.attrs == {"title": "whole"} | spelt | {"short": 3, "text": "NaN"}
+
+
 def test_packed_values_decode_to_the_dtype_of_their_scale(repo, session):
     packing = {"dtype": "i2", "scale_factor": np.float32(0.5), "_FillValue": np.int16(-1)}
     to_icechunk(dataset(), session, encoding={"a": packing})

@@ -8,6 +8,7 @@ it was, and the same build run again finds its finished parts.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -38,6 +39,7 @@ from icevirt.logic.attributes import CombineAttrs, check_policy
 from icevirt.logic.combine import combine
 from icevirt.logic.duplicates import Duplicates, check_rule
 from icevirt.logic.holes import Holes, check_holes
+from icevirt.logic.stacking import Labels
 from icevirt.logic.wish import Wish
 from icevirt.model import paths
 from icevirt.repo.publish import BUILD_ID
@@ -70,6 +72,7 @@ def build(
     combine_attrs: CombineAttrs = "override",
     duplicates: Duplicates = "refuse",
     holes: Holes = "refuse",
+    labels: Labels | None = None,
     max_bad_files: int | str = 0,
     max_native_bytes: int = MAX_NATIVE_BYTES,
     scanner: str = "",
@@ -103,6 +106,9 @@ def build(
             numbers), "first" or "last" in the order given. By default they are refused.
         holes: What becomes of steps for which some files lack a variable: "reserve" lets them read
             as missing values, where the variable has one; by default they are refused.
+        labels: Stack the files along ``concat_dim`` as a new dimension, whose labels these are: a
+            list in the order of the files, ``"regex:PATTERN"`` with one group that is found in the
+            file's URL, or ``"attribute:NAME"`` of the file. Files of one label are merged.
         max_bad_files: How many files may be left out because they cannot be scanned: a number, or
             a share like ``"1%"``.
         max_native_bytes: Of values per file that may be stored because they cannot be referenced.
@@ -141,6 +147,7 @@ def build(
     check_holes(holes)
     options = scan_options(
         concat_dim=concat_dim,
+        stack=labels is not None,
         group=source_group,
         variables=variables,
         drop_variables=drop_variables,
@@ -156,6 +163,7 @@ def build(
         combine_attrs=combine_attrs,
         duplicates=duplicates,
         holes=holes,
+        labels=labels,
     )
     request = _Request(
         storage=storage,
@@ -203,7 +211,8 @@ class _Request:
     @property
     def choices(self) -> list[str]:
         """What decides about the plan beside the options of the scan."""
-        return [self.wish.combine_attrs, self.wish.duplicates, self.wish.holes]
+        labels = json.dumps(self.wish.labels, default=str)
+        return [self.wish.combine_attrs, self.wish.duplicates, self.wish.holes, labels]
 
 
 class _Session:

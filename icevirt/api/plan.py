@@ -24,6 +24,7 @@ from icevirt.logic.attributes import CombineAttrs, check_policy
 from icevirt.logic.combine import combine
 from icevirt.logic.duplicates import Duplicates, check_rule
 from icevirt.logic.holes import Holes, check_holes
+from icevirt.logic.stacking import Labels
 from icevirt.logic.wish import Wish
 from icevirt.spark.session import spark_or_local
 from icevirt.storage.resolve import StorageLike
@@ -43,6 +44,7 @@ def plan(
     combine_attrs: CombineAttrs = "override",
     duplicates: Duplicates = "refuse",
     holes: Holes = "refuse",
+    labels: Labels | None = None,
     max_bad_files: int | str = 0,
     max_native_bytes: int = MAX_NATIVE_BYTES,
     scanner: str = "",
@@ -64,6 +66,7 @@ def plan(
     files = Inputs(sources, asset=asset).files()
     options = scan_options(
         concat_dim=concat_dim,
+        stack=labels is not None,
         group=source_group,
         variables=variables,
         drop_variables=drop_variables,
@@ -89,5 +92,6 @@ def plan(
             combine_attrs=combine_attrs,
             duplicates=duplicates,
             holes=holes,
+            labels=labels,
         )
         return combine(closed_catalog(scan).facts, wish)

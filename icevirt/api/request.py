@@ -25,6 +25,7 @@ MAX_NATIVE_BYTES = 256 * 1024 * 1024
 def scan_options(
     *,
     concat_dim: str | None = None,
+    stack: bool = False,
     group: str = "/",
     variables: str | Iterable[str] = (),
     drop_variables: str | Iterable[str] = (),
@@ -44,6 +45,7 @@ def scan_options(
         named(scanner)
     return ScanOptions(
         concat_dim=concat_dim,
+        stack=stack,
         group=group,
         variables=_names("variables", variables),
         drop_variables=_names("drop_variables", drop_variables),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,7 @@ class Mode(Enum):
     once = "once"  # from the first file; all files hold the same
     concat = "concat"  # each file's chunks, shifted along the axis
     join = "join"  # values of all files, joined and stored in the repository
+    given = "given"  # values that no file holds: the labels of a new dimension
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -50,6 +52,7 @@ class PlannedArray:
     references: ReferenceCounts  # as scanned
     expected: int  # references that must have been written, of every kind
     times: Recoding | None = None  # (the plan's files,) where files count time differently
+    values: NDArray[Any] | None = None  # of mode given
 
     @property
     def grid(self) -> tuple[int, ...]:
@@ -105,6 +108,7 @@ class WindowTask:
     whole: NDArray[np.bool_]  # (files of the item,)
     whole_schema: ArraySchema | None
     times: Recoding | None = None  # (files of the item,)
+    values: NDArray[Any] | None = None  # of mode given
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -39,6 +39,7 @@ def build(  # noqa: PLR0917 - each is an option of the command
     combine_attrs: options.Attributes = "override",
     duplicates: options.DuplicatesRule = "refuse",
     holes: options.HolesRule = "refuse",
+    labels: options.LabelsOption = None,
     max_bad_files: options.BadFiles = 0,
     max_native_bytes: options.NativeBytes = options.MANY,
     scanner: options.Scanner = "",
@@ -76,6 +77,7 @@ def build(  # noqa: PLR0917 - each is an option of the command
             drop_variables=tuple(drop_variable or ()),
             duplicates=cast("Duplicates", duplicates),
             holes=cast("Holes", holes),
+            labels=labels,
             combine_attrs=cast("CombineAttrs", combine_attrs),  # build checks it
             max_bad_files=max_bad_files,
             max_native_bytes=max_native_bytes,

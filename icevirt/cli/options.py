@@ -49,6 +49,24 @@ DuplicatesRule = Annotated[
         " or last."
     ),
 ]
+
+
+def _labels(given: object) -> str | list[str] | None:
+    """Read labels that files tell, or a list with commas."""
+    text = str(given)
+    return text if text.startswith(("regex:", "attribute:")) else text.split(",")
+
+
+LabelsOption = Annotated[
+    Any,
+    typer.Option(
+        parser=_labels,
+        metavar="<labels>",
+        help="Stack the files along --concat-dim as a new dimension with these labels: A,B,C in"
+        " the order of the files, regex:PATTERN with one group found in the file's URL, or"
+        " attribute:NAME.",
+    ),
+]
 HolesRule = Annotated[
     str,
     typer.Option(

@@ -23,6 +23,7 @@ def plan(  # noqa: PLR0917 - each is an option of the command
     combine_attrs: options.Attributes = "override",
     duplicates: options.DuplicatesRule = "refuse",
     holes: options.HolesRule = "refuse",
+    labels: options.LabelsOption = None,
     max_bad_files: options.BadFiles = 0,
     max_native_bytes: options.NativeBytes = options.MANY,
     scanner: options.Scanner = "",
@@ -45,6 +46,7 @@ def plan(  # noqa: PLR0917 - each is an option of the command
             drop_variables=tuple(drop_variable or ()),
             duplicates=cast("Duplicates", duplicates),
             holes=cast("Holes", holes),
+            labels=labels,
             combine_attrs=cast("CombineAttrs", combine_attrs),  # plan checks it
             max_bad_files=max_bad_files,
             max_native_bytes=max_native_bytes,

@@ -17,6 +17,7 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.logic.labels import labels_of
 from icevirt.logic.ordering import order_files
 from icevirt.logic.recoding import bounds_of
+from icevirt.logic.stacking import Stack
 from icevirt.model import paths
 
 NOWHERE = -1
@@ -68,6 +69,15 @@ def place_files(facts: CatalogFacts, dimension: str | None) -> Cells:
     rank = np.empty(len(firsts), np.int64)
     rank[order.rows] = np.arange(len(firsts))
     return _numbered(len(facts.files), there, rank[groups], len(firsts), order.reason)
+
+
+def stacked_files(stack: Stack, dimension: str) -> Cells:
+    """Return the cells of files that are stacked along a new dimension."""
+    return Cells(
+        cell=stack.cell,
+        count=len(stack.values),
+        reason=f"stacked along the new dimension {dimension!r}",
+    )
 
 
 def files_along(facts: CatalogFacts, dimension: str | None) -> NDArray[np.int64]:

@@ -20,10 +20,11 @@ from icevirt.archive.times import Recoding
 from icevirt.errors import CombineError
 from icevirt.logic import duplicates, holes, recoding
 from icevirt.logic.attributes import combine_attributes
-from icevirt.logic.cells import Cells, as_given, place_files
+from icevirt.logic.cells import Cells, as_given, place_files, stacked_files
 from icevirt.logic.containers import containers_for
 from icevirt.logic.members import members_of
 from icevirt.logic.planned import planned
+from icevirt.logic.stacking import Labels, Stack, coordinate, labels_told, stacked
 from icevirt.logic.windows import split_rules
 from icevirt.logic.wish import Wish
 from icevirt.model import paths
@@ -36,11 +37,14 @@ def combine(facts: CatalogFacts, wish: Wish) -> BuildPlan:
     Raises:
         CombineError: They do not, without changing values; the message says which and why.
     """
+    stack = None
+    if wish.labels is not None:
+        facts, stack = _stacked(facts, wish, wish.labels)
     _check_dimension(facts, wish)
     facts, times, left_out = _alike(facts, wish)
     # files that disagree have no order to speak of
     members_of(facts, as_given(facts, wish.concat_dim), wish.concat_dim)
-    cells = place_files(facts, wish.concat_dim)
+    cells = _cells(facts, wish, stack)
     members = members_of(facts, cells, wish.concat_dim)
     gaps = holes.find(facts, members, cells, dimension=wish.concat_dim, rule=wish.holes)
     arrays = tuple(
@@ -50,6 +54,8 @@ def combine(facts: CatalogFacts, wish: Wish) -> BuildPlan:
         )
         for member in members
     )
+    if stack is not None and wish.concat_dim is not None:
+        arrays += (coordinate(stack, wish.concat_dim, wish.group, wish.build_id),)
     reasons = (cells.reason,) if cells.reason else ()
     return BuildPlan(
         build_id=wish.build_id,
@@ -71,6 +77,31 @@ def combine(facts: CatalogFacts, wish: Wish) -> BuildPlan:
     )
 
 
+def _stacked(facts: CatalogFacts, wish: Wish, labels: Labels) -> tuple[CatalogFacts, Stack]:
+    """Give the arrays the new dimension that was asked for.
+
+    Raises:
+        CombineError: The files have it already, or it is not named.
+    """
+    dimension = wish.concat_dim
+    if dimension is None or dimension in {
+        *_dimensions(facts.arrays),
+        *(paths.name(path) for path in facts.arrays.path.values),
+    }:
+        raise CombineError(
+            "labels are for a new dimension, which the files do not have",
+            do="Name it with concat_dim (on the command line --concat-dim), or leave labels out.",
+            concat_dim=dimension,
+        )
+    return stacked(facts, dimension), labels_told(facts, labels, dimension)
+
+
+def _cells(facts: CatalogFacts, wish: Wish, stack: Stack | None) -> Cells:
+    if stack is None or wish.concat_dim is None:
+        return place_files(facts, wish.concat_dim)
+    return stacked_files(stack, wish.concat_dim)
+
+
 def _check_dimension(facts: CatalogFacts, wish: Wish) -> None:
     if len(facts.files) > 1 and wish.concat_dim is None:
         raise CombineError(
@@ -81,7 +112,7 @@ def _check_dimension(facts: CatalogFacts, wish: Wish) -> None:
     if wish.concat_dim is not None and wish.concat_dim not in _dimensions(facts.arrays):
         raise CombineError(
             f"no variable has the dimension {wish.concat_dim!r}",
-            do="Name a dimension that the files have.",
+            do="Name a dimension that the files have; to stack them along a new one, pass labels.",
             dimensions=_dimensions(facts.arrays),
         )
 

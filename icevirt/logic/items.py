@@ -121,6 +121,7 @@ def _window(cut: _Cut, rows: NDArray[np.int64]) -> WindowTask:
         whole=spread(array.whole),
         whole_schema=array.whole_schema,
         times=None if array.times is None else array.times.take(rows),
+        values=array.values,
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from icevirt.logic.attributes import CombineAttrs
 from icevirt.logic.duplicates import Duplicates
 from icevirt.logic.holes import Holes
+from icevirt.logic.stacking import Labels
 from icevirt.logic.windows import MAX_REFERENCES
 
 
@@ -20,4 +21,5 @@ class Wish:
     combine_attrs: CombineAttrs = "override"
     duplicates: Duplicates = "refuse"
     holes: Holes = "refuse"
+    labels: Labels | None = None  # of a new dimension
     max_references: int = MAX_REFERENCES  # of one manifest

@@ -36,6 +36,9 @@ class ByteSource(Protocol):
         """
 
 
+_COMPARED = 64 * 1024  # bytes of an array that is compared before it is stacked
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanOptions:
     """What a scan is asked for.
@@ -52,6 +55,8 @@ class ScanOptions:
         scanner: The scanner to use, whatever the file looks like: see `icevirt.scan.registry`.
         allow_references_to: Directories and URL prefixes into which references of the file may
             lead, beside its own directory.
+        stack: ``concat_dim`` is a dimension that the files do not have. Large arrays get no digest
+            then, because they will be stacked whatever they hold.
     """
 
     concat_dim: str | None = None
@@ -61,6 +66,13 @@ class ScanOptions:
     max_native_bytes: int = 256 * 1024 * 1024
     scanner: str = ""
     allow_references_to: tuple[str, ...] = ()
+    stack: bool = False
+
+    def wants_digest(self, *, is_coordinate: bool, nbytes: int) -> bool:
+        """Say whether an array without the concatenated dimension gets a digest."""
+        if self.concat_dim is None:
+            return False
+        return not self.stack or is_coordinate or nbytes <= _COMPARED
 
     def wants(self, path: str) -> bool:
         """Say whether a variable was asked for: it is, or lies below, what is named."""

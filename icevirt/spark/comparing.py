@@ -26,6 +26,7 @@ from icevirt.logic.recoding import counting_array, missing_of, units_of
 from icevirt.logic.times import InexactError, recoded
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable, ChunkType
+from icevirt.model.snapshot import ArrayNode
 from icevirt.objects.authorize import Authorizer
 from icevirt.objects.source import open_source
 from icevirt.repo.repository import Repository
@@ -126,7 +127,8 @@ class _Comparison:
             array, index = found
             here = _box(wanted.index, held.chunks, held.shape)
             there = _box(index, array.chunk_shape, array.shape)
-            if [_length(part) for part in here] != [_length(part) for part in there]:
+            new = len(here) - len(there)  # axes along which files were stacked
+            if [_length(part) for part in here] != [1] * new + [_length(part) for part in there]:
                 return self._wrong(DifferenceKind.place, wanted, f"the file has {_told(there)}")
             checked = self._compare(wanted.array, here, array.path, there)
             return replace(checked, chunks=checked.arrays, arrays=0) + self._beside(
@@ -172,6 +174,7 @@ class _Comparison:
         """Compare a box of an array of the repository with a box of a variable of the file."""
         held = zarr.open_array(self._session.store, path=path, mode="r")
         mine = np.asarray(held[here])
+        mine = mine.reshape(mine.shape[len(here) - len(there) :])
         theirs = self._oracle.read_values(self._source, variable, there)
         theirs = self._recoded(theirs, variable, root=path.removesuffix(variable))
         equal = same_values(mine, theirs)
@@ -214,15 +217,18 @@ class _Comparison:
         lengths = dict(zip(array.dimension_names, array.shape, strict=False))
         shift = {
             name: mine.start - theirs.start
-            for name, mine, theirs in zip(array.dimension_names, here, there, strict=False)
+            for name, mine, theirs in zip(
+                array.dimension_names, here[len(here) - len(there) :], there, strict=False
+            )
             if name is not None
         }
+        new = here[: len(here) - len(there)]
         key = (root, group, tuple(sorted(shift.items())))
         if key in self._placed:
             return Checked()
         self._placed.add(key)
         return total(
-            self._stored(root, other, shift)
+            self._stored(root, other, shift, new)
             for other in self._scan(None).arrays
             if paths.parent(other.path) == group
             and all(
@@ -231,12 +237,17 @@ class _Comparison:
             )
         )
 
-    def _stored(self, root: str, other: ScannedArray, shift: dict[str, int]) -> Checked:
+    def _stored(self, root: str, other: ScannedArray, shift: dict[str, int], new: Box) -> Checked:
         path = root + other.path
         begins = [shift.get(name or "", 0) for name in other.dimension_names]
         begins += [0] * (len(other.shape) - len(begins))
         here = tuple(slice(at, at + length) for at, length in zip(begins, other.shape, strict=True))
         there = tuple(slice(0, length) for length in other.shape)
+        node = self._session.find(path)
+        if isinstance(node, ArrayNode) and len(node.num_chunks) > len(here):
+            if not new:
+                return Checked()  # a chunk that is stored once does not tell where the file lies
+            here = (*new, *here)
         if 0 in other.shape or not self._concerns(path, other, here):
             return Checked()
         try:

@@ -127,6 +127,8 @@ def window_table(refs: RefsReader, files: FileColumns, window: WindowTask) -> Ch
     Raises:
         FormatError: A value-bearing chunk of the plan is not in the catalog.
     """
+    if window.values is not None:
+        return _clipped(_encoded_values(window, window.values), window)
     blocks = [
         (number, unpack(packed))
         for number, part in enumerate(files.parts)
@@ -180,7 +182,7 @@ def _moved(
     keep: NDArray[np.bool_],
 ) -> ChunkTable:
     rows = np.flatnonzero(keep)
-    index = block.index[rows].astype(np.int64)
+    index = _with_new_axes(block.index[rows].astype(np.int64), len(window.chunk_shape))
     if window.mode is Mode.concat and index.shape[1]:
         edge = window.chunk_shape[window.axis]
         index[:, window.axis] += (window.starts // edge)[place[rows]]
@@ -198,6 +200,11 @@ def _moved(
         locations=_locations(files, used[own]) + block.targets.take(used[~own] - len(files)),
         inline=block.data.copy() if len(block.data) else np.zeros(0, np.uint8),
     ).sorted()
+
+
+def _with_new_axes(index: NDArray[np.int64], ndim: int) -> NDArray[np.int64]:
+    """Put the axes before those of the files along which these are stacked."""
+    return np.pad(index, ((0, 0), (ndim - index.shape[1], 0)))
 
 
 def _locations(files: FileColumns, rows: NDArray[np.int64]) -> Locations:
@@ -267,6 +274,11 @@ def _joined(files: FileColumns, window: WindowTask, blocks: list[tuple[int, Bloc
     if not pieces:
         return ChunkTable.empty(len(window.chunk_shape))
     values = np.concatenate([pieces[start] for start in sorted(pieces)], axis=window.axis)
+    return _encoded_values(window, values)
+
+
+def _encoded_values(window: WindowTask, values: NDArray[Any]) -> ChunkTable:
+    """Encode the values of a whole array."""
     return encode_chunks(
         window.zarr_json, values, (0,) * values.ndim, _chunks_in(values.shape, window.chunk_shape)
     )

@@ -46,7 +46,10 @@ def completed(
     affordable = prod(array.shape) * dtype.itemsize <= context.budget.left
     if _wants_whole(array, dtype, axis) and (affordable or axis is not None):
         return _whole(array, dtype, axis, context, elsewhere)
-    if axis is None:
+    wanted = context.options.wants_digest(
+        is_coordinate=_is_coordinate(array), nbytes=prod(array.shape) * dtype.itemsize
+    )
+    if axis is None and wanted:
         # text is encoded with its count, so that pieces of it would hash to something else
         found = (
             iter([read(array, elsewhere.read)])

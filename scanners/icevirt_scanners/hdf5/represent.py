@@ -37,7 +37,9 @@ def represent(variable: Variable, context: FileContext) -> ScannedArray:
         return stored_whole(variable, context)
     more: dict[str, Any] = {}
     found = stored_chunks(variable, context) if variable.chunk is not None else None
-    if context.options.concat_dim and variable.axis(context.options.concat_dim) is None:
+    if variable.axis(context.options.concat_dim) is None and context.options.wants_digest(
+        is_coordinate=variable.is_coordinate, nbytes=variable.nbytes
+    ):
         more["digest"] = digest_of_dataset(variable, found, context)
     if variable.not_plain:
         return _natively(variable, found, context, more)

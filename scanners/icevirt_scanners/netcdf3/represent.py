@@ -94,9 +94,11 @@ def _referenced(
     """Reference the chunks; what does not follow the concatenated dimension gets a digest."""
     table = blocks.virtual(placed.path, *_references(placed, chunk), context)
     concat = context.options.concat_dim
-    if concat is None or placed.axis(concat) is not None:
-        return table, {}
-    return table, {"digest": values.digest(placed, context.source)}
+    if placed.axis(concat) is None and context.options.wants_digest(
+        is_coordinate=placed.is_coordinate, nbytes=placed.nbytes
+    ):
+        return table, {"digest": values.digest(placed, context.source)}
+    return table, {}
 
 
 def _references(

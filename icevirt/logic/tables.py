@@ -238,4 +238,4 @@ def nbytes(table: ChunkTable) -> int:
 
 def _locations_nbytes(places: Locations) -> int:
     strings = (places.url, places.etag)
-    return places.last_modified.nbytes + sum(s.data.nbytes + s.starts.nbytes for s in strings)
+    return places.last_modified.nbytes + sum(column.nbytes for column in strings)

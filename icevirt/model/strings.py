@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from icevirt.model.ranges import gather
 _ROWS_AT_ONCE = 1 << 14
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Strings:
     """``n`` UTF-8 strings: their bytes end to end, and where each begins."""
 
@@ -52,6 +52,11 @@ class Strings:
         """Bytes of each string, shape (n,)."""
         return np.diff(self.starts)
 
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        return self.data.nbytes + self.starts.nbytes
+
     def first_bytes(self) -> NDArray[np.uint8]:
         """First byte of each string, shape (n,); 0 where it is empty."""
         first = np.zeros(len(self), np.uint8)
@@ -85,19 +90,87 @@ class Strings:
         row = int(row)
         if not 0 <= row < len(self):
             raise IndexError(row)
+        return self._one(row)
+
+    def _one(self, row: int) -> str:
         return self.data[self.starts[row] : self.starts[row + 1]].tobytes().decode()
 
     def _take(self, rows: NDArray[np.int64]) -> Strings:
         if len(rows) == len(self) and np.array_equal(rows, np.arange(len(rows))):
             return self
-        rows = np.where(rows < 0, rows + len(self), rows)
-        return Strings(*gather(self.data, self.starts[rows], self.lengths[rows]))
+        return self._gathered(np.where(rows < 0, rows + len(self), rows))
+
+    def _gathered(self, rows: NDArray[np.int64]) -> Strings:
+        start = self.starts[rows]
+        return Strings(*gather(self.data, start, self.starts[rows + 1] - start))
 
     def __add__(self, other: Strings) -> Strings:
         return Strings(
             np.concatenate([self.data, other.data]),
             np.concatenate([self.starts, other.starts[1:] + self.starts[-1]]),
         )
+
+
+class StringsWithin(Strings):
+    """Strings where they stand in larger data: copied out when they are asked for, and no sooner.
+
+    The larger data is held as long as the column is. Whoever wants all strings end to end gets
+    them by `data` and `starts`, as of every column.
+    """
+
+    _around: NDArray[np.uint8]
+    _at: NDArray[np.int32]
+    _size: NDArray[np.int32]
+    _whole: Strings | None
+
+    def __init__(
+        self, around: NDArray[np.uint8], at: NDArray[np.int64], size: NDArray[np.int64]
+    ) -> None:
+        """Take over places that were checked: all inside data of less than 2 GiB, all UTF-8."""
+        vars(self).update(  # past those who keep the class frozen
+            _around=around, _at=at.astype(np.int32), _size=size.astype(np.int32), _whole=None
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Strings, (self.data, self.starts)
+
+    @property
+    def data(self) -> NDArray[np.uint8]:
+        """All strings end to end."""
+        return self._all.data
+
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        """Where each string begins in `data`."""
+        return self._all.starts
+
+    @property
+    def _all(self) -> Strings:
+        if self._whole is None:
+            vars(self)["_whole"] = self._gathered(np.arange(len(self)))
+        assert self._whole is not None
+        return self._whole
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Bytes of each string, shape (n,)."""
+        return self._size.astype(np.int64)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held, what lies around the strings included."""
+        whole = 0 if self._whole is None else self._whole.nbytes
+        return self._around.nbytes + self._at.nbytes + self._size.nbytes + whole
+
+    def __len__(self) -> int:
+        return len(self._at)
+
+    def _one(self, row: int) -> str:
+        return next(iter(self._gathered(np.array([row]))))
+
+    def _gathered(self, rows: NDArray[np.int64]) -> Strings:
+        at, size = self._at[rows], self._size[rows]
+        return Strings(*gather(self._around, at.astype(np.int64), size.astype(np.int64)))
 
 
 def _starts(texts: Sequence[str] | Sequence[bytes]) -> NDArray[np.int64]:

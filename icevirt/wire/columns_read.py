@@ -18,6 +18,18 @@ from icevirt.wire.schema import Table
 _EMPTY = (4, 4)  # the vtable of a table without fields
 
 
+def _condensed(column: NDArray[np.unsignedinteger]) -> Places:
+    """Return a column as whole numbers; where all are the same, one of them stands for all."""
+    if len(column) and bool((column == column[0]).all()):
+        return np.broadcast_to(column[:1].astype(np.int64), len(column))
+    return column.astype(np.int64)
+
+
+def _one_or_all(column: Places) -> Places | int:
+    """Return the number that all of a condensed column are, or the column."""
+    return int(column[0]) if len(column) == 1 or not column.strides[0] else column
+
+
 class Tables:
     """Tables of one schema, a row each."""
 
@@ -58,12 +70,12 @@ class Tables:
         shared = not isinstance(vtable, range) and bool((vtable == vtable[0]).all())
         if shared:
             vtable = array(vtable)[:1]
-        self._entries = read(vtable, 2).astype(np.int64)
-        self._size = read(moved(vtable, 2), 2).astype(np.int64)
+        self._entries = _condensed(read(vtable, 2))
+        self._size = _condensed(read(moved(vtable, 2), 2))
         if int(self._entries.min()) < 4 or int(self._size.min()) < 4:
             raise Damage("not a vtable", int(vtable[0]))
-        self._payload.check(vtable, self._entries)
-        self._payload.check(self._at, self._size)
+        self._payload.check(vtable, _one_or_all(self._entries))
+        self._payload.check(self._at, _one_or_all(self._size))
         self._one = self._words(int(vtable[0])) if shared or self._all_equal() else None
 
     def _words(self, at: int) -> tuple[int, ...]:
@@ -72,10 +84,10 @@ class Tables:
         return tuple(int(word) for word in self._payload.numbers(range(at, end, 2), 2))
 
     def _all_equal(self) -> bool:
-        entries, size = int(self._entries[0]), int(self._size[0])
+        entries = int(self._entries[0])
         if entries * len(self) > self._payload.size:
             return False  # they lie inside one another, which costs more than asking each row
-        if not bool((self._entries == entries).all() and (self._size == size).all()):
+        if not all(isinstance(_one_or_all(each), int) for each in (self._entries, self._size)):
             return False
         places = (moved(self._vtable, at) for at in range(4, entries - 1, 2))
         words = (self._payload.numbers(place, 2) for place in places)
@@ -154,11 +166,9 @@ class Tables:
         if rows is not None and len(rows) != len(self):
             places = array(places)[rows]
         at = self._payload.targets(places)
-        count = self._payload.numbers(at, 4).astype(np.int64)
+        count = _condensed(self._payload.numbers(at, 4))
         start = moved(at, 4)
-        longest = int(count.max(initial=0))
-        same = longest == int(count.min(initial=longest))
-        self._payload.check(start, longest * size if same else count * size)
+        self._payload.check(start, _one_or_all(count) * size)
         return rows, start, count
 
     def spans(self, name: str, size: int) -> tuple[Places, Places]:

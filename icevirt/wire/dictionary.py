@@ -50,11 +50,7 @@ class Dictionary:
         """Return the contents of frames that lie end to end, in the same way. Raises ``Damage``."""
         if len(starts) == 1:
             return np.zeros(0, np.uint8), starts
-        sizes = content_sizes(frames, starts)
-        if int(sizes.max()) > MAX_LOCATION or int(sizes.min()) < 1:
-            raise Damage("a location of an impossible length", int(np.argmax(sizes)))
-        if int(sizes.sum()) > MAX_RATIO * len(frames):
-            raise Damage("locations decompress to more than they could", 0)
+        content_sizes(frames, starts[:-1], np.diff(starts))
         try:
             reader = zstandard.ZstdDecompressor(dict_data=self._dictionary)
             made = reader.multi_decompress_to_buffer(_segments(frames, starts))
@@ -83,12 +79,20 @@ def _joined(made: zstandard.BufferWithSegmentsCollection) -> tuple[Bytes, Places
     return np.frombuffer(b"".join(parts), np.uint8), starts
 
 
-def content_sizes(frames: Bytes, starts: Places) -> NDArray[np.int64]:
-    """Return the size that the header of every frame declares. Raises ``Damage``.
+def content_sizes(data: Bytes, at: Places, length: Places) -> NDArray[np.int64]:
+    """Return the size that the header of every frame declares, a possible one. Raises ``Damage``.
 
     The decoder would take the memory that a header asks for, so it is read here first.
     """
-    at, length = starts[:-1], np.diff(starts)
+    size = _declared(data, at, length)
+    if int(size.max()) > MAX_LOCATION or int(size.min()) < 1:
+        raise Damage("a location of an impossible length", int(np.argmax(size)))
+    if int(size.sum()) > MAX_RATIO * int(length.sum()):
+        raise Damage("locations decompress to more than they could", 0)
+    return size
+
+
+def _declared(frames: Bytes, at: Places, length: Places) -> NDArray[np.int64]:
     if int(length.min()) < _SHORTEST:
         raise Damage("a compressed location is cut short", int(np.argmin(length)))
     magic = _little_endian(frames, at, 4)
@@ -97,7 +101,7 @@ def content_sizes(frames: Bytes, starts: Places) -> NDArray[np.int64]:
     flag = descriptor >> 6
     width = np.where(flag == 0, single, 1 << flag)  # 0: the size is not told
     place = at + 5 + (1 - single) + _ID_SIZES[descriptor & 3]
-    if bool((magic != _MAGIC).any() or (width == 0).any() or (place + width > starts[1:]).any()):
+    if bool((magic != _MAGIC).any() or (width == 0).any() or (place + width > at + length).any()):
         raise Damage("a compressed location is no frame that tells its size", 0)
     size = np.full(len(at), MAX_LOCATION + 1)  # wide sizes are of no location
     for told, base in ((1, 0), (2, 256), (4, 0)):

@@ -14,13 +14,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.model.chunks import Locations
-from icevirt.model.strings import Strings
+from icevirt.model.strings import Strings, StringsWithin
 from icevirt.wire.columns_read import Tables
-from icevirt.wire.dictionary import Dictionary
+from icevirt.wire.dictionary import Dictionary, content_sizes
 from icevirt.wire.distinct import equal_ranges, first_uses, looks_distinct
+from icevirt.wire.header import FileKind
 from icevirt.wire.payload import Payload, array
-from icevirt.wire.ranges import Places, gather
-from icevirt.wire.read import Damage
+from icevirt.wire.ranges import Bytes, Places, gather
+from icevirt.wire.read import Damage, reading
+
+type Rows = Places | slice  # a slice: all of them
+
+_WORTH_KEEPING = 3  # strings are read where they stand when the payload is not much more than they
+_FEW_FRAMES = 1 << 10  # decompressed in a millisecond
+_WIDTH = 4  # of the length before each string
+_BLOCK = 1 << 18  # stays in the processor's cache
 
 
 @dataclass(frozen=True)
@@ -38,7 +46,7 @@ class Locator:
             raise Damage("a compressed location, but no dictionary to decompress it", 0)
         return Dictionary(self.trained)
 
-    def read(self, refs: Tables, rows: Places) -> tuple[Locations, Places]:
+    def read(self, refs: Tables, rows: Rows) -> tuple[Locations, Places]:
         """Return the distinct locations of ``rows`` of the references, and each row's number."""
         url, rank = self._urls(refs, rows)
         etag, etag_rank = self._etags(refs, rows)
@@ -61,7 +69,7 @@ class Locator:
         )
         return found, keys
 
-    def _urls(self, refs: Tables, rows: Places) -> tuple[Strings, Places]:
+    def _urls(self, refs: Tables, rows: Rows) -> tuple[Strings, Places]:
         plain = _ranges(refs, "location", rows)
         packed = _ranges(refs, "compressed_location", rows)
         if packed is None:
@@ -72,16 +80,16 @@ class Locator:
             return self._unpacked(*packed)
         names, rank = self._strings(plain.start[~hidden], plain.length[~hidden])
         more, more_rank = self._unpacked(packed.start[hidden], packed.length[hidden])
-        both = np.empty(len(rows), np.int64)
+        both = np.empty(len(hidden), np.int64)
         both[~hidden], both[hidden] = rank, more_rank + len(names)
         return names + more, both
 
-    def _etags(self, refs: Tables, rows: Places) -> tuple[Strings, Places | None]:
+    def _etags(self, refs: Tables, rows: Rows) -> tuple[Strings, Places | None]:
         """Return the distinct etags, and every row's number; None where no row has one."""
         found = _ranges(refs, "checksum_etag", rows)
         return (Strings.empty(0), None) if found is None else self._strings(*found)
 
-    def _seconds(self, refs: Tables, rows: Places) -> Places | None:
+    def _seconds(self, refs: Tables, rows: Rows) -> Places | None:
         """Return when the object of every row was last modified; None where no row says so."""
         if refs.places("checksum_last_modified") is None:
             return None
@@ -90,23 +98,74 @@ class Locator:
     def _strings(self, start: Places, length: Places) -> tuple[Strings, Places]:
         """Return the distinct strings among these, and every row's number."""
         first, rank = self._distinct(start, length)
-        return text(*gather(self.payload.bytes, start[first], length[first])), rank
+        start, length = _rows(start, first), _rows(length, first)
+        if _WORTH_KEEPING * int(length.sum()) > self.payload.size and _stand_apart(
+            self.payload.bytes, start, length
+        ):
+            return StringsWithin(self.payload.bytes, start, length), rank
+        return text(*gather(self.payload.bytes, start, length)), rank
 
     def _unpacked(self, start: Places, length: Places) -> tuple[Strings, Places]:
         first, rank = self._distinct(start, length)
-        frames, starts = gather(self.payload.bytes, start[first], length[first])
-        return text(*self.dictionary.decompress(frames, starts)), rank
+        start, length = _rows(start, first), _rows(length, first)
+        size = content_sizes(self.payload.bytes, start, length)
+        if len(size) > _FEW_FRAMES and _WORTH_KEEPING * int(size.sum()) > self.payload.size:
+            return Frames(self.dictionary, self.payload.bytes, start, length), rank
+        return text(*self.dictionary.decompress(*gather(self.payload.bytes, start, length))), rank
 
     def _distinct(self, start: Places, length: Places) -> tuple[Places, Places]:
         """Tell equal ranges by their place, which is cheap, then by their bytes."""
         first, rank = first_uses(start)
-        start, length = start[first], length[first]
+        start, length = _rows(start, first), _rows(length, first)
         if int(length.sum()) > self.payload.size:
             raise Damage("strings overlap", int(start[0]))
         if looks_distinct(self.payload.padded, start, length):
             return first, rank
         again, number = equal_ranges(self.payload.padded, start, length)
         return first[again], number[rank]
+
+
+class Frames(StringsWithin):
+    """Compressed strings, decompressed when they are asked for.
+
+    What only decompression can find wrong is told then, as a ``FormatError``.
+    """
+
+    _dictionary: Dictionary
+
+    def __init__(self, dictionary: Dictionary, around: Bytes, at: Places, size: Places) -> None:
+        """Take over frames whose headers were checked."""
+        super().__init__(around, at, size)
+        vars(self)["_dictionary"] = dictionary
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Bytes of each string, shape (n,)."""
+        return self._all.lengths
+
+    def _gathered(self, rows: NDArray[np.int64]) -> Strings:
+        frames = super()._gathered(rows)
+        with reading(FileKind.manifest.name):
+            return text(*self._dictionary.decompress(frames.data, frames.starts))
+
+
+def _rows(column: Places, rows: Places) -> Places:
+    """Return rows of a column, of which none comes twice; all of them without a copy."""
+    return column if len(rows) == len(column) and rows[-1:] == len(rows) - 1 else column[rows]
+
+
+def _stand_apart(data: Bytes, start: Places, length: Places) -> bool:
+    """Say whether strings lie one behind the other, each behind its length, and are ASCII.
+
+    No look at each string is needed for that: every byte above 0x7F between the first and the last
+    must belong to one of the lengths.
+    """
+    if not bool((start[1:] - _WIDTH >= start[:-1] + length[:-1]).all()):
+        return False
+    in_lengths = np.count_nonzero(length.astype("<u4").view(np.uint8) >= 0x80)
+    between = data[int(start[0]) - _WIDTH : int(start[-1] + length[-1])]
+    blocks = (between[at : at + _BLOCK] for at in range(0, len(between), _BLOCK))
+    return sum(int(np.count_nonzero(block >= 0x80)) for block in blocks) == in_lengths
 
 
 def _without_checksum(url: Strings) -> Locations:
@@ -119,12 +178,12 @@ class _Ranges(NamedTuple):
     length: Places
 
 
-def _ranges(refs: Tables, name: str, rows: Places) -> _Ranges | None:
+def _ranges(refs: Tables, name: str, rows: Rows) -> _Ranges | None:
     found = refs.vectors(name, 1)
     if found is None:
         return None
     present, start, count = found
-    if present is None and len(refs) == len(rows):
+    if present is None and isinstance(rows, slice):
         return _Ranges(array(start), count)
     all_starts, all_lengths = np.zeros((2, len(refs)), np.int64)
     held = slice(None) if present is None else present

@@ -120,6 +120,7 @@ def _named_file(
 def decode(raw: bytes) -> Manifest:
     """Read a manifest. Raises ``FormatError``."""
     _, data = header.unpack(raw, FileKind.manifest)
+    del raw  # which is let go of, unless the caller keeps it
     with reading(FileKind.manifest.name):
         reader = Reader(data)
         values = reader.root(MANIFEST)

@@ -16,6 +16,7 @@ from icevirt.wire.read import Damage
 
 type Where = Places | range
 
+_ROWS_AT_ONCE = 1 << 14
 _DTYPES = {size: np.dtype(f"<u{size}") for size in (1, 2, 4, 8)}
 
 
@@ -64,13 +65,13 @@ class Payload:
         return np.asarray(self._views[size][at >> (size.bit_length() - 1)])
 
     def vectors(self, at: Where, count: int) -> NDArray[np.uint32]:
-        """Return ``count`` numbers of four bytes at each place, shape (n, count)."""
+        """Return ``count`` numbers of four bytes at each place, shape (n, count); not a copy."""
         self.check(at, 4 * count)
         self._check_aligned(at, 4)
         if isinstance(at, range):
             shape, strides = (len(at), count), (at.step, 4)
             found = np.ndarray(shape, "<u4", self.bytes, at.start, strides) if len(at) else None
-            return np.zeros(shape, np.uint32) if found is None else found.astype(np.uint32)
+            return np.zeros(shape, np.uint32) if found is None else found
         found = self._views[4][(at >> 2)[:, None] + np.arange(count)]
         return np.asarray(found, np.uint32)
 
@@ -106,4 +107,8 @@ class Payload:
         distance = self.numbers(places, 4)
         if isinstance(places, range) and len(places) > 1 and bool((distance == distance[0]).all()):
             return moved(places, int(distance[0]))
-        return condensed(array(places) + distance)
+        found = np.empty(len(places), np.int64)
+        for low in range(0, len(places), _ROWS_AT_ONCE):
+            rows = slice(low, low + _ROWS_AT_ONCE)
+            np.add(array(places[rows]), distance[rows], out=found[rows])
+        return condensed(found)

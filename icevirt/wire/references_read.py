@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
+from icevirt.model.strings import StringsWithin
 from icevirt.wire.columns_read import Tables
 from icevirt.wire.locations_read import Locator
 from icevirt.wire.payload import array
@@ -35,9 +36,13 @@ def read_table(locator: Locator, span: Span) -> tuple[ChunkTable, bool]:
     if not ascends(index):
         raise Damage("references are not in ascending order of their index", span.start)
     rows = _Rows(locator, refs)
+    locations = rows.virtual()
+    if not isinstance(locations.url, StringsWithin):  # which keep the payload for all columns
+        index = index.copy()
+        rows.copy()
     table = ChunkTable(
         chunk_ids=rows.native(),
-        locations=rows.virtual(),
+        locations=locations,
         inline=rows.inline(),
         index=index,
         kind=rows.kind,
@@ -56,8 +61,12 @@ class _Rows:
         self._refs = refs
         self.kind = self._kinds()
         self.source = np.zeros(len(refs), np.uint32)
-        self.offset = refs.numbers("offset", 8).astype(np.uint64)
-        self.length = refs.numbers("length", 8).astype(np.uint64)
+        self.offset: NDArray[np.uint64] = refs.numbers("offset", 8).astype(np.uint64, copy=False)
+        self.length: NDArray[np.uint64] = refs.numbers("length", 8).astype(np.uint64, copy=False)
+
+    def copy(self) -> None:
+        """Copy the columns that may still lie in the payload."""
+        self.offset, self.length = self.offset.copy(), self.length.copy()
 
     def _kinds(self) -> NDArray[np.uint8]:
         kind = np.zeros(len(self._refs), np.uint8)
@@ -80,14 +89,11 @@ class _Rows:
 
     def virtual(self) -> Locations:
         """Return the distinct locations of virtual rows."""
-        rows = np.flatnonzero(self.kind == ChunkType.virtual)
-        if not len(rows):
+        virtual = self.kind == ChunkType.virtual
+        if not virtual.any():
             return Locations.none()
-        locations, number = self._locator.read(self._refs, rows)
-        if len(rows) == len(self.kind):
-            self.source = number.astype(np.uint32)
-        else:
-            self.source[rows] = number
+        rows = slice(None) if virtual.all() else np.flatnonzero(virtual)
+        locations, self.source[rows] = self._locator.read(self._refs, rows)
         return locations
 
     def inline(self) -> Bytes:
@@ -102,5 +108,6 @@ class _Rows:
         if int(count.sum()) > payload.size:
             raise Damage("inline chunks overlap", int(start[0]))
         data, starts = gather(payload.bytes, start, count)
+        self.copy()
         self.offset[rows], self.length[rows] = starts[:-1], count
         return data

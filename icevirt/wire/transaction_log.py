@@ -138,7 +138,7 @@ def _read_chunks(
         rows = Tables(payload, each["chunks"], CHUNK_INDICES)
         if rows.stores_from(CHUNK_INDICES.slots["coords"] + 1):
             newer.add(CHUNK_INDICES.name)
-        index = rows.coordinates("coords")
+        index = rows.coordinates("coords").copy()  # the log outlives its bytes
         index.flags.writeable = False
         found[node] = index
     return found

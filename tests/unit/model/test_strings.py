@@ -1,12 +1,14 @@
 """Columns of strings, against lists of strings."""
 
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from icevirt.model import strings
-from icevirt.model.strings import Strings
+from icevirt.model.strings import Strings, StringsWithin
 
 texts = st.lists(st.text(st.sampled_from("ab/é🧊"), max_size=5), max_size=12)
 
@@ -37,3 +39,27 @@ def test_rows_are_taken_in_the_order_asked_for(values, data):
     rows = rows if values else []
     taken = Strings.of(values)[np.array(rows, np.int64)]
     assert list(taken) == [values[row] for row in rows]
+
+
+@given(texts, st.integers(0, 3), st.data())
+def test_strings_within_other_bytes_are_those_strings(values, gap, data):
+    encoded = [text.encode() for text in values]
+    around = b"".join(b"#" * gap + each for each in encoded) + b"#"
+    ends = np.cumsum([gap + len(each) for each in encoded], dtype=np.int64)
+    sizes = np.array([len(each) for each in encoded], np.int64)
+    found = StringsWithin(np.frombuffer(around, np.uint8), ends - sizes, sizes)
+    expected = Strings.of(values)
+    rows = data.draw(st.lists(st.integers(0, max(len(values) - 1, 0)), max_size=8))
+    rows = np.array(rows if values else [], np.int64)
+    assert list(found[rows]) == list(expected[rows])
+    assert found.lengths.tolist() == expected.lengths.tolist()
+    assert list(found) == values
+    assert found == expected
+    assert pickle.loads(pickle.dumps(found)) == expected
+    assert found + found == expected + expected
+
+
+def test_a_pickle_holds_the_strings_and_not_what_lies_around_them():
+    found = StringsWithin(np.zeros(10**6, np.uint8), np.array([5, 9]), np.array([2, 1]))
+    assert found.nbytes > 10**6
+    assert len(pickle.dumps(found)) < 1000

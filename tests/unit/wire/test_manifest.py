@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from icevirt.errors import FormatError, InvalidInputError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
-from icevirt.wire import header, manifest
+from icevirt.model.strings import StringsWithin
+from icevirt.wire import header, locations_read, manifest
 from icevirt.wire.build import build
 from icevirt.wire.header import FileKind
 from icevirt.wire.locations_write import LocationCompression, LocationEncoding
@@ -121,7 +122,8 @@ def test_reading_agrees_with_writing_row_by_row(arrays):
 @given(manifests)
 @settings(max_examples=30)
 def test_a_manifest_written_again_is_the_same(arrays):
-    made = manifest.encode(arrays)
+    """Once equal locations of a table are one, which reading makes of them."""
+    made = manifest.encode(manifest.decode(manifest.encode(arrays).raw).arrays)
     assert manifest.encode(manifest.decode(made.raw).arrays) == made
 
 
@@ -316,6 +318,55 @@ def test_the_dictionary_compresses_each_distinct_location_once():
     assert len(set(frames)) == 300
     assert all(frame.startswith(bytes.fromhex("28B52FFD")) for frame in frames)
     assert meanings(manifest.decode(made.raw).arrays) == {NODE: meaning(virtual_table(3000))}
+
+
+@pytest.fixture(params=[PLAIN, ALWAYS], ids=["strings", "frames"])
+def in_place(request, monkeypatch):
+    """Read locations where they stand, however few and short they are."""
+    monkeypatch.setattr(locations_read, "_WORTH_KEEPING", 10**6)
+    monkeypatch.setattr(locations_read, "_FEW_FRAMES", 0)
+    return request.param
+
+
+@pytest.mark.parametrize("url", ["s3://b/{}", "s3://b/" + 200 * "x" + "{}", "s3://b/é{}"])
+@pytest.mark.parametrize("checksum", [{}, {"etag": "x"}, {"last_modified": 3}], ids=str)
+def test_locations_are_read_where_they_stand(in_place, url, checksum):
+    """Beside inline and native chunks, with lengths that have bytes of no ASCII, and outside it."""
+    table = virtual_table(3000, per_file=1, url=url, **checksum)
+    more = ChunkTable.inlined(index=np.arange(4000, 4004)[:, None], chunks=[b"\xff"] * 4)
+    arrays = {NODE: ChunkTable.concatenate([table, more]), ObjectId8(b"87654321"): table}
+    made = manifest.encode(arrays, locations=in_place)
+    found = manifest.decode(made.raw)
+    assert isinstance(found.arrays[NODE].locations.url, StringsWithin) is (
+        in_place is ALWAYS or "é" not in url
+    )
+    assert meanings(found.arrays) == meanings(arrays)
+    assert manifest.encode(manifest.decode(made.raw).arrays, locations=in_place) == made
+
+
+def test_a_damaged_frame_is_told_of_when_it_is_looked_up(monkeypatch):
+    monkeypatch.setattr(locations_read, "_WORTH_KEEPING", 10**6)
+    table = virtual_table(3000, per_file=1)
+    payload = bytearray(payload_of(manifest.encode({NODE: table}, locations=ALWAYS).raw))
+    at = payload.rindex(bytes.fromhex("28B52FFD"))
+    size = int.from_bytes(payload[at - 4 : at], "little")
+    payload[at + 9 : at + size] = b"\xff" * (size - 9)
+    urls = manifest.decode(header.pack(FileKind.manifest, payload)).arrays[NODE].locations.url
+    assert urls[0] == table.locations.url[0]
+    with pytest.raises(FormatError, match="damaged"):
+        urls[len(urls) - 1]
+
+
+@pytest.mark.parametrize("at", [0, 1500, 2999])
+def test_one_string_of_many_that_is_no_text_is_refused(in_place, at):
+    if in_place is ALWAYS:
+        pytest.skip("frames are looked at when they are decompressed")
+    url = virtual_table(3000, per_file=1).locations.url[at].encode()
+    payload = payload_of(manifest.encode({NODE: virtual_table(3000, per_file=1)}).raw)
+    assert payload.count(url + b"\0") == 1
+    payload = payload.replace(url + b"\0", url[:-1] + b"\xc3\0")
+    with pytest.raises(FormatError, match="UTF-8"):
+        manifest.decode(header.pack(FileKind.manifest, payload))
 
 
 def test_locations_over_1024_bytes_are_never_compressed():

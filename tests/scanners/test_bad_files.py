@@ -236,6 +236,22 @@ def test_a_missing_group_is_an_error_and_a_group_becomes_the_root(tmp_path):
     assert [group.path for group in scanned.groups] == ["/"]
 
 
+@pytest.mark.parametrize("name", ["out", "soft", "out/inner"])
+def test_a_group_of_another_file_is_no_group_of_this_one(name, tmp_path):
+    """Its offsets would be taken for offsets in the file that was scanned."""
+    path = tmp_path / "file.h5"
+    write(path)
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file["inner/d"] = np.arange(9)
+    with h5py.File(path, "a") as file:
+        file["out"] = h5py.ExternalLink("other.h5", "/")
+        file["soft"] = h5py.SoftLink("/out/inner")
+        file["inside"] = h5py.SoftLink("/g")
+    with pytest.raises(ScanError, match="no such group"):
+        scan_file(path, group=name)
+    assert [array.path for array in scan_file(path, group="inside").arrays] == ["/e"]
+
+
 def test_an_open_file_that_is_not_local_is_read_by_ranges(tmp_path):
     path = tmp_path / "file.h5"
     write(path)

@@ -142,8 +142,9 @@ def _string(tid: Any) -> Element:
 def _enum(tid: Any) -> Element:
     dtype = tid.dtype
     base = element_of(tid.get_super())
-    if dtype.kind == "b":
-        return Element(dtype=np.dtype("?"), data_type="bool")
+    if dtype.kind == "b":  # h5py takes FALSE and TRUE of any width for booleans
+        wide = f"booleans of {tid.get_size()} bytes" if tid.get_size() > 1 else ""
+        return Element(dtype=np.dtype("?"), data_type="bool", not_plain=base.not_plain or wide)
     return Element(
         dtype=base.dtype,
         data_type=base.data_type,

@@ -19,6 +19,15 @@ def follow(gid: Any, name: bytes) -> tuple[Any, bytes] | None:
     return _Follower(_MOST).end_of(gid, name)
 
 
+def object_at(fid: Any, path: bytes) -> Any | None:
+    """Open the object at a path of a file, None where there is none in this very file."""
+    root = h5g.open(fid, b"/")
+    if not path.strip(b"/"):
+        return root
+    end = _Follower(_MOST).end_of_path(root, path)
+    return h5o.open(*end) if end is not None else None
+
+
 @dataclass(slots=True)
 class _Follower:
     left: int
@@ -37,6 +46,11 @@ class _Follower:
                 return None
             gid, name = last
         return None
+
+    def end_of_path(self, gid: Any, path: bytes) -> tuple[Any, bytes] | None:
+        """Return the hard link at the end of a path."""
+        last = self._last_part(gid, path)
+        return self.end_of(*last) if last is not None else None
 
     def _last_part(self, gid: Any, target: bytes) -> tuple[Any, bytes] | None:
         """Walk a path up to its last part."""

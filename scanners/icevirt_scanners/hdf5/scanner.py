@@ -30,6 +30,7 @@ from icevirt_scanners.hdf5.dimensions import (
     is_scale,
 )
 from icevirt_scanners.hdf5.files import explained, opened
+from icevirt_scanners.hdf5.links import object_at
 from icevirt_scanners.hdf5.oracle import read_values
 from icevirt_scanners.hdf5.raw.file import RawFile
 from icevirt_scanners.hdf5.raw.header import DATATYPE
@@ -46,7 +47,7 @@ class Hdf5Scanner:
     """Describes HDF5 and NetCDF-4 files, read by libhdf5."""
 
     name = "hdf5"
-    version = f"2 (HDF5 {h5py.version.hdf5_version})"
+    version = f"3 (HDF5 {h5py.version.hdf5_version})"
 
     def accepts(self, head: bytes) -> bool:
         """Look for the signature at 0, or behind a user block of 512, 1024, 2048 ... bytes."""
@@ -87,10 +88,8 @@ class Hdf5Scanner:
 
 
 def _root(fid: Any, group: str, url: str) -> Any:
-    path = paths.canonical(group).encode()
-    try:
-        found = h5o.open(fid, path)
-    except KeyError as error:
+    found = object_at(fid, paths.canonical(group).encode())
+    if found is None:
         there = sorted(found.path for found in Walk(url).below(h5o.open(fid, b"/")).groups)
         raise ScanError(
             "the file has no such group",
@@ -98,7 +97,7 @@ def _root(fid: Any, group: str, url: str) -> Any:
             file=url,
             group=group,
             there=there,
-        ) from error
+        )
     if not isinstance(found, h5g.GroupID):
         raise ScanError("this is no group but an array", file=url, group=group)
     return found

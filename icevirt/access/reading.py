@@ -6,10 +6,8 @@ error that zarr and xarray do not mistake for absence.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from contextlib import nullcontext
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,13 +29,6 @@ from icevirt.repo.session import Session
 
 _FEW = 12  # chunks of one array, up to which looking up one by one is faster
 
-_locks: WeakKeyDictionary[Session, threading.RLock] = WeakKeyDictionary()
-
-
-def lock_of(session: Session) -> threading.RLock:
-    """Return the lock that all stores over one writable session share."""
-    return _locks.setdefault(session, threading.RLock())
-
 
 class Reader:
     """Reads one session. Blocking; safe in threads."""
@@ -47,7 +38,7 @@ class Reader:
         self.staleness = staleness or Staleness()
         self._locator = Locator(session, self.staleness)
         self._lookup = Lookup(session.assets, session.snapshot)
-        self._lock = nullcontext() if session.read_only else lock_of(session)
+        self._lock = nullcontext() if session.read_only else session.lock
 
     def read(self, key: str, byte_range: ByteRequest | None = None) -> Body | None:
         """Return the value of a key; None where nothing was written."""

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.access.keys import METADATA, ChunkKey, MetadataKey, parse_writable
-from icevirt.access.reading import Reader, lock_of
+from icevirt.access.reading import Reader
 from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.snapshot import ArrayNode
@@ -26,7 +26,7 @@ class Writer:
     def __init__(self, session: Session, reader: Reader) -> None:
         self._session = session
         self._reader = reader
-        self._lock = lock_of(session)
+        self._lock = session.lock
 
     def is_quick(self, key: str, size: int) -> bool:
         """Say whether a value of this size stays in memory until the commit."""

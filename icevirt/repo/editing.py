@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import NDArray
@@ -170,10 +172,28 @@ class Editing(View):
                 " a session is read-only after its commit.",
                 snapshot=self.snapshot_id,
             )
+        if self._committer not in (None, threading.get_ident()):
+            raise SessionStateError(
+                "another thread is committing this session, and would leave this change out",
+                do="Wait for all writing to end before the commit; what comes later goes into a"
+                " new session.",
+                snapshot=self.snapshot_id,
+            )
         if self._staging is None:
             self._staging = Staging(self._base)
         self._seen = None
         return self._staging
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Refuse changes of other threads meanwhile: a commit would lose them, or half of them."""
+        with self.lock:  # waits for a change that is under way
+            self._area()
+            before, self._committer = self._committer, threading.get_ident()
+        try:
+            yield
+        finally:
+            self._committer = before
 
     def _changed(self) -> Staging:
         """Return the staging area for a change that is not a move."""

@@ -54,7 +54,8 @@ class Session(Editing):
             ReadOnlyError: The session takes no changes.
             SessionStateError: It is a rearrange session.
         """
-        return ForkSession(self._context, self._changed().forked())
+        with self.lock:
+            return ForkSession(self._context, self._changed().forked())
 
     def merge(self, *others: Session) -> None:
         """Take over what forks of this session changed, all or nothing.
@@ -64,17 +65,18 @@ class Session(Editing):
             SessionStateError: One is no fork, or began with another snapshot.
             ReadOnlyError: The session takes no changes.
         """
-        area = self._changed()
-        for other in others:
-            if not isinstance(other, ForkSession) or other.snapshot_id != self.snapshot_id:
-                raise SessionStateError(
-                    "only forks of this session can be merged into it",
-                    do="Merge forks before a rebase, into the session that they came from.",
-                    session=self.snapshot_id,
-                    other=repr(other),
-                )
-            area = area.merged(other.changes)
-        self._settle(self._base, area)
+        with self.lock:
+            area = self._changed()
+            for other in others:
+                if not isinstance(other, ForkSession) or other.snapshot_id != self.snapshot_id:
+                    raise SessionStateError(
+                        "only forks of this session can be merged into it",
+                        do="Merge forks before a rebase, into the session that they came from.",
+                        session=self.snapshot_id,
+                        other=repr(other),
+                    )
+                area = area.merged(other.changes)
+            self._settle(self._base, area)
 
     def move(self, from_path: str, to_path: str) -> None:
         """Move a node and all below it; only in a rearrange session. Nothing is copied.
@@ -125,17 +127,9 @@ class Session(Editing):
         branch = self._on_branch()
         if rebase_with is not None:
             _check_solver(rebase_with)
-        self._refuse_nothing(allow_empty=allow_empty)
-        for attempt in count():
-            attempts = {} if rebase_with is None else {"rebase_attempts": attempt}
-            draft = self._draft(message, metadata, attempts)
-            try:
-                return self._end(commit.commit(draft, branch))
-            except ConflictError:
-                if rebase_with is None or attempt >= rebase_tries:
-                    raise
-                self.rebase(rebase_with)
-        raise AssertionError  # pragma: no cover - the loop has no other end
+        with self._alone():
+            self._refuse_nothing(allow_empty=allow_empty)
+            return self._commit(branch, message, metadata, rebase_with, rebase_tries)
 
     def amend(
         self,
@@ -153,8 +147,9 @@ class Session(Editing):
             ConflictError: The branch moved since the session began; the changes are kept.
         """
         branch = self._on_branch()
-        self._refuse_nothing(allow_empty=allow_empty)
-        return self._end(commit.amend(self._draft(message, metadata), branch))
+        with self._alone():
+            self._refuse_nothing(allow_empty=allow_empty)
+            return self._end(commit.amend(self._draft(message, metadata), branch))
 
     def flush(self, message: str, *, metadata: Mapping[str, Any] | None = None) -> str:
         """Write the changes as a snapshot that is on no branch, and return its id.
@@ -165,7 +160,8 @@ class Session(Editing):
             ReadOnlyError: The session or the repository takes no changes.
         """
         self._on_branch()
-        return self._end(commit.flush(self._draft(message, metadata)))
+        with self._alone():
+            return self._end(commit.flush(self._draft(message, metadata)))
 
     def rebase(self, solver: ConflictSolver) -> None:
         """Make the changes again on top of what others committed to the branch meanwhile.
@@ -177,12 +173,32 @@ class Session(Editing):
             RebaseFailedError: The solver left a conflict to a person; the session stands on the
                 last commit that it could follow, with its changes.
         """
-        area, head = self._area(), self._context.head
+        branch, head = self._on_branch(), self._context.head
         _check_solver(solver)
-        for staging in rebase.rebased(self.assets, head, area, self._on_branch(), solver):
-            self._settle(staging.base, staging)
+        with self._alone():
+            for staging in rebase.rebased(self.assets, head, self._area(), branch, solver):
+                self._settle(staging.base, staging)
 
     # -- inside ------------------------------------------------------------------------------
+
+    def _commit(
+        self,
+        branch: str,
+        message: str,
+        metadata: Mapping[str, Any] | None,
+        rebase_with: ConflictSolver | None,
+        rebase_tries: int,
+    ) -> str:
+        for attempt in count():
+            attempts = {} if rebase_with is None else {"rebase_attempts": attempt}
+            draft = self._draft(message, metadata, attempts)
+            try:
+                return self._end(commit.commit(draft, branch))
+            except ConflictError:
+                if rebase_with is None or attempt >= rebase_tries:
+                    raise
+                self.rebase(rebase_with)
+        raise AssertionError  # pragma: no cover - the loop has no other end
 
     def _on_branch(self) -> str:
         self._area()

@@ -5,6 +5,7 @@ Sessions are views that can change; everything here works the same on both.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -65,6 +66,9 @@ class View:
         self._base = base
         self._branch = branch
         self._mode = mode
+        self.lock = threading.RLock()
+        """Held by whoever changes a writable session in threads."""
+        self._committer: int | None = None  # the thread that is committing
         self._staging: Staging | None = None
         self._seen: Snapshot | None = None
         self._readers: dict[ObjectId8, ArrayReader] = {}

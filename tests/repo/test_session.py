@@ -2,9 +2,11 @@
 
 import json
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+import zarr
 
 from icevirt.errors import (
     AlreadyExistsError,
@@ -16,6 +18,7 @@ from icevirt.errors import (
     SessionStateError,
 )
 from icevirt.ids import ObjectId12
+from icevirt.logic.conflicts import ConflictDetector
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.config import SplitRule
 from icevirt.model.snapshot import ArrayNode, GroupNode
@@ -392,3 +395,63 @@ def test_authorised_prefixes_reach_the_session(repo, source):
         Repository.open(repo.storage, authorize_virtual_chunk_access=source.prefix)
     with pytest.raises(InvalidInputError, match="everything"):
         Repository.open(repo.storage, authorize_virtual_chunk_access=[""])
+
+
+# -- threads -----------------------------------------------------------------------------------------
+
+
+class Waiting:
+    """A storage on which a snapshot is written when another thread has done something."""
+
+    def __init__(self, storage, then):
+        self.storage, self.then, self.url = storage, then, storage.url
+
+    def __getattr__(self, name):
+        return getattr(self.storage, name)
+
+    def put(self, path, body):
+        if path.startswith("snapshots/"):
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(self.then).result(10)
+        self.storage.put(path, body)
+
+
+@pytest.mark.parametrize("end", ["commit", "amend", "flush"])
+def test_what_a_thread_writes_while_another_commits_is_refused(session, repo_path, end):
+    """It would be in no snapshot, and nobody would know."""
+    session.commit("empty", allow_empty=True)
+    heard = []
+
+    def late():
+        for act in (
+            lambda: zarr.open_group(writing.store)["g/a"].__setitem__(slice(None), 9),
+            lambda: writing.set_chunks("/g/a", ChunkTable.empty(1)),
+            lambda: writing.commit("another"),
+            writing.discard_changes,
+        ):
+            with pytest.raises(SessionStateError, match="another thread is committing"):
+                act()
+            heard.append(act)
+
+    storage = Waiting(Repository.open(repo_path).storage, late)
+    repo = Repository.open(storage)
+    writing = repo.writable_session("main")
+    writing.add_group("/h", group_json())
+    made = getattr(writing, end)("made")
+    assert len(heard) == 4
+    assert repo.readonly_session(snapshot_id=made).find("/h") is not None
+    with pytest.raises(ReadOnlyError):
+        writing.add_group("/i", group_json())
+
+
+def test_after_a_commit_that_failed_other_threads_write_again(session, repo):
+    other = repo.writable_session("main")
+    for each, name in ((session, "/h"), (other, "/i")):
+        each.add_group(name, group_json())
+    other.commit("faster")
+    with pytest.raises(ConflictError):
+        session.commit("slower")
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(session.add_group, "/j", group_json()).result()
+    session.commit("again", rebase_with=ConflictDetector())
+    assert {"/h", "/i", "/j"} <= {node.path for node in session.snapshot.nodes}

@@ -22,11 +22,12 @@ if TYPE_CHECKING:
     from icevirt.api.check import CheckReport, check
     from icevirt.api.info import info
     from icevirt.api.plan import plan
-    from icevirt.api.scan import scan_file
+    from icevirt.api.scan import scan_file, scan_files
     from icevirt.api.upgrade import UpgradeReport, upgrade_icechunk_repository
     from icevirt.api.verify import verify
     from icevirt.archive.plan import BuildPlan
     from icevirt.archive.report import BuildReport, RepositorySummary
+    from icevirt.archive.scan_report import ScanReport
     from icevirt.archive.scanned import ScannedFile
     from icevirt.archive.verification import VerifyReport
     from icevirt.connect.azure_credentials import (
@@ -187,6 +188,7 @@ __all__ = [
     "RepositorySummary",
     "S3StaticCredentials",
     "ScanOptions",
+    "ScanReport",
     "ScannedFile",
     "Session",
     "SessionMode",
@@ -243,6 +245,7 @@ __all__ = [
     "s3_storage",
     "s3_store",
     "scan_file",
+    "scan_files",
     "tigris_storage",
     "to_kerchunk",
     "to_virtualizarr",
@@ -304,6 +307,7 @@ _HOME = {
     "RepositorySummary": "icevirt.archive.report",
     "S3StaticCredentials": "icevirt.connect.s3_credentials",
     "ScanOptions": "icevirt.scan.contract",
+    "ScanReport": "icevirt.archive.scan_report",
     "ScannedFile": "icevirt.archive.scanned",
     "Session": "icevirt.repo.session",
     "SessionMode": "icevirt.repo.session",
@@ -358,6 +362,7 @@ _HOME = {
     "s3_storage": "icevirt.storage.constructors",
     "s3_store": "icevirt.connect.store_configs",
     "scan_file": "icevirt.api.scan",
+    "scan_files": "icevirt.api.scan",
     "tigris_storage": "icevirt.storage.constructors",
     "to_kerchunk": "icevirt.access.kerchunk",
     "to_virtualizarr": "icevirt.access.virtualizarr_out",

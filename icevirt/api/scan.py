@@ -1,14 +1,36 @@
-"""Scan one file by hand, without Spark and without a repository."""
+"""Scan files without a repository: one by hand, or many on Spark into a catalog."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
-from icevirt.api.request import MAX_NATIVE_BYTES, scan_options
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.api.clock import Clock
+from icevirt.api.inputs import Inputs, Sources
+from icevirt.api.request import (
+    MAX_NATIVE_BYTES,
+    bad_files_allowed,
+    check_arguments,
+    scan_options,
+    shared,
+)
+from icevirt.api.stages import Scan, scan_missing, scanned_catalog
+from icevirt.archive.facts import ArrayColumns
+from icevirt.archive.report import Progress, ReferenceCounts
+from icevirt.archive.scan_report import PathSummary, ScanReport
 from icevirt.archive.scanned import ScannedFile
 from icevirt.objects.source import open_source
 from icevirt.scan import registry
+from icevirt.spark.session import spark_or_local
+from icevirt.storage.resolve import StorageLike
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def scan_file(
@@ -56,3 +78,128 @@ def scan_file(
         scanned = registry.scan(source, options)
     registry.refuse_unknown(options, scanned)
     return scanned
+
+
+def scan_files(
+    sources: Sources,
+    catalog: StorageLike,
+    *,
+    concat_dim: str | None = None,
+    group: str = "/",
+    variables: str | Iterable[str] = (),
+    drop_variables: str | Iterable[str] = (),
+    max_bad_files: int | str = 0,
+    max_native_bytes: int = MAX_NATIVE_BYTES,
+    scanner: str = "",
+    allow_references_to: str | Iterable[str] = (),
+    asset: str | None = None,
+    spark: SparkSession | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> ScanReport:
+    """Scan many files on Spark into a catalog, from which builds start.
+
+    What the catalog describes already is not scanned again, so a scan that was killed goes on where
+    it was. A build finds the files of a scan that had the same ``concat_dim``, variables and
+    scanner.
+
+    Args:
+        sources: Files and lists of them, as for `build`.
+        catalog: Directory or URL of the catalog; made where there is none.
+        concat_dim: As for `scan_file`, like the further arguments.
+        group: Of the files; `build` calls it ``source_group``.
+        variables: The only variables to take.
+        drop_variables: Variables to leave out.
+        max_bad_files: How many files may be unreadable: a number, or a share like ``"1%"``. If
+            more are, ``report.ok`` is false, and they are tried again by the next scan.
+        max_native_bytes: Of values per file that may be stored.
+        scanner: The scanner to use.
+        allow_references_to: Where references of the files may lead.
+        asset: Which asset of STAC items is the file.
+        spark: The session to run on; by default the active one, or a local one for this call.
+        progress: Called with every step.
+
+    Raises:
+        InvalidInputError: Something named here is wrong; `NotFoundError` if it does not exist.
+        AlreadyExistsError: The path of the catalog holds something else.
+        FormatError: The catalog is of another version.
+        BuildError: Spark failed.
+    """
+    check_arguments(max_bad_files=max_bad_files)
+    options = scan_options(
+        concat_dim=concat_dim,
+        group=group,
+        variables=variables,
+        drop_variables=drop_variables,
+        max_native_bytes=max_native_bytes,
+        scanner=scanner,
+        allow_references_to=allow_references_to,
+    )
+    storage = shared(catalog)
+    clock = Clock()
+    with clock.phase("list"):
+        files = Inputs(sources, asset=asset).files()
+    job = Scan(
+        files=files,
+        options=options,
+        catalog=storage,
+        max_bad_files=bad_files_allowed(max_bad_files, len(files)),
+        progress=progress,
+    )
+    with ExitStack() as stack:
+        with clock.phase("spark"):
+            session = stack.enter_context(spark_or_local(spark))
+        with clock.phase("scan"):
+            scanned = scan_missing(session, job)
+    with clock.phase("read"):
+        return _report(job, scanned, clock)
+
+
+def _report(job: Scan, scanned: int, clock: Clock) -> ScanReport:
+    closed = scanned_catalog(job)
+    return ScanReport(
+        catalog=job.catalog.url,
+        files=len(job.files),
+        files_scanned=scanned,
+        files_reused=len(job.files) - scanned,
+        bytes=int(closed.facts.files.size.sum()),
+        bad_files=closed.bad,
+        bad_files_allowed=job.max_bad_files,
+        arrays=_paths(closed.facts.arrays),
+        findings=tuple(text for _, text in closed.findings),
+        seconds=clock.seconds,
+    )
+
+
+def _paths(arrays: ArrayColumns) -> tuple[PathSummary, ...]:
+    """Sum up the arrays of all files by path."""
+    codes, count = arrays.path.codes, len(arrays.path.values)
+
+    def total(column: NDArray[np.int64]) -> list[int]:
+        sums = np.zeros(count, np.int64)
+        np.add.at(sums, codes, column)
+        return sums.tolist()
+
+    def distinct(column: NDArray[np.int32]) -> list[int]:
+        pairs = np.unique(np.stack([codes, column]), axis=1)
+        return np.bincount(pairs[0], minlength=count).tolist()
+
+    found = zip(
+        arrays.path.values,
+        np.bincount(codes, minlength=count).tolist(),
+        distinct(arrays.shape.codes),
+        distinct(arrays.schema.codes),
+        *map(total, (arrays.virtual, arrays.inline, arrays.virtual_bytes, arrays.inline_bytes)),
+        strict=True,
+    )
+    return tuple(
+        PathSummary(
+            path=path,
+            files=files,
+            shapes=shapes,
+            schemas=schemas,
+            references=ReferenceCounts(
+                virtual=virtual, inline=inline, bytes_referenced=there, bytes_stored=here
+            ),
+        )
+        for path, files, shapes, schemas, virtual, inline, there, here in sorted(found)
+    )

@@ -1,13 +1,13 @@
-"""``icevirt info`` and ``icevirt scan``: what a repository or a file holds."""
+"""``icevirt info`` and ``icevirt scan``: what a repository or files hold."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, TypedDict
 
 import typer
 
 from icevirt.cli import options
-from icevirt.cli.output import Answer, Output, OutputOption
+from icevirt.cli.output import Answer, Output, OutputOption, progress
 
 
 def info(
@@ -28,27 +28,58 @@ def info(
 
 
 def scan(  # noqa: PLR0917 - each is an option of the command
-    file: Annotated[str, typer.Argument(help="A file, as a path or file:// URL.")],
+    sources: options.Sources,
+    catalog: Annotated[
+        str | None,
+        typer.Option(help="The catalog that many files are scanned into; made if absent."),
+    ] = None,
     concat_dim: Annotated[
         str | None, typer.Option(help="The dimension along which a build would concatenate.")
     ] = None,
     group: Annotated[str, typer.Option(help="Look only below this group of the file.")] = "/",
     variable: options.Variable = None,
     drop_variable: options.DropVariable = None,
+    max_bad_files: options.BadFiles = 0,
+    max_native_bytes: options.NativeBytes = options.MANY,
     scanner: options.Scanner = "",
     allow_references_to: options.ReferencesTo = None,
+    asset: options.Asset = None,
     output: OutputOption = Output.text,
+    quiet: options.Quiet = False,
 ) -> Answer:
-    """Show what a build would find in one file, and what it would have to store."""
+    """Show what a build would find in a file, or with --catalog scan many files for builds.
+
+    With --catalog the status is 1 when more files are bad than --max-bad-files.
+    """
     import icevirt
 
-    scanned = icevirt.scan_file(
-        file,
+    how = _How(
         concat_dim=concat_dim,
         group=group,
         variables=tuple(variable or ()),
         drop_variables=tuple(drop_variable or ()),
+        max_native_bytes=max_native_bytes,
         scanner=scanner,
         allow_references_to=tuple(allow_references_to or ()),
     )
-    return Answer(value=scanned, output=output)
+    if catalog is None:
+        if len(sources) != 1 or sources[0] == "-" or sources[0].startswith("@"):
+            raise typer.BadParameter("many files are scanned into a catalog: name a --catalog")
+        return Answer(value=icevirt.scan_file(sources[0], **how), output=output, quiet=quiet)
+    with progress(quiet=quiet) as listener:
+        report = icevirt.scan_files(
+            sources, catalog, max_bad_files=max_bad_files, asset=asset, progress=listener, **how
+        )
+    return Answer(value=report, output=output, quiet=quiet, status=0 if report.ok else 1)
+
+
+class _How(TypedDict):
+    """Arguments that one file and many take alike."""
+
+    concat_dim: str | None
+    group: str
+    variables: tuple[str, ...]
+    drop_variables: tuple[str, ...]
+    max_native_bytes: int
+    scanner: str
+    allow_references_to: tuple[str, ...]

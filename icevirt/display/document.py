@@ -13,6 +13,7 @@ from typing import Any
 
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.report import BuildReport
+from icevirt.archive.scan_report import ScanReport
 from icevirt.archive.scanned import ScannedFile
 from icevirt.archive.verification import VerifyReport
 from icevirt.display.plan import array_of
@@ -41,6 +42,12 @@ def document(value: Any) -> JSON:
 def _report(value: BuildReport) -> JSON:
     fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     return document({**fields, "references": value.references})
+
+
+@document.register
+def _scan(value: ScanReport) -> JSON:
+    fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return document({**fields, "references": value.references, "ok": value.ok})
 
 
 @document.register

@@ -20,8 +20,8 @@ def build_report(report: BuildReport) -> RenderableType:
         facts(_facts(report)),
         Text(),
         array_table(report.arrays),
-        *_listed("Worth knowing", report.findings),
-        *_listed("Left out", map(_bad, report.bad_files), "bold red"),
+        *listed("Worth knowing", report.findings),
+        *listed("Left out", map(bad_file, report.bad_files), "bold red"),
         Text(),
         Text("Open it", "bold"),
         *map(words, opening(report.repo, report.group, report.containers).split("\n")),
@@ -56,10 +56,12 @@ def _facts(report: BuildReport) -> dict[str, str]:
     }
 
 
-def _bad(file: BadFile) -> str:
+def bad_file(file: BadFile) -> str:
+    """Return a bad file and what is wrong with it, on one line."""
     return f"{file.url}: {file.error} [{file.code}]"
 
 
-def _listed(title: str, lines: Iterable[str], style: str = "bold") -> list[RenderableType]:
+def listed(title: str, lines: Iterable[str], style: str = "bold") -> list[RenderableType]:
+    """Return lines under a title, nothing where there are none."""
     told = [words(f"  {line}") for line in lines]
     return [Text(), Text(title, style), *told] if told else []

@@ -1,0 +1,44 @@
+"""What a scan of many files found, without a repository."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from icevirt.archive.report import BadFile, ReferenceCounts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathSummary:
+    """An array of some name, in all files that have it."""
+
+    path: str
+    files: int  # that have it
+    shapes: int  # different ones
+    schemas: int  # different ones: type, chunks, codecs, attributes
+    references: ReferenceCounts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanReport:
+    """The outcome of `icevirt.scan_files`."""
+
+    catalog: str  # URL
+    files: int
+    files_scanned: int  # in this run
+    files_reused: int  # that the catalog described already
+    bytes: int  # of the good files
+    bad_files: tuple[BadFile, ...]
+    bad_files_allowed: int
+    arrays: tuple[PathSummary, ...]
+    findings: tuple[str, ...]  # decisions worth knowing, a line each
+    seconds: dict[str, float] = field(default_factory=dict)  # by phase, in order
+
+    @property
+    def ok(self) -> bool:
+        """Whether no more files are bad than may be, and some are good."""
+        return len(self.bad_files) <= self.bad_files_allowed and len(self.bad_files) < self.files
+
+    @property
+    def references(self) -> ReferenceCounts:
+        """References of all arrays."""
+        return sum((array.references for array in self.arrays), ReferenceCounts())

@@ -1,0 +1,56 @@
+"""What a scan of many files found."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from icevirt.archive.scan_report import PathSummary, ScanReport
+from icevirt.display.arrays import facts
+from icevirt.display.report import bad_file, listed
+from icevirt.display.text import references, seconds, size, words
+
+
+def scan_report(report: ScanReport) -> RenderableType:
+    """Return the report for a terminal."""
+    verb, style = ("Scanned", "bold green") if report.ok else ("Too many bad files", "bold red")
+    return Group(
+        Text.assemble((verb, style), " ", words(report.catalog, "bold")),
+        facts(_facts(report)),
+        Text(),
+        _table(report.arrays),
+        *listed("Worth knowing", report.findings),
+        *listed("Bad", map(bad_file, report.bad_files), "bold red"),
+    )
+
+
+def _facts(report: ScanReport) -> dict[str, str]:
+    counts, bad = report.references, len(report.bad_files)
+    reused = f", {report.files_reused:,} reused from earlier scans" if report.files_reused else ""
+    allowed = f" of {report.bad_files_allowed:,} allowed" if bad else ""
+    return {
+        "files": f"{report.files_scanned:,} scanned{reused}",
+        "good": f"{report.files - bad:,}, {size(report.bytes)}",
+        "bad": f"{bad:,}{allowed}",
+        "references": f"{references(counts)}: {size(counts.bytes_referenced)} stay in the files,"
+        f" {size(counts.bytes_stored)} in the catalog",
+        "time": ", ".join(f"{name} {seconds(took)}" for name, took in report.seconds.items()),
+    }
+
+
+def _table(arrays: tuple[PathSummary, ...]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for heading in ("array", "files", "shapes", "schemas", "references", "in files"):
+        right = heading not in ("array", "references")
+        table.add_column(heading, overflow="fold", justify="right" if right else "left")
+    for array in arrays:
+        table.add_row(
+            words(array.path, "bold"),
+            f"{array.files:,}",
+            f"{array.shapes:,}",
+            f"{array.schemas:,}",
+            references(array.references),
+            size(array.references.bytes_referenced),
+        )
+    return table

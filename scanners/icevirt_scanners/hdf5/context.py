@@ -16,6 +16,7 @@ class FileContext(ScanContext):
 
     fid: Any  # h5py FileID
     raw: RawFile | None  # None where everything is left to libhdf5
+    reopened: dict[int, Any] = field(default_factory=dict)  # address of a dataset -> its new id
     _known: dict[Any, Any] = field(default_factory=dict)
 
     def header(self, address: int) -> Header | None:

@@ -8,6 +8,7 @@ copy that path's content into a repository.
 from __future__ import annotations
 
 import os
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,23 @@ import h5py
 from h5py import h5d, h5i, h5p
 
 from icevirt.errors import ScanError, UnsupportedError
+from icevirt_scanners.hdf5.links import object_at
 
 _REMEDY = "Leave it out with drop_variables."
 
 
-def check_elsewhere(plist: Any, layout: int, *, file: str, path: str | None, variable: str) -> str:
+def check_elsewhere(
+    dsid: Any, plist: Any, layout: int, *, file: str, path: str | None, variable: str
+) -> str:
     """Check the sources of a dataset; return "" or in a word where its values come from.
+
+    Args:
+        dsid: The dataset.
+        plist: Its creation properties.
+        layout: The layout that those say.
+        file: URL of the scanned file.
+        path: The same on local disk, None for a remote file.
+        variable: For errors.
 
     Raises:
         ScanError: A source is missing or too short.
@@ -33,14 +45,13 @@ def check_elsewhere(plist: Any, layout: int, *, file: str, path: str | None, var
     if path is None:
         raise UnsupportedError("values in other files than a remote one", do=_REMEDY, **facts)
     if external:
-        _check_external(plist, path, facts)
+        _check_external(plist, path, _nbytes(dsid), facts)
         return "external raw files"
     for number in range(plist.get_virtual_count()):
         name = plist.get_virtual_filename(number)
         if "%" in name:
             raise UnsupportedError("a virtual dataset over numbered files", do=_REMEDY, **facts)
-        if name != ".":
-            _check_source(_inside(path, name, facts), plist.get_virtual_dsetname(number), facts)
+        _check_source(dsid, path, name, plist.get_virtual_dsetname(number), facts)
     return "a virtual dataset"
 
 
@@ -73,21 +84,45 @@ def _inside(path: str, name: str, facts: dict[str, str]) -> str:
     return str(source)
 
 
-def _check_external(plist: Any, path: str, facts: dict[str, str]) -> None:
+def _nbytes(dsid: Any) -> int:
+    size: int = dsid.get_type().get_size()
+    return size * prod(dsid.shape)
+
+
+def _check_external(plist: Any, path: str, nbytes: int, facts: dict[str, str]) -> None:
+    """Check that raw files hold all values: libhdf5 reads zeros behind their end."""
     for number in range(plist.get_external_count()):
         name, offset, size = plist.get_external(number)
         source = _inside(path, os.fsdecode(name), facts)
-        unlimited = size >= (1 << 63)
-        if not unlimited and Path(source).stat().st_size < offset + size:
-            raise ScanError("a source of the values is too short", **facts, source=source)
-
-
-def _check_source(source: str, dataset: str, facts: dict[str, str]) -> None:
-    with h5py.File(source, "r", locking=False) as file:
-        found = file.get(dataset)
-        if not isinstance(found, h5py.Dataset):
-            raise ScanError("a source of the values is missing", **facts, source=source)
-        if found.is_virtual or found.external:
-            raise UnsupportedError(
-                "a virtual dataset over others of its kind", do=_REMEDY, **facts, source=source
+        used = min(size, nbytes)  # the last may be without limit
+        nbytes -= used
+        if Path(source).stat().st_size < offset + used:
+            raise ScanError(
+                "a source of the values is too short", do=_REMEDY, **facts, source=source
             )
+
+
+def _check_source(dsid: Any, path: str, name: str, dataset: str, facts: dict[str, str]) -> None:
+    """Check a source of a virtual dataset; "." is the scanned file itself."""
+    if name == ".":
+        _check_dataset(h5i.get_file_id(dsid), dataset, {**facts, "source": path})
+        return
+    source = _inside(path, name, facts)
+    if Path(source).samefile(path):  # libhdf5 would open it a second time, and cannot
+        raise UnsupportedError(
+            "a virtual dataset over its own file by that file's name", do=_REMEDY, **facts
+        )
+    with h5py.File(source, "r", locking=False) as file:
+        _check_dataset(file.id, dataset, {**facts, "source": source})
+
+
+def _check_dataset(fid: Any, name: str, facts: dict[str, str]) -> None:
+    """Check that a source lies in the very file that it should: links could lead anywhere."""
+    found = object_at(fid, name.encode("utf-8", "surrogateescape"))
+    if not isinstance(found, h5d.DatasetID):
+        raise ScanError("a source of the values is missing", do=_REMEDY, **facts, dataset=name)
+    plist = found.get_create_plist()
+    if plist.get_layout() == h5d.VIRTUAL or plist.get_external_count():
+        raise UnsupportedError(
+            "a virtual dataset over others of its kind", do=_REMEDY, **facts, dataset=name
+        )

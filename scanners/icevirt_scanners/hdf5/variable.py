@@ -107,9 +107,10 @@ def describe(
 ) -> Variable:
     """Gather what decides how a dataset is represented."""
     own = _chunk_in_header(found, context)
+    found.dsid = context.reopened.get(found.address, found.dsid)
     plist = _Late(found.dsid.get_create_plist)
-    if own is None and plist().get_external_count():
-        found.dsid = beside(found.dsid)
+    if own is None and plist().get_external_count() and found.address not in context.reopened:
+        found.dsid = context.reopened[found.address] = beside(found.dsid)
     layout = h5d.CHUNKED if own is not None else plist().get_layout()
     if layout == h5d.CHUNKED:
         own = own or plist().get_chunk()
@@ -136,6 +137,7 @@ def describe(
         elsewhere=""
         if chunk
         else check_elsewhere(
+            found.dsid,
             plist(),
             layout,
             file=context.source.file.url,

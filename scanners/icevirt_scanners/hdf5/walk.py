@@ -53,6 +53,7 @@ class Walk:
     datasets: list[FoundDataset] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     _seen: dict[int, str] = field(default_factory=dict)  # address of a group or dataset -> path
+    _open: dict[int, Any] = field(default_factory=dict)  # address of a dataset -> its id
 
     def below(self, root: Any) -> Walk:
         """Walk everything below an open group, which becomes the root."""
@@ -91,7 +92,9 @@ class Walk:
             oid = h5o.open(gid, raw)
         first = self._seen.setdefault(address, path)
         if isinstance(oid, h5d.DatasetID):
-            self.datasets.append(_dataset(oid, path, raw, address))
+            # one id for all names: what has raw files is closed and opened again
+            dsid = self._open.setdefault(address, oid)
+            self.datasets.append(_dataset(dsid, path, raw, address))
             if first != path:
                 self._tell(path, "linked-dataset", f"another name of {first}")
         elif isinstance(oid, h5g.GroupID):

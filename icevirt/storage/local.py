@@ -14,12 +14,14 @@ import errno
 import fcntl
 import hashlib
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 
 from icevirt.connect import urls
 from icevirt.errors import ObjectNotFoundError, StorageError
-from icevirt.storage import durable, keys
+from icevirt.storage import durable, keys, mounts
 from icevirt.storage.memory import too_short
 from icevirt.storage.protocol import Lost, ObjectInfo, Version, Written
 
@@ -171,6 +173,7 @@ class LocalStorage:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
+        _warn_of_local_locks(self._root)
         with durable.directory(self._root) as root:
             fcntl.flock(root, fcntl.LOCK_EX)
             try:
@@ -191,6 +194,17 @@ class LocalStorage:
 def local_filesystem_storage(path: str | os.PathLike[str]) -> LocalStorage:
     """Return the storage of a repository on local disk."""
     return LocalStorage(path)
+
+
+@cache
+def _warn_of_local_locks(root: str) -> None:
+    """Say once in a process that the lock does not hold between machines, where that is known."""
+    if (kind := mounts.local_locks(root)) is not None:
+        warnings.warn(
+            f"{root} is on a network file system ({kind}) whose locks other machines do not see:"
+            " let one machine at a time write to this repository, or use an object store",
+            stacklevel=2,
+        )
 
 
 @contextmanager

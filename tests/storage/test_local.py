@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from icevirt.errors import InvalidInputError, StorageError
-from icevirt.storage import durable, local
+from icevirt.storage import durable, local, mounts
 from icevirt.storage.local import LocalStorage, local_filesystem_storage
 from icevirt.storage.memory import MemoryStorage
 from icevirt.storage.protocol import Lost, Written
@@ -259,3 +259,35 @@ def test_a_memory_storage_stays_in_its_process():
     del storage
     with pytest.raises(StorageError, match="its own process"):
         pickle.loads(raw)
+
+
+NFS = "36 35 0:44 / /data rw,relatime shared:1 - nfs4 host:/x rw,vers=4.2,{}addr=1.2.3.4\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "kind"),
+    [
+        ([NFS.format("")], None),
+        ([NFS.format("local_lock=none,")], None),
+        ([NFS.format("local_lock=flock,")], "nfs4"),
+        ([NFS.format("nolock,")], "nfs4"),
+        (["36 35 0:44 / /data rw - fuse.sshfs me@host: rw,user_id=0\n"], "fuse.sshfs"),
+        (["36 35 0:44 / /data rw - ext4 /dev/sda rw\n"], None),
+        ([NFS.format("nolock,").replace("0:44", "0:45")], None),
+        ([NFS.format("nolock,"), NFS.format("")], None),
+        (["", "nonsense", "36 35 0:44 / /data rw"], None),
+    ],
+)
+def test_a_file_system_whose_locks_one_machine_keeps_is_known_by_its_mount(lines, kind):
+    assert mounts.kind_of("0:44", lines) == kind
+
+
+def test_such_a_file_system_is_told_of_once(tmp_path, monkeypatch):
+    device = os.stat(tmp_path).st_dev
+    told = tmp_path / "mountinfo"
+    told.write_text(NFS.format("nolock,").replace("0:44", f"{os.major(device)}:{os.minor(device)}"))
+    monkeypatch.setattr(mounts, "_MOUNTS", str(told))
+    storage = LocalStorage(tmp_path / "root")
+    with pytest.warns(UserWarning, match="one machine at a time"):
+        storage.put_if("repo", b"1", was=None)
+    assert isinstance(storage.put_if("a", b"2", was=None), Written)

@@ -16,6 +16,7 @@ from icevirt.model.config import (
 from icevirt.repo.repository import Repository
 
 VALUES = np.arange(40, dtype="<u4").reshape(8, 5)  # four chunks of two rows
+SOURCE = b"head" + VALUES.tobytes()
 
 
 def document(**changes):
@@ -56,19 +57,24 @@ def make(tmp_path, *, location=None, name=None, checksum=None, skip=(), reposito
     archive = tmp_path / "archive"
     archive.mkdir()
     source = archive / "source.bin"
-    source.write_bytes(b"head" + VALUES.tobytes())
+    source.write_bytes(SOURCE)
     prefix = file_url(archive) + "/"
     config = RepositoryConfig()
     config.set_virtual_chunk_container(
         VirtualChunkContainer(prefix, local_filesystem_store(str(archive)), name)
     )
-    repo = repository.create(tmp_path / "repo", config)
-    session = repo.writable_session("main")
-    index = np.array([n for n in range(4) if n not in skip])
     seconds = -(-source.stat().st_mtime_ns // 10**9)
     places = Locations.one(
         location or prefix + "source.bin", **(checksum or {"last_modified": seconds})
     )
+    refer(repository.create(tmp_path / "repo", config), places, skip=skip)
+    return Virtual(tmp_path / "repo", archive, source, prefix)
+
+
+def refer(repo, places, *, skip=()):
+    """Commit ``/v`` that refers to the source, and arrays of inline and native chunks."""
+    session = repo.writable_session("main")
+    index = np.array([n for n in range(4) if n not in skip])
     session.add_array(
         "/v",
         document(),
@@ -95,4 +101,3 @@ def make(tmp_path, *, location=None, name=None, checksum=None, skip=(), reposito
     )
     session.set_chunk("/native", (0, 0), bytes(4000))
     session.commit("refer")
-    return Virtual(tmp_path / "repo", archive, source, prefix)

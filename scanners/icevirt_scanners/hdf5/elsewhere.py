@@ -85,8 +85,9 @@ def _inside(path: str, name: str, facts: dict[str, str]) -> str:
 
 
 def _nbytes(dsid: Any) -> int:
+    shape: tuple[int, ...] = dsid.shape
     size: int = dsid.get_type().get_size()
-    return size * prod(dsid.shape)
+    return size * prod(shape)
 
 
 def _check_external(plist: Any, path: str, nbytes: int, facts: dict[str, str]) -> None:

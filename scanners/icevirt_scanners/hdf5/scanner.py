@@ -8,6 +8,8 @@ lead nowhere or to other files, second names of groups, attributes without a JSO
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import h5py
@@ -36,7 +38,7 @@ from icevirt_scanners.hdf5.raw.file import RawFile
 from icevirt_scanners.hdf5.raw.header import DATATYPE
 from icevirt_scanners.hdf5.represent import represent
 from icevirt_scanners.hdf5.values import UnfaithfulError
-from icevirt_scanners.hdf5.variable import Variable, describe
+from icevirt_scanners.hdf5.variable import describe
 from icevirt_scanners.hdf5.walk import FoundDataset, FoundGroup, Walk
 from icevirt_scanners.names import check_distinct
 
@@ -133,7 +135,7 @@ def _arrays(walk: Walk, context: FileContext) -> tuple[ScannedArray, ...]:
     arrays: list[ScannedArray] = []
     for found in wanted:
         held = attributes[found]
-        with explained(context.source.file.url, found.path):
+        with _faithful(context, found.path), explained(context.source.file.url, found.path):
             variable = describe(
                 found,
                 held,
@@ -142,7 +144,7 @@ def _arrays(walk: Walk, context: FileContext) -> tuple[ScannedArray, ...]:
                 dimensions=dimensions,
                 context=context,
             )
-            arrays.append(_represented(variable, context))
+            arrays.append(represent(variable, context))
     return tuple(arrays)
 
 
@@ -224,14 +226,15 @@ def _inner(found: FoundDataset) -> tuple[int, ...]:
         return ()
 
 
-def _represented(variable: Variable, context: FileContext) -> ScannedArray:
+@contextmanager
+def _faithful(context: FileContext, path: str) -> Iterator[None]:
     try:
-        return represent(variable, context)
+        yield
     except UnfaithfulError as error:
         raise UnsupportedError(
             "values that zarr cannot hold exactly",
             do="Leave the variable out with drop_variables.",
             file=context.source.file.url,
-            variable=variable.path,
+            variable=path,
             cause=str(error),
         ) from error

@@ -145,7 +145,9 @@ def describe(
             variable=found.path,
         ),
         # an element lives as long as the scan, so that no other has its id
-        fill=context.once(found.header, FILL, id(element), lambda: fill_of(plist(), element)),
+        fill=context.once(
+            found.header, FILL, id(element), lambda: fill_of(found.dsid, plist(), element)
+        ),
         attributes=with_fit_fill(attributes.shown, element.dtype, warn),
     )
 

@@ -50,7 +50,8 @@ class _Failed:
     applied: bool  # perhaps
 
 
-_proven: set[Bucket] = set()  # buckets seen to refuse a write whose condition does not hold
+_proven: set[tuple[Bucket, bool]] = set()
+"""Buckets seen to refuse a write whose condition does not hold, for writes that create or not."""
 
 
 class ObjectStorage(ObjectReading):
@@ -83,8 +84,7 @@ class ObjectStorage(ObjectReading):
         for attempt in itertools.count():
             match self._sent(path, body, was):
                 case Version() as version:
-                    if was is None:
-                        self._prove(path, body)
+                    self._prove(path, body, created=was is None)
                     return Written(version)
                 case _Refused():
                     return self._settled(path, body, applied=applied)
@@ -168,15 +168,15 @@ class ObjectStorage(ObjectReading):
             **error.facts,
         )
 
-    def _prove(self, path: str, body: bytes) -> None:
-        """Check once in a process that the store heeds conditions, on an object just created.
+    def _prove(self, path: str, body: bytes, *, created: bool) -> None:
+        """Check once in a process that the store heeds conditions, on an object just written.
 
         The same bytes are written under conditions that do not hold, which changes nothing.
         """
-        if self._bucket in _proven:
+        if (self._bucket, created) in _proven:
             return
         unlikely = Version(_UNLIKELY.get(self._bucket.provider, "0"))
-        for condition in (None, unlikely):
+        for condition in (None, unlikely) if created else (unlikely,):
             match self._sent(path, body, condition):
                 case Version():
                     raise StorageError(
@@ -192,7 +192,7 @@ class ObjectStorage(ObjectReading):
                     return
                 case _Refused():
                     continue
-        _proven.add(self._bucket)
+        _proven.add((self._bucket, created))
 
 
 def _pause(attempt: int) -> None:

@@ -88,6 +88,7 @@ def test_what_is_acknowledged_is_there_and_once(name, fault, fresh, s3_proxy):
     act, rules = ACTS[name], s3_proxy.rules
     direct, proxied = fresh()
     allowed = steps(act, direct.icevirt)
+    act(Repository.open(fresh()[1].icevirt()))  # a process tries first whether S3 heeds conditions
     direct, proxied = fresh()
     before = state(direct.icevirt())
     (after,) = allowed - {before}

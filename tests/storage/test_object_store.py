@@ -185,6 +185,22 @@ def test_a_store_that_ignores_conditions_is_refused(s3, header):
             storage.put_if("repo", b"one", was=None)
 
 
+def test_so_it_is_where_the_repository_was_there_before(s3):
+    """It was copied there, or made by a client that does not look."""
+    s3.icevirt().put("repo", b"one")
+    honest = passing_on(s3.endpoint)
+
+    def careless(request):
+        kept = {name: value for name, value in request.headers.items() if name != "if-match"}
+        return honest(replace(request, headers=kept))
+
+    with served(careless, Rules()) as url:
+        storage = s3.at(url).icevirt()
+        _, version = storage.get_versioned("repo")
+        with pytest.raises(StorageError, match="ignores the conditions"):
+            storage.put_if("repo", b"two", was=version)
+
+
 def test_a_store_without_conditional_writes_is_refused(s3_proxy):
     s3_proxy.rules.add(refused(501, "NotImplemented"), method="PUT", target=REPO, times=9)
     with pytest.raises(StorageError, match="If-Match"):

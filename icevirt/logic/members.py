@@ -66,21 +66,24 @@ def _member(  # noqa: PLR0917 - the facts of one array
     dimension: str | None,
     cells: Cells,
 ) -> Member:
-    codes = facts.arrays.schema.codes[rows].tolist()
-    shapes = facts.arrays.shape.codes[rows]
-    stored = next((schemas[c] for c in codes if not schemas[c].whole), None)
-    schema = stored or schemas[codes[0]]
-    distinct = {code: json.loads(facts.arrays.shape.values[code]) for code in set(shapes.tolist())}
+    used, codes = np.unique(facts.arrays.schema.codes[rows], return_inverse=True)
+    is_whole = np.array([schemas[code].whole for code in used.tolist()], np.bool_)
+    whole: NDArray[np.bool_] = is_whole[codes]
+    first = schemas[int(used[codes[0]])]
+    stored = None if whole.all() else schemas[int(used[codes[int(np.argmin(whole))]])]
+    schema = stored or first
+    sizes, shapes = np.unique(facts.arrays.shape.codes[rows], return_inverse=True)
+    distinct = [json.loads(facts.arrays.shape.values[code]) for code in sizes.tolist()]
     return Member(
         path=path,
         rows=rows,
         cell=cells.cell[facts.arrays.file[rows]],
         schema=schema,
-        shapes=np.array([distinct[code] for code in shapes.tolist()], np.int64).reshape(
-            len(rows), len(schema.dimension_names)
-        ),
-        whole=np.array([schemas[c].whole for c in codes], np.bool_),
-        whole_schema=next((schemas[c] for c in codes if schemas[c].whole), None),
+        shapes=np.array(distinct, np.int64).reshape(len(sizes), len(schema.dimension_names))[
+            shapes
+        ],
+        whole=whole,
+        whole_schema=schemas[int(used[codes[int(np.argmax(whole))]])] if whole.any() else None,
         axis=_axis(path, schema, dimension),
     )
 

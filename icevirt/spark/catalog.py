@@ -203,14 +203,19 @@ def _read(storage: Storage, name: str, parts: Sequence[str], columns: list[str])
 
 
 def _array_columns(arrays: Any, files: FileColumns) -> ArrayColumns:
-    """Number the arrays' files as the file columns do; rows of bad files do not occur."""
+    """Number the arrays' files as the file columns do, and put them in the files' order.
+
+    Parts are in the order of their names, which means nothing. Rows of bad files do not occur.
+    """
     keys = files.part.astype(np.int64) << 32 | files.row
-    order = np.argsort(keys)
-    wanted = _keys(arrays)
+    by_key = np.argsort(keys)
+    file = by_key[np.searchsorted(keys[by_key], _keys(arrays))]
+    order = np.argsort(file, kind="stable")
+    arrays = arrays.take(pa.array(order)) if (np.diff(file) < 0).any() else arrays
     labelled = np.flatnonzero(arrays["labels"].is_valid().to_numpy(zero_copy_only=False)).tolist()
     dtypes = arrays["labels_dtype"]
     return ArrayColumns(
-        file=order[np.searchsorted(keys[order], wanted)],
+        file=file[order],
         path=_coded(arrays["path"]),
         schema=_coded(arrays["schema"]),
         shape=_coded(arrays["shape"]),
@@ -225,12 +230,15 @@ def _array_columns(arrays: Any, files: FileColumns) -> ArrayColumns:
 
 
 def _coded(column: Any) -> Coded:
-    """Take over a dictionary-encoded column, with only the values that occur."""
+    """Take over a dictionary-encoded column: the values that occur, by first appearance."""
     one = column.combine_chunks()
     codes: NDArray[np.int32] = one.indices.to_numpy(zero_copy_only=False).astype(np.int32)
-    used, compact = np.unique(codes, return_inverse=True)
+    used, first, compact = np.unique(codes, return_index=True, return_inverse=True)
+    appearance = np.argsort(first)
+    rank = np.empty(len(used), np.int32)
+    rank[appearance] = np.arange(len(used))
     values = one.dictionary.to_pylist()
-    return Coded(compact.astype(np.int32), tuple(values[code] for code in used.tolist()))
+    return Coded(rank[compact], tuple(values[code] for code in used[appearance].tolist()))
 
 
 def _strings(column: Any) -> Strings:

@@ -130,6 +130,28 @@ def test_dask_chunks_are_those_of_the_repository(versions):
     xr.testing.assert_identical(ds.compute(), dataset(3))
 
 
+@pytest.mark.parametrize("chunks", ["auto", -1, {}, {"t": "auto"}, {"t": -1}, {"t": 3, "x": -1}])
+def test_dask_chunks_are_those_of_xarrays_zarr_engine(versions, chunks):
+    store = Repository.open(versions[0]).readonly_session("main").store
+    with dask.config.set({"array.chunk-size": "48B"}):
+        expected = xr.open_zarr(store, chunks=chunks, consolidated=False)
+        xr.testing.assert_chunks_equal(open_version(versions, chunks=chunks), expected)
+
+
+def test_inlined_arrays_are_tasks_of_their_readers(versions):
+    """Otherwise the array is a task of its own, which all others wait for."""
+    counts = [
+        len(dict(open_version(versions, chunks={}, inline_array=inline)["a"].__dask_graph__()))
+        for inline in (False, True)
+    ]
+    assert counts == [5, 4]
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_default_indexes_are_a_choice(versions, wanted):
+    assert bool(open_version(versions, create_default_indexes=wanted).xindexes) is wanted
+
+
 @pytest.mark.parametrize("scheduler", ["threads", "processes"])
 def test_lazy_arrays_travel_to_other_workers(versions, scheduler):
     with dask.config.set(scheduler=scheduler, num_workers=2):
@@ -146,6 +168,25 @@ def test_a_path_a_url_and_a_storage_open_the_same(versions):
     storage = Repository.open(root).storage
     for spelt in (root, str(root), f"file://{root}", storage):
         assert xr.open_dataset(spelt, engine="icevirt").number == 3
+
+
+def test_a_bucket_opens_as_dataset_tree_and_groups(s3):
+    repo = Repository.create(s3.icevirt())
+    session = repo.writable_session("main")
+    for group in ("/", "deep/er"):
+        dataset(3).to_zarr(session.store, group=group, mode="a", encoding={"a": {"chunks": (1, 3)}})
+    session.commit("both")
+    told = {key: value for key, value in s3.options.items() if key not in ("bucket", "prefix")}
+    options = {"engine": "icevirt", "storage_options": told}
+    xr.testing.assert_identical(xr.open_dataset(s3.url, **options).load(), dataset(3))
+    lazy = xr.open_dataset(s3.url, chunks={}, **options)
+    with dask.config.set(scheduler="processes", num_workers=2):
+        xr.testing.assert_identical(lazy.compute(), dataset(3))
+    tree = xr.open_datatree(s3.url, **options)
+    xr.testing.assert_identical(tree["deep/er"].to_dataset().load(), dataset(3))
+    groups = xr.open_groups(s3.url, **options)
+    assert list(groups) == ["/", "/deep", "/deep/er"]
+    xr.testing.assert_identical(groups["/"].load(), dataset(3))
 
 
 def test_several_repositories_open_as_one(versions, tmp_path):

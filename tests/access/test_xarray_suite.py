@@ -9,7 +9,20 @@ What cannot apply, and why:
   directory store, or let netCDF-C read them;
 - ``TestInstrumentedZarrStore``: it counts the calls of zarr's MemoryStore;
 - ``TestZarrNoConsolidatedMetadataSupport``: it makes a zip store;
-- ``TestZarrRectilinearChunksRead``: it makes its store from a path, with zarr's own store.
+- ``TestZarrRectilinearChunksRead``, ``TestZarrDatatreeIO``, ``test_open_dataset_chunking_zarr``,
+  ``test_chunking_consistency``, ``test_zarr_create_default_indexes``, ``test_zarr_entrypoint``,
+  ``test_raises_key_error_on_invalid_zarr_store``: they make their stores from paths, with zarr's
+  own store; what they claim of indexes and dask's chunks is tested in test_engine.py, trees below;
+- ``test_open_fsspec``, ``test_open_mfdataset_fsspec``, ``test_zarr_closing_internal_zip_store``:
+  they open zarr's stores of fsspec and zip files;
+- ``test_encode_zarr_attr_value``, ``test_extract_zarr_variable_encoding``, the fill value coders:
+  they use no store.
+
+Skipped by xarray itself, whatever the store: what needs a module ``netcdf`` that does not exist
+(``test_roundtrip_example_1_netcdf``, ``test_drop_encoding``,
+``test_coordinate_variables_after_iris_roundtrip``), unlimited dimensions, hidden keys of zarr format
+2, object strings with a fill value, float32 fill values, ``sel`` of Variables, and what checks
+that a zarr too old for asynchronous indexing is refused.
 """
 
 import contextlib
@@ -17,6 +30,7 @@ import contextlib
 import pytest
 import xarray as xr
 import zarr
+from xarray.tests import test_backends as suite
 from xarray.tests.test_backends import TestDataArrayToZarr as ArraySuite
 from xarray.tests.test_backends import TestZarrDictStore as StoreSuite
 from xarray.tests.test_backends import TestZarrRegionAuto as RegionSuite
@@ -94,3 +108,32 @@ class TestArrays(ArraySuite):
 
 
 del StoreSuite, RegionSuite, ArraySuite
+
+
+STRINGS = [
+    suite.test_roundtrip_stringdtype_zarr_v3,
+    suite.test_stringdtype_with_na_object_uses_the_compatibility_path,
+]
+
+
+@pytest.mark.parametrize("test", STRINGS)
+def test_strings(test, monkeypatch):
+    """xarray's tests that make zarr's MemoryStore themselves."""
+    made = []
+
+    def instead(*_, **__):
+        made.append(new_store())
+        return made[-1]
+
+    monkeypatch.setattr(zarr.storage, "MemoryStore", instead)
+    test()
+    assert made
+
+
+def test_a_tree_is_written_and_read():
+    ds = xr.Dataset({"a": ("x", [1, 2])}, {"x": [0.5, 1.5]}, {"title": "here"})
+    tree = xr.DataTree.from_dict({"/": ds, "/below/deep": ds * 2, "/beside": xr.Dataset()})
+    store = new_store()
+    tree.to_zarr(store, consolidated=False)
+    found = xr.open_datatree(store, engine="zarr", consolidated=False)
+    xr.testing.assert_identical(found.load(), tree)

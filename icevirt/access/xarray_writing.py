@@ -26,7 +26,8 @@ type Mode = Literal["w", "w-", "a", "a-", "r+"]
 type Region = Mapping[str, slice | Literal["auto"]] | Literal["auto"]
 
 _NUMBERS = ("scale_factor", "add_offset", "missing_value")  # encodings that become attributes
-_UNNAMED = "__xarray_dataarray_variable__"  # what xarray's own writers call it
+# what xarray's own writers call an array without a name of its own, and where they keep the name
+_UNNAMED, _NAME = "__xarray_dataarray_variable__", "__xarray_dataarray_name__"
 _XARRAYS = ("_FillValue", "coordinates")  # attributes that xarray itself reads while it writes
 
 
@@ -105,7 +106,11 @@ def _as_dataset(obj: DataArray | Dataset) -> Dataset:
             do="Write the nodes of a DataTree one by one, each into its group.",
             type=type(obj).__name__,
         )
-    return obj.to_dataset(name=_UNNAMED if obj.name is None else obj.name)
+    if obj.name is None:
+        return obj.to_dataset(name=_UNNAMED)
+    if obj.name not in obj.coords and obj.name not in obj.dims:
+        return obj.to_dataset()
+    return obj.to_dataset(name=_UNNAMED).assign_attrs({_NAME: obj.name})
 
 
 def _strict(ds: Dataset) -> Dataset:

@@ -161,7 +161,10 @@ def with_icevirt(what: str, root: Path) -> dict[str, float]:
     import xarray as xr
 
     import icevirt
-    from icevirt.access import store as _  # noqa: F401 - imports are not what is measured
+    from icevirt.access import backend, datastore, store
+
+    # what is not there until it is asked for; imports are not what is measured
+    _ = icevirt.Repository, icevirt.local_filesystem_storage, backend, datastore, store
 
     prefixes = [f"file://{root / 'archive'}/"]
     storages = []
@@ -191,6 +194,7 @@ RUN = {"icechunk": with_icechunk, "icevirt": with_icevirt}
 
 def measured(work: Callable[[], object]) -> dict[str, float]:
     """Run and return wall clock, processor time and memory."""
+    import dask.array  # noqa: F401 - xarray does, for a repr
     import xarray.backends.zarr  # noqa: F401
     import zarr  # noqa: F401
 

@@ -14,7 +14,7 @@ def same_values(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool 
     """Say whether arrays hold the same values; None where their types cannot be compared.
 
     Numbers are equal by value (NaN equals NaN), texts by their characters without the NULs that pad
-    them, structures field by field, opaque bytes by their bytes.
+    them, structures field by field, opaque bytes and times of one unit by their bytes.
     """
     if one.shape != other.shape:
         return False
@@ -24,7 +24,9 @@ def same_values(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool 
         return _same_fields(one, other)
     if one.dtype.kind in _TEXTS and other.dtype.kind in _TEXTS:
         return _texts(one) == _texts(other)
-    if "V" in (one.dtype.kind, other.dtype.kind) and one.dtype.itemsize == other.dtype.itemsize:
+    times = one.dtype.kind in "mM" and one.dtype == other.dtype  # NaT is not equal to itself
+    opaque = "V" in (one.dtype.kind, other.dtype.kind)
+    if times or (opaque and one.dtype.itemsize == other.dtype.itemsize):
         return one.tobytes() == other.tobytes()
     return None
 

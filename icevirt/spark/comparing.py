@@ -165,7 +165,10 @@ class _Comparison:
 
     def _scan(self, concat_dim: str | None) -> ScannedFile:
         if concat_dim not in self._scans:
-            self._scans[concat_dim] = scan(self._source, ScanOptions(concat_dim=concat_dim))
+            # what a build left out may be what no scan can describe
+            names = {paths.name(node.path) for node in self._session.snapshot.arrays()}
+            options = ScanOptions(concat_dim=concat_dim, variables=tuple(sorted(names)))
+            self._scans[concat_dim] = scan(self._source, options)
         return self._scans[concat_dim]
 
     # -- comparing ---------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import icevirt
+from fixtures import hdf5_cases
 from icevirt.archive.verification import DifferenceKind
 from icevirt.errors import InvalidInputError, UnauthorizedError
 from icevirt.model.chunks import ChunkTable
@@ -45,6 +46,24 @@ def test_a_fresh_build_has_no_difference(built):
     assert checked.chunks == checked.references == built[3] >= 4 * 4
     assert checked.arrays >= 4 * 3  # time, y and x of each file
     assert not checked.not_compared
+
+
+ODD = [
+    *("opaque", "names", "nc_short", "nc_not_a_coordinate", "unrepresentable_dropped"),
+    *("external_linked", "vds", "compounds", "booleans_wide", "mask_shuffle", "strings_variable"),
+]
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_an_odd_file_has_no_difference_either(name, tmp_path, monkeypatch):
+    without_spark(monkeypatch)
+    case, path, repo = hdf5_cases.CASES[name], tmp_path / "odd.h5", str(tmp_path / "repo")
+    case.write(path)
+    how = {"concat_dim": None, "drop_variables": list(case.drop)}
+    report = icevirt.build([str(path)], repo, **how)
+    checked = verify((repo, report.containers), references=True, full=True).checked
+    assert checked.differences == checked.not_compared == ()
+    assert bool(checked.values) is bool(report.references.virtual)
 
 
 def test_by_default_references_and_a_sample_are_checked(built):

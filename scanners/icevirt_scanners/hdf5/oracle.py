@@ -1,4 +1,4 @@
-"""What h5py reads, for verification; nothing of the scanner is used here but the opening."""
+"""What h5py reads, for verification; only opening and names are those of the scanner."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from icevirt.scan.contract import ByteSource
 from icevirt_scanners.hdf5.files import explained, opened
+from icevirt_scanners.hdf5.names import PREFIX, node_name
 
 
 def read_values(source: ByteSource, path: str, region: tuple[slice, ...]) -> np.ndarray[Any, Any]:
@@ -19,15 +20,39 @@ def read_values(source: ByteSource, path: str, region: tuple[slice, ...]) -> np.
     """
     with explained(source.file.url, path), opened(source) as handle:
         dataset = _dataset(h5py.File(handle), path)
-        own = region[: dataset.ndim]  # an array type's own axes follow and are whole
+        own = tuple(  # an array type's own axes follow and are whole
+            slice(min(part.start, length), min(part.stop, length))
+            for part, length in zip(region, dataset.shape, strict=False)
+        )
         if h5py.check_string_dtype(dataset.dtype) is not None and dataset.dtype.kind == "O":
-            dataset = dataset.asstr(errors="surrogateescape")
-        return np.asarray(dataset[own])
+            values = np.asarray(dataset.asstr(errors="surrogateescape")[own])
+        else:
+            values = np.asarray(dataset[own])
+        wanted = tuple(part.stop - part.start for part in region)
+        return values if values.shape == wanted else _lengthened(values, wanted, dataset.fillvalue)
+
+
+def _lengthened(
+    values: np.ndarray[Any, Any], shape: tuple[int, ...], fill: Any
+) -> np.ndarray[Any, Any]:
+    """Fill up to netCDF's lengths: an unlimited axis is as long as the longest variable's."""
+    text = fill.decode("utf-8", "surrogateescape") if isinstance(fill, bytes) else fill
+    full = np.full(shape, text if values.dtype.kind == "O" else fill, values.dtype)
+    full[tuple(slice(length) for length in values.shape)] = values
+    return full
 
 
 def _dataset(file: h5py.File, path: str) -> Any:
-    """Find a dataset; netCDF-4 puts a prefix before some names that are dimensions' too."""
-    if path in file:
-        return file[path]
-    above, _, name = path.rpartition("/")
-    return file[f"{above}/_nc4_non_coord_{name}"]
+    """Find a dataset by its path in zarr, whose names may not be those of the links."""
+    group, _, name = path.rpartition("/")
+    here: Any = file
+    for part in filter(None, group.split("/")):
+        here = here[_link(here, part)]
+    # netCDF-4 puts a prefix before names of variables that are those of dimensions, too
+    return here[_link(here, PREFIX + name if PREFIX + name in here else name)]
+
+
+def _link(group: h5py.Group, name: str) -> str | bytes:
+    if name in group:
+        return name
+    return next((raw for raw in group.id if node_name(raw)[0] == name), name)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from icevirt.errors import FormatError
 from icevirt.ids import ObjectId12
 from icevirt.logic.stamps import stamp
+from icevirt.model.ops_log import OpsLog
 from icevirt.model.repo_info import RepoInfo, Update, UpdateKind
 
 _YEAR_3000 = 32_503_680_000_000  # milliseconds since 1970
@@ -61,10 +62,10 @@ def logged(
         StorageError: The log's newest entry lies too far in the future.
     """
     entry = Update(kind=kind, updated_at=stamp(now, top=newest_at(info)))
-    older = info.latest_updates
-    if older:
-        older = (replace(older[0], backup_path=backup), *older[1:])
-    return _cut(replace(info, latest_updates=(entry, *older)), max(limit, 1))
+    log = OpsLog.of([entry])
+    if older := OpsLog.of(info.latest_updates):
+        log = log + OpsLog.of([replace(older[0], backup_path=backup)]) + older[1:]
+    return _cut(replace(info, latest_updates=log), max(limit, 1))
 
 
 def follows(info: RepoInfo, backups: Collection[str]) -> bool:

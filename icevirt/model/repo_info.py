@@ -5,7 +5,7 @@ Spec: "Repo Info File". Snapshots are named by id here; indices are the affair o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
@@ -220,7 +220,7 @@ class RepoInfo:
     snapshots: Mapping[ObjectId12, SnapshotInfo]
     status: RepoStatus
     metadata: JSONObject | None = None
-    latest_updates: tuple[Update, ...]  # newest first
+    latest_updates: Sequence[Update]  # newest first
     repo_before_updates: str | None = None
     config: JSONObject | None = None  # the document as persisted, unknown keys included
     enabled_feature_flags: tuple[int, ...] | None = None

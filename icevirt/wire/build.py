@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import Any, NamedTuple
 
 from icevirt.wire.layout import layout
@@ -141,28 +140,11 @@ class Builder:
         elif isinstance(element, Struct):
             raw = b"".join(_exactly(item, element.size) for item in value)
             self.link(place, self._counted(raw, element.size, element.align))
-        elif value and isinstance(value[0], Encoded):
-            self._taken_over(place, value)
         else:
             start = self._counted(bytes(4 * len(value)), 4)
             self.link(place, start)
             for at, item in enumerate(value):
                 self._outside(element, start + 4 + 4 * at, item)
-
-    def _taken_over(self, place: int, tables: Sequence[Encoded]) -> None:
-        """Write a vector of tables that were written before."""
-        start = self._counted(bytes(4 * len(tables)), 4)
-        self.link(place, start)
-        first = self.align(_WIDEST)
-        ends = accumulate(len(each.raw) for each in tables)
-        places = (
-            first + end - len(each.raw) + each.table_at
-            for each, end in zip(tables, ends, strict=True)
-        )
-        slots = range(start + 4, start + 4 + 4 * len(tables), 4)
-        distances = (at - slot for at, slot in zip(places, slots, strict=True))
-        struct.pack_into(f"<{len(tables)}I", self.out, start + 4, *distances)
-        self.out += b"".join(each.raw for each in tables)
 
 
 def _is_stored(table: Table, field: Field, values: Values) -> bool:

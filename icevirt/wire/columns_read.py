@@ -126,6 +126,15 @@ class Tables:
             raise Damage("a field lies outside its table", int(self._at[0]))
         return np.where(present, array(self._at) + offset, 0) if present.any() else None
 
+    def tags(self, name: str) -> NDArray[np.unsignedinteger]:
+        """Return which member of its union each row has, 0 for none."""
+        slot = self._table.slots[name] - 1
+        found = self._common(slot, 1) if self._one is not None else self._each(slot, 1)
+        if found is None:
+            return np.zeros(len(self), np.uint8)
+        present = np.array([True]) if isinstance(found, range) else found != 0
+        return np.where(present, self._payload.numbers(found, 1), 0)
+
     def stores_from(self, slot: int) -> bool:
         """Say whether any row stores something in this slot or one that comes after it."""
         known = 4 + 2 * slot

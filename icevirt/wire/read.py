@@ -96,6 +96,10 @@ class Reader:
             damage.trail.append(table.name)
             raise
 
+    def referred(self, table: Table, place: int) -> Values:
+        """Read the table that the reference at ``place`` points to. Raises ``Damage``."""
+        return self._table(table, self._target(place))
+
     # -- the ground: nothing below reads a byte that was not checked here --------------------------
 
     def _check(self, at: int, size: int) -> int:

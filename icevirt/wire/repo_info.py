@@ -8,21 +8,20 @@ process, so wrong ones are refused both ways.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import chain
 from typing import Any
-
-import numpy as np
 
 from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId12
 from icevirt.model.json import JSONObject
+from icevirt.model.ops_log import OpsLog
 from icevirt.model.repo_info import RepoInfo
 from icevirt.wire import (
     flex_read,
     flex_write,
-    frame,
     header,
     metadata,
+    ops_log_read,
+    ops_log_write,
     snapshot_infos,
     snapshot_infos_write,
     updates,
@@ -57,7 +56,7 @@ def encode(info: RepoInfo, *, level: int = 3) -> bytes:
         "snapshots": snapshots,
         "status": updates.status_values(info.status),
         "metadata": None if info.metadata is None else metadata.to_items(info.metadata),
-        "latest_updates": [updates.encoded(each) for each in info.latest_updates],
+        "latest_updates": OpsLog.of(info.latest_updates),
         "repo_before_updates": info.repo_before_updates,
         "config": None if info.config is None else flex_write.dumps(info.config),
         "enabled_feature_flags": _sorted(info.enabled_feature_flags),
@@ -67,9 +66,10 @@ def encode(info: RepoInfo, *, level: int = 3) -> bytes:
     small = Builder().root(REPO, values)
     tail = Tail(len(small.out))
     for place, columns in small.open:
-        small.link(place, snapshot_infos_write.write(tail, columns))
-    parts = chain([np.frombuffer(small.out, np.uint8)], tail.blocks())
-    return header.head(FileKind.repo_info) + frame.compress(parts, tail.end, level)
+        is_log = isinstance(columns, OpsLog)
+        small.link(place, (ops_log_write if is_log else snapshot_infos_write).write(tail, columns))
+    payload = b"".join([small.out, *(part.tobytes() for part in tail.blocks())])
+    return header.pack(FileKind.repo_info, payload, level=level)
 
 
 def decode(raw: bytes) -> RepoInfo:
@@ -78,9 +78,8 @@ def decode(raw: bytes) -> RepoInfo:
     with reading(FileKind.repo_info.name):
         reader = Reader(payload)
         values = reader.root(REPO)
-        snapshots = snapshot_infos.read(
-            Payload(payload), values["snapshots"], spec_version, reader.newer
-        )
+        columns = Payload(payload)
+        snapshots = snapshot_infos.read(columns, values["snapshots"], spec_version, reader.newer)
         return RepoInfo(
             spec_version=values["spec_version"],
             tags=_refs(values["tags"], snapshots),
@@ -89,7 +88,7 @@ def decode(raw: bytes) -> RepoInfo:
             snapshots=snapshots,
             status=updates.status(values["status"]),
             metadata=_optional_metadata(values["metadata"], spec_version),
-            latest_updates=tuple(updates.from_values(each) for each in values["latest_updates"]),
+            latest_updates=ops_log_read.read(columns, values["latest_updates"], reader),
             repo_before_updates=updates.backup_name(values["repo_before_updates"]),
             config=_config(values["config"]),
             enabled_feature_flags=_flags(values["enabled_feature_flags"]),

@@ -320,7 +320,7 @@ REPO = Table(
         _required("snapshots", Vector(SNAPSHOT_INFO, columnar=True)),
         _required("status", REPO_STATUS),
         Field("metadata", Vector(METADATA_ITEM)),
-        _required("latest_updates", Vector(UPDATE)),
+        _required("latest_updates", Vector(UPDATE, columnar=True)),
         Field("repo_before_updates", TEXT),
         Field("config", BYTES),  # a FlexBuffer
         Field("enabled_feature_flags", Vector(U16)),

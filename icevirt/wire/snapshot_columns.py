@@ -111,9 +111,8 @@ class SnapshotColumns:
 
     def rows(self) -> dict[bytes, int]:
         """Return the row of each id."""
-        raw = self.ids.tobytes()
-        size = ObjectId12.SIZE
-        return {raw[size * row : size * row + size]: row for row in range(len(self))}
+        keys = np.ascontiguousarray(self.ids).view(f"V{ObjectId12.SIZE}")
+        return {key: row for row, key in enumerate(keys.reshape(-1).tolist())}
 
     def take(self, rows: Places) -> SnapshotColumns:
         """Return the given rows, in their order, with parents among them."""
@@ -196,8 +195,8 @@ def _ids(keys: Sequence[bytes]) -> Bytes:
 
 def _ascending(ids: Bytes) -> Places:
     """Return the rows in the order of their ids."""
-    raw = np.ascontiguousarray(ids)
-    return np.lexsort((raw[:, 8:].copy().view(">u4")[:, 0], raw[:, :8].copy().view(">u8")[:, 0]))
+    late = ids[:, 8:].copy().view(">u4")[:, 0].astype(np.uint32)
+    return np.lexsort((late, ids[:, :8].copy().view(">u8")[:, 0].astype(np.uint64)))
 
 
 EMPTY = SnapshotColumns.of([])

@@ -6,12 +6,10 @@ so both directions follow from the schema.
 
 from __future__ import annotations
 
-import re
 from dataclasses import fields
-from functools import lru_cache
-from typing import Any, cast
+from typing import cast
 
-from icevirt.ids import ObjectId12
+from icevirt.ids import ALPHABET
 from icevirt.model.repo_info import (
     UPDATE_KINDS,
     RepoAvailability,
@@ -25,15 +23,19 @@ from icevirt.wire.build import Encoded
 from icevirt.wire.read import Damage
 from icevirt.wire.schema import UPDATE, Values
 
-_REMEMBERED = 4096  # entries; a repo info has a thousand, unless it is configured otherwise
-
 # "repo.", milliseconds before the year 3000, a random id. Anything else could name other objects.
-BACKUP_NAME = re.compile(r"repo\.[0-9]{14}\.[0-9A-HJKMNP-TV-Z]{20}", re.ASCII)
+BACKUP_FORM = [
+    *(letter.encode() for letter in "repo."),
+    *14 * [b"0123456789"],
+    b".",
+    *20 * [ALPHABET.encode()],
+]
+"""What may stand at each place of a backup's name."""
+NO_BACKUP = "not the name of a backup of the repo info"
 
 
-@lru_cache(_REMEMBERED)
 def encoded(update: Update) -> Encoded:
-    """Return the table of an entry; each commit writes all entries again."""
+    """Return the table of an entry."""
     tag = UPDATE_KINDS.index(type(update.kind)) + 1
     values = {
         "update_type": (tag, _kind_values(update.kind)),
@@ -43,21 +45,17 @@ def encoded(update: Update) -> Encoded:
     return build.encoded(UPDATE, values)
 
 
-def from_values(values: Values) -> Update:
-    """Read an entry. Raises ``Damage``."""
-    tag, member = values["update_type"]
-    return Update(
-        kind=_kind(tag, member),
-        updated_at=values["updated_at"],
-        backup_path=backup_name(values["backup_path"]),
-    )
-
-
 def backup_name(name: str | None) -> str | None:
     """Return the name if it has the form of a backup. Raises ``Damage`` for ``../repo``."""
-    if name is not None and BACKUP_NAME.fullmatch(name) is None:
-        raise Damage("not the name of a backup of the repo info", 0)
+    if name is not None and not _is_backup(name.encode()):
+        raise Damage(NO_BACKUP, 0)
     return name
+
+
+def _is_backup(name: bytes) -> bool:
+    return len(name) == len(BACKUP_FORM) and all(
+        letter in form for letter, form in zip(name, BACKUP_FORM, strict=True)
+    )
 
 
 def status_values(status: RepoStatus) -> Values:
@@ -85,13 +83,10 @@ def _kind_values(kind: UpdateKind) -> Values:
     return {field.name: getattr(kind, field.name) for field in fields(kind)}
 
 
-def _kind(tag: int, member: Values) -> UpdateKind:
+def kind(tag: int, member: Values) -> UpdateKind:
+    """Return what an entry says of a kind that has no ids. Raises ``Damage``."""
     if UPDATE_KINDS[tag - 1] is RepoStatusChanged:
         if member["status"] is None:
             raise Damage("a change of status without a status", 0)
         return RepoStatusChanged(status(member["status"]))
-    told: dict[str, Any] = {
-        name: ObjectId12(value) if isinstance(value, bytes) else value
-        for name, value in member.items()
-    }
-    return cast("UpdateKind", UPDATE_KINDS[tag - 1](**told))
+    return cast("UpdateKind", UPDATE_KINDS[tag - 1](**member))

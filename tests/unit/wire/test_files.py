@@ -266,7 +266,7 @@ def test_what_would_end_the_official_clients_process_is_not_written(changes):
         "repo.30729294865234.S0CHS5WSF158RN937BP0/../../x",
         "repo.1.S0CHS5WSF158RN937BP0",
         "repo.30729294865234.S0CHS5WSF158RN937BP0\n",
-        "",
+        "repo.30729294865234.S0CHS5WSF158RN937BPU",
     ],
 )
 def test_only_names_of_backups_are_read_as_such(name):
@@ -276,6 +276,15 @@ def test_only_names_of_backups_are_read_as_such(name):
     for changes in ({"latest_updates": bad}, {"repo_before_updates": name}):
         with pytest.raises(FormatError, match="not the name of a backup"):
             repo_info.decode(repo_info.encode(small_repo(**changes)))
+
+
+def test_an_empty_name_of_a_backup_is_not_taken_for_none():
+    _, payload = unpack(repo_info.encode(small_repo()), FileKind.repo_info)
+    count = (40).to_bytes(4, "little")
+    assert payload.count(count + b"repo.") == 1
+    payload = payload.replace(count + b"repo.", bytes(4) + b"repo.")
+    with pytest.raises(FormatError, match="not the name of a backup"):
+        repo_info.decode(pack(FileKind.repo_info, payload))
 
 
 def test_no_pruned_logs_are_an_absent_vector():

@@ -36,7 +36,8 @@ FIXTURES = Path(__file__).parents[3] / "fixtures" / "icechunk"
 def read_all_of_repo_info(raw):
     """Decode, and ask for all that is decoded only when somebody asks for it."""
     found = repo_info.decode(raw)
-    return dataclasses.replace(found, snapshots=dict(found.snapshots))
+    log = tuple(found.latest_updates)
+    return dataclasses.replace(found, snapshots=dict(found.snapshots), latest_updates=log)
 
 
 def read_all_of_manifest(raw):

@@ -29,7 +29,8 @@ for name in icevirt.__all__:
     except icevirt.errors.BuildError as error:
         assert "pip install" in str(error), error
         builders.add(name)
-assert builders <= {"build", "plan", "scan", "verify", "catalog_view", "catalog_files"}, builders
+verbs = ("build", "catalog", "plan", "scan", "verify")
+assert all(name.startswith(verbs) for name in builders), builders
 
 here = pathlib.Path(sys.argv[1])
 dataset = xarray.open_dataset(

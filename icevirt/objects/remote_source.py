@@ -1,14 +1,14 @@
 """A source file on a server as scanners see it: few requests, all answered by one same file.
 
 Scanners read small pieces here and there, mostly near each other. The first request takes the
-beginning; each further miss takes more than the one before; a small file that keeps being missed
-is taken whole. What every answer tells about the file has to be what the first one told.
+beginning; each further miss takes more than the one before. A file that one request holds is taken
+whole at the first miss, another small one when it keeps being missed. What every answer tells about
+the file has to be what the first one told.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from icevirt.archive.scanned import SourceFile
@@ -98,13 +98,16 @@ class RemoteSource(OpenedSource):
         """Fetch blocks, and more behind them the more often something was missing."""
         self._misses += 1
         count = -(-self.file.size // _BLOCK)
-        if self._misses > _MISSES and self.file.size <= _SMALL:
+        small = self.file.size <= _MOST  # one request takes all that there is
+        if small or (self._misses > _MISSES and self.file.size <= _SMALL):
             first, stop = 0, count
         else:
             ahead = 1 << min(self._misses - 1, 5)
             stop = min(max(last + 1, first + ahead), count)
         missing = [block for block in range(first, stop) if block not in self._blocks]
-        for start, end in _runs(missing, _MOST // _BLOCK):
+        # what is there already between them comes again: a request costs more than some blocks
+        for start in range(missing[0], missing[-1] + 1, _MOST // _BLOCK):
+            end = min(start + _MOST // _BLOCK, missing[-1] + 1)
             body = self._get(start * _BLOCK, min(end * _BLOCK, self.file.size)).body
             self._keep(start, bytes(body))
 
@@ -141,16 +144,6 @@ class RemoteSource(OpenedSource):
             opened=_told(self._meta),
             found=_told(meta),
         )
-
-
-def _runs(blocks: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
-    """Yield first and last + 1 of runs of neighbours, each of so many blocks at most."""
-    start = None
-    for block, following in pairwise([*blocks, -1]):
-        start = block if start is None else start
-        if following != block + 1 or following - start == most:
-            yield start, block + 1
-            start = None
 
 
 def reach_for(url: str) -> tuple[Reach, str, str]:

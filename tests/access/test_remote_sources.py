@@ -199,6 +199,19 @@ def test_reads_are_those_of_the_file(large):
     assert source.requests < 20
 
 
+@pytest.mark.parametrize(("size", "requests"), [(100, 2), (3_600_000, 3), (30_000_000, 14)])
+def test_a_small_file_takes_few_requests_wherever_it_is_read(size, requests, http_server):
+    """Those of the beginning, of the rest, and of the look whether it is still the same."""
+    body = np.random.default_rng(1).integers(0, 256, size, np.uint8).tobytes()
+    http_server.files.put("data/a.bin", body)
+    with open_source(http_server.url + "/data/a.bin") as source:
+        for offset in np.random.default_rng(2).integers(0, size, 200).tolist():
+            assert source.read(offset, 1000) == body[offset : offset + 1000]
+        source.check_unchanged()
+    assert source.requests <= requests
+    assert source.bytes_fetched < 2 * size + 100
+
+
 def test_a_large_file_is_not_taken_whole(http_server):
     http_server.files.put("data/a.bin", bytes(40_000_000))
     source = open_source(http_server.url + "/data/a.bin")

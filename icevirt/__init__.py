@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from icevirt.access.virtualizarr import from_virtualizarr
     from icevirt.access.virtualizarr_out import to_virtualizarr
     from icevirt.api.build import build
+    from icevirt.api.catalog_view import CatalogView, catalog_view
     from icevirt.api.check import CheckReport, check
     from icevirt.api.info import info
     from icevirt.api.plan import plan
@@ -143,6 +144,7 @@ __all__ = [
     "BuildPlan",
     "BuildReport",
     "CachingConfig",
+    "CatalogView",
     "CheckReport",
     "ChunkStorageStats",
     "ChunkType",
@@ -216,6 +218,7 @@ __all__ = [
     "azure_storage",
     "azure_store",
     "build",
+    "catalog_view",
     "check",
     "containers_credentials",
     "errors",
@@ -262,6 +265,7 @@ _HOME = {
     "BuildPlan": "icevirt.archive.plan",
     "BuildReport": "icevirt.archive.report",
     "CachingConfig": "icevirt.model.tuning",
+    "CatalogView": "icevirt.api.catalog_view",
     "CheckReport": "icevirt.api.check",
     "ChunkStorageStats": "icevirt.repo.stats",
     "ChunkType": "icevirt.model.chunks",
@@ -334,6 +338,7 @@ _HOME = {
     "azure_storage": "icevirt.storage.constructors",
     "azure_store": "icevirt.connect.store_configs",
     "build": "icevirt.api.build",
+    "catalog_view": "icevirt.api.catalog_view",
     "check": "icevirt.api.check",
     "containers_credentials": "icevirt.connect.credentials",
     "from_virtualizarr": "icevirt.access.virtualizarr",

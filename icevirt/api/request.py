@@ -66,7 +66,14 @@ def _names(argument: str, given: str | Iterable[str]) -> tuple[str, ...]:
 
 def identity_of(options: ScanOptions) -> str:
     """Return a digest of what decides how a file is described: options and scanners."""
-    return digest_of(asdict(options), [(each.name, each.version) for each in in_use(options)])
+    told = told_of(options)
+    return digest_of(told["options"], list(told["scanners"].items()))
+
+
+def told_of(options: ScanOptions) -> dict[str, Any]:
+    """Return what decides how a file is described: options, and scanners with their versions."""
+    scanners = {each.name: each.version for each in in_use(options)}
+    return {"options": asdict(options), "scanners": scanners}
 
 
 def listed(files: Iterable[SourceFile]) -> list[list[str | int]]:

@@ -93,6 +93,7 @@ def scan_files(
     scanner: str = "",
     allow_references_to: str | Iterable[str] = (),
     asset: str | None = None,
+    stack: bool = False,
     spark: SparkSession | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> ScanReport:
@@ -115,6 +116,7 @@ def scan_files(
         scanner: The scanner to use.
         allow_references_to: Where references of the files may lead.
         asset: Which asset of STAC items is the file.
+        stack: The build will stack files along ``concat_dim`` (its ``labels``).
         spark: The session to run on; by default the active one, or a local one for this call.
         progress: Called with every step.
 
@@ -133,6 +135,7 @@ def scan_files(
         max_native_bytes=max_native_bytes,
         scanner=scanner,
         allow_references_to=allow_references_to,
+        stack=stack,
     )
     storage = shared(catalog)
     clock = Clock()
@@ -145,9 +148,9 @@ def scan_files(
         max_bad_files=bad_files_allowed(max_bad_files, len(files)),
         progress=progress,
     )
-    with ExitStack() as stack:
+    with ExitStack() as kept:
         with clock.phase("spark"):
-            session = stack.enter_context(spark_or_local(spark))
+            session = kept.enter_context(spark_or_local(spark))
         with clock.phase("scan"):
             scanned = scan_missing(session, job)
     with clock.phase("read"):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from icevirt.api.request import identity_of
+from icevirt.api.request import identity_of, told_of
 from icevirt.api.target import Target
 from icevirt.archive import catalog as schema
 from icevirt.archive.plan import BuildPlan, WriteResult
@@ -19,6 +19,7 @@ from icevirt.repo.layout import manifest
 from icevirt.scan.contract import ScanOptions
 from icevirt.spark import catalog as parts
 from icevirt.spark.catalog import ClosedCatalog
+from icevirt.spark.described import describe_scan
 from icevirt.spark.runner import reporter, run_on_spark, slots
 from icevirt.spark.scanning import ScanTask, run_scan
 from icevirt.spark.settled import Settled, forget, settled
@@ -71,6 +72,7 @@ class Job:
 def scan_missing(spark: SparkSession, job: Scan) -> int:
     """Scan the files that are not in the catalog yet; return how many that were."""
     parts.mark(job.catalog)
+    describe_scan(job.catalog, job.identity, told_of(job.options))
     known = job.settled()
     missing = [job.files[at] for at in known.missing.tolist()]
     todo = schema.parts_of(missing, identity=job.identity, attempt=known.attempt)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from icevirt.archive.report import BadFile, ReferenceCounts
 
@@ -42,3 +44,15 @@ class ScanReport:
     def references(self) -> ReferenceCounts:
         """References of all arrays."""
         return sum((array.references for array in self.arrays), ReferenceCounts())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogSummary:
+    """What a catalog holds, files that were scanned with several options once for each."""
+
+    catalog: str  # URL
+    scans: Mapping[str, Any]  # by identity: options, and versions of the scanners
+    files: int
+    bytes: int  # of all files
+    bad_files: tuple[BadFile, ...]
+    references: ReferenceCounts

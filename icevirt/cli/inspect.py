@@ -44,6 +44,9 @@ def scan(  # noqa: PLR0917 - each is an option of the command
     scanner: options.Scanner = "",
     allow_references_to: options.ReferencesTo = None,
     asset: options.Asset = None,
+    stack: Annotated[
+        bool, typer.Option("--stack", help="Scan for a build that will be given --labels.")
+    ] = False,
     output: OutputOption = Output.text,
     quiet: options.Quiet = False,
 ) -> Answer:
@@ -68,7 +71,13 @@ def scan(  # noqa: PLR0917 - each is an option of the command
         return Answer(value=icevirt.scan_file(sources[0], **how), output=output, quiet=quiet)
     with progress(quiet=quiet) as listener:
         report = icevirt.scan_files(
-            sources, catalog, max_bad_files=max_bad_files, asset=asset, progress=listener, **how
+            sources,
+            catalog,
+            max_bad_files=max_bad_files,
+            asset=asset,
+            stack=stack,
+            progress=listener,
+            **how,
         )
     return Answer(value=report, output=output, quiet=quiet, status=0 if report.ok else 1)
 

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from icevirt.cli import build, demo, doctor, inspect, plan, upgrade, verify
+from icevirt.cli import build, catalog, demo, doctor, inspect, plan, upgrade, verify
 from icevirt.cli.output import answering, show, show_error
 from icevirt.errors import IcevirtError
 from icevirt.version import __version__
@@ -51,6 +51,7 @@ app.command()(build.build)
 app.command()(plan.plan)
 app.command()(inspect.info)
 app.command()(inspect.scan)
+app.command()(catalog.catalog)
 app.command()(doctor.doctor)
 app.command()(upgrade.upgrade)
 app.command()(verify.verify)

@@ -8,14 +8,14 @@ from rich.console import RenderableType
 
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.report import BuildReport, RepositorySummary
-from icevirt.archive.scan_report import ScanReport
+from icevirt.archive.scan_report import CatalogSummary, ScanReport
 from icevirt.archive.scanned import ScannedFile
 from icevirt.archive.verification import VerifyReport
 from icevirt.display.check import check_report
 from icevirt.display.plan import build_plan
 from icevirt.display.report import build_report
 from icevirt.display.repository import repository_summary
-from icevirt.display.scan_report import scan_report
+from icevirt.display.scan_report import catalog_summary, scan_report
 from icevirt.display.scanned import scanned_file
 from icevirt.display.text import words
 from icevirt.display.upgrade import upgrade_report
@@ -34,6 +34,7 @@ render.register(BuildPlan, build_plan)
 render.register(BuildReport, build_report)
 render.register(CheckReport, check_report)
 render.register(RepositorySummary, repository_summary)
+render.register(CatalogSummary, catalog_summary)
 render.register(ScanReport, scan_report)
 render.register(ScannedFile, scanned_file)
 render.register(UpgradeReport, upgrade_report)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from icevirt.archive.scan_report import PathSummary, ScanReport
+from icevirt.archive.scan_report import CatalogSummary, PathSummary, ScanReport
 from icevirt.display.arrays import facts
 from icevirt.display.report import bad_file, listed
 from icevirt.display.text import references, seconds, size, words
@@ -23,6 +26,31 @@ def scan_report(report: ScanReport) -> RenderableType:
         *listed("Worth knowing", report.findings),
         *listed("Bad", map(bad_file, report.bad_files), "bold red"),
     )
+
+
+def catalog_summary(summary: CatalogSummary) -> RenderableType:
+    """Return the summary for a terminal."""
+    counts = summary.references
+    told = {
+        "files": f"{summary.files:,}, {size(summary.bytes)}",
+        "bad": f"{len(summary.bad_files):,}",
+        "references": f"{references(counts)}: {size(counts.bytes_referenced)} stay in the files,"
+        f" {size(counts.bytes_stored)} in the catalog",
+    }
+    scans = (f"{key}: {_asked(scan)}" for key, scan in summary.scans.items())
+    return Group(
+        words(summary.catalog, "bold"),
+        facts(told),
+        *listed("Scans", scans),
+        *listed("Bad", map(bad_file, summary.bad_files), "bold red"),
+    )
+
+
+def _asked(scan: Mapping[str, Any]) -> str:
+    """Return the options of a scan that say anything, and its scanners."""
+    options = [f"{name}={value}" for name, value in scan.get("options", {}).items() if value]
+    scanners = [f"{name} {version}" for name, version in scan.get("scanners", {}).items()]
+    return ", ".join([*options, *scanners])
 
 
 def _facts(report: ScanReport) -> dict[str, str]:

@@ -23,7 +23,7 @@ from icevirt.archive.facts import ArrayColumns, CatalogFacts, Coded, FileColumns
 from icevirt.archive.packing import PackedBlock
 from icevirt.archive.report import BadFile
 from icevirt.archive.scanned import ScannedGroup
-from icevirt.errors import AlreadyExistsError, FormatError, ObjectNotFoundError
+from icevirt.errors import AlreadyExistsError, FormatError, NotFoundError, ObjectNotFoundError
 from icevirt.model.strings import Strings
 from icevirt.spark import refs
 from icevirt.storage.protocol import Storage
@@ -67,9 +67,22 @@ def mark(storage: Storage) -> None:
         AlreadyExistsError: It holds something that is no catalog.
         FormatError: It is a catalog of another version.
     """
-    if not storage.exists():
+    if storage.exists():
+        check_mark(storage)
+    else:
         storage.put(_MARK, json.dumps({_KEY: catalog.VERSION}).encode())
-        return
+
+
+def check_mark(storage: Storage) -> None:
+    """Check that the storage is a catalog of this version.
+
+    Raises:
+        NotFoundError: Nothing is there.
+        AlreadyExistsError: It holds something that is no catalog.
+        FormatError: It is a catalog of another version.
+    """
+    if not storage.exists():
+        raise NotFoundError("no such catalog", do="Check the path.", catalog=storage.url)
     found = _version(storage)
     if found != catalog.VERSION:
         raise FormatError(

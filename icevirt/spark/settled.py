@@ -48,7 +48,7 @@ class Settled:
 def settled(storage: Storage, identity: str, files: Sequence[SourceFile]) -> Settled:
     """Look files up in the catalog."""
     parts = tuple(sorted(p for p in complete_parts(storage) if p.startswith(f"{identity}-")))
-    forgotten = _forgotten(storage)
+    forgotten = rows_forgotten(storage)
     tables = [_rows(storage, part, number, forgotten) for number, part in enumerate(parts)]
     wanted = _wanted(files)
     part, row = np.full(len(files), -1, np.int32), np.zeros(len(files), np.int32)
@@ -68,11 +68,12 @@ def forget(storage: Storage, parts: Sequence[str], rows: Chosen) -> None:
     told = [
         [parts[part], row] for part, row in zip(rows.part.tolist(), rows.row.tolist(), strict=True)
     ]
-    number = len(_forgotten(storage))
+    number = len(rows_forgotten(storage))
     storage.put(f"{_FORGOTTEN}/{number:06d}.json", json.dumps(told).encode())
 
 
-def _forgotten(storage: Storage) -> list[list[tuple[str, int]]]:
+def rows_forgotten(storage: Storage) -> list[list[tuple[str, int]]]:
+    """Return part and row of the bad files that were to be tried again, for each time."""
     return [
         [(part, row) for part, row in json.loads(storage.get(info.path))]
         for info in storage.list(_FORGOTTEN)

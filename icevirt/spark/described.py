@@ -1,0 +1,24 @@
+"""What the scans of a catalog were asked for: an identity alone tells nobody anything."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from icevirt.storage.protocol import Storage
+
+_SCANS = "scans"
+
+
+def describe_scan(storage: Storage, identity: str, told: Mapping[str, Any]) -> None:
+    """Write down what an identity in the names of parts stands for."""
+    storage.put(f"{_SCANS}/{identity}.json", json.dumps(told, indent=1).encode())
+
+
+def described_scans(storage: Storage) -> dict[str, Any]:
+    """Return what the scans of a catalog were asked for, by identity."""
+    return {
+        info.path.rpartition("/")[2].removesuffix(".json"): json.loads(storage.get(info.path))
+        for info in storage.list(_SCANS)
+    }

@@ -20,6 +20,14 @@ FILL = "_FillValue"
 MISSING = "missing_value"
 
 
+def default_fill(dtype: np.dtype[Any]) -> float:
+    """Return what netCDF reads of a number that nobody wrote, where no fill value was given."""
+    if dtype.kind == "f":
+        return 9.969209968386869e36  # 15 * 2**119, exact in both sizes
+    limits, wide = np.iinfo(dtype), dtype.itemsize == 8
+    return int(limits.max) - wide if dtype.kind == "u" else int(limits.min) + 1 + wide
+
+
 def with_fit_fill(
     shown: dict[str, Any], dtype: np.dtype[Any], tell: Callable[[str, str], None]
 ) -> Attributes:

@@ -28,6 +28,12 @@ def is_filled(plist: Any) -> bool:
     )
 
 
+def has_default(element: Element) -> bool:
+    """Say whether netCDF has a fill value for such elements where a file gives none."""
+    kind, size = element.dtype.kind, element.dtype.itemsize
+    return not element.note and (kind in "iu" or (kind == "f" and size in (4, 8)))
+
+
 def fill_of(dsid: Any, plist: Any, element: Element) -> np.ndarray[Any, Any]:
     """Return the fill value as a 0-d array of the element's dtype.
 

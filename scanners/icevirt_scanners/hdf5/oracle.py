@@ -6,8 +6,10 @@ from typing import Any
 
 import h5py
 import numpy as np
+from h5py import h5d
 
 from icevirt.scan.contract import ByteSource
+from icevirt_scanners.cf import default_fill
 from icevirt_scanners.hdf5.files import explained, opened
 from icevirt_scanners.hdf5.names import PREFIX, node_name
 
@@ -29,7 +31,14 @@ def read_values(source: ByteSource, path: str, region: tuple[slice, ...]) -> np.
         else:
             values = np.asarray(dataset[own])
         wanted = tuple(part.stop - part.start for part in region)
-        return values if values.shape == wanted else _lengthened(values, wanted, dataset.fillvalue)
+        return values if values.shape == wanted else _lengthened(values, wanted, _fill(dataset))
+
+
+def _fill(dataset: Any) -> Any:
+    given = dataset.id.get_create_plist().fill_value_defined() == h5d.FILL_VALUE_USER_DEFINED
+    if given or dataset.dtype.kind not in "iuf" or h5py.check_enum_dtype(dataset.dtype) is not None:
+        return dataset.fillvalue
+    return default_fill(dataset.dtype)
 
 
 def _lengthened(

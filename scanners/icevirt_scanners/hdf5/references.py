@@ -19,12 +19,14 @@ import numpy as np
 from h5py import h5s
 from numpy.typing import NDArray
 
+from icevirt_scanners.context import Budget
 from icevirt_scanners.hdf5.context import FileContext
 from icevirt_scanners.hdf5.index.chunks import found_chunks
 from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError, require
 from icevirt_scanners.hdf5.raw.header import layout_message
 from icevirt_scanners.hdf5.variable import Variable
 
+STORED = 1 << 31  # in a mask, where no filter is: a chunk that must be stored whatever it skips
 _FEW = 128  # chunks that libhdf5's callback lists faster
 _OLD = b"\3"  # the last version of layout messages that knows no extensible arrays
 
@@ -62,7 +64,33 @@ def stored_chunks(variable: Variable, context: FileContext) -> Stored:
     if found is None:
         found = _listed(variable.dsid, chunk)
     inside = (found.index * np.array(chunk, np.int64) < np.array(shape, np.int64)).all(axis=1)
-    return found if inside.all() else found.take(inside)
+    found = found if inside.all() else found.take(inside)
+    return _completed(found, variable, context.budget) if variable.unfilled else found
+
+
+def _completed(found: Stored, variable: Variable, budget: Budget) -> Stored:
+    """Add chunks that were never written, which are zeros, and mark those with netCDF's filling."""
+    own, chunk = np.array(variable.own_shape), np.array(variable.own_chunk)
+    counts = tuple((-(-own // chunk)).tolist())
+    if prod(counts) > budget.left:
+        budget.spend(prod(counts), variable=variable.path, cause="chunks that were never written")
+    there = np.zeros(counts, bool)
+    there[tuple(found.index.T)] = True
+    missing = np.argwhere(~there)
+    ends = (found.index + 1) * chunk > own
+    longer = own < np.array(variable.shape[: len(own)])
+    none = np.zeros(len(missing), np.int64)
+    return Stored(
+        index=np.concatenate([found.index, missing]),
+        offset=np.concatenate([found.offset, none]),
+        length=np.concatenate([found.length, none]),
+        mask=np.concatenate(
+            [
+                np.where((ends & longer).any(axis=1), found.mask | np.uint32(STORED), found.mask),
+                np.full(len(missing), STORED, np.uint32),
+            ]
+        ),
+    )
 
 
 def _turned(variable: Variable) -> bool:

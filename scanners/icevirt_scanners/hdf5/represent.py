@@ -21,7 +21,7 @@ from icevirt_scanners.hdf5.context import FileContext
 from icevirt_scanners.hdf5.datatypes import bytes_codec
 from icevirt_scanners.hdf5.digests import digest_of_dataset
 from icevirt_scanners.hdf5.plugins import REMEDY
-from icevirt_scanners.hdf5.references import Stored, stored_chunks
+from icevirt_scanners.hdf5.references import STORED, Stored, stored_chunks
 from icevirt_scanners.hdf5.stored import store_chunks, store_some
 from icevirt_scanners.hdf5.variable import Variable
 from icevirt_scanners.hdf5.whole import stored_whole, wants_whole
@@ -82,14 +82,15 @@ def _chunked(
         return variable.array(chunk, codecs, table, **more)
     mask = int(found.mask[0])
     size = int(np.count_nonzero(odd)) * variable.element.dtype.itemsize * prod(chunk)
-    if size > context.budget.left and mask and bool((found.mask == mask).all()):
+    if size > context.budget.left and 0 < mask < STORED and bool((found.mask == mask).all()):
         # every chunk skipped the same filters, so the array simply does not have them
         table = blocks.virtual(variable.path, index, found.offset, found.length, context)
         context.tell(variable.path, "filters-skipped", "all chunks skip a filter; left out")
         return variable.array(
             chunk, (variable.element.codec(), *variable.pipeline.kept(mask)), table, **more
         )
-    cause = f"{np.count_nonzero(odd)} of {len(odd)} chunks skip a filter"
+    why = "are followed by netCDF's filling" if variable.unfilled else "skip a filter"
+    cause = f"{np.count_nonzero(odd)} of {len(odd)} chunks {why}"
     _check_decodable(variable, context, cause)
     stored = store_some(variable, index[odd], budget=context.budget, cause=cause)
     if stored is None:

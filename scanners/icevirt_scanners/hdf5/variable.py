@@ -15,13 +15,13 @@ from icevirt.archive.scanned import ScannedArray
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.json import JSON
-from icevirt_scanners.cf import with_fit_fill
+from icevirt_scanners.cf import default_fill, with_fit_fill
 from icevirt_scanners.hdf5.attributes import FoundAttributes
 from icevirt_scanners.hdf5.context import FileContext
 from icevirt_scanners.hdf5.datatypes import Element
 from icevirt_scanners.hdf5.dimensions import Axis, Dimensions
 from icevirt_scanners.hdf5.elsewhere import beside, check_elsewhere
-from icevirt_scanners.hdf5.fill import fill_json, fill_of
+from icevirt_scanners.hdf5.fill import fill_json, fill_of, has_default, is_filled
 from icevirt_scanners.hdf5.filters import Pipeline, pipeline_of
 from icevirt_scanners.hdf5.index.layout import layout_of
 from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError
@@ -46,6 +46,7 @@ class Variable:
     pipeline: Pipeline
     elsewhere: str  # in which other files the values lie; "" for this one
     fill: np.ndarray[Any, Any]
+    unfilled: bool  # longer in netCDF than stored, and no fill value was given for the rest
     attributes: Attributes
 
     @property
@@ -115,6 +116,13 @@ def describe(
     if layout == h5d.CHUNKED:
         own = own or plist().get_chunk()
     chunk = (*own, *element.inner) if own is not None else None
+    shape = _netcdf_shape(found, element, axes, dimensions, context)
+    longer = shape != (*(found.shape or ()), *element.inner)
+    # an element lives as long as the scan, so that no other has its id
+    fill = context.once(
+        found.header, FILL, id(element), lambda: fill_of(found.dsid, plist(), element)
+    )
+    unfilled = longer and not is_filled(plist()) and has_default(element)
     size = element.dtype.itemsize * prod(chunk or ())
 
     def warn(code: str, message: str) -> None:
@@ -128,7 +136,7 @@ def describe(
         address=found.address,
         own_shape=found.shape or (),
         limits=found.limits,
-        shape=_netcdf_shape(found, element, axes, dimensions, context),
+        shape=shape,
         layout=layout,
         chunk=chunk,
         pipeline=context.once(found.header, FILTERS, size, lambda: pipeline_of(plist(), size))
@@ -144,10 +152,8 @@ def describe(
             path=context.source.local_path,
             variable=found.path,
         ),
-        # an element lives as long as the scan, so that no other has its id
-        fill=context.once(
-            found.header, FILL, id(element), lambda: fill_of(found.dsid, plist(), element)
-        ),
+        fill=np.array(default_fill(element.dtype), element.dtype) if unfilled else fill,
+        unfilled=unfilled,
         attributes=with_fit_fill(attributes.shown, element.dtype, warn),
     )
 

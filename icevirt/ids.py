@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from functools import lru_cache
 from typing import ClassVar, Self
 
 ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -16,12 +17,16 @@ _VALUES = {letter: value for value, letter in enumerate(ALPHABET)} | {
 }
 
 
+_PAIRS = [one + other for one in ALPHABET for other in ALPHABET]
+
+
+@lru_cache(1024)  # walks of the history name each snapshot twice
 def base32(raw: bytes) -> str:
     """Encode bytes in uppercase Crockford base32, zero bits on the right, no padding."""
-    bits = len(raw) * 8
-    spare = -bits % 5
-    number = int.from_bytes(raw) << spare
-    return "".join(ALPHABET[number >> at & 31] for at in range(bits + spare - 5, -1, -5))
+    letters = -(-len(raw) * 8 // 5)
+    number = int.from_bytes(raw) << (letters * 5 - len(raw) * 8)
+    pairs = [_PAIRS[number >> at & 1023] for at in range((letters - 1) // 2 * 10, -1, -10)]
+    return "".join(pairs)[-letters:] if letters else ""
 
 
 def unbase32(text: str, size: int) -> bytes:

@@ -5,10 +5,11 @@ Spec: "Repo Info File", SnapshotInfo. Snapshots are sorted by id and referred to
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from icevirt.ids import ObjectId12
 from icevirt.model.lazy import Lazy
@@ -24,7 +25,17 @@ from icevirt.wire.schema import METADATA_ITEM, SNAPSHOT_INFO
 from icevirt.wire.snapshot_columns import EMPTY, NO_PARENT, Items, Lists, SnapshotColumns
 
 _MANY_CHANGES = 64
+_FEW = 32  # snapshots that are asked for one by one
 _PRUNED = "pruned_ancestor_tx_logs"
+
+
+class _Facts(NamedTuple):
+    """Columns of which single numbers are asked for: arrays, or lists, which are faster at it."""
+
+    parent: Sequence[int] | NDArray[np.integer]
+    flushed_at: Sequence[int] | NDArray[np.integer]
+    items: Sequence[int] | NDArray[np.integer]
+    pruned: Sequence[int] | NDArray[np.integer]
 
 
 class SnapshotInfos(Lazy[ObjectId12, SnapshotInfo]):
@@ -49,6 +60,10 @@ class SnapshotInfos(Lazy[ObjectId12, SnapshotInfo]):
         self._columns = columns
         self._spec_version = spec_version
         self._rows = columns.rows() if rows is None else rows
+        self._facts = _Facts(
+            columns.parent, columns.flushed_at, columns.items_of.first, columns.pruned_of.first
+        )
+        self._left = _FEW
 
     def __contains__(self, key: object) -> bool:
         if key in self._changed:
@@ -94,31 +109,34 @@ class SnapshotInfos(Lazy[ObjectId12, SnapshotInfo]):
     def _info(self, key: ObjectId12) -> SnapshotInfo | None:
         if (row := self._rows.get(key)) is None:
             return None
-        columns = self._columns
-        parent = int(columns.parent[row])
-        low, high = columns.pruned_of.first[row : row + 2].tolist()
-        pruned = tuple(ObjectId12(each.tobytes()) for each in columns.pruned[low:high])
+        self._left -= 1
+        if self._left == 0:  # somebody walks the history
+            self._facts = _Facts(*(np.asarray(column).tolist() for column in self._facts))
+        columns, facts = self._columns, self._facts
+        parent, low, high = int(facts.parent[row]), facts.pruned[row], facts.pruned[row + 1]
         return SnapshotInfo(
             id=key,
             parent_id=None if parent == NO_PARENT else columns.key(parent),
-            flushed_at=int(columns.flushed_at[row]),
+            flushed_at=int(facts.flushed_at[row]),
             message=columns.message[row],
-            metadata=self._metadata(row),
-            pruned_ancestor_tx_logs=pruned or None,
+            metadata=self._metadata(facts.items[row], facts.items[row + 1]),
+            pruned_ancestor_tx_logs=None if low == high else tuple(_keys(columns.pruned[low:high])),
         )
 
-    def _metadata(self, row: int) -> dict[str, Any]:
-        columns = self._columns
-        low, high = columns.items_of.first[row : row + 2].tolist()
+    def _metadata(self, low: int, high: int) -> dict[str, Any]:
         if low == high:
             return {}
-        items, starts = columns.items, columns.items.starts
+        items, starts = self._columns.items, self._columns.items.starts
         values = [
             {"name": items.names[at], "value": items.values[starts[at] : starts[at + 1]].tobytes()}
             for at in range(low, high)
         ]
         with reading(FileKind.repo_info.name):
             return metadata.from_items(values, self._spec_version)
+
+
+def _keys(ids: Bytes) -> Iterator[ObjectId12]:
+    return (ObjectId12(each.tobytes()) for each in ids)
 
 
 def columns_of(snapshots: Mapping[ObjectId12, SnapshotInfo]) -> SnapshotColumns:

@@ -20,6 +20,7 @@ from icevirt.repo.repository import Repository
 
 THRESHOLDS = st.sampled_from([0, 16, 512])  # bytes; native, mixed, inline
 MANY = {"array.rectilinear_chunks": True, "array.write_empty_chunks": True}
+PIPELINES = st.sampled_from(["BatchedCodecPipeline", "FusedCodecPipeline"])  # the second is sync
 CLIENTS = {"icevirt": icevirt, "icechunk": icechunk}
 
 pytestmark = pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning")
@@ -55,9 +56,10 @@ def same(one, other):
 
 
 @settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
-@given(data=st.data(), threshold=THRESHOLDS)
-def test_an_array_is_written_committed_and_read_back(data, threshold):
-    with tempfile.TemporaryDirectory() as folder, zarr.config.set(MANY):
+@given(data=st.data(), threshold=THRESHOLDS, pipeline=PIPELINES)
+def test_an_array_is_written_committed_and_read_back(data, threshold, pipeline):
+    codecs = {"codec_pipeline.path": f"zarr.core.codec_pipeline.{pipeline}"}
+    with tempfile.TemporaryDirectory() as folder, zarr.config.set(MANY | codecs):
         root = Path(folder) / "repo"
         config = RepositoryConfig(inline_chunk_threshold_bytes=threshold)
         session = Repository.create(root, config).writable_session("main")

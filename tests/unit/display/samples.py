@@ -132,6 +132,7 @@ def plan(path="/tos", note="ordered by time"):
             codecs=({"name": "bytes"},),
             fill_value=0,
         ),
+        files=np.arange(3),
         starts=np.array([0, 1000, 2000]),
         lengths=np.array([1000, 1000, 1000]),
         whole=np.zeros(3, np.bool_),

@@ -137,6 +137,18 @@ def test_dask_writes_with_every_scheduler(repo, session, scheduler):
     xr.testing.assert_identical(shown(repo, session), large)
 
 
+def test_dask_writes_to_a_bucket_from_other_processes(s3):
+    repo = Repository.create(s3.icevirt())
+    session = repo.writable_session("main")
+    with dask.config.set(scheduler="processes", num_workers=2):
+        to_icechunk(dataset(0, 6).chunk(t=2), session)
+        to_icechunk(dataset(6, 8).drop_vars("b").chunk(t=2), session, append_dim="t")
+    expected = xr.concat([dataset(0, 6), dataset(6, 8)], "t", data_vars="minimal")
+    xr.testing.assert_equal(shown(repo, session), expected)
+    theirs = icechunk.Repository.open(s3.official()).readonly_session("main").store
+    xr.testing.assert_equal(xr.open_zarr(theirs, consolidated=False).load(), expected)
+
+
 def test_dask_appends_with_many_forks(repo, session):
     first, second = dataset(0, 6).chunk(t=2), dataset(6, 6).chunk(t=2).drop_vars("b")
     to_icechunk(first, session, split_every=2)

@@ -18,6 +18,7 @@ from icevirt.api.clock import Clock
 from icevirt.api.commit import commit, refuse_changed, refuse_losses
 from icevirt.api.inputs import Inputs, Sources
 from icevirt.api.promotion import check_promotion, prepare, promoted, refuse_differences
+from icevirt.api.publishing import Publication, published
 from icevirt.api.request import (
     MAX_NATIVE_BYTES,
     apart,
@@ -78,6 +79,7 @@ def build(
     scanner: str = "",
     allow_references_to: str | Iterable[str] = (),
     asset: str | None = None,
+    publish_as: Mapping[str, str] | None = None,
     catalog: StorageLike | None = None,
     rescan_changed: bool = False,
     verify: int | None = None,
@@ -117,6 +119,9 @@ def build(
         allow_references_to: Directories and URL prefixes into which references of the files may
             lead, beside their own directories. Only files of references have any.
         asset: Which asset of STAC items is the file; by default the one with the role "data".
+        publish_as: Prefixes of the files, and those under which the same files will be read:
+            references are written with these. Lengths and checksums are taken from there; a file
+            that is not there, or of another length, stops the build.
         catalog: Directory of a catalog that is kept and used again; by default it lies in the
             repository until the build succeeded.
         rescan_changed: Scan files again that changed between scan and commit, a few times, instead
@@ -155,6 +160,7 @@ def build(
         scanner=scanner,
         allow_references_to=allow_references_to,
     )
+    publication = Publication.of(publish_as)
     storage = shared(repo)
     wish = Wish(
         build_id="",
@@ -175,6 +181,7 @@ def build(
         max_bad_files=max_bad_files,
         options=options,
         wish=wish,
+        publication=publication,
         progress=progress,
     )
     clock = Clock()
@@ -206,6 +213,7 @@ class _Request:
     max_bad_files: int | str
     options: ScanOptions
     wish: Wish
+    publication: Publication
     progress: Callable[[Progress], None] | None
 
     @property
@@ -216,6 +224,7 @@ class _Request:
             "combine_attrs": self.wish.combine_attrs,
             "duplicates": self.wish.duplicates,
             "holes": self.wish.holes,
+            "publish_as": [list(pair) for pair in self.publication.prefixes] or None,
             "labels": labels if labels is None or isinstance(labels, str) else list(labels),
         }
 
@@ -263,7 +272,10 @@ def _attempt(
         __version__, identity_of(request.options), request.choices, target.group, listed(files)
     )
     last = target.last_build()
-    if last is not None and outcome.inputs_of(last) == inputs and target.still_holds(last):
+    # what lies where files are published is no input, and may be another today
+    again = request.mode == "w" and bool(request.publication.prefixes)
+    is_same = last is not None and outcome.inputs_of(last) == inputs
+    if last is not None and is_same and not again and target.still_holds(last):
         report = outcome.already_built(target, last, clock.seconds)
         if len(report.bad_files) <= allowed:
             target.record(report.build_id).delete_all()  # of a run killed behind its commit
@@ -304,12 +316,16 @@ def _run(job: Job, request: _Request, inputs: str, session: _Session, clock: Clo
     with clock.phase("plan"):
         closed = closed_catalog(job.scan)
         plan = combine(closed.facts, replace(request.wish, build_id=job.build_id))
+        moved = request.publication.targets(closed.facts, plan)
+        plan = published(plan, moved)
         job.target.rehearse(plan)
     with clock.phase("write"):
-        results = write_all(session(), job, plan)
+        # manifests of another attempt say what was there then
+        record = job.record.below(f"items/{digest_of(listed(moved))}/") if moved else job.record
+        results = write_all(session(), replace(job, record=record), plan)
     with clock.phase("commit"):
         refuse_losses(plan, results)
-        refuse_changed(job.scan.files)
+        refuse_changed((*job.scan.files, *moved))
         told = outcome.provenance(job, plan, closed, inputs=inputs, choices=request.choices)
         snapshot_id = commit(
             job.target,

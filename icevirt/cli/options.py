@@ -39,6 +39,25 @@ ReferencesTo = Annotated[
 Asset = Annotated[
     str | None, typer.Option(help="The asset of STAC items that is the file; by its role if unset.")
 ]
+
+
+def _moved(given: object) -> tuple[str, str]:
+    """Read FROM=TO; what follows the sign is a URL or an absolute path, as names may have one."""
+    found = re.fullmatch(r"(.+?)=((?:[A-Za-z][A-Za-z0-9+.-]*://|/).*)", str(given))
+    if found is None:
+        raise typer.BadParameter("write it as FROM=TO, TO being a URL or an absolute path")
+    return found[1], found[2]
+
+
+PublishAs = Annotated[
+    list[Any] | None,
+    typer.Option(
+        parser=_moved,
+        metavar="<FROM=TO>",
+        help="Write references to files below FROM as if they lay below TO, where they will be"
+        " read; may be repeated.",
+    ),
+]
 Attributes = Annotated[
     str, typer.Option(help="What becomes of attributes that differ, in xarray's words.")
 ]

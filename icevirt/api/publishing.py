@@ -1,0 +1,157 @@
+"""References that are written with another prefix than was scanned: files that will lie elsewhere.
+
+What is published has to be there already. Its checksums are those that references carry; that it
+is the same file is known by its length alone, so `icevirt.verify` compares values.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+
+from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.plan import BuildPlan
+from icevirt.archive.scanned import SourceFile
+from icevirt.connect.address import Address
+from icevirt.connect.urls import as_local_path, file_url, is_url, local_path
+from icevirt.errors import BuildError, InvalidInputError, NotFoundError
+from icevirt.logic.containers import containers_for
+from icevirt.model.strings import Strings
+from icevirt.objects.listing import list_sources
+from icevirt.objects.remote_listing import remote_files
+
+_AT_A_TIME = 16  # files that are asked for
+_FEW = 64  # files that are asked for rather than listed
+_SHOWN = 5  # names in a message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publication:
+    """Prefixes of scanned files, and those under which their references are written."""
+
+    prefixes: tuple[tuple[str, str], ...]  # URLs that end in "/", the longest first
+
+    @classmethod
+    def of(cls, given: Mapping[Any, Any] | None) -> Publication:
+        """Read what a person passed: paths or URLs.
+
+        Raises:
+            InvalidInputError: One is no path or URL.
+        """
+        pairs = ((_prefix(before), _prefix(after)) for before, after in (given or {}).items())
+        return cls(prefixes=tuple(sorted(pairs, key=lambda pair: -len(pair[0]))))
+
+    def targets(self, facts: CatalogFacts, plan: BuildPlan) -> tuple[SourceFile, ...]:
+        """Return for each file of the plan the one that its references will lead to, if any is.
+
+        Raises:
+            InvalidInputError: A prefix fits no file, or files refer to other files.
+            BuildError: A file is not there, or of another length.
+        """
+        if not self.prefixes:
+            return ()
+        if facts.places is not facts.files.url:
+            raise InvalidInputError(
+                "files of references cannot be published elsewhere: they lead into other files",
+                do="Leave out publish_as.",
+            )
+        urls = [self._moved(url) for url in plan.files.url]
+        if missed := [before for before, _ in self.prefixes if not self._fits(before, plan)]:
+            raise InvalidInputError(
+                "a prefix to publish fits no file",
+                do="Name directories or URL prefixes of the files.",
+                publish_as=missed,
+                first_file=plan.files.url[0],
+            )
+        found = self._there(urls)
+        wrong = [
+            f"{url} ({'is not there' if url not in found else f'{found[url].size} bytes'}, scanned:"
+            f" {size} bytes)"
+            for url, size in zip(urls, plan.files.size.tolist(), strict=True)
+            if url not in found or found[url].size != size
+        ]
+        if wrong:
+            raise BuildError(
+                f"{len(wrong)} of {len(urls)} files are not where they will be read from",
+                do="Copy the files first; nothing was committed.",
+                files=wrong[:_SHOWN],
+            )
+        return tuple(found[url] for url in urls)
+
+    def _fits(self, before: str, plan: BuildPlan) -> bool:
+        return any(self._prefix_of(url) == before for url in plan.files.url)
+
+    def _prefix_of(self, url: str) -> str | None:
+        return next((before for before, _ in self.prefixes if url.startswith(before)), None)
+
+    def _moved(self, url: str) -> str:
+        for before, after in self.prefixes:
+            if url.startswith(before):
+                return _below(after, unquote(url.removeprefix(before)))
+        return url
+
+    def _there(self, urls: Sequence[str]) -> dict[str, SourceFile]:
+        """Return what is at the URLs; buckets are listed where many files lie below a prefix."""
+        found: dict[str, SourceFile] = {}
+        for _, after in self.prefixes:
+            below = [url for url in urls if url.startswith(after)]
+            if len(below) > _FEW and not after.startswith(("file://", "http://", "https://")):
+                with contextlib.suppress(InvalidInputError):  # nothing there: each is told below
+                    found |= {file.url: file for file in remote_files(after, ("",))}
+        missing = [url for url in urls if url not in found]
+        with ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="icevirt-publish") as pool:
+            for url, file in zip(missing, pool.map(_look, missing), strict=True):
+                if file is not None:
+                    found[url] = file
+        return found
+
+
+def published(plan: BuildPlan, targets: Sequence[SourceFile]) -> BuildPlan:
+    """Let the references of a plan lead to other files of the same content, if there are any."""
+    if not targets:
+        return plan
+    urls = Strings.of([file.url for file in targets])
+    files = replace(
+        plan.files,
+        url=urls,
+        etag=Strings.of([file.etag for file in targets]),
+        last_modified=np.array([file.last_modified for file in targets], np.int64),
+    )
+    return replace(plan, files=files, containers=containers_for(urls))
+
+
+def _prefix(given: Any) -> str:
+    """Return a path or URL as the URL of a directory."""
+    text = os.fspath(given) if isinstance(given, os.PathLike) else given
+    if not isinstance(text, str) or not text:
+        raise InvalidInputError(
+            "publish_as maps prefixes to prefixes",
+            do='Pass publish_as={"/mnt/archive/": "s3://bucket/archive/"} (--publish-as FROM=TO).',
+            found=given,
+        )
+    if is_url(text) and not text.startswith("file://"):
+        return Address.parse(text.rstrip("/")).url + "/"
+    return file_url(as_local_path(text)).rstrip("/") + "/"
+
+
+def _below(prefix: str, path: str) -> str:
+    """Return the URL of a path below a prefix, as this kind of URL is encoded."""
+    if prefix.startswith("file://"):
+        return file_url(os.path.join(local_path(prefix), path))
+    address = Address.parse(prefix)
+    return replace(address, key=f"{address.key.rstrip('/')}/{path}".lstrip("/")).url
+
+
+def _look(url: str) -> SourceFile | None:
+    try:
+        (file,) = list_sources([url])
+    except (NotFoundError, InvalidInputError):
+        return None
+    return file

@@ -113,6 +113,7 @@ class _Comparison:
         self._session = session
         self._source = source
         self._oracle = oracle
+        self._group = paths.ROOT  # of the file, which became the root
         self._scans: dict[str | None, ScannedFile] = {}
         self._placed: set[tuple[str, str, tuple[tuple[str, int], ...]]] = set()
 
@@ -147,27 +148,31 @@ class _Comparison:
         """Find the variable and the chunk of the file that lie where the reference points.
 
         How a contiguous variable is cut depends on the dimension that files were concatenated
-        along, which the repository does not tell; so all of the array's are tried.
+        along, which the repository does not tell; so all of the array's are tried. Nor does it tell
+        which group of the file became the root.
         """
-        for dimension in (None, *names):
+        dimensions = (None, *names)
+        groups: list[str] = []
+        for dimension in dimensions:
             for array in self._scan(dimension).arrays:
-                if not wanted.array.endswith(array.path):
-                    continue
-                table = array.references
-                at = np.flatnonzero(
-                    (table.kind == ChunkType.virtual)
-                    & (table.offset == wanted.offset)
-                    & (table.length == wanted.length)
-                )
-                if len(at):
-                    return array, tuple(table.index[int(at[0])].tolist())
+                row = _row_of(wanted, array)
+                if row is not None and wanted.array.endswith(array.path):
+                    return array, tuple(array.references.index[row].tolist())
+                if row is not None and self._group == paths.ROOT:
+                    groups.append(_group_beside(wanted.array, array.path))
+        for group in groups:
+            if group != paths.ROOT:
+                self._group, self._scans = group, {}
+                return self._find(wanted, dimensions[1:])
         return None
 
     def _scan(self, concat_dim: str | None) -> ScannedFile:
         if concat_dim not in self._scans:
             # what a build left out may be what no scan can describe
             names = {paths.name(node.path) for node in self._session.snapshot.arrays()}
-            options = ScanOptions(concat_dim=concat_dim, variables=tuple(sorted(names)))
+            options = ScanOptions(
+                concat_dim=concat_dim, group=self._group, variables=tuple(sorted(names))
+            )
             self._scans[concat_dim] = scan(self._source, options)
         return self._scans[concat_dim]
 
@@ -178,7 +183,8 @@ class _Comparison:
         held = zarr.open_array(self._session.store, path=path, mode="r")
         mine = np.asarray(held[here])
         mine = mine.reshape(mine.shape[len(here) - len(there) :])
-        theirs = self._oracle.read_values(self._source, variable, there)
+        in_file = self._group.rstrip("/") + variable
+        theirs = self._oracle.read_values(self._source, in_file, there)
         theirs = self._recoded(theirs, variable, root=path.removesuffix(variable))
         equal = same_values(mine, theirs)
         if equal is None:
@@ -278,6 +284,29 @@ class _Comparison:
             what=what,
         )
         return Checked(differences=(difference,))
+
+
+def _row_of(wanted: _Wanted, array: ScannedArray) -> int | None:
+    """Return the row of a scanned array that leads to the wanted bytes."""
+    table = array.references
+    at = np.flatnonzero(
+        (table.kind == ChunkType.virtual)
+        & (table.offset == wanted.offset)
+        & (table.length == wanted.length)
+    )
+    return int(at[0]) if len(at) else None
+
+
+def _group_beside(held: str, variable: str) -> str:
+    """Return the group of a file below which a variable has the path that a repository ends with.
+
+    It is the root where not even their names are the same.
+    """
+    mine, theirs = held.split("/"), variable.split("/")
+    while mine and theirs and mine[-1] == theirs[-1]:
+        mine.pop()
+        theirs.pop()
+    return ("/".join(theirs) or paths.ROOT) if theirs != variable.split("/") else paths.ROOT
 
 
 def _names(held: Any) -> tuple[str | None, ...]:

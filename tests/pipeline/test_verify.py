@@ -73,6 +73,23 @@ def test_an_odd_file_has_no_difference_either(name, tmp_path, monkeypatch):
     assert bool(checked.values) is bool(report.references.virtual)
 
 
+@pytest.mark.parametrize("where", ["/in", "/in/deep", "/"])
+def test_a_group_that_became_the_root_has_no_difference_either(where, tmp_path, monkeypatch):
+    without_spark(monkeypatch)
+    path, repo = tmp_path / "in.h5", str(tmp_path / "repo")
+    with h5py.File(path, "w") as file:
+        file["d"] = np.zeros(3)
+        for group in ("in", "in/deep"):
+            file.create_dataset(f"{group}/d", data=np.arange(40), chunks=(10,))
+            file[f"{group}/s"] = "text"
+        for group in ("a", "b"):  # one dataset, two names
+            file[f"in/{group}/e"] = file["in/d"]
+    report = icevirt.build([str(path)], repo, concat_dim=None, source_group=where)
+    checked = verify((repo, report.containers), references=True, full=True).checked
+    assert checked.differences == checked.not_compared == ()
+    assert checked.chunks == report.references.virtual > 0
+
+
 def test_by_default_references_and_a_sample_are_checked(built):
     report = verify(built)
     assert report.ok

@@ -220,7 +220,8 @@ def test_scanning_leaves_no_file_open(tmp_path):
 
 def test_the_entry_points_lead_to_the_scanners():
     names = [type(scanner).__name__ for scanner in registry.scanners()]
-    assert names == ["Hdf5Scanner", "NetCDF3Scanner"]
+    kinds = ["Hdf5Scanner", "KerchunkScanner", "NetCDF3Scanner", "VirtualizarrScanner"]
+    assert names == kinds
     assert all(isinstance(scanner, Scanner) for scanner in registry.scanners())
 
 

@@ -44,6 +44,12 @@ _NATIVE = {
     (h5t.FLOAT, 4, None): (np.dtype("f4"), h5t.NATIVE_FLOAT),
     (h5t.FLOAT, 8, None): (np.dtype("f8"), h5t.NATIVE_DOUBLE),
 }
+_DOUBLE = 8  # bytes
+_SHOWN_AS = {
+    h5t.COMPOUND: "a compound is shown as a list without names, a complex number as text",
+    h5t.COMPLEX: "a complex number is shown as text",
+    h5t.OPAQUE: "opaque bytes are shown as text",
+}
 _VARIABLE_TEXT = {
     h5t.CSET_ASCII: h5py.string_dtype("ascii"),
     h5t.CSET_UTF8: h5py.string_dtype("utf-8"),
@@ -60,6 +66,7 @@ class FoundAttributes:
     scales: list[list[int]] | None = None  # addresses in that list, where its bytes say them
     lost: dict[str, str] = field(default_factory=dict)  # name -> why it is not represented
     latin: list[str] = field(default_factory=list)  # names of those that were not UTF-8
+    changed: dict[str, str] = field(default_factory=dict)  # name -> what JSON cannot say of it
 
 
 class NotRepresentableError(Exception):
@@ -135,7 +142,12 @@ def _read(oid: Any, raw: bytes, name: str, found: FoundAttributes) -> Any:
         return decoded[0] if len(decoded) == 1 else decoded
     plain = _plain(kind, family)
     if plain is None:
-        return _other(oid, raw, family)
+        value = _other(oid, raw, family)
+        if family in _SHOWN_AS:
+            found.changed[name] = _SHOWN_AS[family]
+        elif family == h5t.FLOAT and kind.get_size() > _DOUBLE:
+            found.changed[name] = "extended precision became float64"
+        return value
     values = np.empty(space.shape, plain[0])
     attribute.read(values, plain[1])
     return values.reshape(-1)[0] if values.size == 1 else values

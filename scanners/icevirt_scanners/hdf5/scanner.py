@@ -114,6 +114,8 @@ def _group(found: FoundGroup, context: FileContext) -> ScannedGroup:
 def _tell_attributes(path: str, attributes: FoundAttributes, context: FileContext) -> None:
     for name, why in attributes.lost.items():
         context.warn(path, "attribute-left-out", f"attribute {name!r}: {why}")
+    for name, what in attributes.changed.items():
+        context.tell(path, "attribute-changed", f"attribute {name!r}: {what}")
     for name in attributes.latin:
         context.tell(path, "attribute-latin1", f"attribute {name!r} is not UTF-8")
 

@@ -14,6 +14,8 @@ import errno
 import fcntl
 import hashlib
 import os
+import random
+import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -25,6 +27,7 @@ from icevirt.storage import durable, keys, mounts
 from icevirt.storage.memory import too_short
 from icevirt.storage.protocol import Lost, ObjectInfo, Version, Written
 
+_PATIENCE = 300.0  # seconds that a writer waits for the lock
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
 _REMEDIES = {
     errno.EACCES: "Give this user permission to read and write there, or choose another path.",
@@ -134,7 +137,11 @@ class LocalStorage:
                     won = durable.create(at, name, body)
                 elif won := self._is_at(path, was):
                     durable.replace(at, name, body, staged=f"{name}#0")
-                return Written(self._read(path)[1]) if won else Lost()
+                if not won:
+                    return Lost()
+                found, version = self._read(path)
+                # a writer that asks for no lock, as the official client's, may have been quicker
+                return Written(version) if found == body else Lost()
 
         with _told(full):
             return durable.within(folder, act)
@@ -175,7 +182,7 @@ class LocalStorage:
     def _locked(self) -> Iterator[None]:
         _warn_of_local_locks(self._root)
         with durable.directory(self._root) as root:
-            fcntl.flock(root, fcntl.LOCK_EX)
+            _lock(root, self.url)
             try:
                 yield
             finally:
@@ -194,6 +201,30 @@ class LocalStorage:
 def local_filesystem_storage(path: str | os.PathLike[str]) -> LocalStorage:
     """Return the storage of a repository on local disk."""
     return LocalStorage(path)
+
+
+def _lock(descriptor: int, url: str) -> None:
+    """Take the lock, or say after a while that somebody does not give it back.
+
+    It is held for as long as a small file takes to be written, so nobody waits long for a writer
+    that runs.
+    """
+    end = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pass
+        else:
+            return
+        if time.monotonic() > end:
+            raise StorageError(
+                f"another process has held the lock of the repository for {_PATIENCE:.0f} s",
+                do="Look for a writer that is stopped or hangs, with `fuser -v DIRECTORY`, and let"
+                " it go on or end it.",
+                url=url,
+            )
+        time.sleep(random.uniform(0.0005, 0.01))  # noqa: S311 - no secret
 
 
 @cache

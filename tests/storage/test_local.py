@@ -291,3 +291,29 @@ def test_such_a_file_system_is_told_of_once(tmp_path, monkeypatch):
     with pytest.warns(UserWarning, match="one machine at a time"):
         storage.put_if("repo", b"1", was=None)
     assert isinstance(storage.put_if("a", b"2", was=None), Written)
+
+
+def test_a_lock_that_is_not_given_back_is_told_in_the_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(local, "_PATIENCE", 0.2)
+    storage = LocalStorage(tmp_path)
+    storage.put("repo", b"0")
+    with storage._locked(), pytest.raises(StorageError, match=r"lock.*fuser"):
+        LocalStorage(tmp_path).put_if("repo", b"1", was=storage.get_versioned("repo")[1])
+    assert storage.get("repo") == b"0"
+
+
+def test_a_writer_that_asks_for_no_lock_is_noticed_when_it_was_quicker(tmp_path, monkeypatch):
+    """Its bytes are in the place of ours when we look, so ours are lost, and we are told."""
+    storage = LocalStorage(tmp_path)
+    storage.put("repo", b"0")
+    replace = durable.replace
+
+    def then_another(at, name, body, *, staged):
+        replace(at, name, body, staged=staged)
+        (tmp_path / "other").write_bytes(b"theirs")
+        os.rename(tmp_path / "other", tmp_path / "repo")
+
+    monkeypatch.setattr(durable, "replace", then_another)
+    outcome = storage.put_if("repo", b"ours", was=storage.get_versioned("repo")[1])
+    assert outcome == Lost()
+    assert storage.get("repo") == b"theirs"

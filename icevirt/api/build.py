@@ -43,6 +43,7 @@ from icevirt.logic.stacking import Labels
 from icevirt.logic.wish import Wish
 from icevirt.model import paths
 from icevirt.model.json import JSON
+from icevirt.objects.grants import SourceAccess, granted
 from icevirt.repo.publish import BUILD_ID
 from icevirt.scan.contract import ScanOptions
 from icevirt.spark.session import spark_or_local
@@ -80,6 +81,7 @@ def build(
     allow_references_to: str | Iterable[str] = (),
     asset: str | None = None,
     publish_as: Mapping[str, str] | None = None,
+    access: Mapping[str, Any] | None = None,
     catalog: StorageLike | None = None,
     rescan_changed: bool = False,
     verify: int | None = None,
@@ -122,6 +124,10 @@ def build(
         publish_as: Prefixes of the files, and those under which the same files will be read:
             references are written with these. Lengths and checksums are taken from there; a file
             that is not there, or of another length, stops the build.
+        access: How servers of the files are reached, by prefix of their URLs: credentials like
+            ``icevirt.s3_credentials(...)``, "anonymous", or a store like ``icevirt.s3_store(...)``
+            (region, endpoint, requester pays), or both as a pair. Elsewhere, and where nothing is
+            named, the environment says.
         catalog: Directory of a catalog that is kept and used again; by default it lies in the
             repository until the build succeeded.
         rescan_changed: Scan files again that changed between scan and commit, a few times, instead
@@ -161,6 +167,7 @@ def build(
         allow_references_to=allow_references_to,
     )
     publication = Publication.of(publish_as)
+    reach = SourceAccess.of(access)
     storage = shared(repo)
     wish = Wish(
         build_id="",
@@ -188,6 +195,7 @@ def build(
     if promote is not None:
         prepare(storage, branch, promote)
     with ExitStack() as stack:
+        stack.enter_context(granted(reach))
         session = _Session(stack, clock, spark)
         with clock.phase("list"):
             inputs = Inputs(sources, asset=asset)

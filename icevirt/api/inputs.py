@@ -17,6 +17,7 @@ from icevirt.connect.address import Address
 from icevirt.connect.urls import is_url
 from icevirt.errors import IcevirtError, InvalidInputError
 from icevirt.objects.answers import opaque
+from icevirt.objects.grants import carrying
 from icevirt.objects.listing import changed_since, list_sources
 from icevirt.objects.locations import object_key
 from icevirt.objects.rows import Row, bad_row
@@ -150,7 +151,7 @@ def _of_rows(rows: Sequence[tuple[str, Row | SourceFile]]) -> Iterator[SourceFil
         for at in range(0, len(rows), _ROWS):
             some = rows[at : at + _ROWS]
             asked = {
-                number: pool.submit(_looked_at, name, each)
+                number: pool.submit(carrying(_looked_at), name, each)
                 for number, (name, each) in enumerate(some)
                 if isinstance(each, Row) and _is_remote(each.url)
             }

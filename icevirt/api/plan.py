@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from icevirt.api.inputs import Inputs, Sources
 from icevirt.api.request import (
@@ -26,6 +26,7 @@ from icevirt.logic.duplicates import Duplicates, check_rule
 from icevirt.logic.holes import Holes, check_holes
 from icevirt.logic.stacking import Labels
 from icevirt.logic.wish import Wish
+from icevirt.objects.grants import SourceAccess, granted
 from icevirt.spark.session import spark_or_local
 from icevirt.storage.resolve import StorageLike
 
@@ -50,6 +51,7 @@ def plan(
     scanner: str = "",
     allow_references_to: str | Iterable[str] = (),
     asset: str | None = None,
+    access: Mapping[str, Any] | None = None,
     catalog: StorageLike | None = None,
     spark: SparkSession | None = None,
     progress: Callable[[Progress], None] | None = None,
@@ -63,7 +65,6 @@ def plan(
     check_policy(combine_attrs)
     check_rule(duplicates)
     check_holes(holes)
-    files = Inputs(sources, asset=asset).files()
     options = scan_options(
         concat_dim=concat_dim,
         stack=labels is not None,
@@ -75,6 +76,8 @@ def plan(
         allow_references_to=allow_references_to,
     )
     with contextlib.ExitStack() as stack:
+        stack.enter_context(granted(SourceAccess.of(access)))
+        files = Inputs(sources, asset=asset).files()
         if catalog is None:
             catalog = stack.enter_context(tempfile.TemporaryDirectory(prefix="icevirt-plan-"))
         scan = Scan(

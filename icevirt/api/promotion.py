@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from icevirt.api.verify import verify
 from icevirt.archive.report import BuildReport
 from icevirt.errors import ConflictError, InvalidInputError, VerificationError
+from icevirt.objects.grants import in_force
 from icevirt.repo.repository import Repository
 from icevirt.storage.protocol import Storage
 
@@ -63,7 +64,7 @@ def refuse_differences(
         snapshot_id=report.snapshot_id,
         references=True,
         values=values,
-        authorize_virtual_chunk_access=list(report.containers),
+        authorize_virtual_chunk_access=in_force().authorization(report.containers),
         spark=spark(),
     )
     if not found.ok:

@@ -24,6 +24,7 @@ from icevirt.connect.urls import as_local_path, file_url, is_url, local_path
 from icevirt.errors import BuildError, InvalidInputError, NotFoundError
 from icevirt.logic.containers import containers_for
 from icevirt.model.strings import Strings
+from icevirt.objects.grants import carrying
 from icevirt.objects.listing import list_sources
 from icevirt.objects.remote_listing import remote_files
 
@@ -107,7 +108,7 @@ class Publication:
                     found |= {file.url: file for file in remote_files(after, ("",))}
         missing = [url for url in urls if url not in found]
         with ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="icevirt-publish") as pool:
-            for url, file in zip(missing, pool.map(_look, missing), strict=True):
+            for url, file in zip(missing, pool.map(carrying(_look), missing), strict=True):
                 if file is not None:
                     found[url] = file
         return found

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from icevirt.archive.facts import ArrayColumns
 from icevirt.archive.report import Progress, ReferenceCounts
 from icevirt.archive.scan_report import PathSummary, ScanReport
 from icevirt.archive.scanned import ScannedFile
+from icevirt.objects.grants import SourceAccess, granted
 from icevirt.objects.source import open_source
 from icevirt.scan import registry
 from icevirt.spark.session import spark_or_local
@@ -43,6 +44,7 @@ def scan_file(
     max_native_bytes: int = MAX_NATIVE_BYTES,
     scanner: str = "",
     allow_references_to: str | Iterable[str] = (),
+    access: Mapping[str, Any] | None = None,
 ) -> ScannedFile:
     """Describe a file: its groups, arrays, chunk references and what was decided about them.
 
@@ -58,6 +60,7 @@ def scan_file(
             by default.
         allow_references_to: Directories and URL prefixes into which references of the file may
             lead, beside its own directory. Only files of references have any.
+        access: How servers are reached, by prefix; as for `build`.
 
     Raises:
         InvalidInputError: The file has none of the variables named, or there is no such scanner.
@@ -74,7 +77,7 @@ def scan_file(
         scanner=scanner,
         allow_references_to=allow_references_to,
     )
-    with open_source(url) as source:
+    with granted(SourceAccess.of(access)), open_source(url) as source:
         scanned = registry.scan(source, options)
     registry.refuse_unknown(options, scanned)
     return scanned
@@ -94,6 +97,7 @@ def scan_files(
     allow_references_to: str | Iterable[str] = (),
     asset: str | None = None,
     stack: bool = False,
+    access: Mapping[str, Any] | None = None,
     spark: SparkSession | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> ScanReport:
@@ -117,6 +121,7 @@ def scan_files(
         allow_references_to: Where references of the files may lead.
         asset: Which asset of STAC items is the file.
         stack: The build will stack files along ``concat_dim`` (its ``labels``).
+        access: How servers are reached, by prefix; as for `build`.
         spark: The session to run on; by default the active one, or a local one for this call.
         progress: Called with every step.
 
@@ -139,16 +144,17 @@ def scan_files(
     )
     storage = shared(catalog)
     clock = Clock()
-    with clock.phase("list"):
-        files = Inputs(sources, asset=asset).files()
-    job = Scan(
-        files=files,
-        options=options,
-        catalog=storage,
-        max_bad_files=bad_files_allowed(max_bad_files, len(files)),
-        progress=progress,
-    )
     with ExitStack() as kept:
+        kept.enter_context(granted(SourceAccess.of(access)))
+        with clock.phase("list"):
+            files = Inputs(sources, asset=asset).files()
+        job = Scan(
+            files=files,
+            options=options,
+            catalog=storage,
+            max_bad_files=bad_files_allowed(max_bad_files, len(files)),
+            progress=progress,
+        )
         with clock.phase("spark"):
             session = kept.enter_context(spark_or_local(spark))
         with clock.phase("scan"):

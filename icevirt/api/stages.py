@@ -15,6 +15,7 @@ from icevirt.archive.scanned import SourceFile
 from icevirt.errors import BuildError, InvalidInputError, ScanError
 from icevirt.ids import ObjectId12
 from icevirt.logic.items import balanced, write_items
+from icevirt.objects.grants import in_force
 from icevirt.repo.layout import manifest
 from icevirt.scan.contract import ScanOptions
 from icevirt.spark import catalog as parts
@@ -78,7 +79,7 @@ def scan_missing(spark: SparkSession, job: Scan) -> int:
     todo = schema.parts_of(missing, identity=job.identity, attempt=known.attempt)
     piles = [todo[at :: slots(spark) * _TASKS_PER_SLOT] for at in range(len(todo))]
     tasks = [
-        ScanTask(parts=tuple(pile), options=job.options, catalog=job.catalog)
+        ScanTask(parts=tuple(pile), options=job.options, catalog=job.catalog, access=in_force())
         for pile in piles[: slots(spark) * _TASKS_PER_SLOT]
     ]
     wanted = {part.name for part in todo}

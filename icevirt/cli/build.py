@@ -45,6 +45,7 @@ def build(  # noqa: PLR0917 - each is an option of the command
     scanner: options.Scanner = "",
     allow_references_to: options.ReferencesTo = None,
     asset: options.Asset = None,
+    access: options.Access = None,
     publish_as: options.PublishAs = None,
     catalog: options.Catalog = None,
     rescan_changed: Annotated[
@@ -85,6 +86,7 @@ def build(  # noqa: PLR0917 - each is an option of the command
             scanner=scanner,
             allow_references_to=tuple(allow_references_to or ()),
             asset=asset,
+            access=dict(access or ()),
             publish_as=dict(publish_as or ()),
             catalog=catalog,
             rescan_changed=rescan_changed,

@@ -44,6 +44,7 @@ def scan(  # noqa: PLR0917 - each is an option of the command
     scanner: options.Scanner = "",
     allow_references_to: options.ReferencesTo = None,
     asset: options.Asset = None,
+    access: options.Access = None,
     stack: Annotated[
         bool, typer.Option("--stack", help="Scan for a build that will be given --labels.")
     ] = False,
@@ -64,6 +65,7 @@ def scan(  # noqa: PLR0917 - each is an option of the command
         max_native_bytes=max_native_bytes,
         scanner=scanner,
         allow_references_to=tuple(allow_references_to or ()),
+        access=dict(access or ()),
     )
     if catalog is None:
         if len(sources) != 1 or sources[0] == "-" or sources[0].startswith("@"):
@@ -92,3 +94,4 @@ class _How(TypedDict):
     max_native_bytes: int
     scanner: str
     allow_references_to: tuple[str, ...]
+    access: dict[str, str]

@@ -58,6 +58,25 @@ PublishAs = Annotated[
         " read; may be repeated.",
     ),
 ]
+
+
+def _access(given: object) -> tuple[str, str]:
+    """Read PREFIX=anonymous or PREFIX=environment; secrets have no place on a command line."""
+    prefix, _, how = str(given).rpartition("=")
+    if not prefix or how not in ("anonymous", "environment"):
+        raise typer.BadParameter("write it as PREFIX=anonymous or PREFIX=environment")
+    return prefix, how
+
+
+Access = Annotated[
+    list[Any] | None,
+    typer.Option(
+        parser=_access,
+        metavar="<PREFIX=HOW>",
+        help="How files below a URL prefix are reached: anonymous or environment (which holds where"
+        " nothing is said); may be repeated.",
+    ),
+]
 Attributes = Annotated[
     str, typer.Option(help="What becomes of attributes that differ, in xarray's words.")
 ]

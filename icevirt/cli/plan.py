@@ -29,6 +29,7 @@ def plan(  # noqa: PLR0917 - each is an option of the command
     scanner: options.Scanner = "",
     allow_references_to: options.ReferencesTo = None,
     asset: options.Asset = None,
+    access: options.Access = None,
     catalog: options.Catalog = None,
     output: OutputOption = Output.text,
     quiet: options.Quiet = False,
@@ -53,6 +54,7 @@ def plan(  # noqa: PLR0917 - each is an option of the command
             scanner=scanner,
             allow_references_to=tuple(allow_references_to or ()),
             asset=asset,
+            access=dict(access or ()),
             catalog=catalog,
             progress=listener,
         )

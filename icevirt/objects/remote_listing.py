@@ -17,10 +17,11 @@ from icevirt.archive.scanned import SourceFile
 from icevirt.connect.address import Address
 from icevirt.connect.failures import asked
 from icevirt.connect.library import obstore
-from icevirt.connect.stores import Bucket, bucket_of
+from icevirt.connect.stores import Bucket
 from icevirt.errors import InvalidInputError, NotFoundError, ObjectNotFoundError, ScanError
 from icevirt.objects.answers import Meta, opaque
 from icevirt.objects.expanding import is_pattern, natural
+from icevirt.objects.grants import carrying, in_force
 from icevirt.objects.hosts import HOSTS
 from icevirt.objects.remote_source import reach_for, source_file
 
@@ -40,7 +41,7 @@ def remote_files(url: str, suffixes: tuple[str, ...]) -> list[SourceFile]:
         StorageError: The server refused, or did not answer.
     """
     scheme, _, rest = url.partition("://")
-    host, _, key = rest.partition("/")
+    _, _, key = rest.partition("/")
     if scheme.lower() in ("http", "https"):
         if is_pattern(key) or not key or key.endswith("/"):
             raise InvalidInputError(
@@ -49,7 +50,7 @@ def remote_files(url: str, suffixes: tuple[str, ...]) -> list[SourceFile]:
                 source=url,
             )
         return [_asked(url)]
-    bucket = bucket_of(f"{scheme}://{host}/")
+    bucket = in_force().bucket(url if not is_pattern(key) else _folder_of(url))
     if is_pattern(key):
         segments = key.split("/")
         every = _below(bucket, "/".join(_fixed(segments)))
@@ -67,6 +68,12 @@ def remote_files(url: str, suffixes: tuple[str, ...]) -> list[SourceFile]:
         if path.lower().endswith(suffixes) and not _is_hidden(path.removeprefix(folder))
     }
     return _ordered(found, url, "there is no such file, and no folder with NetCDF or HDF5 files")
+
+
+def _folder_of(url: str) -> str:
+    """Return the folder before the first part of a URL that is a pattern."""
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{'/'.join(_fixed(rest.split('/')))}/"
 
 
 def changed_remotely(files: Iterable[SourceFile]) -> list[str]:
@@ -88,7 +95,7 @@ def changed_remotely(files: Iterable[SourceFile]) -> list[str]:
     for folder, members in folders.items():
         now = {file.url: file for file in _in_folder(folder)}
         changed += [file.url for file in members if not _is_same(now.get(file.url), file)]
-    asking = [HOSTS.submit(_host(file.url), partial(_now, file.url)) for file in single]
+    asking = [HOSTS.submit(_host(file.url), carrying(partial(_now, file.url))) for file in single]
     return changed + [
         file.url
         for file, now in zip(single, asking, strict=True)
@@ -138,7 +145,7 @@ def _below(bucket: Bucket, folder: str) -> dict[str, SourceFile]:
 
 def _in_folder(url: str) -> list[SourceFile]:
     """Return the objects in a folder, and not those below it."""
-    bucket, folder = bucket_of(url), Address.parse(url).key.strip("/")
+    bucket, folder = in_force().bucket(url), Address.parse(url).key.strip("/")
     listed = asked(
         url, lambda: obstore().list_with_delimiter(bucket.store(), prefix=folder or None)
     )

@@ -13,16 +13,15 @@ from itertools import pairwise
 
 from icevirt.archive.scanned import SourceFile
 from icevirt.connect.address import Address
-from icevirt.connect.stores import bucket_of
 from icevirt.errors import NotFoundError, ObjectNotFoundError, ScanError, StaleReferenceError
 from icevirt.objects import answers
 from icevirt.objects.answers import Answer, Meta
 from icevirt.objects.buckets import BucketReach
+from icevirt.objects.grants import in_force
 from icevirt.objects.hosts import HOSTS
 from icevirt.objects.locations import object_key
 from icevirt.objects.opened import OpenedSource
 from icevirt.objects.reach import Reach
-from icevirt.objects.web import site_of
 
 _BLOCK = 64 * 1024
 _FIRST = 4 * _BLOCK
@@ -147,7 +146,7 @@ class RemoteSource(OpenedSource):
 
 
 def reach_for(url: str) -> tuple[Reach, str, str]:
-    """Return the way to an object with the credentials of the environment, its key, and its URL.
+    """Return the way to an object as `access` or the environment says, its key, and its URL.
 
     Raises:
         InvalidInputError: It is not the plain URL of an object on a server.
@@ -156,8 +155,8 @@ def reach_for(url: str) -> tuple[Reach, str, str]:
     address = Address.parse(url)
     directory = url.rpartition("/")[0] + "/"
     if address.provider == "http":
-        return site_of(directory), key, address.url
-    return BucketReach(bucket_of(url), directory), key, address.url
+        return in_force().site(directory), key, address.url
+    return BucketReach(in_force().bucket(url), directory), key, address.url
 
 
 def source_file(url: str, meta: Meta) -> SourceFile:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from icevirt.archive.scanned import ScannedArray, ScannedFile
 from icevirt.archive.verification import Checked, Difference, DifferenceKind, total
+from icevirt.connect.address import PROVIDERS
 from icevirt.errors import IcevirtError, UnsupportedError
 from icevirt.ids import ObjectId12
 from icevirt.logic.equality import same_values
@@ -28,6 +29,7 @@ from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.snapshot import ArrayNode
 from icevirt.objects.authorize import Authorizer
+from icevirt.objects.grants import SourceAccess, granted
 from icevirt.objects.source import open_source
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
@@ -54,10 +56,22 @@ def compare_values(task: VerifyTask) -> Checked:
     session = Repository.open(
         task.repo, authorize_virtual_chunk_access=task.access
     ).readonly_session(snapshot_id=task.snapshot_id)
-    return total(
-        _compare_file(session, url, wanted)
-        for key, rows in zip(task.manifests, task.rows, strict=True)
-        for url, wanted in _chosen(session, ObjectId12(key), rows).items()
+    with granted(_access_of(task)):
+        return total(
+            _compare_file(session, url, wanted)
+            for key, rows in zip(task.manifests, task.rows, strict=True)
+            for url, wanted in _chosen(session, ObjectId12(key), rows).items()
+        )
+
+
+def _access_of(task: VerifyTask) -> SourceAccess:
+    """Read the files themselves with the credentials that were authorised."""
+    return SourceAccess.of(
+        {
+            prefix: access.credentials
+            for prefix, access in task.access.items()
+            if prefix.partition(":")[0] in PROVIDERS and access.credentials is not None
+        }
     )
 
 

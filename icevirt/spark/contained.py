@@ -13,6 +13,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from icevirt.objects.grants import granted
 from icevirt.scan.registry import scanners
 from icevirt.spark.attempt import attempt
 
@@ -27,9 +28,10 @@ def main(fileno: int, memory: int, seconds: float) -> None:
     line.send(True)
     with suppress(EOFError, BrokenPipeError):
         while True:
-            file, options = line.recv()
+            file, options, access = line.recv()
             signal.setitimer(signal.ITIMER_REAL, seconds + _GRACE)
-            outcome = attempt(file, options)
+            with granted(access):
+                outcome = attempt(file, options)
             signal.setitimer(signal.ITIMER_REAL, 0)
             line.send(outcome)
 

@@ -26,6 +26,7 @@ from icevirt.errors import (
     ScanMemoryError,
     ScanTimeoutError,
 )
+from icevirt.objects.grants import in_force
 from icevirt.scan.contract import ScanOptions
 from icevirt.spark.attempt import Outcome
 
@@ -54,7 +55,7 @@ class Containment:
         line = self._ready()
         begin = time.perf_counter()
         try:
-            line.send((file, self._options))
+            line.send((file, self._options, in_force()))
             if line.poll(self._limits.seconds):
                 outcome: Outcome = line.recv()
                 return outcome

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from icevirt.archive.catalog import Part
 from icevirt.archive.scanned import SourceFile
+from icevirt.objects.grants import SourceAccess, granted
 from icevirt.scan.contract import ScanOptions
 from icevirt.spark.attempt import Outcome, attempt
 from icevirt.spark.catalog import write_part
@@ -29,6 +30,7 @@ class ScanTask:
     parts: tuple[Part, ...]
     options: ScanOptions
     catalog: Storage
+    access: SourceAccess = field(default_factory=SourceAccess)  # to the servers of files
     limits: Limits = field(default_factory=Limits)  # of a file
 
 
@@ -45,7 +47,7 @@ def run_scan(task: ScanTask) -> ScanCounts:
     """Scan the parts of a task; a part is written as soon as its last file is scanned."""
     files = bad = references = 0
     journal = Journal(task.catalog)
-    with _attempts(task, suspicious=journal.died_in(task.parts)) as scan_file:
+    with granted(task.access), _attempts(task, suspicious=journal.died_in(task.parts)) as scan_file:
         for part in task.parts:
             with journal.scanning(part):
                 outcomes = [scan_file(file) for file in part.files]

@@ -7,6 +7,7 @@ import pytest
 
 from icevirt.archive import catalog
 from icevirt.archive.catalog_view import TABLES
+from icevirt.objects.grants import SourceAccess
 from pipeline.support import write_days
 
 PAGE = (Path(__file__).parents[2] / "docs" / "catalog.md").read_text()
@@ -18,11 +19,12 @@ def test_the_code_runs_from_top_to_bottom(spark, tmp_path, monkeypatch):
     write_days(tmp_path / "archive", 11)
     (tmp_path / "archive" / "bad.nc").write_text("no NetCDF")
     blocks = list(re.finditer(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     names = {}
     for block in blocks:
         above = "\n" * PAGE[: block.start(1)].count("\n")  # for the lines of a traceback
         exec(compile(above + block[1], "docs/catalog.md", "exec"), names)
+    assert len(SourceAccess.of(names["access"]).grants) == 4
 
 
 @pytest.mark.parametrize("table", TABLES)

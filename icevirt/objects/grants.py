@@ -1,0 +1,144 @@
+"""How the servers of source files are reached, where it is not as the environment says.
+
+What a person passes as ``access`` is in force for as long as their call runs, and travels to
+executors with the tasks. Credentials go to the servers of the prefix that they were named for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from icevirt.connect.address import Address
+from icevirt.connect.credentials import Anonymous, FromEnv
+from icevirt.connect.http_credentials import HttpCredentials
+from icevirt.connect.stores import Bucket, bucket_of
+from icevirt.errors import InvalidInputError
+from icevirt.model.config import ObjectStoreConfig
+from icevirt.objects.web import Site, site_of
+
+_WORDS = {"anonymous": Anonymous, "environment": FromEnv}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceGrant:
+    """What was named for a prefix."""
+
+    prefix: str  # canonical, ends in "/"
+    config: ObjectStoreConfig | None = None
+    credentials: Any = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceAccess:
+    """Grants, the longest prefix first; make it with `of`."""
+
+    grants: tuple[SourceGrant, ...] = ()
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any] | None) -> SourceAccess:
+        """Read what a person passed.
+
+        Args:
+            given: By prefix of URLs: credentials (``icevirt.s3_credentials(...)`` and its like),
+                "anonymous", "environment", a store (``icevirt.s3_store(...)``) that says region,
+                endpoint or who pays, or a pair of a store and credentials.
+
+        Raises:
+            InvalidInputError: A prefix is no URL of a server, or something else was passed for it.
+        """
+        if not isinstance(given, Mapping | None):
+            raise _refused("access is no mapping of prefixes", given)
+        grants = [_grant(prefix, value) for prefix, value in (given or {}).items()]
+        for grant in grants:
+            cls((grant,)).check(grant.prefix)
+        return cls(tuple(sorted(grants, key=lambda grant: -len(grant.prefix))))
+
+    def check(self, url: str) -> None:
+        """Refuse at once what can reach no file. Raises ``InvalidInputError``."""
+        if Address.parse(url).provider == "http":
+            self.site(url)
+        else:
+            self.bucket(url)
+
+    def bucket(self, url: str) -> Bucket:
+        """Return the bucket of an object or folder."""
+        grant = self._covering(url)
+        return bucket_of(url, grant.config, grant.credentials)
+
+    def site(self, directory: str) -> Site:
+        """Return a directory of a web server."""
+        match self._covering(directory).credentials:
+            case HttpCredentials() as told:
+                return site_of(directory, headers=told.arguments()["default_headers"])
+            case None | Anonymous() | FromEnv():
+                return site_of(directory)
+            case other:
+                raise _refused("credentials for another kind of store", other)
+
+    def authorization(self, prefixes: Iterable[str]) -> dict[str, Any]:
+        """Return what reading containers takes, as ``authorize_virtual_chunk_access``."""
+        return {prefix: self._covering(prefix).credentials for prefix in prefixes}
+
+    def _covering(self, url: str) -> SourceGrant:
+        found = (grant for grant in self.grants if f"{url}/".startswith(grant.prefix))
+        return next(found, SourceGrant(prefix=""))
+
+
+def _grant(prefix: object, value: Any) -> SourceGrant:
+    if not isinstance(prefix, str):
+        raise _refused("access is no mapping of prefixes", prefix)
+    address = Address.parse(prefix.rstrip("/"))
+    canonical = f"{address.url}/"
+    config, credentials = value if isinstance(value, tuple) and len(value) == 2 else (None, value)
+    if isinstance(credentials, ObjectStoreConfig):
+        config, credentials = credentials, None
+    if isinstance(credentials, str) and credentials in _WORDS:
+        credentials = _WORDS[credentials](address.provider)
+    if not isinstance(config, ObjectStoreConfig | None) or not (
+        credentials is None or hasattr(credentials, "provider")
+    ):
+        raise _refused("not a way to reach sources", value, prefix=prefix)
+    return SourceGrant(prefix=canonical, config=config, credentials=credentials)
+
+
+def _refused(what: str, found: object, **facts: object) -> InvalidInputError:
+    return InvalidInputError(
+        what,
+        do='Pass access={"s3://bucket/": icevirt.s3_credentials(...)}, "anonymous" or'
+        ' "environment" for a prefix.',
+        found=type(found).__name__,
+        **facts,
+    )
+
+
+_IN_FORCE: ContextVar[SourceAccess] = ContextVar("_IN_FORCE", default=SourceAccess())  # noqa: B039
+
+
+def in_force() -> SourceAccess:
+    """Return how servers are reached now."""
+    return _IN_FORCE.get()
+
+
+@contextmanager
+def granted(access: SourceAccess) -> Iterator[None]:
+    """Let an access be in force while the block runs."""
+    token = _IN_FORCE.set(access)
+    try:
+        yield
+    finally:
+        _IN_FORCE.reset(token)
+
+
+def carrying[**P, R](function: Callable[P, R]) -> Callable[P, R]:
+    """Return the function for another thread, with the access that is in force here."""
+    access = in_force()
+
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        with granted(access):
+            return function(*args, **kwargs)
+
+    return run

@@ -164,7 +164,9 @@ class _Check:
             self._problems += self._row(snapshot, manifest)
             for node, ref in windows:
                 table = manifest.arrays.get(node.id)
-                self._problems += of_window(node, ref, table, config)
+                # compressed locations are decompressed here, and may turn out to be damaged
+                found = partial(list[Problem], of_window(node, ref, table, config))
+                self._problems += self._try(path, found) or ()
                 if table is not None:
                     self._problems += self._chunks(path, table)
 

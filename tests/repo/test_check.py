@@ -12,12 +12,16 @@ from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId8, ObjectId12
 from icevirt.logic.invariants.repo_info import of_repo_info
 from icevirt.model.chunks import ChunkTable, Locations
 from icevirt.model.snapshot import ManifestFileInfo
+from icevirt.model.strings import Strings
 from icevirt.repo.check import check
 from icevirt.storage.local import LocalStorage
+from icevirt.wire import header
 from icevirt.wire import manifest as manifest_file
 from icevirt.wire import repo_info as repo_file
 from icevirt.wire import snapshot as snapshot_file
 from icevirt.wire import transaction_log as log_file
+from icevirt.wire.header import FileKind
+from icevirt.wire.locations_write import LocationCompression, LocationEncoding
 
 
 @pytest.fixture
@@ -279,6 +283,32 @@ def test_damage_of_a_manifest_is_found(root, table, code):
     """Each row by its code."""
     with_table(root, table)
     assert code in codes(root)
+
+
+def test_a_compressed_location_that_is_damaged_is_found(root):
+    """It is decompressed when it is asked for, which `check` does for all."""
+    count = 3000
+    table = ChunkTable.virtual(
+        index=np.stack([np.arange(count), np.zeros(count, np.int64)], axis=1),
+        offset=np.zeros(count),
+        length=np.full(count, 8),
+        source=np.arange(count),
+        locations=Locations(
+            url=Strings.of(f"file:///nowhere/with/a/long/name/{n:06d}.nc" for n in range(count)),
+            etag=Strings.empty(count),
+            last_modified=np.zeros(count, np.uint32),
+        ),
+    )
+    with_table(root, table)
+    node = snapshot_file.decode(root.get(f"snapshots/{tip_of(root)}")).node("/a")
+    name = node.manifests[0].object_id
+    how = LocationCompression(encoding=LocationEncoding.dictionary)
+    made = manifest_file.encode({node.id: table}, locations=how)
+    payload = bytearray(header.unpack(made.raw, FileKind.manifest)[1].replace(made.id, name))
+    at = payload.rindex(bytes.fromhex("28B52FFD"))
+    payload[at + 9 : at + 15] = b"\xff" * 6
+    root.put(f"manifests/{name}", header.pack(FileKind.manifest, payload))
+    assert "format" in codes(root)
 
 
 def test_advice_is_no_damage(root):

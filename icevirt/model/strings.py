@@ -165,8 +165,12 @@ class StringsWithin(Strings):
     def __len__(self) -> int:
         return len(self._at)
 
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all)
+
     def _one(self, row: int) -> str:
-        return next(iter(self._gathered(np.array([row]))))
+        at = int(self._at[row])
+        return self._around[at : at + int(self._size[row])].tobytes().decode()
 
     def _gathered(self, rows: NDArray[np.int64]) -> Strings:
         at, size = self._at[rows], self._size[rows]

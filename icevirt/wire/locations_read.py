@@ -132,16 +132,23 @@ class Frames(StringsWithin):
     """
 
     _dictionary: Dictionary
+    _left: int
 
     def __init__(self, dictionary: Dictionary, around: Bytes, at: Places, size: Places) -> None:
         """Take over frames whose headers were checked."""
         super().__init__(around, at, size)
-        vars(self)["_dictionary"] = dictionary
+        vars(self).update(_dictionary=dictionary, _left=_FEW_FRAMES)
 
     @property
     def lengths(self) -> NDArray[np.int64]:
         """Bytes of each string, shape (n,)."""
         return self._all.lengths
+
+    def _one(self, row: int) -> str:
+        vars(self)["_left"] -= 1
+        if self._left > 0:
+            return self._gathered(np.array([row]))[0]
+        return self._all[row]  # whoever asks for so many one by one wants all
 
     def _gathered(self, rows: NDArray[np.int64]) -> Strings:
         frames = super()._gathered(rows)

@@ -344,6 +344,16 @@ def test_locations_are_read_where_they_stand(in_place, url, checksum):
     assert manifest.encode(manifest.decode(made.raw).arrays, locations=in_place) == made
 
 
+def test_frames_asked_for_one_by_one_are_those_locations(monkeypatch):
+    """However many: the first few are decompressed one by one, and then all."""
+    monkeypatch.setattr(locations_read, "_WORTH_KEEPING", 10**6)
+    table = virtual_table(3000, per_file=1)
+    raw = manifest.encode({NODE: table}, locations=ALWAYS).raw
+    urls = manifest.decode(raw).arrays[NODE].locations.url
+    assert isinstance(urls, locations_read.Frames)
+    assert [urls[row] for row in range(3000)] == list(table.locations.url)
+
+
 def test_a_damaged_frame_is_told_of_when_it_is_looked_up(monkeypatch):
     monkeypatch.setattr(locations_read, "_WORTH_KEEPING", 10**6)
     table = virtual_table(3000, per_file=1)

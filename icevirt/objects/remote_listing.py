@@ -6,7 +6,7 @@ Buckets are listed; a web server cannot be, so its files are named one by one.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
@@ -24,6 +24,9 @@ from icevirt.objects.expanding import is_pattern, natural
 from icevirt.objects.grants import carrying, in_force
 from icevirt.objects.hosts import HOSTS
 from icevirt.objects.remote_source import reach_for, source_file
+
+_FEW = 8000  # objects, which one listing tells soon
+_MOST = 2000  # branches of a folder that are worth a listing each
 
 
 def remote_files(url: str, suffixes: tuple[str, ...]) -> list[SourceFile]:
@@ -92,8 +95,11 @@ def changed_remotely(files: Iterable[SourceFile]) -> list[str]:
         else:
             folders[file.url.rpartition("/")[0] + "/"].append(file)
     changed = []
-    for folder, members in folders.items():
-        now = {file.url: file for file in _in_folder(folder)}
+    listings = [
+        HOSTS.submit(_host(folder), carrying(partial(_in_folder, folder))) for folder in folders
+    ]
+    for listing, members in zip(listings, folders.values(), strict=True):
+        now = {file.url: file for file in listing.result()}
         changed += [file.url for file in members if not _is_same(now.get(file.url), file)]
     asking = [HOSTS.submit(_host(file.url), carrying(partial(_now, file.url))) for file in single]
     return changed + [
@@ -134,22 +140,55 @@ def _asked(url: str) -> SourceFile:
 
 def _below(bucket: Bucket, folder: str) -> dict[str, SourceFile]:
     """Return all objects below a folder, by key."""
-    pages = asked(bucket.url, lambda: iter(obstore().list(bucket.store(), prefix=folder or None)))
     found: dict[str, SourceFile] = {}
-    while (page := asked(bucket.url, lambda: next(pages, None))) is not None:
-        found |= {one["path"]: _file(bucket, one) for one in page}
+    for page in _pages(bucket, folder):
+        found |= page
+        if len(found) >= _FEW:
+            found = _side_by_side(bucket, folder)
+            break
     folders = {path.rpartition("/")[0] for path in found}
     # empty objects in the name of a folder, which some tools make
     return {path: file for path, file in found.items() if file.size or path not in folders}
 
 
+def _pages(bucket: Bucket, folder: str) -> Iterator[dict[str, SourceFile]]:
+    """Yield the objects below a folder, from one listing."""
+    pages = asked(bucket.url, lambda: iter(obstore().list(bucket.store(), prefix=folder or None)))
+    while (page := asked(bucket.url, lambda: next(pages, None))) is not None:
+        yield {one["path"]: _file(bucket, one) for one in page}
+
+
+def _side_by_side(bucket: Bucket, folder: str) -> dict[str, SourceFile]:
+    """Return many objects below a folder: a listing is a chain of requests, so one a branch."""
+    found, branches = _level(bucket, folder)
+    while len(branches) == 1:
+        objects, branches = _level(bucket, branches[0])
+        found |= objects
+    if len(branches) > _MOST:  # with little in each
+        return _flat(bucket, folder)
+    listings = [HOSTS.submit(bucket.url, partial(_flat, bucket, each)) for each in branches]
+    for listing in listings:
+        found |= listing.result()
+    return found
+
+
+def _flat(bucket: Bucket, folder: str) -> dict[str, SourceFile]:
+    return {path: file for page in _pages(bucket, folder) for path, file in page.items()}
+
+
+def _level(bucket: Bucket, folder: str) -> tuple[dict[str, SourceFile], list[str]]:
+    """Return the objects in a folder by key, and the folders in it."""
+    listed = asked(
+        bucket.url, lambda: obstore().list_with_delimiter(bucket.store(), prefix=folder or None)
+    )
+    found = {one["path"]: _file(bucket, one) for one in listed["objects"]}
+    return found, list(listed["common_prefixes"])
+
+
 def _in_folder(url: str) -> list[SourceFile]:
     """Return the objects in a folder, and not those below it."""
-    bucket, folder = in_force().bucket(url), Address.parse(url).key.strip("/")
-    listed = asked(
-        url, lambda: obstore().list_with_delimiter(bucket.store(), prefix=folder or None)
-    )
-    return [_file(bucket, one) for one in listed["objects"]]
+    found, _ = _level(in_force().bucket(url), Address.parse(url).key.strip("/"))
+    return list(found.values())
 
 
 def _file(bucket: Bucket, one: Any) -> SourceFile:

@@ -130,3 +130,23 @@ def test_lists_lie_in_buckets_too(bucket):
     for path, expected in (("list.txt", names[1:]), ("stac/items.ndjson", names)):
         found = Inputs(f"@{bucket.place.url}/{path}").files()
         assert [file.url for file in found] == expected
+
+
+@pytest.mark.parametrize("most", [2000, 1], ids=["a listing a branch", "one listing"])
+def test_large_folders_are_listed_side_by_side(bucket, monkeypatch, most):
+    from icevirt.objects import remote_listing
+    from icevirt.objects.listing import list_sources
+
+    store = bucket.direct.store()
+    for name in ("in/deep/a/1.nc", "in/deep/a/b/2.nc", "in/deep/c d/3.nc", "in/deep/4.nc"):
+        obstore.put(store, name, name.encode())
+    url = f"{bucket.place.url}/in"
+    expected = list_sources(url)
+    assert len(expected) == 4
+    monkeypatch.setattr(remote_listing, "_FEW", 1)
+    monkeypatch.setattr(remote_listing, "_MOST", most)
+    bucket.rules.requests.clear()
+    assert list_sources(url) == expected
+    listings = [each for each in bucket.rules.requests if "list-type=2" in each.target]
+    assert len(listings) == (5 if most > 1 else 4)  # whole, two levels; two branches, or whole
+    assert list_sources(f"{url}/**/*.nc") == expected

@@ -23,10 +23,12 @@ from icevirt.api.stages import Scan, scan_missing, scanned_catalog
 from icevirt.archive.facts import ArrayColumns
 from icevirt.archive.report import Progress, ReferenceCounts
 from icevirt.archive.scan_report import PathSummary, ScanReport
-from icevirt.archive.scanned import ScannedFile
+from icevirt.archive.scanned import ScannedFile, SourceFile
 from icevirt.objects.grants import SourceAccess, granted
 from icevirt.objects.source import open_source
 from icevirt.scan import registry
+from icevirt.scan.contract import ScanOptions
+from icevirt.spark.containment import Containment, Limits
 from icevirt.spark.session import spark_or_local
 from icevirt.storage.resolve import StorageLike
 
@@ -45,11 +47,12 @@ def scan_file(
     scanner: str = "",
     allow_references_to: str | Iterable[str] = (),
     access: Mapping[str, Any] | None = None,
+    timeout: float | None = None,
 ) -> ScannedFile:
     """Describe a file: its groups, arrays, chunk references and what was decided about them.
 
     Args:
-        url: Local path or ``file://`` URL.
+        url: Path or URL of the file.
         concat_dim: Dimension along which the file will be concatenated with others.
         group: Scan only below this group of the file, which becomes the root.
         variables: Names or absolute paths of the only variables to take; all by default.
@@ -61,6 +64,8 @@ def scan_file(
         allow_references_to: Directories and URL prefixes into which references of the file may
             lead, beside its own directory. Only files of references have any.
         access: How servers are reached, by prefix; as for `build`.
+        timeout: Scan in a child process that may take so many seconds. Damaged files can crash
+            libhdf5 or keep it busy for ever, and with it the process that asks.
 
     Raises:
         InvalidInputError: The file has none of the variables named, or there is no such scanner.
@@ -78,9 +83,21 @@ def scan_file(
         allow_references_to=allow_references_to,
     )
     with granted(SourceAccess.of(access)), open_source(url) as source:
-        scanned = registry.scan(source, options)
+        if timeout is None:
+            scanned = registry.scan(source, options)
+        else:
+            scanned = _scanned_in_child(source.file, options, timeout)
     registry.refuse_unknown(options, scanned)
     return scanned
+
+
+def _scanned_in_child(file: SourceFile, options: ScanOptions, timeout: float) -> ScannedFile:
+    with Containment(options, Limits(seconds=timeout)) as containment:
+        outcome = containment.attempt(file)
+    if outcome.error is not None:
+        raise outcome.error
+    assert outcome.scanned is not None, "a file is scanned or bad"
+    return outcome.scanned
 
 
 def scan_files(

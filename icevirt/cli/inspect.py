@@ -9,6 +9,8 @@ import typer
 from icevirt.cli import options
 from icevirt.cli.output import Answer, Output, OutputOption, progress
 
+_PATIENCE = 600.0  # seconds for one file
+
 
 def info(
     repo: Annotated[str, typer.Argument(help="The repository, a path or URL.")],
@@ -70,7 +72,8 @@ def scan(  # noqa: PLR0917 - each is an option of the command
     if catalog is None:
         if len(sources) != 1 or sources[0] == "-" or sources[0].startswith("@"):
             raise typer.BadParameter("many files are scanned into a catalog: name a --catalog")
-        return Answer(value=icevirt.scan_file(sources[0], **how), output=output, quiet=quiet)
+        scanned = icevirt.scan_file(sources[0], timeout=_PATIENCE, **how)
+        return Answer(value=scanned, output=output, quiet=quiet)
     with progress(quiet=quiet) as listener:
         report = icevirt.scan_files(
             sources,

@@ -10,6 +10,7 @@ import textwrap
 
 import pytest
 
+from icevirt.api.scan import scan_file
 from icevirt.archive.catalog import Part, parts_of
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import BuildError, ScanError
@@ -214,3 +215,17 @@ def test_on_spark_a_crashing_file_is_left_out_and_all_others_are_there(tmp_path,
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout.splitlines()[-1]) == [[poison.as_uri(), "crashed"]]
     assert_same_dataset(opened(str(tmp_path / "repo")), expected_dataset(days, "time"))
+
+
+@pytest.mark.parametrize(("deed", "code"), [("crash", "crashed"), ("hang", "timeout")])
+def test_one_file_by_hand_costs_no_process_where_a_time_is_given(tmp_path, deed, code):
+    file = write(tmp_path / "one.stub", deed)
+    with pytest.raises(ScanError) as caught:
+        scan_file(file.url, timeout=2)
+    assert caught.value.code == code
+
+
+def test_a_child_finds_in_one_file_what_this_process_does(nemo_files):
+    one, other = (scan_file(nemo_files[0], timeout=each) for each in (None, 60))
+    assert [array.zarr_json() for array in one.arrays] == [a.zarr_json() for a in other.arrays]
+    assert one.counts() == other.counts()

@@ -120,6 +120,7 @@ def test_scan_passes_its_options_on(calls):
         "drop_variables": ("x",),
         "scanner": "netcdf3",
         "allow_references_to": ("/data",),
+        "timeout": 600.0,
     }
 
 

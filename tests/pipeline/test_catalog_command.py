@@ -379,3 +379,13 @@ def test_what_cannot_be_written_is_told(words, status, named, days, catalog, run
     assert (found, told) == (status, "")
     assert named in error
     assert sorted(Path().rglob("*")) == before
+
+
+@pytest.mark.servers
+def test_a_catalog_lies_in_a_bucket_too(days, s3):
+    catalog = s3.icevirt()
+    assert icevirt.scan_files(days[:2], catalog, concat_dim="time").files_scanned == 2
+    assert icevirt.scan_files(days, catalog, concat_dim="time").files_scanned == 1
+    view = icevirt.catalog_view(catalog)
+    assert view.summary().files == 3
+    assert view.references("packed").read_all().num_rows == 12

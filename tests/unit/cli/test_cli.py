@@ -38,7 +38,7 @@ def calls(monkeypatch):
 def test_build_passes_its_options_on(calls):
     line = (
         "build a.nc b/*.nc repo --concat-dim time --group /g --branch dev --message hello --mode w"
-        " --drop-variable x --drop-variable y --combine-attrs drop --duplicates newest --holes reserve --labels a,b --asset data --max-bad-files 3% --max-native-bytes 9 --catalog c --rescan-changed --verify 5 --promote main"
+        " --drop-variable x --drop-variable y --combine-attrs drop --duplicates newest --holes reserve --labels a,b --asset data --max-bad-files 3% --max-native-bytes 9 --catalog c --rescan-changed --verify 5 --promote main --publish-as /a=s3://b --access s3://b=anonymous"
         " --source-group /in --variable v --scanner netcdf3 --allow-references-to /data"
     )
     result = RUNNER.invoke(main.app, line.split())
@@ -67,6 +67,8 @@ def test_build_passes_its_options_on(calls):
         "rescan_changed": True,
         "verify": 5,
         "promote": "main",
+        "publish_as": {"/a": "s3://b"},
+        "access": {"s3://b": "anonymous"},
     }
 
 
@@ -82,7 +84,8 @@ def test_build_has_the_defaults_of_the_function(calls):
         for name, parameter in inspect.signature(build).parameters.items()
         if name in options
     }
-    assert options == defaults
+    empty = {"publish_as": {}, "access": {}}  # nothing was said
+    assert options == defaults | empty
 
 
 def test_text_goes_to_stdout_and_progress_to_stderr(calls):
@@ -120,6 +123,8 @@ def test_scan_passes_its_options_on(calls):
         "drop_variables": ("x",),
         "scanner": "netcdf3",
         "allow_references_to": ("/data",),
+        "access": {},
+        "max_native_bytes": 268435456,
         "timeout": 600.0,
     }
 

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 
 from icevirt.archive.scanned import SourceFile
 
-VERSION = 2
+VERSION = 3
 """Of this schema; a catalog of another version is refused."""
 
 FILES = (
@@ -33,6 +33,8 @@ FILES = (
     ("scanner", "string"),
     ("scanner_version", "string"),
     ("seconds", "float64"),
+    ("requests", "int64"),  # to a server
+    ("bytes_fetched", "int64"),  # from it
     ("groups", "string"),  # JSON: [{"path", "values", "dtypes"}]
     ("findings", "string"),  # JSON: [{"path", "code", "message", "severity"}]
     ("places", "string"),  # JSON list of directories that hold what it refers to; "": itself

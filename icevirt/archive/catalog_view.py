@@ -18,6 +18,8 @@ FILES = (
     ("scanner", "string"),
     ("scanner_version", "string"),
     ("seconds", "float64"),  # that scanning took
+    ("requests", "int64"),  # to the file's server
+    ("bytes_fetched", "int64"),  # from it
     ("findings", "string"),  # JSON: [{"path", "code", "message", "severity"}]
     ("left_out", "strings"),  # paths of variables that were not asked for
     ("scanned_at", "time"),  # when its part of the catalog was written

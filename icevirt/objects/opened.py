@@ -13,6 +13,8 @@ class OpenedSource(ABC):
     """A source file, opened once; what is told about it is of that opening."""
 
     file: SourceFile
+    requests: int = 0  # made to a server so far
+    bytes_fetched: int = 0  # from it
 
     @property
     @abstractmethod

@@ -9,7 +9,7 @@ from icevirt.archive.scanned import ScannedFile, SourceFile
 from icevirt.errors import IcevirtError, ScanError, ScanMemoryError, StaleReferenceError
 from icevirt.objects.answers import opaque
 from icevirt.objects.source import open_source
-from icevirt.scan.contract import ScanOptions
+from icevirt.scan.contract import ByteSource, ScanOptions
 from icevirt.scan.registry import scan
 
 
@@ -21,14 +21,17 @@ class Outcome:
     scanned: ScannedFile | None
     error: IcevirtError | None
     seconds: float
+    requests: int = 0  # to the file's server
+    bytes_fetched: int = 0
 
 
 def attempt(file: SourceFile, options: ScanOptions) -> Outcome:
     """Scan a file; errors are part of the outcome."""
     begin = time.perf_counter()
     scanned, error = None, None
+    cost = [0, 0]
     try:
-        scanned = _scan(file, options)
+        scanned = _scan(file, options, cost)
     except IcevirtError as refused:
         error = refused
     except MemoryError:
@@ -43,18 +46,33 @@ def attempt(file: SourceFile, options: ScanOptions) -> Outcome:
             do="Please report this file.",
             file=file.url,
         )
-    return Outcome(file=file, scanned=scanned, error=error, seconds=time.perf_counter() - begin)
+    return Outcome(
+        file=file,
+        scanned=scanned,
+        error=error,
+        seconds=time.perf_counter() - begin,
+        requests=cost[0],
+        bytes_fetched=cost[1],
+    )
 
 
-def _scan(file: SourceFile, options: ScanOptions) -> ScannedFile:
+def _scan(file: SourceFile, options: ScanOptions, cost: list[int]) -> ScannedFile:
+    """Scan the file; ``cost`` becomes the requests and bytes it took, also where the scan fails."""
     with open_source(file.url) as source:
-        if not _is_same(source.file, file):
-            raise StaleReferenceError(
-                "the file changed between listing and scan",
-                do="Build again when it is no longer written to.",
-                file=file.url,
-            )
-        return scan(source, options)
+        try:
+            return _scan_opened(source, file, options)
+        finally:
+            cost[:] = source.requests, source.bytes_fetched
+
+
+def _scan_opened(source: ByteSource, file: SourceFile, options: ScanOptions) -> ScannedFile:
+    if not _is_same(source.file, file):
+        raise StaleReferenceError(
+            "the file changed between listing and scan",
+            do="Build again when it is no longer written to.",
+            file=file.url,
+        )
+    return scan(source, options)
 
 
 def _is_same(opened: SourceFile, listed: SourceFile) -> bool:

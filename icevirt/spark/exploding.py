@@ -91,7 +91,8 @@ def _batch(table: str, columns: dict[str, Any]) -> pa.RecordBatch:
 
 
 def _files(part: PartView) -> Iterator[pa.RecordBatch]:
-    plain = ["url", "size", "status", "scanner", "scanner_version", "seconds", "findings"]
+    plain = ["url", "size", "status", "scanner", "scanner_version", "findings"]
+    plain += ["seconds", "requests", "bytes_fetched"]
     empty = ["etag", "code", "error"]  # where there is none
     found = part.read("files", [*plain, *empty, "last_modified", "left_out"])
     count = len(found)

@@ -53,6 +53,8 @@ def _file_row(row: int, outcome: Outcome) -> dict[str, Any]:
         "scanner": scanned.scanner if scanned else "",
         "scanner_version": scanned.scanner_version if scanned else "",
         "seconds": round(outcome.seconds, 6),
+        "requests": outcome.requests,
+        "bytes_fetched": outcome.bytes_fetched,
         "groups": json.dumps(
             [
                 {

@@ -18,6 +18,8 @@ from icevirt.objects.listing import changed_since, list_sources
 from icevirt.objects.source import open_source
 from icevirt.scan.contract import ScanOptions
 from icevirt.scan.registry import scan
+from icevirt.spark.attempt import attempt
+from icevirt.spark.rows import tables_of
 from servers import azurite
 from servers.faults import weak_etag, without
 
@@ -210,6 +212,22 @@ def test_a_small_file_takes_few_requests_wherever_it_is_read(size, requests, htt
         source.check_unchanged()
     assert source.requests <= requests
     assert source.bytes_fetched < 2 * size + 100
+
+
+def test_a_scan_tells_what_it_took_also_of_a_bad_file(http_server, nemo_files):
+    """In its row of the catalog."""
+    with open(nemo_files[0], "rb") as file:
+        body = file.read()
+    http_server.files.put("data/good.nc", body)
+    http_server.files.put("data/bad.nc", body[: len(body) // 2])
+    files = list_sources([f"{http_server.url}/data/{name}.nc" for name in ("good", "bad")])
+    outcomes = [attempt(file, ScanOptions(concat_dim="time_counter")) for file in files]
+    assert [outcome.error is None for outcome in outcomes] == [True, False]
+    rows = tables_of(outcomes).files
+    assert all(0 < requests < 20 for requests in rows["requests"])
+    assert all(0 < fetched < 2 * len(body) for fetched in rows["bytes_fetched"])
+    local = attempt(list_sources(nemo_files[0])[0], ScanOptions())
+    assert (local.requests, local.bytes_fetched) == (0, 0)
 
 
 def test_a_large_file_is_not_taken_whole(http_server):

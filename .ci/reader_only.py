@@ -30,7 +30,7 @@ for name in icevirt.__all__:
         assert "pip install" in str(error), error
         builders.add(name)
 verbs = ("build", "catalog", "plan", "scan", "verify")
-assert all(name.startswith(verbs) for name in builders), builders
+assert all(name.lower().startswith(verbs) for name in builders), builders
 
 here = pathlib.Path(sys.argv[1])
 dataset = xarray.open_dataset(

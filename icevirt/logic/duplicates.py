@@ -109,8 +109,9 @@ def told(left_out: Sequence[LeftOut], rule: Duplicates) -> list[str]:
     if not left_out:
         return []
     first = left_out[0]
+    files = "1 file" if len(left_out) == 1 else f"{len(left_out)} files"
     text = (
-        f"{len(left_out)} files left out that hold the same steps as others (duplicates={rule!r});"
+        f"{files} left out, because others hold the same steps (duplicates={rule!r});"
         f" the first: {first.url}, kept: {first.kept}"
     )
     return [text]

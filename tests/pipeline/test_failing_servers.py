@@ -1,0 +1,68 @@
+"""Builds over servers that throttle, drop connections, and tell little about their files."""
+
+from pathlib import Path
+
+import pytest
+import xarray as xr
+
+import icevirt
+from icevirt.errors import ScanError, StorageError
+from icevirt.objects import web
+from servers.faults import DROPPED, refused, weak_etag, without
+
+from .support import expected_dataset, without_spark, write_days
+
+pytestmark = pytest.mark.servers
+
+
+@pytest.fixture
+def archive(http_server, tmp_path, monkeypatch):
+    """Three days on a web server: the server, their URLs, and the files."""
+    without_spark(monkeypatch)
+    monkeypatch.setattr(web, "_pause", lambda _failed: 0.0)
+    files = write_days(tmp_path / "archive")
+    for path in files:
+        http_server.files.put(f"data/{Path(path).name}", Path(path).read_bytes())
+    return http_server, [f"{http_server.url}/data/{Path(path).name}" for path in files], files
+
+
+def built(archive, repo):
+    report = icevirt.build(archive[1], repo, concat_dim="time")
+    with xr.open_dataset(
+        repo, engine="icevirt", authorize_virtual_chunk_access=report.containers
+    ) as ours:
+        xr.testing.assert_identical(ours.load(), expected_dataset(archive[2], "time").load())
+    return icevirt.verify(
+        repo, references=True, authorize_virtual_chunk_access=report.containers
+    ).checked
+
+
+def test_a_server_that_throttles_and_drops_costs_time_only(archive, repo_path):
+    for nth in range(1, 90, 5):
+        archive[0].rules.add(refused(503 if nth % 2 else 429, retry_after="0"), nth=nth)
+        archive[0].rules.add(DROPPED, nth=nth + 1)
+    checked = built(archive, repo_path)
+    assert not checked.differences
+    assert archive[0].rules.hits >= 6
+
+
+@pytest.mark.parametrize("fault", [weak_etag(), without("etag")], ids=["weak", "none"])
+def test_without_a_strong_etag_the_time_is_recorded(archive, repo_path, fault):
+    archive[0].rules.add(fault, times=1e9)
+    checked = built(archive, repo_path)
+    assert not checked.differences
+    assert checked.unverifiable == 0
+
+
+def test_a_server_that_tells_nothing_is_refused_with_the_file(archive, repo_path):
+    archive[0].rules.add(without("etag", "last-modified"), times=1e9)
+    with pytest.raises((ScanError, StorageError), match=r"day1\.nc"):
+        icevirt.build(archive[1], repo_path, concat_dim="time")
+    assert not Path(repo_path).exists()
+
+
+def test_a_server_that_never_answers_stops_the_build_with_its_name(archive, repo_path):
+    archive[0].rules.add(refused(503), target=r"day2\.nc", times=1e9)
+    with pytest.raises((ScanError, StorageError), match="day2"):
+        icevirt.build(archive[1], repo_path, concat_dim="time")
+    assert not Path(repo_path).exists()

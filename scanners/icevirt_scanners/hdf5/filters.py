@@ -41,7 +41,6 @@ class Pipeline:
     codecs: tuple[JSON | None, ...] = ()  # one for each filter; None where none is needed
     not_plain: str = ""  # why zarr cannot undo it
     undecodable: str = ""  # the filter for which this libhdf5 has no decoder
-    keeps_size: bool = True  # no filter changes the number of bytes
 
     def kept(self, mask: int = 0) -> tuple[JSON, ...]:
         """Return the codecs of chunks for which the filters in ``mask`` were skipped."""

@@ -65,7 +65,7 @@ def pipeline_of(plist: Any, chunk_bytes: int) -> Pipeline:
             reason = reason or str(error) or name
             codec, length = None, None
         codecs.append(codec)
-    return Pipeline(tuple(codecs), reason, missing, length == chunk_bytes)
+    return Pipeline(tuple(codecs), reason, missing)
 
 
 def _codec(code: int, values: Sequence[int], length: int | None) -> tuple[JSON | None, int | None]:

@@ -93,7 +93,8 @@ def _stacked(facts: CatalogFacts, wish: Wish, labels: Labels) -> tuple[CatalogFa
             do="Name it with concat_dim (on the command line --concat-dim), or leave labels out.",
             concat_dim=dimension,
         )
-    return stacked(facts, dimension), labels_told(facts, labels, dimension)
+    stack = labels_told(facts, labels, dimension)
+    return stacked(facts, dimension, stack), stack
 
 
 def _cells(facts: CatalogFacts, wish: Wish, stack: Stack | None) -> Cells:

@@ -145,8 +145,10 @@ def _array(values: Sequence[Any]) -> NDArray[Any]:
 # -- facts with the new axis -------------------------------------------------------------------
 
 
-def stacked(facts: CatalogFacts, dimension: str) -> CatalogFacts:
+def stacked(facts: CatalogFacts, dimension: str, stack: Stack) -> CatalogFacts:
     """Return the facts as if the files had the dimension, with length one, where arrays differ.
+
+    An array that is not there for every label differs too: it is nobody else's.
 
     Raises:
         CombineError: An array is encoded in a way that takes no further axis.
@@ -155,7 +157,8 @@ def stacked(facts: CatalogFacts, dimension: str) -> CatalogFacts:
     moved = np.zeros(len(arrays.file), np.bool_)
     for code in range(len(arrays.path.values)):
         rows = np.flatnonzero(arrays.path.codes == code)
-        moved[rows] = _differs(facts, rows)
+        everywhere = len(np.unique(stack.cell[arrays.file[rows]])) == len(stack.values)
+        moved[rows] = _differs(facts, rows, everywhere=everywhere)
     schemas = list(arrays.schema.values)
     codes = arrays.schema.codes.copy()
     for code in np.unique(codes[moved]).tolist():
@@ -179,11 +182,11 @@ def stacked(facts: CatalogFacts, dimension: str) -> CatalogFacts:
     )
 
 
-def _differs(facts: CatalogFacts, rows: NDArray[np.int64]) -> bool:
+def _differs(facts: CatalogFacts, rows: NDArray[np.int64], *, everywhere: bool) -> bool:
     """Say whether an array is to be stacked; coordinates never are, so that unlike ones refuse."""
     arrays = facts.arrays
     digests = arrays.digest.codes[rows]
-    if arrays.digest[int(rows[0])] and (digests == digests[0]).all():
+    if everywhere and arrays.digest[int(rows[0])] and (digests == digests[0]).all():
         return False
     path = arrays.path[int(rows[0])]
     return ArraySchema.loads(arrays.schema[int(rows[0])]).dimension_names != (paths.name(path),)

@@ -146,6 +146,15 @@ def test_what_cannot_be_stacked_is_refused(tmp_path, repo_path, how, kind, told)
     assert not (tmp_path / "repo").exists()
 
 
+def test_what_only_some_labels_have_is_not_shown_for_the_others(tmp_path, repo_path):
+    """Not even where it is small and without a dimension: it is missing there."""
+    files = [write_run(tmp_path / f"{n}.nc", n) for n in (1, 2)]
+    with netCDF4.Dataset(files[0], "r+") as file:
+        file.createVariable("only", "f8", ("time",))[:] = 5
+    with pytest.raises(CombineError, match="/only is missing in 1 of 2 places along 'run'"):
+        icevirt.build(files, repo_path, concat_dim="run", labels=["a", "b"])
+
+
 def test_unlike_coordinates_are_refused(tmp_path, repo_path):
     files = [write_run(tmp_path / f"{n}.nc", n) for n in (1, 2)]
     with netCDF4.Dataset(files[1], "r+") as file:

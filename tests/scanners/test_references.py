@@ -200,6 +200,7 @@ class Dataset:
     own_shape = (4, 4)
     own_chunk = (2, 2)
     limits = (4, 4)
+    unfilled = False
 
     def __init__(self, *corners):
         self.corners = corners

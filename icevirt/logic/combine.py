@@ -8,8 +8,6 @@ and the difference.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from icevirt.archive.facts import ArrayColumns, CatalogFacts
@@ -48,8 +46,12 @@ def combine(facts: CatalogFacts, wish: Wish) -> BuildPlan:
     members = members_of(facts, cells, wish.concat_dim)
     gaps = holes.find(facts, members, cells, dimension=wish.concat_dim, rule=wish.holes)
     arrays = tuple(
-        replace(
-            planned(facts, member, cells, wish, gap=gaps.get(member.path)),
+        planned(
+            facts,
+            member,
+            cells,
+            wish,
+            gap=gaps.get(member.path),
             times=_in_order(times.get(member.path), cells),
         )
         for member in members

@@ -49,8 +49,9 @@ def without_duplicates(
         return everything, ()
     there = files_along(facts, dimension)
     labels = labels_of(facts, dimension, there)
-    if labels is None or len({each.tobytes() for each in labels}) < 2:
-        # without labels, or with one and the same everywhere, nobody can tell
+    alone = all(len(each) == 1 for each in labels or ())
+    if labels is None or (alone and len({each.tobytes() for each in labels}) < 2):
+        # without labels, or with one and the same value everywhere, nobody can tell
         return everything, ()
     held = _variables(facts, dimension)
     alike: dict[tuple[str, bytes, frozenset[int]], list[int]] = defaultdict(list)

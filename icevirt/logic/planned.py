@@ -14,6 +14,7 @@ from icevirt.archive.plan import Mode, PlannedArray
 from icevirt.archive.report import ReferenceCounts
 from icevirt.archive.scanned import ScannedArray
 from icevirt.archive.schema import DECODING, ArraySchema
+from icevirt.archive.times import Recoding
 from icevirt.errors import CombineError
 from icevirt.ids import ObjectId8
 from icevirt.logic.attributes import combine_attributes
@@ -45,14 +46,20 @@ class _Share:
 
 
 def planned(
-    facts: CatalogFacts, member: Member, cells: Cells, wish: Wish, *, gap: Gap | None = None
+    facts: CatalogFacts,
+    member: Member,
+    cells: Cells,
+    wish: Wish,
+    *,
+    gap: Gap | None = None,
+    times: Recoding | None = None,
 ) -> PlannedArray:
-    """Plan one array; ``gap`` tells of steps for which it has no file.
+    """Plan one array; ``gap`` tells of steps for which it has no file, ``times`` of its units.
 
     Raises:
         CombineError: Its files do not fit together.
     """
-    share = _share(facts, member, cells, gap)
+    share = _share(facts, member, cells, gap, recoded=times is not None)
     axis = member.axis or 0
     rows = member.rows[share.of]
     shape = list(member.shapes[0].tolist())
@@ -86,13 +93,16 @@ def planned(
         whole_schema=member.whole_schema,
         window=window_of(grid, axis, wish.max_references),
         references=_counts(facts.arrays, rows),
+        times=times,
         expected=math.prod(grid)
         if share.mode is Mode.join
         else _expected(facts.arrays, member, share, rows, edges),
     )
 
 
-def _share(facts: CatalogFacts, member: Member, cells: Cells, gap: Gap | None) -> _Share:
+def _share(
+    facts: CatalogFacts, member: Member, cells: Cells, gap: Gap | None, *, recoded: bool
+) -> _Share:
     """Return where the files' shares begin; those of one cell begin at one place."""
     if member.axis is None:
         _refuse_unequal(facts, member)
@@ -105,7 +115,8 @@ def _share(facts: CatalogFacts, member: Member, cells: Cells, gap: Gap | None) -
     else:
         of_cell = gap.lengths
     begins = np.cumsum(of_cell) - of_cell
-    joined = member.whole.all() and len(member.rows) > 1
+    # also the only file that is left may count time otherwise than the dataset
+    joined = member.whole.all() and (recoded or len(member.rows) > 1)
     return _Share(
         mode=Mode.join if joined else Mode.concat,
         of=np.arange(len(member.rows)),

@@ -9,6 +9,7 @@ import xarray as xr
 import icevirt
 from icevirt.errors import CombineError, InvalidInputError
 from pipeline.support import without_spark, write_day
+from pipeline.test_times import write_month
 
 
 @pytest.fixture
@@ -83,3 +84,19 @@ def test_files_that_overlap_in_part_are_no_duplicates(tmp_path, repo_path, monke
     write_day(files[1], 0, steps=3)
     with pytest.raises(CombineError, match="overlap"):
         icevirt.build(files, repo_path, concat_dim="time", duplicates="newest")
+
+
+@pytest.mark.parametrize("rule", ["first", "last"])
+def test_the_only_file_that_is_left_keeps_its_times(tmp_path, repo_path, monkeypatch, rule):
+    """Whatever the other one counted from."""
+    without_spark(monkeypatch)
+    files = [str(tmp_path / f"{n}.nc") for n in range(2)]
+    for path, year in zip(files, (2001, 2000), strict=True):
+        write_month(path, 1, units=f"hours since {year}-01-01")
+    report = icevirt.build(files, repo_path, concat_dim="time", duplicates=rule)
+    how = {"authorize_virtual_chunk_access": report.containers}
+    with xr.open_dataset(repo_path, engine="icevirt", **how) as ours:
+        kept = files[0 if rule == "first" else 1]
+        with xr.open_dataset(kept) as theirs:
+            assert ours.time.values.tolist() == theirs.time.values.tolist()
+    assert not icevirt.verify(repo_path, full=True, **how).checked.differences

@@ -1,4 +1,4 @@
-"""Count how the odd files of ``fixtures/hdf5_cases.py`` fare in icevirt and in VirtualiZarr.
+"""Count how the odd files of ``fixtures/hdf5_cases`` fare in icevirt and in VirtualiZarr.
 
 Run: ``.venv/bin/python bench/scan_cases.py``. "equal": every variable reads through zarr as h5py
 reads it; "refused": an error before anything is read; "fails later": an error when values are read;
@@ -17,10 +17,10 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT / "fixtures"), str(ROOT / "tests")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 import h5py
-import hdf5_cases
+from fixtures import hdf5_cases
 import numpy as np
 import zarr
 from icevirt.api.scan import scan_file

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import iris_sample_data
-import netcdf3_cases as cases
 import netCDF4
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fixtures import netcdf3_cases as cases
 from icevirt.api.scan import scan_file
 from icevirt.archive.attributes import restore
 from icevirt.objects.source import LocalSource, open_source

@@ -3,11 +3,11 @@
 import random
 import tracemalloc
 
-import netcdf3_cases as cases
 import numpy as np
 import pytest
-from netcdf3_cases import classic, listed, name, variable, word
 
+from fixtures import netcdf3_cases as cases
+from fixtures.netcdf3_cases import classic, listed, name, variable, word
 from icevirt.errors import IcevirtError, ScanError, UnsupportedError
 from icevirt.objects.source import open_source
 from icevirt.scan.contract import ScanOptions

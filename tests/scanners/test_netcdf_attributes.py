@@ -3,13 +3,13 @@
 from pathlib import Path
 
 import h5py
-import hdf5_cases
 import iris_sample_data
 import netCDF4
 import numpy as np
 import pytest
 import xarray as xr
 
+from fixtures import hdf5_cases
 from icevirt.api.scan import scan_file
 from icevirt.archive.attributes import Attributes, restore
 from scanners.materialise import materialise, store_of

@@ -6,7 +6,6 @@ from pathlib import Path
 from random import Random
 
 import h5py
-import hdf5_cases
 import numpy as np
 import pytest
 from h5py import h5o
@@ -14,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from fixtures import hdf5_cases
 from icevirt.archive.scanned import SourceFile
 from icevirt.objects.source import open_source
 from icevirt_scanners.hdf5.attributes import attributes_of

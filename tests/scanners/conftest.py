@@ -1,6 +1,0 @@
-"""Make the table of odd files importable."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "fixtures"))

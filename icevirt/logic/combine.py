@@ -10,19 +10,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from icevirt.archive.facts import ArrayColumns, CatalogFacts
-from icevirt.archive.plan import BuildPlan, LeftOut, Mode, PlannedArray
+from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.plan import BuildPlan, Mode, PlannedArray
 from icevirt.archive.scanned import ScannedGroup
-from icevirt.archive.schema import ArraySchema
 from icevirt.archive.times import Recoding
-from icevirt.errors import CombineError
 from icevirt.logic import duplicates, holes, recoding
 from icevirt.logic.attributes import combine_attributes
-from icevirt.logic.cells import Cells, as_given, place_files, stacked_files
+from icevirt.logic.cells import Cells, as_given
 from icevirt.logic.containers import containers_for
 from icevirt.logic.members import members_of
 from icevirt.logic.planned import planned
-from icevirt.logic.stacking import Labels, Stack, coordinate, labels_told, stacked
+from icevirt.logic.prepared import Prepared, prepare
+from icevirt.logic.stacking import coordinate
 from icevirt.logic.windows import split_rules
 from icevirt.logic.wish import Wish
 from icevirt.model import paths
@@ -35,14 +34,19 @@ def combine(facts: CatalogFacts, wish: Wish) -> BuildPlan:
     Raises:
         CombineError: They do not, without changing values; the message says which and why.
     """
-    stack = None
-    if wish.labels is not None:
-        facts, stack = _stacked(facts, wish, wish.labels)
-    _check_dimension(facts, wish)
-    facts, times, left_out = _alike(facts, wish)
+    return combined(prepare(facts, wish), wish)
+
+
+def combined(prepared: Prepared, wish: Wish) -> BuildPlan:
+    """Decide how files whose facts were made alike become one dataset.
+
+    Raises:
+        CombineError: They do not, without changing values; the message says which and why.
+    """
+    facts, stack, times = prepared.facts, prepared.stack, prepared.times
     # files that disagree have no order to speak of
     members_of(facts, as_given(facts, wish.concat_dim), wish.concat_dim)
-    cells = _cells(facts, wish, stack)
+    cells = prepared.cells(wish.concat_dim)
     members = members_of(facts, cells, wish.concat_dim)
     gaps = holes.find(facts, members, cells, dimension=wish.concat_dim, rule=wish.holes)
     arrays = tuple(
@@ -71,77 +75,11 @@ def combine(facts: CatalogFacts, wish: Wish) -> BuildPlan:
         notes=(
             *reasons,
             *recoding.told(times),
-            *duplicates.told(left_out, wish.duplicates),
+            *duplicates.told(prepared.left_out, wish.duplicates),
             *holes.told(gaps, wish.concat_dim),
             *_static_told(facts, arrays),
         ),
-        left_out=left_out,
-    )
-
-
-def _stacked(facts: CatalogFacts, wish: Wish, labels: Labels) -> tuple[CatalogFacts, Stack]:
-    """Give the arrays the new dimension that was asked for.
-
-    Raises:
-        CombineError: The files have it already, or it is not named.
-    """
-    dimension = wish.concat_dim
-    if dimension is None or dimension in {
-        *_dimensions(facts.arrays),
-        *(paths.name(path) for path in facts.arrays.path.values),
-    }:
-        raise CombineError(
-            "labels are for a new dimension, which the files do not have",
-            do="Name it with concat_dim (on the command line --concat-dim), or leave labels out.",
-            concat_dim=dimension,
-        )
-    stack = labels_told(facts, labels, dimension)
-    return stacked(facts, dimension, stack), stack
-
-
-def _cells(facts: CatalogFacts, wish: Wish, stack: Stack | None) -> Cells:
-    if stack is None or wish.concat_dim is None:
-        return place_files(facts, wish.concat_dim)
-    return stacked_files(stack, wish.concat_dim)
-
-
-def _check_dimension(facts: CatalogFacts, wish: Wish) -> None:
-    if len(facts.files) > 1 and wish.concat_dim is None:
-        raise CombineError(
-            f"{len(facts.files)} files, and no dimension to concatenate them along",
-            do="Pass concat_dim (on the command line --concat-dim).",
-            dimensions=_dimensions(facts.arrays),
-        )
-    if wish.concat_dim is not None and wish.concat_dim not in _dimensions(facts.arrays):
-        raise CombineError(
-            f"no variable has the dimension {wish.concat_dim!r}",
-            do="Name a dimension that the files have; to stack them along a new one, pass labels.",
-            dimensions=_dimensions(facts.arrays),
-        )
-
-
-def _dimensions(arrays: ArrayColumns) -> list[str]:
-    names = {
-        name
-        for text in arrays.schema.values
-        for name in ArraySchema.loads(text).dimension_names
-        if name is not None
-    }
-    return sorted(names)
-
-
-def _alike(
-    facts: CatalogFacts, wish: Wish
-) -> tuple[CatalogFacts, dict[str, Recoding], tuple[LeftOut, ...]]:
-    """Bring times to one count, and leave out files that hold what others hold."""
-    facts, times = recoding.recode_times(facts, wish.concat_dim)
-    kept, left_out = duplicates.without_duplicates(facts, wish.concat_dim, wish.duplicates)
-    if not left_out:
-        return facts, times, ()
-    return (
-        facts.only(kept),
-        {path: each.take(kept) for path, each in times.items()},
-        left_out,
+        left_out=prepared.left_out,
     )
 
 

@@ -45,6 +45,11 @@ class Stack:
     values: NDArray[Any]  # (cells,) in the order of the dataset
     cell: NDArray[np.int64]  # (files,)
 
+    def only(self, rows: NDArray[np.int64]) -> Stack:
+        """Return the labels of some files, in the order given."""
+        used, cell = np.unique(self.cell[rows], return_inverse=True)
+        return Stack(values=self.values[used], cell=cell.astype(np.int64))
+
 
 def labels_told(facts: CatalogFacts, labels: Labels, dimension: str) -> Stack:
     """Return the labels of the files.

@@ -36,6 +36,7 @@ from icevirt.spark.attempt import Outcome
 from icevirt.spark.catalog import mark, read_facts, write_part
 from icevirt.spark.rows import tables_of
 from icevirt.spark.settled import settled
+from icevirt.spark.writing import PackedItem
 from icevirt.storage.local import LocalStorage
 
 PART = 256
@@ -110,7 +111,7 @@ def measure(folder: str, count: int) -> None:
     marks.append(time.process_time())
     plan = combine(closed.facts, Wish(build_id="b", concat_dim="time"))
     marks.append(time.process_time())
-    items = write_items(plan)
+    items = [PackedItem.of(item) for item in write_items(plan)]
     balanced(items, 8)
     marks.append(time.process_time())
     assert {array.shape[0] for array in plan.arrays if array.path.startswith("/v")} == {count}

@@ -24,7 +24,7 @@ from icevirt.spark.described import describe_scan
 from icevirt.spark.runner import reporter, run_on_spark, slots
 from icevirt.spark.scanning import ScanTask, run_scan
 from icevirt.spark.settled import Settled, forget, settled
-from icevirt.spark.writing import WriteTask, run_write
+from icevirt.spark.writing import PackedItem, WriteTask, run_write
 from icevirt.storage.below import Below
 from icevirt.storage.protocol import Storage
 from icevirt.wire.manifest import ManifestEncoding
@@ -174,7 +174,7 @@ def write_all(spark: SparkSession, job: Job, plan: BuildPlan) -> list[WriteResul
 
 
 def _write(spark: SparkSession, job: Job, plan: BuildPlan) -> list[WriteResult]:
-    items = write_items(plan)
+    items = [PackedItem.of(item) for item in write_items(plan)]
     config = job.target.config
     tasks = [
         WriteTask(

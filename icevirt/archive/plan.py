@@ -116,6 +116,7 @@ class WriteItem:
     """One manifest to be written: windows, and the files their references lie in."""
 
     number: int
+    first: int  # of the plan's files that it needs
     files: FileColumns
     windows: tuple[WindowTask, ...]
     expected: int  # references, for balancing

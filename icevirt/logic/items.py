@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,29 +43,32 @@ class _Cut:
         return min(inside, self.array.references.total)
 
 
-def write_items(plan: BuildPlan) -> tuple[WriteItem, ...]:
-    """Return the items of a plan; small arrays over the same run of files share one.
+def write_items(plan: BuildPlan) -> Iterator[WriteItem]:
+    """Yield the items of a plan; small arrays over the same run of files share one.
 
-    No item holds two windows of one array.
+    No item holds two windows of one array. They are made one at a time, because each knows the
+    URLs of its files: those of all items together may be more than a driver can hold.
     """
+    for number, cuts in enumerate(_together(plan)):
+        yield _item(plan, number, cuts)
+
+
+def _together(plan: BuildPlan) -> Iterator[list[_Cut]]:
+    """Yield the windows that share a manifest."""
     shared: dict[tuple[int, int], list[_Cut]] = {}
-    items: list[WriteItem] = []
     for array in plan.arrays:
         for cut in _cuts(array):
             if cut.references > SHARED_REFERENCES:
-                items.append(_item(plan, len(items), [cut]))
+                yield [cut]
                 continue
             open_cuts = shared.setdefault(cut.run, [])
             full = sum(each.references for each in open_cuts) + cut.references > SHARED_REFERENCES
             # a manifest has one table for each array, so an array's windows never share one
             if full or any(each.array is array for each in open_cuts):
-                items.append(_item(plan, len(items), open_cuts))
+                yield list(open_cuts)
                 open_cuts.clear()
             open_cuts.append(cut)
-    for cuts in shared.values():
-        if cuts:
-            items.append(_item(plan, len(items), cuts))
-    return tuple(items)
+    yield from (cuts for cuts in shared.values() if cuts)
 
 
 def _cuts(array: PlannedArray) -> Iterator[_Cut]:
@@ -89,6 +93,7 @@ def _item(plan: BuildPlan, number: int, cuts: Sequence[_Cut]) -> WriteItem:
     rows = np.unique(np.concatenate([cut.array.files[cut.of] for cut in cuts]))
     return WriteItem(
         number=number,
+        first=int(rows[0]),
         files=plan.files.take(rows),
         windows=tuple(_window(cut, rows) for cut in cuts),
         expected=sum(cut.references for cut in cuts),
@@ -125,12 +130,33 @@ def _window(cut: _Cut, rows: NDArray[np.int64]) -> WindowTask:
     )
 
 
-def balanced(items: Sequence[WriteItem], tasks: int) -> tuple[tuple[WriteItem, ...], ...]:
-    """Deal items to at most ``tasks`` tasks so that their references are near equal."""
-    piles: list[list[WriteItem]] = [[] for _ in range(max(1, min(tasks, len(items))))]
-    loads = [0] * len(piles)
-    for item in sorted(items, key=lambda each: (-each.expected, each.number)):
-        least = loads.index(min(loads))
-        piles[least].append(item)
-        loads[least] += item.expected + 1
-    return tuple(tuple(pile) for pile in piles if pile)
+class Load(Protocol):
+    """What dealing work must know of an item."""
+
+    @property
+    def number(self) -> int:
+        """Of the item in the plan."""
+
+    @property
+    def first(self) -> int:
+        """The first of the plan's files that it needs."""
+
+    @property
+    def expected(self) -> int:
+        """References."""
+
+
+def balanced[T: Load](items: Sequence[T], tasks: int) -> tuple[tuple[T, ...], ...]:
+    """Deal items to at most ``tasks`` tasks so that their references are near equal.
+
+    A task gets items of neighbouring files, whatever their arrays, so that it reads each part of
+    the catalog once.
+    """
+    order = sorted(items, key=lambda each: (each.first, each.number))
+    loads = np.array([item.expected + 1 for item in order], np.int64)
+    middles = np.cumsum(loads) - loads / 2
+    pile = (middles * tasks / max(1, int(loads.sum()))).astype(np.int64)
+    return tuple(
+        tuple(order[at] for at in np.flatnonzero(pile == number).tolist())
+        for number in np.unique(pile).tolist()
+    )

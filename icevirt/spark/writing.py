@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import zstandard
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import FileColumns
@@ -32,10 +33,36 @@ from icevirt.wire.manifest import ManifestEncoding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PackedItem:
+    """An item on its way to an executor: names and places of files compress ten to one."""
+
+    number: int
+    first: int
+    expected: int
+    payload: bytes
+
+    @classmethod
+    def of(cls, item: WriteItem) -> PackedItem:
+        """Pack an item."""
+        return cls(
+            number=item.number,
+            first=item.first,
+            expected=item.expected,
+            payload=zstandard.ZstdCompressor(level=1).compress(pickle.dumps(item)),
+        )
+
+    def unpack(self) -> WriteItem:
+        """Return the item."""
+        raw = zstandard.ZstdDecompressor().decompress(self.payload)
+        item: WriteItem = pickle.loads(raw)  # noqa: S301  # made by `of`
+        return item
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WriteTask:
     """Some items to write, in order."""
 
-    items: tuple[WriteItem, ...]
+    items: tuple[PackedItem, ...]
     catalog: Storage
     repo: Storage
     record: Storage  # of finished items, for a build that is resumed
@@ -49,7 +76,9 @@ def run_write(task: WriteTask) -> tuple[WriteResult, ...]:
     The names of chunk objects stay in the record: the driver is told manifests only.
     """
     refs = RefsReader(task.catalog)
-    results = (_finished(task, item) or _write(task, item, refs) for item in task.items)
+    results = (
+        _finished(task, item.number) or _write(task, item.unpack(), refs) for item in task.items
+    )
     return tuple(replace(result, chunk_ids=frozenset()) for result in results)
 
 
@@ -59,14 +88,14 @@ def recorded(record: Storage) -> Iterator[WriteResult]:
         yield pickle.loads(record.get(info.path))  # noqa: S301  # our own record
 
 
-def record_path(item: WriteItem) -> str:
+def record_path(number: int) -> str:
     """Return where the result of an item is recorded."""
-    return f"items/{item.number:08d}"
+    return f"items/{number:08d}"
 
 
-def _finished(task: WriteTask, item: WriteItem) -> WriteResult | None:
+def _finished(task: WriteTask, number: int) -> WriteResult | None:
     """Return the recorded result if there is one and its manifest is still there."""
-    path = record_path(item)
+    path = record_path(number)
     if next(task.record.list(path), None) is None:
         return None
     result: WriteResult = pickle.loads(task.record.get(path))  # noqa: S301  # our own record
@@ -99,7 +128,7 @@ def _write(task: WriteTask, item: WriteItem, refs: RefsReader) -> WriteResult:
             windows=tuple(_window_result(node, table) for node, table in tables.items()),
             chunk_ids=frozenset(bytes(row) for table in tables.values() for row in table.chunk_ids),
         )
-    task.record.put(record_path(item), pickle.dumps(result))
+    task.record.put(record_path(item.number), pickle.dumps(result))
     return result
 
 

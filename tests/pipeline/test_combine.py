@@ -344,7 +344,7 @@ def test_no_item_holds_two_windows_of_one_array():
     """A manifest has one table for each array; a second window would replace the first."""
     made = plan(*(file(n, lambda u: data(u, 4), time([4.0 * n + k for k in range(4)])) for n in range(5)),
                 max_references=3)  # fmt: skip
-    items = write_items(made)
+    items = list(write_items(made))
     assert len(items) > 5
     for item in items:
         nodes = [window.node_id for window in item.windows]
@@ -356,6 +356,6 @@ def test_no_item_holds_two_windows_of_one_array():
 def test_items_cover_every_window_once_and_share_small_manifests():
     """Small arrays over the same files lie in one manifest."""
     made = plan(*(step(n, float(n), static) for n in range(5)))
-    items = write_items(made)
+    items = list(write_items(made))
     assert [len(item.windows) for item in items] == [2, 1]
     assert sum(len(pile) for pile in balanced(items, 3)) == len(items)

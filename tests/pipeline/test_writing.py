@@ -38,7 +38,7 @@ def run(files, *, per_part=2, threshold=512, catalog=None, repo=None, record=Non
     plan = combine(facts, Wish(build_id="b", concat_dim="time", **wish))
     repo = MemoryStorage() if repo is None else repo
     task = writing.WriteTask(
-        items=write_items(plan),
+        items=tuple(map(writing.PackedItem.of, write_items(plan))),
         catalog=catalog,
         repo=repo,
         record=MemoryStorage() if record is None else record,

@@ -14,6 +14,7 @@ import numpy as np
 from icevirt.api.target import METADATA, Target
 from icevirt.archive.plan import BuildPlan, PlannedArray, WriteResult
 from icevirt.archive.report import ArraySummary, BadFile, BuildReport, ReferenceCounts
+from icevirt.logic.readers import readers_of_json
 from icevirt.model.json import JSON
 from icevirt.model.repo_info import SnapshotInfo
 from icevirt.repo.repository import Repository
@@ -150,6 +151,7 @@ def _summaries(plan: BuildPlan, results: list[WriteResult]) -> tuple[ArraySummar
             dimension_names=array.schema.dimension_names,
             references=counts[bytes(array.node_id)],
             manifests=manifests[bytes(array.node_id)],
+            readers=readers_of_json(array.zarr_json),
         )
         for array in plan.arrays
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,9 +23,11 @@ from icevirt.api.request import (
 )
 from icevirt.api.stages import Scan, scan_missing, scanned_catalog
 from icevirt.archive.facts import ArrayColumns
+from icevirt.archive.readers import Readers
 from icevirt.archive.report import Progress, ReferenceCounts
 from icevirt.archive.scan_report import PathSummary, ScanReport
 from icevirt.archive.scanned import ScannedFile, SourceFile
+from icevirt.logic import readers
 from icevirt.objects.grants import SourceAccess, granted
 from icevirt.objects.source import open_source
 from icevirt.scan import registry
@@ -88,7 +92,7 @@ def scan_file(
         else:
             scanned = _scanned_in_child(source.file, options, timeout)
     registry.refuse_unknown(options, scanned)
-    return scanned
+    return replace(scanned, findings=(*scanned.findings, *readers.findings(scanned)))
 
 
 def _scanned_in_child(file: SourceFile, options: ScanOptions, timeout: float) -> ScannedFile:
@@ -182,6 +186,7 @@ def scan_files(
 
 def _report(job: Scan, scanned: int, clock: Clock) -> ScanReport:
     closed = scanned_catalog(job)
+    arrays = _paths(closed.facts.arrays)
     return ScanReport(
         catalog=job.catalog.url,
         files=len(job.files),
@@ -190,8 +195,11 @@ def _report(job: Scan, scanned: int, clock: Clock) -> ScanReport:
         bytes=int(closed.facts.files.size.sum()),
         bad_files=closed.bad,
         bad_files_allowed=job.max_bad_files,
-        arrays=_paths(closed.facts.arrays),
-        findings=tuple(text for _, text in closed.findings),
+        arrays=arrays,
+        findings=(
+            *(text for _, text in closed.findings),
+            *readers.told({array.path: array.readers for array in arrays}),
+        ),
         seconds=clock.seconds,
     )
 
@@ -209,12 +217,18 @@ def _paths(arrays: ArrayColumns) -> tuple[PathSummary, ...]:
         pairs = np.unique(np.stack([codes, column]), axis=1)
         return np.bincount(pairs[0], minlength=count).tolist()
 
+    decoded_by = [Readers()] * count
+    schemas_of = np.unique(np.stack([codes, arrays.schema.codes]), axis=1).T
+    known = [readers.readers_of_schema(text) for text in arrays.schema.values]
+    for path, schema in schemas_of.tolist():
+        decoded_by[path] |= known[schema]
     found = zip(
         arrays.path.values,
         np.bincount(codes, minlength=count).tolist(),
         distinct(arrays.shape.codes),
         distinct(arrays.schema.codes),
         *map(total, (arrays.virtual, arrays.inline, arrays.virtual_bytes, arrays.inline_bytes)),
+        decoded_by,
         strict=True,
     )
     return tuple(
@@ -226,6 +240,9 @@ def _paths(arrays: ArrayColumns) -> tuple[PathSummary, ...]:
             references=ReferenceCounts(
                 virtual=virtual, inline=inline, bytes_referenced=there, bytes_stored=here
             ),
+            readers=reader,
         )
-        for path, files, shapes, schemas, virtual, inline, there, here in sorted(found)
+        for path, files, shapes, schemas, virtual, inline, there, here, reader in sorted(
+            found, key=itemgetter(0)
+        )
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from icevirt.archive.readers import Readers
 from icevirt.model.json import JSON
 
 
@@ -52,6 +53,7 @@ class ArraySummary:
     dimension_names: tuple[str | None, ...]
     references: ReferenceCounts
     manifests: int
+    readers: Readers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

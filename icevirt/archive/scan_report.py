@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from icevirt.archive.readers import Readers
 from icevirt.archive.report import BadFile, ReferenceCounts
 
 
@@ -18,6 +19,7 @@ class PathSummary:
     shapes: int  # different ones
     schemas: int  # different ones: type, chunks, codecs, attributes
     references: ReferenceCounts
+    readers: Readers  # of all its schemas
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

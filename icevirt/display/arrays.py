@@ -10,11 +10,13 @@ from rich.text import Text
 from icevirt.archive.report import ArraySummary
 from icevirt.display.text import box, references, size, words
 
+_HEADINGS = ("array", "type", "shape", "chunks of", "references", "in files", "stored", "read by")
+
 
 def array_table(arrays: Iterable[ArraySummary]) -> Table:
-    """Return a row for each array: what it is, how it is chunked, where its chunks lie."""
+    """Return a row for each array: what it is, its chunks and where they lie, who reads them."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for heading in ("array", "type", "shape", "chunks of", "references", "in files", "stored"):
+    for heading in _HEADINGS:
         right = heading in ("in files", "stored")
         table.add_column(heading, overflow="fold", justify="right" if right else "left")
     for array in arrays:
@@ -26,6 +28,7 @@ def array_table(arrays: Iterable[ArraySummary]) -> Table:
             references(array.references),
             size(array.references.bytes_referenced) if array.references.bytes_referenced else "",
             size(array.references.bytes_stored) if array.references.bytes_stored else "",
+            words(array.readers.text),
         )
     return table
 

@@ -8,8 +8,8 @@ from rich.text import Text
 from icevirt.archive.plan import BuildPlan, PlannedArray
 from icevirt.archive.report import ArraySummary, ReferenceCounts
 from icevirt.display.arrays import array_table, facts
-from icevirt.display.scanned import type_name
 from icevirt.display.text import count, references, size, words
+from icevirt.logic.readers import named, readers_of_json
 
 
 def build_plan(plan: BuildPlan) -> RenderableType:
@@ -48,10 +48,11 @@ def array_of(array: PlannedArray) -> ArraySummary:
     """Return a planned array as reports show arrays."""
     return ArraySummary(
         path=array.path,
-        data_type=type_name(array.schema.data_type),
+        data_type=named(array.schema.data_type),
         shape=array.shape,
         chunk_shape=array.chunk_shape,
         dimension_names=array.schema.dimension_names,
         references=array.references,
         manifests=_windows(array),
+        readers=readers_of_json(array.zarr_json),
     )

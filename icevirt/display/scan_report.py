@@ -69,8 +69,8 @@ def _facts(report: ScanReport) -> dict[str, str]:
 
 def _table(arrays: tuple[PathSummary, ...]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for heading in ("array", "files", "shapes", "schemas", "references", "in files"):
-        right = heading not in ("array", "references")
+    for heading in ("array", "files", "shapes", "schemas", "references", "in files", "read by"):
+        right = heading not in ("array", "references", "read by")
         table.add_column(heading, overflow="fold", justify="right" if right else "left")
     for array in arrays:
         table.add_row(
@@ -80,5 +80,6 @@ def _table(arrays: tuple[PathSummary, ...]) -> Table:
             f"{array.schemas:,}",
             references(array.references),
             size(array.references.bytes_referenced),
+            words(array.readers.text),
         )
     return table

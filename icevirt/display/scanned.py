@@ -9,7 +9,7 @@ from icevirt.archive.report import ArraySummary
 from icevirt.archive.scanned import ScannedArray, ScannedFile
 from icevirt.display.arrays import array_table, facts
 from icevirt.display.text import size, words
-from icevirt.model.json import JSON
+from icevirt.logic.readers import named, readers_of
 from icevirt.repo.summary import reference_counts
 
 
@@ -37,15 +37,11 @@ def summary_of(array: ScannedArray) -> ArraySummary:
     """Return the summary of one array of one file."""
     return ArraySummary(
         path=array.path,
-        data_type=type_name(array.data_type),
+        data_type=named(array.data_type),
         shape=array.shape,
         chunk_shape=array.chunk_shape,
         dimension_names=array.dimension_names,
         references=reference_counts(array.references),
         manifests=0,
+        readers=readers_of(array.data_type, array.codecs, shape=array.shape),
     )
-
-
-def type_name(data_type: JSON) -> str:
-    """Return the name of a zarr data type, which is a string or an object with a name."""
-    return str(data_type["name"]) if isinstance(data_type, dict) else str(data_type)

@@ -12,6 +12,7 @@ from icevirt.archive.report import (
     ReferenceCounts,
     RepositorySummary,
 )
+from icevirt.logic.readers import readers_of_json
 from icevirt.logic.stamps import shown
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.config import RepositoryConfig
@@ -73,6 +74,7 @@ def array_summary(assets: Assets, node: ArrayNode) -> ArraySummary:
         dimension_names=node.dimension_names or (None,) * len(node.shape),
         references=counts,
         manifests=len(node.manifests),
+        readers=readers_of_json(node.user_data),
     )
 
 

@@ -1,10 +1,13 @@
 """Values as a build would make them, and a file whose author means harm."""
 
+import json
+
 import numpy as np
 
 from icevirt.archive.attributes import Attributes
 from icevirt.archive.facts import FileColumns
 from icevirt.archive.plan import BuildPlan, Mode, PlannedArray
+from icevirt.archive.readers import Readers
 from icevirt.archive.report import (
     ArraySummary,
     BadFile,
@@ -22,6 +25,15 @@ from icevirt.model.strings import Strings
 
 HOSTILE = "[red]\x1b[2J\x1b]0;pwned\x07\r\n[/red]\u202e[link=file:///etc/passwd]"
 
+ZARR_JSON = json.dumps(
+    {
+        "shape": [3000, 10],
+        "data_type": "float32",
+        "chunk_grid": {"name": "regular"},
+        "codecs": [{"name": "bytes"}, {"name": "numcodecs.zlib"}],
+    }
+).encode()
+
 
 def array(path="/tos", **changed):
     facts = {
@@ -32,6 +44,7 @@ def array(path="/tos", **changed):
         "dimension_names": ("time_counter", "y", None),
         "references": ReferenceCounts(virtual=3, bytes_referenced=1_425_600),
         "manifests": 1,
+        "readers": Readers(gdal_lacks=("the codec numcodecs.zlib",)),
     }
     return ArraySummary(**facts | changed)
 
@@ -124,7 +137,7 @@ def plan(path="/tos", note="ordered by time"):
         axis=0,
         shape=(3000, 10),
         chunk_shape=(1, 10),
-        zarr_json=b"{}",
+        zarr_json=ZARR_JSON,
         schema=ArraySchema(
             dimension_names=("time", "x"),
             chunk_shape=(1, 10),

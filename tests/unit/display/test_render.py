@@ -83,6 +83,14 @@ def test_a_plan_shows_its_cost():
         assert words in told
 
 
+def test_every_array_says_who_reads_it():
+    """In plans, reports and descriptions of files, as text and as JSON."""
+    for value in (samples.plan(), samples.report(), samples.scanned()):
+        assert "read by" in shown(value)
+        assert {"zarr_lacks", "gdal_lacks"} == set(document(value)["arrays"][0]["readers"])
+    assert shown(samples.plan()).splitlines()[-2].split()[-1] == "zarr"
+
+
 def test_long_names_are_folded_and_not_cut():
     name = "/" + "n" * 300
     told = shown(samples.report(arrays=(samples.array(name),)), width=100)

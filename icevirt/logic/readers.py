@@ -1,0 +1,203 @@
+"""Which readers decode an array, from its data type, codecs, shape and chunk grid.
+
+Two readers are told apart, because all others that open Icechunk repositories are built on them.
+
+*zarr-python* 3.4 with what it installs (numcodecs, google-crc32c); over icevirt, or over the
+official icechunk client, which hands chunks on as they are. It has the codecs of its entry points
+``zarr.codecs``, ``numcodecs.*`` among them, of which two need a package of their own. Source: the
+registries of zarr 3.4.2, with which ``tests/unit/logic/test_readers.py`` compares the tables.
+
+*GDAL* 3.14, whose Icechunk driver (``doc/source/drivers/raster/icechunk.rst``) leaves decoding to
+the Zarr driver. Sources: ``frmts/zarr/zarr_v3_codec_sequence.cpp`` (codecs by name; ``numcodecs.*``
+are none of them, which its issue 14917 asks for), ``zarr_v3_array.cpp`` (``ParseDtypeV3``: data
+types; only the regular chunk grid, no storage transformers, no empty shapes),
+``zarr_v3_codec_vlen_utf8.cpp`` (text is cut after ``ZARR_VLEN_STRING_MAX_LENGTH`` bytes, 256).
+Builds of GDAL may lack zstd or blosc; nothing here knows that.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from icevirt.archive.readers import GDAL, Readers
+from icevirt.archive.scanned import Finding, ScannedFile, Severity
+from icevirt.model.json import JSON
+
+CORE = {
+    "blosc": True,
+    "bytes": True,
+    "cast_value": True,
+    "crc32c": True,
+    "endian": True,
+    "gzip": True,
+    "scale_offset": True,
+    "sharding_indexed": True,
+    "transpose": True,
+    "vlen-bytes": False,
+    "vlen-utf8": True,
+    "zstd": True,
+}
+"""Codecs that zarr-python brings itself, and whether GDAL has them."""
+
+NUMCODECS = (
+    *("adler32", "astype", "bitround", "blosc", "bz2", "crc32", "crc32c", "delta"),
+    *("fixedscaleoffset", "fletcher32", "gzip", "jenkins_lookup3", "lz4", "lzma", "packbits"),
+    *("pcodec", "quantize", "shuffle", "zfpy", "zlib", "zstd"),
+)
+"""Codecs that zarr-python has under these names behind ``numcodecs.``; GDAL has none."""
+
+PACKAGES = {"numcodecs.pcodec": "pcodec", "numcodecs.zfpy": "zfpy"}
+"""Of them, those that need a package which numcodecs does not install."""
+
+DATA_TYPES = {
+    "bool": True,
+    "int8": True,
+    "int16": True,
+    "int32": True,
+    "int64": True,
+    "uint8": True,
+    "uint16": True,
+    "uint32": True,
+    "uint64": True,
+    "float16": True,
+    "float32": True,
+    "float64": True,
+    "complex64": True,
+    "complex128": True,
+    "fixed_length_utf32": True,
+    "null_terminated_bytes": True,
+    "numpy.datetime64": True,
+    "numpy.timedelta64": True,
+    "string": True,
+    "raw_bytes": False,
+    "struct": False,
+    "variable_length_bytes": False,
+}
+"""Data types that zarr-python has, and whether GDAL has them."""
+
+_LONG_TEXT = "strings of more than 256 bytes"
+_GDAL_MOST = 10 << 20  # bytes of a fixed-length string
+_SHOWN = 3  # names in a line
+
+
+def readers_of(
+    data_type: JSON,
+    codecs: Iterable[JSON],
+    *,
+    shape: Sequence[int] = (),
+    grid: str = "regular",
+) -> Readers:
+    """Return who decodes an array.
+
+    Args:
+        data_type: As zarr.json spells it: a name, or an object with one.
+        codecs: As zarr.json spells them; those inside of shards count too.
+        shape: Lengths, in elements.
+        grid: Name of the chunk grid.
+    """
+    zarr: list[str] = []
+    gdal: list[str] = []
+    name = named(data_type)
+    if name not in DATA_TYPES:
+        zarr.append(f"an extension for the data type {name}")
+    if not _gdal_has(data_type):
+        gdal.append(f"the data type {name}")
+    if name == "string":
+        gdal.append(_LONG_TEXT)
+    if grid != "regular":
+        zarr.append("the setting array.rectilinear_chunks")
+        gdal.append(f"{grid} chunk grids")
+    if not all(shape):
+        gdal.append("arrays without elements")
+    for codec in _all(codecs):
+        known = CORE.get(codec)
+        if known is None and codec.removeprefix("numcodecs.") not in NUMCODECS:
+            zarr.append(f"an extension for the codec {codec}")
+        elif codec in PACKAGES:
+            zarr.append(PACKAGES[codec])
+        if not known:
+            gdal.append(f"the codec {codec}")
+    return Readers(zarr_lacks=tuple(dict.fromkeys(zarr)), gdal_lacks=tuple(dict.fromkeys(gdal)))
+
+
+def readers_of_json(zarr_json: bytes) -> Readers:
+    """Return who decodes the array that a zarr.json describes."""
+    metadata = json.loads(zarr_json)
+    return readers_of(
+        metadata["data_type"],
+        metadata["codecs"],
+        shape=metadata["shape"],
+        grid=named(metadata["chunk_grid"]),
+    )
+
+
+def readers_of_schema(text: str) -> Readers:
+    """Return who decodes arrays of a catalog, from the JSON of `ArraySchema`."""
+    schema = json.loads(text)
+    return readers_of(schema["data_type"], schema["codecs"])
+
+
+def told(readers: Mapping[str, Readers]) -> Iterator[str]:
+    """Yield a line for each want that arrays have in common, by path of arrays."""
+    total = len(readers)
+    for wants, paths in _alike({path: each.zarr_lacks for path, each in readers.items()}):
+        yield f"zarr-python decodes {_listed(paths, total)} only with {', '.join(wants)}"
+    for wants, paths in _alike({path: each.gdal_lacks for path, each in readers.items()}):
+        yield f"{GDAL} does not decode {_listed(paths, total)}, for want of {', '.join(wants)}"
+
+
+def findings(scanned: ScannedFile) -> tuple[Finding, ...]:
+    """Return what a person who looks at one file is told of the readers of its arrays."""
+    found = {
+        array.path: readers_of(array.data_type, array.codecs, shape=array.shape)
+        for array in scanned.arrays
+    }
+    needy = (path for path, readers in found.items() if readers.zarr_lacks)
+    return tuple(
+        Finding(path=path, code="needs-package", message=text, severity=Severity.warning)
+        for path in needy
+        for text in told({path: Readers(zarr_lacks=found[path].zarr_lacks)})
+    ) + tuple(
+        Finding(path="/", code="not-for-gdal", message=text)
+        for text in told({k: Readers(gdal_lacks=r.gdal_lacks) for k, r in found.items()})
+    )
+
+
+def named(value: JSON) -> str:
+    """Return the name of a data type, codec or grid, which is a string or an object with one."""
+    return str(value.get("name")) if isinstance(value, Mapping) else str(value)
+
+
+def _alike(wants: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[tuple[str, ...], list[str]]]:
+    """Yield what is wanted, and the paths that want just that."""
+    paths: dict[tuple[str, ...], list[str]] = {}
+    for path, lacking in wants.items():
+        if lacking:
+            paths.setdefault(lacking, []).append(path)
+    yield from paths.items()
+
+
+def _all(codecs: Iterable[JSON]) -> Iterator[str]:
+    """Yield the names of codecs, those inside of shards included."""
+    for codec in codecs:
+        yield named(codec)
+        configuration = codec.get("configuration") if isinstance(codec, Mapping) else None
+        if named(codec) == "sharding_indexed" and isinstance(configuration, Mapping):
+            for inner in (configuration.get("codecs"), configuration.get("index_codecs")):
+                yield from _all(inner if isinstance(inner, list | tuple) else ())
+
+
+def _gdal_has(data_type: JSON) -> bool:
+    if not DATA_TYPES.get(named(data_type), False):
+        return False
+    configuration = data_type.get("configuration") if isinstance(data_type, Mapping) else None
+    length = configuration.get("length_bytes", 1) if isinstance(configuration, Mapping) else 1
+    return isinstance(length, int) and 0 < length <= _GDAL_MOST
+
+
+def _listed(names: Sequence[str], total: int) -> str:
+    """Return names, or how many there are and some of them."""
+    if len(names) <= _SHOWN:
+        return ", ".join(names)
+    return f"{len(names)} of {total} arrays ({', '.join(names[:_SHOWN])}, ...)"

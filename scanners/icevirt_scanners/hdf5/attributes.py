@@ -8,6 +8,7 @@ Plain ones come from the bytes of the object's header, all others through libhdf
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,14 +74,14 @@ class NotRepresentableError(Exception):
     """An attribute has no JSON form; the message says why."""
 
 
-def attributes_of(oid: Any, header: Header | None = None) -> FoundAttributes:
+def attributes_of(opened: Callable[[], Any], header: Header | None = None) -> FoundAttributes:
     """Read the attributes of a group or dataset, in creation order where the file keeps one.
 
-    ``header`` are the messages of its object header, where they could be read.
+    ``opened`` gives its id, ``header`` are the messages of its header, where they could be read.
     """
     found = FoundAttributes()
     plain = _plainly(header)
-    for raw in _names(oid) if plain is None else plain:
+    for raw in _names(opened()) if plain is None else plain:
         name = raw.decode("utf-8", "backslashreplace")
         known = plain.get(raw) if plain is not None else None
         if name == "DIMENSION_LIST":
@@ -91,7 +92,7 @@ def attributes_of(oid: Any, header: Header | None = None) -> FoundAttributes:
         try:
             value = _shown(known, name, found) if known is not None else None
             if value is None:
-                value = _read(oid, raw, name, found)
+                value = _read(opened(), raw, name, found)
         except Exception as error:  # noqa: BLE001 - whatever is wrong with it, the variable stays
             found.lost[name] = str(error) or type(error).__name__
             continue

@@ -7,17 +7,24 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from icevirt_scanners.context import ScanContext
+from icevirt_scanners.hdf5.files import HeldFile
 from icevirt_scanners.hdf5.raw.file import Header, RawFile
+from icevirt_scanners.hdf5.walk import Handle
 
 
 @dataclass(slots=True, kw_only=True)
 class FileContext(ScanContext):
     """The scan of an open HDF5 file."""
 
-    fid: Any  # h5py FileID
+    file: HeldFile
     raw: RawFile | None  # None where everything is left to libhdf5
-    reopened: dict[int, Any] = field(default_factory=dict)  # address of a dataset -> its new id
+    reopened: dict[int, Handle] = field(default_factory=dict)  # datasets with raw files, by address
     _known: dict[Any, Any] = field(default_factory=dict)
+
+    @property
+    def fid(self) -> Any:
+        """The h5py FileID; libhdf5 opens the file where it did not yet."""
+        return self.file.fid
 
     def header(self, address: int) -> Header | None:
         """Return the object header at an address, None where libhdf5 is to be asked."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import h5py
@@ -26,6 +27,9 @@ _IEEE = {
     (8, h5t.ORDER_LE): h5t.IEEE_F64LE,
     (8, h5t.ORDER_BE): h5t.IEEE_F64BE,
 }
+
+
+_ENVELOPE = b"\3\0"  # before a message in an encoded type: what it is, version
 
 
 class NoDataTypeError(Exception):
@@ -50,6 +54,17 @@ class Element:
         """Whether these are variable-length strings."""
         return self.data_type == "string"
 
+    @property
+    def is_number(self) -> bool:
+        """Whether the file holds plain integers or floats, which numpy reads as they stand."""
+        converted = self.not_plain or self.read_as is not None or self.memory is not None
+        return not converted and self.dtype.kind in "iuf"
+
+    @property
+    def stored_as(self) -> np.dtype[Any]:
+        """The dtype of a plain number as it stands in the file."""
+        return self.dtype.newbyteorder(">" if self.big_endian else "<")
+
     def codec(self) -> JSON:
         """Return the array-to-bytes codec under which the file's bytes may be referenced."""
         return bytes_codec(self, "big" if self.big_endian else "little")
@@ -73,6 +88,12 @@ def element_of(tid: Any) -> Element:
     if make is None:
         raise NoDataTypeError(_IMPOSSIBLE.get(family, f"HDF5 datatype class {family}"))
     return make(tid)
+
+
+@lru_cache(1024)  # the datasets of an archive are of few types
+def encoded_element(message: bytes) -> Element:
+    """Describe a datatype as the message of an object header says it. Raises as `element_of`."""
+    return element_of(h5t.decode(_ENVELOPE + message))
 
 
 def _integer(tid: Any) -> Element:

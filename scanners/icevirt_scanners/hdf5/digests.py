@@ -19,6 +19,8 @@ from icevirt_scanners.digest import PIECE
 from icevirt_scanners.hdf5 import values
 from icevirt_scanners.hdf5.context import FileContext
 from icevirt_scanners.hdf5.fill import fill_json
+from icevirt_scanners.hdf5.raw.dataset import DATATYPE
+from icevirt_scanners.hdf5.raw.header import FILTERS
 from icevirt_scanners.hdf5.references import Stored
 from icevirt_scanners.hdf5.variable import Variable
 
@@ -88,6 +90,11 @@ def _batch(
 
 
 def _head(variable: Variable) -> bytes:
+    known = variable.header.key((*FILTERS, DATATYPE)) if variable.header is not None else None
+    if known is not None and variable.element.is_number:
+        fill = fill_json(variable.fill, variable.element)
+        shapes = variable.own_shape, variable.chunk
+        return repr((variable.element.data_type, known, shapes, fill)).encode()
     plist = variable.plist
     filters = range(plist.get_nfilters())
     facts: tuple[Any, ...] = (

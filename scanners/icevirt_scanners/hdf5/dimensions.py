@@ -19,6 +19,7 @@ from h5py import h5a, h5i, h5o, h5r, h5s
 
 from icevirt.model import paths
 from icevirt_scanners.hdf5.attributes import FoundAttributes
+from icevirt_scanners.hdf5.files import HeldFile
 from icevirt_scanners.hdf5.names import node_name
 from icevirt_scanners.hdf5.walk import FoundDataset
 
@@ -49,7 +50,7 @@ class Axis:
 class Dimensions:
     """The dimensions of one file."""
 
-    fid: Any
+    file: HeldFile
     _by_address: dict[int, Axis] = field(default_factory=dict)
     _by_number: dict[int, Axis] = field(default_factory=dict)
     _lengths: dict[int, int] = field(default_factory=dict)
@@ -119,7 +120,7 @@ class Dimensions:
     def _referenced(self, reference: Any) -> Axis | None:
         if not reference:
             return None
-        oid = h5r.dereference(reference, self.fid)
+        oid = h5r.dereference(reference, self.file.fid)
         address = h5o.get_info(oid).addr
         axis = self._by_address.get(address)
         if axis is None:  # a scale outside of the scanned group

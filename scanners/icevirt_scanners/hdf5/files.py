@@ -31,6 +31,44 @@ _TOLD = {
 _DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError, OverflowError, EOFError)
 
 
+class HeldFile:
+    """A file that libhdf5 opens for reading when it is first asked for."""
+
+    __slots__ = ("_fid", "_source")
+
+    def __init__(self, source: ByteSource) -> None:
+        self._source = source
+        self._fid: h5f.FileID | None = None
+
+    @property
+    def fid(self) -> h5f.FileID:
+        """The open file. Raises ``ScanError`` where libhdf5 cannot open it."""
+        if self._fid is None:
+            source = self._source
+            with explained(source.file.url):
+                if source.local_path is None:
+                    self._fid = h5py.File(RangeReader(source), "r").id
+                else:
+                    self._fid = h5f.open(source.local_path.encode(), h5f.ACC_RDONLY, _access())
+        return self._fid
+
+    def close(self) -> None:
+        """Close the file and all that was opened through it."""
+        if self._fid is not None:
+            self._fid.close()
+
+
+@contextmanager
+def held(source: ByteSource) -> Iterator[HeldFile]:
+    """Yield a file that is opened when it is first asked for, and closed in the end."""
+    with no_plugins():
+        file = HeldFile(source)
+        try:
+            yield file
+        finally:
+            file.close()
+
+
 @contextmanager
 def opened(source: ByteSource) -> Iterator[h5f.FileID]:
     """Open ``source`` for reading.
@@ -38,16 +76,8 @@ def opened(source: ByteSource) -> Iterator[h5f.FileID]:
     Raises:
         ScanError: libhdf5 cannot open it.
     """
-    with no_plugins():
-        with explained(source.file.url):
-            if source.local_path is None:
-                handle = h5py.File(RangeReader(source), "r").id
-            else:
-                handle = h5f.open(source.local_path.encode(), h5f.ACC_RDONLY, _access())
-        try:
-            yield handle
-        finally:
-            handle.close()
+    with held(source) as file:
+        yield file.fid
 
 
 @cache

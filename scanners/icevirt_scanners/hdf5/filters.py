@@ -15,6 +15,9 @@ from h5py import h5z
 
 from icevirt.model.json import JSON
 
+BUILT_IN = frozenset({h5z.FILTER_DEFLATE, h5z.FILTER_SHUFFLE, h5z.FILTER_FLETCHER32})
+"""Filters that need no plugin."""
+
 _ZSTD, _BLOSC, _BZIP2 = 32015, 32001, 307
 _NAMES = {
     4: "szip",

@@ -52,12 +52,21 @@ def _block(variable: Variable, context: FileContext, more: dict[str, Any]) -> Sc
     """Reference a contiguous dataset, split into chunks of a readable size."""
     itemsize = variable.element.dtype.itemsize
     chunk = _block_grid(variable, context)
-    offset = variable.dsid.get_offset()
+    offset = _offset(variable, context)
     table = ChunkTable.empty(len(variable.shape))
     if offset is not None and variable.nbytes:
         index, offsets, length = blocks.block_chunks(variable.shape, chunk, itemsize, offset)
         table = blocks.virtual(variable.path, index, offsets, length, context)
     return variable.array(chunk, (variable.element.codec(),), table, **more)
+
+
+def _offset(variable: Variable, context: FileContext) -> int | None:
+    """Return where in the file a contiguous dataset begins, None where it was never written."""
+    placed = variable.placed
+    if placed is None or context.raw is None:
+        offset: int | None = variable.dsid.get_offset()
+        return offset
+    return None if placed.address is None else placed.address + context.raw.space.base
 
 
 def _block_grid(variable: Variable, context: FileContext) -> tuple[int, ...]:
@@ -112,7 +121,7 @@ def _odd(variable: Variable, found: Stored) -> np.ndarray[Any, np.dtype[np.bool_
     odd: np.ndarray[Any, np.dtype[np.bool_]] = found.mask != 0
     own, shape = variable.own_chunk, variable.own_shape
     if variable.pipeline.codecs and any(n % edge for n, edge in zip(shape, own, strict=True)):
-        full = found.length == prod(own) * variable.dsid.get_type().get_size()
+        full = found.length == prod(own) * variable.stored_size
         if full.any():
             partial = ((found.index + 1) * np.array(own) > np.array(shape)).any(axis=1)
             odd = odd | (partial & full)

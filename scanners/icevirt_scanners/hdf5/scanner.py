@@ -9,7 +9,7 @@ lead nowhere or to other files, second names of groups, attributes without a JSO
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import h5py
@@ -23,7 +23,7 @@ from icevirt.model import paths
 from icevirt.scan.contract import ByteSource, ScanOptions
 from icevirt_scanners.hdf5.attributes import FoundAttributes, attributes_of
 from icevirt_scanners.hdf5.context import FileContext
-from icevirt_scanners.hdf5.datatypes import Element, NoDataTypeError, element_of
+from icevirt_scanners.hdf5.datatypes import Element, NoDataTypeError, element_of, encoded_element
 from icevirt_scanners.hdf5.dimensions import (
     Axis,
     Dimensions,
@@ -31,11 +31,13 @@ from icevirt_scanners.hdf5.dimensions import (
     is_bare_dimension,
     is_scale,
 )
-from icevirt_scanners.hdf5.files import explained, opened
+from icevirt_scanners.hdf5.files import HeldFile, explained, held
 from icevirt_scanners.hdf5.links import object_at
 from icevirt_scanners.hdf5.oracle import read_values
+from icevirt_scanners.hdf5.plain_walk import plain_walk
+from icevirt_scanners.hdf5.raw.dataset import DATATYPE, only
+from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError
 from icevirt_scanners.hdf5.raw.file import RawFile
-from icevirt_scanners.hdf5.raw.header import DATATYPE
 from icevirt_scanners.hdf5.represent import represent
 from icevirt_scanners.hdf5.values import UnfaithfulError
 from icevirt_scanners.hdf5.variable import describe
@@ -71,10 +73,9 @@ class Hdf5Scanner:
             UnsupportedError: Something in it has no exact representation.
         """
         url = source.file.url
-        with opened(source) as fid, explained(url):
-            raw = RawFile.of(source, base=fid.get_create_plist().get_userblock())
-            context = FileContext.of(source, options, fid=fid, raw=raw)
-            walk = Walk(url).below(_root(fid, options.group, url))
+        with held(source) as file, explained(url):
+            raw, walk = _walked(source, file, options.group)
+            context = FileContext.of(source, options, file=file, raw=raw)
             context.findings += walk.findings
             groups = tuple(_group(found, context) for found in walk.groups)
             arrays = _arrays(walk, context)
@@ -87,6 +88,18 @@ class Hdf5Scanner:
             findings=tuple(context.findings),
             left_out=tuple(context.left_out),
         )
+
+
+def _walked(source: ByteSource, file: HeldFile, group: str) -> tuple[RawFile | None, Walk]:
+    """Find what is in the file, from its bytes where that can be, else by libhdf5."""
+    raw = RawFile.of(source, base=0)
+    if raw is not None and group == paths.ROOT:
+        with suppress(NotUnderstoodError):
+            return raw, plain_walk(raw, file, source.file.url)
+    if raw is None:
+        raw = RawFile.of(source, base=file.fid.get_create_plist().get_userblock())
+    url = source.file.url
+    return raw, Walk(url).below(_root(file.fid, group, url))
 
 
 def _root(fid: Any, group: str, url: str) -> Any:
@@ -106,7 +119,7 @@ def _root(fid: Any, group: str, url: str) -> Any:
 
 
 def _group(found: FoundGroup, context: FileContext) -> ScannedGroup:
-    attributes = attributes_of(found.gid, context.header(found.address))
+    attributes = attributes_of(lambda: found.gid, context.header(found.address))
     _tell_attributes(found.path, attributes, context)
     return ScannedGroup(path=found.path, attributes=Attributes.of(attributes.shown))
 
@@ -122,7 +135,7 @@ def _tell_attributes(path: str, attributes: FoundAttributes, context: FileContex
 
 def _arrays(walk: Walk, context: FileContext) -> tuple[ScannedArray, ...]:
     attributes = {found: _attributes(found, context) for found in walk.datasets}
-    dimensions = Dimensions(context.fid)
+    dimensions = Dimensions(context.file)
     for found in walk.datasets:
         if is_scale(attributes[found]):
             dimensions.add_scale(found, attributes[found])
@@ -153,7 +166,7 @@ def _arrays(walk: Walk, context: FileContext) -> tuple[ScannedArray, ...]:
 def _attributes(found: FoundDataset, context: FileContext) -> FoundAttributes:
     with explained(context.source.file.url, found.path):
         found.header = context.header(found.address)
-        attributes = attributes_of(found.dsid, found.header)
+        attributes = attributes_of(lambda: found.dsid, found.header)
     _tell_attributes(found.path, attributes, context)
     return attributes
 
@@ -170,7 +183,7 @@ def _elements(datasets: list[FoundDataset], context: FileContext) -> dict[FoundD
             continue
         with explained(context.source.file.url, found.path):
             try:
-                elements[found] = _element(found, context)
+                elements[found] = _element(found)
             except NoDataTypeError as error:
                 impossible[found.path] = str(error)
                 continue
@@ -186,11 +199,11 @@ def _elements(datasets: list[FoundDataset], context: FileContext) -> dict[FoundD
     return elements
 
 
-def _element(found: FoundDataset, context: FileContext) -> Element:
-    def make() -> Element:
-        return element_of(found.dsid.get_type())
-
-    return context.once(found.header, DATATYPE, None, make)
+def _element(found: FoundDataset) -> Element:
+    with suppress(NotUnderstoodError):
+        if found.header is not None:
+            return encoded_element(only(found.header.messages, DATATYPE))
+    return element_of(found.dsid.get_type())
 
 
 def _axes(
@@ -223,7 +236,7 @@ def _axes(
 
 def _inner(found: FoundDataset) -> tuple[int, ...]:
     try:
-        return element_of(found.dsid.get_type()).inner
+        return _element(found).inner
     except NoDataTypeError:
         return ()
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -22,11 +24,16 @@ from icevirt_scanners.hdf5.datatypes import Element
 from icevirt_scanners.hdf5.dimensions import Axis, Dimensions
 from icevirt_scanners.hdf5.elsewhere import beside, check_elsewhere
 from icevirt_scanners.hdf5.fill import fill_json, fill_of, has_default, is_filled
-from icevirt_scanners.hdf5.filters import Pipeline, pipeline_of
+from icevirt_scanners.hdf5.filters import BUILT_IN, Pipeline, pipeline_of
 from icevirt_scanners.hdf5.index.layout import layout_of
-from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError
-from icevirt_scanners.hdf5.raw.header import FILL, FILTERS, layout_message
-from icevirt_scanners.hdf5.walk import FoundDataset
+from icevirt_scanners.hdf5.raw.dataset import DATATYPE, Placed, only
+from icevirt_scanners.hdf5.raw.dataset import fill_of as fill_in
+from icevirt_scanners.hdf5.raw.dataset import filters_of as filters_in
+from icevirt_scanners.hdf5.raw.dataset import placed as placed_by
+from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError, number
+from icevirt_scanners.hdf5.raw.file import Header
+from icevirt_scanners.hdf5.raw.header import EXTERNAL_FILES, FILL, FILTERS, layout_message
+from icevirt_scanners.hdf5.walk import FoundDataset, Handle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +41,7 @@ class Variable:
     """A dataset as it lies in the file, in zarr's terms."""
 
     path: str
-    dsid: Any  # h5py DatasetID
+    handle: Handle
     element: Element
     axes: tuple[Axis, ...]
     address: int  # of the object header
@@ -43,11 +50,18 @@ class Variable:
     shape: tuple[int, ...]  # in netCDF's lengths, with the axes of an array type
     layout: int
     chunk: tuple[int, ...] | None  # with the axes of an array type
+    header: Header | None  # where its bytes could be read
+    placed: Placed | None  # where all values stand, if the header says so and they have no chunks
     pipeline: Pipeline
     elsewhere: str  # in which other files the values lie; "" for this one
     fill: np.ndarray[Any, Any]
     unfilled: bool  # longer in netCDF than stored, and no fill value was given for the rest
     attributes: Attributes
+
+    @property
+    def dsid(self) -> Any:
+        """The h5py DatasetID; libhdf5 opens file and dataset where it did not yet."""
+        return self.handle.id
 
     @property
     def nbytes(self) -> int:
@@ -63,6 +77,15 @@ class Variable:
     def plist(self) -> Any:
         """A copy of its creation properties, which is dear to make."""
         return self.dsid.get_create_plist()
+
+    @property
+    def stored_size(self) -> int:
+        """Bytes of an element as stored."""
+        with suppress(NotUnderstoodError):
+            if self.header is not None:
+                return number(only(self.header.messages, DATATYPE), 4, 4)
+        size: int = self.dsid.get_type().get_size()
+        return size
 
     @property
     def own_chunk(self) -> tuple[int, ...]:
@@ -108,21 +131,28 @@ def describe(
 ) -> Variable:
     """Gather what decides how a dataset is represented."""
     own = _chunk_in_header(found, context)
-    found.dsid = context.reopened.get(found.address, found.dsid)
-    plist = _Late(found.dsid.get_create_plist)
-    if own is None and plist().get_external_count() and found.address not in context.reopened:
-        found.dsid = context.reopened[found.address] = beside(found.dsid)
-    layout = h5d.CHUNKED if own is not None else plist().get_layout()
+    found.handle = context.reopened.get(found.address, found.handle)
+    placed = _place_in_header(found, context) if own is None else None
+    plist = _Late(found.handle.plist)
+    if (
+        own is None
+        and placed is None
+        and plist().get_external_count()
+        and found.address not in context.reopened
+    ):
+        found.handle = context.reopened[found.address] = Handle(id=beside(found.dsid))
+    if placed is not None:
+        layout = h5d.COMPACT if placed.inside is not None else h5d.CONTIGUOUS
+    else:
+        layout = h5d.CHUNKED if own is not None else plist().get_layout()
     if layout == h5d.CHUNKED:
         own = own or plist().get_chunk()
     chunk = (*own, *element.inner) if own is not None else None
     shape = _netcdf_shape(found, element, axes, dimensions, context)
     longer = shape != (*(found.shape or ()), *element.inner)
     # an element lives as long as the scan, so that no other has its id
-    fill = context.once(
-        found.header, FILL, id(element), lambda: fill_of(found.dsid, plist(), element)
-    )
-    unfilled = longer and not is_filled(plist()) and has_default(element)
+    fill = context.once(found.header, FILL, id(element), lambda: _fill(found, plist, element))
+    unfilled = longer and has_default(element) and not _is_filled(found, plist)
     size = element.dtype.itemsize * prod(chunk or ())
 
     def warn(code: str, message: str) -> None:
@@ -130,7 +160,7 @@ def describe(
 
     return Variable(
         path=found.path,
-        dsid=found.dsid,
+        handle=found.handle,
         element=element,
         axes=axes,
         address=found.address,
@@ -139,11 +169,13 @@ def describe(
         shape=shape,
         layout=layout,
         chunk=chunk,
-        pipeline=context.once(found.header, FILTERS, size, lambda: pipeline_of(plist(), size))
+        header=found.header,
+        placed=placed,
+        pipeline=context.once(found.header, FILTERS, size, lambda: _pipeline(found, plist, size))
         if chunk
         else Pipeline(),
         elsewhere=""
-        if chunk
+        if chunk or placed is not None
         else check_elsewhere(
             found.dsid,
             plist(),
@@ -182,6 +214,51 @@ def _chunk_in_header(found: FoundDataset, context: FileContext) -> tuple[int, ..
     except NotUnderstoodError:
         return None
     return layout.edges[:-1] if len(layout.edges) == len(found.shape or ()) + 1 else None
+
+
+def _place_in_header(found: FoundDataset, context: FileContext) -> Placed | None:
+    """Return where values without chunks stand, None where libhdf5 must be asked."""
+    if found.header is None or context.raw is None:
+        return None
+    messages = found.header.messages
+    if any(message.kind == EXTERNAL_FILES for message in messages):
+        return None
+    try:
+        return placed_by(layout_message(messages), context.raw.space)
+    except NotUnderstoodError:
+        return None
+
+
+def _fill(found: FoundDataset, plist: Callable[[], Any], element: Element) -> np.ndarray[Any, Any]:
+    """Return the fill value; that of plain numbers as the header says it."""
+    with suppress(NotUnderstoodError):
+        if found.header is not None and element.is_number:
+            stored = fill_in(found.header.messages)
+            if stored is None:
+                return np.zeros((), element.dtype)
+            if len(stored) == element.dtype.itemsize:
+                return np.frombuffer(stored, element.stored_as).astype(element.dtype).reshape(())
+    return fill_of(found.dsid, plist(), element)
+
+
+def _is_filled(found: FoundDataset, plist: Callable[[], Any]) -> bool:
+    with suppress(NotUnderstoodError):
+        if found.header is not None:
+            return fill_in(found.header.messages) is not None
+    return is_filled(plist())
+
+
+def _pipeline(found: FoundDataset, plist: Callable[[], Any], size: int) -> Pipeline:
+    """Translate the filters; those that every libhdf5 has from the header."""
+    with suppress(NotUnderstoodError):
+        if found.header is not None:
+            filters = filters_in(found.header.messages)
+            if all(one[0] in BUILT_IN for one in filters.filters):
+                return _pipeline_of(filters, size)
+    return pipeline_of(plist(), size)
+
+
+_pipeline_of = lru_cache(1024)(pipeline_of)  # the filters of an archive are few
 
 
 def _netcdf_shape(

@@ -16,10 +16,31 @@ from h5py import h5, h5d, h5g, h5l, h5o, h5s
 
 from icevirt.archive.scanned import Finding, Severity
 from icevirt.model import paths
-from icevirt_scanners.hdf5.files import explained
+from icevirt_scanners.hdf5.files import HeldFile, explained
 from icevirt_scanners.hdf5.links import follow
 from icevirt_scanners.hdf5.names import node_name
 from icevirt_scanners.hdf5.raw.file import Header
+
+
+class Handle:
+    """A group or dataset that libhdf5 opens when it is first asked for."""
+
+    __slots__ = ("_file", "_id", "_path")
+
+    def __init__(self, *, id: Any = None, file: HeldFile | None = None, path: bytes = b"") -> None:  # noqa: A002
+        self._id, self._file, self._path = id, file, path
+
+    @property
+    def id(self) -> Any:
+        """The h5py id."""
+        if self._id is None:
+            assert self._file is not None, "an object has an id or a file"
+            self._id = h5o.open(self._file.fid, self._path)
+        return self._id
+
+    def plist(self) -> Any:
+        """Return a copy of a dataset's creation properties, which is dear to make."""
+        return self.id.get_create_plist()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -27,8 +48,13 @@ class FoundGroup:
     """A group as it lies in the file."""
 
     path: str
-    gid: Any  # h5py GroupID
+    handle: Handle
     address: int  # of its object header
+
+    @property
+    def gid(self) -> Any:
+        """The h5py GroupID."""
+        return self.handle.id
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -37,11 +63,16 @@ class FoundDataset:
 
     path: str
     link: str  # the name of its link, as the file spells it
-    dsid: Any  # h5py DatasetID
+    handle: Handle
     address: int
     shape: tuple[int, ...] | None  # None without a dataspace
     limits: tuple[int, ...]  # how far each axis may grow
     header: Header | None = None  # where its bytes could be read
+
+    @property
+    def dsid(self) -> Any:
+        """The h5py DatasetID."""
+        return self.handle.id
 
 
 @dataclass(slots=True)
@@ -60,7 +91,7 @@ class Walk:
         soft: list[tuple[Any, str, bytes]] = []
         address = h5o.get_info(root).addr
         self._seen[address] = paths.ROOT
-        pending = deque([FoundGroup(path=paths.ROOT, gid=root, address=address)])
+        pending = deque([FoundGroup(path=paths.ROOT, handle=Handle(id=root), address=address)])
         while pending:
             group = pending.popleft()
             self.groups.append(group)
@@ -70,13 +101,17 @@ class Walk:
             self._soft(gid, path, raw)
         return self
 
+    def renamed(self, path: str, raw: bytes) -> None:
+        """Tell that a node is not called as its link is."""
+        self._tell(path, "renamed", f"the link {raw!r} is no node name in zarr")
+
     def _links(self, group: FoundGroup, soft: list[tuple[Any, str, bytes]]) -> list[FoundGroup]:
         inner: list[FoundGroup] = []
         for raw, kind, address in _links_of(group.gid):
             name, odd = node_name(raw)
             path = paths.join(group.path, name)
             if odd:
-                self._tell(path, "renamed", f"the link {raw!r} is no node name in zarr")
+                self.renamed(path, raw)
             if kind == h5l.TYPE_HARD:
                 found = self._object(group.gid, path, raw, address)
                 if found is not None:
@@ -99,7 +134,7 @@ class Walk:
                 self._tell(path, "linked-dataset", f"another name of {first}")
         elif isinstance(oid, h5g.GroupID):
             if first == path:
-                return FoundGroup(path=path, gid=oid, address=address)
+                return FoundGroup(path=path, handle=Handle(id=oid), address=address)
             self._tell(path, "linked-group", f"another name of {first}, left out")
         return None
 
@@ -131,7 +166,7 @@ def _dataset(dsid: Any, path: str, raw: bytes, address: int) -> FoundDataset:
     return FoundDataset(
         path=path,
         link=raw.decode("utf-8", "surrogateescape"),
-        dsid=dsid,
+        handle=Handle(id=dsid),
         address=address,
         shape=None if null else space.get_simple_extent_dims(),
         limits=() if null else space.get_simple_extent_dims(True),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,8 +18,14 @@ _DEEPEST = 16  # levels; 4 hold more chunks than any file has
 def chunks(space: Space, root: int, grid: Grid) -> Found:
     """List the chunks of the tree at ``root``, level by level."""
     node = _Node(space, grid)
-    level = int(space.block(root, 8)[5])
+    head = space.block(root, 8)
+    level = head[5]
     require(level <= _DEEPEST, "a tree too deep")
+    if not level:  # most trees are one node, which need not be read to its end
+        used = int.from_bytes(head[6:8], "little")
+        require(head[:5] == b"TREE\1" and used <= _ENTRIES, "a node of another size")
+        data = space.block(root, node.head + used * node.entry.itemsize)
+        return node.found(np.frombuffer(data, node.entry, used, node.head))
     addresses = np.array([root], np.int64)
     while level:
         parts = [node.entries(rows, level) for _, rows in space.rows(addresses, node.size)]
@@ -27,15 +35,18 @@ def chunks(space: Space, root: int, grid: Grid) -> Found:
     return node.found(np.concatenate(parts))
 
 
+@cache
+def _entry(ndim: int, width: int) -> np.dtype[np.void]:
+    corner = ("corner", "<u8", (ndim + 1,))
+    return np.dtype([("length", "<u4"), ("mask", "<u4"), corner, ("child", f"<u{width}")])
+
+
 class _Node:
     """How the nodes of one tree are written."""
 
     def __init__(self, space: Space, grid: Grid) -> None:
-        address = f"<u{space.address_width}"
         ndim = len(grid.chunk)
-        self.entry = np.dtype(
-            [("length", "<u4"), ("mask", "<u4"), ("corner", "<u8", (ndim + 1,)), ("child", address)]
-        )
+        self.entry = _entry(ndim, space.address_width)
         self.head = 8 + 2 * space.address_width
         self.size = self.head + _ENTRIES * self.entry.itemsize + 8 + 8 * (ndim + 1)
         self.grid = grid

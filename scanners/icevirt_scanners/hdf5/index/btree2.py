@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt_scanners.hdf5.index.entries import EntryFormat, Found, Grid
+from icevirt_scanners.hdf5.raw.btree2 import DEEPEST, PREFIX, widths_of
 from icevirt_scanners.hdf5.raw.fields import (
     CHECKSUM,
     Rows,
@@ -21,8 +22,6 @@ from icevirt_scanners.hdf5.raw.fields import (
 from icevirt_scanners.hdf5.raw.space import Space
 
 _UNFILTERED, _FILTERED = 10, 11
-_PREFIX = 6  # bytes before the records of a node: signature, version, kind
-_DEEPEST = 16
 
 
 def chunks(space: Space, address: int, grid: Grid) -> Found:
@@ -70,7 +69,7 @@ class _Tree:
         ndim = len(grid.chunk)
         entry = EntryFormat.of(record - 8 * ndim, space, grid, filtered=kind == _FILTERED)
         depth, total = number(head, 12, 2), number(head, 18 + wide, long)
-        require(depth <= _DEEPEST and total * record <= space.size, "a tree too large")
+        require(depth <= DEEPEST and total * record <= space.size, "a tree too large")
         root = signed(numbers(np.frombuffer(head[16 : 16 + wide], np.uint8)[None])) if total else 0
         return cls(
             space=space,
@@ -86,31 +85,31 @@ class _Tree:
 
     def leaves(self, nodes: _Nodes, parts: list[Found]) -> None:
         """Add the records of all leaves."""
-        most = (self.node_size - _PREFIX - CHECKSUM) // self.record
+        most = (self.node_size - PREFIX - CHECKSUM) // self.record
         require(most > 0 and (nodes.records <= most).all(), "leaves of another size")
         for some, rows in self.space.rows(nodes.address, self.node_size):
             check_heads(rows, bytes((*b"BTLF\0", self.kind)))
             held = nodes.records[some]
             for row, count in zip(rows, held.tolist(), strict=True):
-                check_sum(row[: _PREFIX + count * self.record + CHECKSUM].tobytes())
-            body = rows[:, _PREFIX : _PREFIX + most * self.record]
+                check_sum(row[: PREFIX + count * self.record + CHECKSUM].tobytes())
+            body = rows[:, PREFIX : PREFIX + most * self.record]
             table = np.ascontiguousarray(body).reshape(len(rows), most, self.record)
             parts.append(self._decoded(table[np.arange(most) < held[:, None]]))
 
     def descend(self, nodes: _Nodes, depth: int, parts: list[Found]) -> _Nodes:
         """Add the records of the inner nodes of a depth; return the nodes below."""
-        widths = _widths(self.node_size, self.record, self.space.address_width, depth)
+        widths = widths_of(self.node_size, self.record, self.space.address_width, depth)
         pointer = sum(widths)
         addresses: list[NDArray[np.int64]] = []
         counts: list[NDArray[np.int64]] = []
         for some, rows in self.space.rows(nodes.address, self.node_size):
             check_heads(rows, bytes((*b"BTIN\0", self.kind)))
             for row, count in zip(rows, nodes.records[some].tolist(), strict=True):
-                middle = _PREFIX + count * self.record
+                middle = PREFIX + count * self.record
                 end = middle + (count + 1) * pointer
                 require(end + CHECKSUM <= len(row), "a node of another size")
                 check_sum(row[: end + CHECKSUM].tobytes())
-                parts.append(self._decoded(row[_PREFIX:middle].reshape(count, self.record)))
+                parts.append(self._decoded(row[PREFIX:middle].reshape(count, self.record)))
                 below = row[middle:end].reshape(count + 1, pointer)
                 addresses.append(signed(numbers(below[:, : widths[0]])))
                 counts.append(signed(numbers(below[:, widths[0] : widths[0] + widths[1]])))
@@ -120,26 +119,3 @@ class _Tree:
         entry = self.entry.width
         where = np.ascontiguousarray(records[:, entry:]).view("<u8").reshape(-1, self.ndim)
         return self.entry.decode(records[:, :entry], signed(where))
-
-
-def _widths(node_size: int, record: int, address_width: int, depth: int) -> tuple[int, int, int]:
-    """Return the bytes of a pointer's fields at a depth: address, records, records below.
-
-    Numbers take as many bytes as the largest that the node size allows.
-    """
-    room = node_size - _PREFIX - CHECKSUM
-    most = below = room // record
-    require(most > 0, "nodes without room")
-    records, total = _bytes_for(most), 0
-    for _ in range(1, depth):
-        most = (room - (address_width + records + total)) // (
-            record + address_width + records + total
-        )
-        require(most > 0, "nodes without room")
-        below = (most + 1) * below + most
-        total = _bytes_for(below)
-    return address_width, records, total
-
-
-def _bytes_for(limit: int) -> int:
-    return (limit.bit_length() - 1) // 8 + 1

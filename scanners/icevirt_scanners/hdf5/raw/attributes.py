@@ -16,10 +16,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from h5py import h5t
 
-from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError, require
+from icevirt_scanners.hdf5.raw import btree2
+from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError, number, require
+from icevirt_scanners.hdf5.raw.fractal_heap import FractalHeap
 from icevirt_scanners.hdf5.raw.header import ATTRIBUTE, ATTRIBUTE_INFO, SHARED, Message
 from icevirt_scanners.hdf5.raw.heap import Heap
 
+_BY_NAME = 8  # kind of records in a tree of attributes
+_RECORD = Struct("<BII")  # of such a record's end: flags, order, hash of the name
 _ENVELOPE = 2  # bytes before the message in an encoded type
 _HEAD = Struct("<BBHHH")  # version, flags, sizes of name, type and dataspace
 _TYPE = Struct("<BBBBI")  # class and version, three bytes of bits, size
@@ -87,13 +91,29 @@ def listed(
             require(len(message.data) > 2, "no room for flags")
             ordered = bool(message.data[1] & 1)
             at = 4 if ordered else 2  # a counter stands between
-            nowhere = b"\xff" * heap.space.address_width
-            require(message.data[at : at + len(nowhere)] == nowhere, "attributes elsewhere")
+            wide = heap.space.address_width
+            store, tree = (number(message.data, at + n * wide, wide) for n in (0, 1))
+            if store != (1 << 8 * wide) - 1:
+                found += _dense(store, tree, heap, unread)
     if ordered:
         found.sort(key=itemgetter(0))
     values = {name: value for _, name, value in found}
     require(len(values) == len(found), "two attributes of one name")
     return values
+
+
+def _dense(
+    store: int, tree: int, heap: Heap, unread: Collection[bytes]
+) -> list[tuple[int, bytes, Value | None]]:
+    """Read attributes that are too many for the header, in the order of their names' hashes."""
+    space = heap.space.begin()
+    objects = FractalHeap.at(space, store)
+    found: list[tuple[int, bytes, Value | None]] = []
+    for record in btree2.records(space, tree, _BY_NAME):
+        identity, (flags, order, _) = record[: objects.id_length], _RECORD.unpack(record[-9:])
+        require(not flags & SHARED, "a shared attribute")
+        found.append((order, *_attribute(objects.item(identity), heap, unread)))
+    return found
 
 
 def _attribute(data: bytes, heap: Heap, unread: Collection[bytes]) -> tuple[bytes, Value | None]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
 from icevirt.scan.contract import ByteSource
@@ -11,6 +12,7 @@ from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError
 from icevirt_scanners.hdf5.raw.header import SHARED, Message, messages, space_of
 from icevirt_scanners.hdf5.raw.heap import Heap
 from icevirt_scanners.hdf5.raw.space import Pages, Space
+from icevirt_scanners.hdf5.raw.superblock import root_of
 
 
 class Header(NamedTuple):
@@ -36,6 +38,12 @@ class RawFile:
 
     space: Space
     heap: Heap
+    _headers: dict[int, Header | None] = field(default_factory=dict)
+
+    @property
+    def root(self) -> int:
+        """The address of the root group. Raises `NotUnderstoodError` where libhdf5 must judge."""
+        return root_of(self.space)
 
     @classmethod
     def of(cls, source: ByteSource, *, base: int) -> Self | None:
@@ -48,7 +56,10 @@ class RawFile:
 
     def header(self, address: int) -> Header | None:
         """Return the header of the object at an address, None where libhdf5 must be asked."""
-        try:
-            return Header(messages(self.space.begin(), address), self.heap)
-        except NotUnderstoodError:
-            return None
+        if address in self._headers:
+            return self._headers[address]
+        found = None
+        with suppress(NotUnderstoodError):
+            found = Header(messages(self.space.begin(), address), self.heap)
+        self._headers[address] = found
+        return found

@@ -17,7 +17,9 @@ from icevirt_scanners.hdf5.raw.space import Space
 
 SHARED = 2  # flag of a message that stands elsewhere
 LAYOUT, ATTRIBUTE, ATTRIBUTE_INFO = 0x08, 0x0C, 0x15  # kinds of messages
-DATATYPE, FILL, FILTERS = (0x03,), (0x04, 0x05), (0x0B,)  # all kinds that say it
+LINK_INFO, LINK, SYMBOL_TABLE, EXTERNAL_FILES = 0x02, 0x06, 0x11, 0x07
+NEWEST = 0x18  # the last kind that is known
+FILL, FILTERS = (0x04, 0x05), (0x0B,)  # all kinds that say it
 _GAP, _CONTINUATION, _CACHE_IMAGE = 0x00, 0x10, 0x18
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _TIMES, _PHASES, _ORDER = 32, 16, 4  # flags of a header: optional fields

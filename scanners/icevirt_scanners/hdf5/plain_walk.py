@@ -1,0 +1,83 @@
+"""Find the groups and datasets of a file from its bytes, where it has hard links only.
+
+Equal to what `icevirt_scanners.hdf5.walk` finds through libhdf5, which is asked wherever anything
+is not plain: soft and external links, second names, names that no path can say, odd headers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from icevirt.model import paths
+from icevirt_scanners.hdf5.files import HeldFile
+from icevirt_scanners.hdf5.names import node_name
+from icevirt_scanners.hdf5.raw.dataset import DATASPACE, DATATYPE, extent_of
+from icevirt_scanners.hdf5.raw.fields import require
+from icevirt_scanners.hdf5.raw.file import Header, RawFile
+from icevirt_scanners.hdf5.raw.header import LINK_INFO, NEWEST, SYMBOL_TABLE
+from icevirt_scanners.hdf5.raw.links import HARD, links_of
+from icevirt_scanners.hdf5.walk import FoundDataset, FoundGroup, Handle, Walk
+
+_GROUP, _DATASET, _TYPE = "group", "dataset", "named datatype"
+_UNSAYABLE = (b".", b"..")  # parts of a path that libhdf5 or people read as something else
+
+
+def plain_walk(raw: RawFile, file: HeldFile, url: str) -> Walk:
+    """Walk a whole file.
+
+    Raises:
+        NotUnderstoodError: libhdf5 must be asked.
+    """
+    walk = Walk(url)
+    root = FoundGroup(path=paths.ROOT, handle=Handle(file=file, path=b"/"), address=raw.root)
+    seen = {root.address}
+    pending = deque([(root, b"")])
+    while pending:
+        group, above = pending.popleft()
+        header = _header(raw, group.address)
+        require(_kind_of(header) == _GROUP, "no group")
+        walk.groups.append(group)
+        inner: list[tuple[FoundGroup, bytes]] = []
+        for link in links_of(header.messages, raw.space):
+            require(link.kind == HARD and link.address not in seen, "a second name")
+            require(b"/" not in link.name and link.name not in _UNSAYABLE, "an odd name")
+            seen.add(link.address)
+            name, odd = node_name(link.name)
+            path, spelt = paths.join(group.path, name), above + b"/" + link.name
+            if odd:
+                walk.renamed(path, link.name)
+            found, handle = _header(raw, link.address), Handle(file=file, path=spelt)
+            kind = _kind_of(found)
+            if kind == _GROUP:
+                inner.append((FoundGroup(path=path, handle=handle, address=link.address), spelt))
+            elif kind == _DATASET:
+                shape, limits = extent_of(found.messages, raw.space)
+                walk.datasets.append(
+                    FoundDataset(
+                        path=path,
+                        link=link.name.decode("utf-8", "surrogateescape"),
+                        handle=handle,
+                        address=link.address,
+                        shape=shape,
+                        limits=limits,
+                    )
+                )
+        pending.extendleft(reversed(inner))
+    return walk
+
+
+def _header(raw: RawFile, address: int) -> Header:
+    header = raw.header(address)
+    require(header is not None, "an odd object header")
+    assert header is not None
+    return header
+
+
+def _kind_of(header: Header) -> str:
+    """Say what an object is, by libhdf5's rules."""
+    kinds = {message.kind for message in header.messages}
+    require(kinds and max(kinds) <= NEWEST, "messages of another version")
+    if kinds & {LINK_INFO, SYMBOL_TABLE}:
+        return _GROUP
+    require(DATATYPE in kinds, "an object of another kind")
+    return _DATASET if DATASPACE in kinds else _TYPE

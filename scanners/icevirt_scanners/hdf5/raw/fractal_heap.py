@@ -1,0 +1,124 @@
+"""Fractal heaps: where links and attributes stand that are too many for an object header."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from icevirt_scanners.hdf5.raw.fields import CHECKSUM, check_sum, number, require
+from icevirt_scanners.hdf5.raw.space import Space
+
+_SUMMED = 2  # flag of a heap: direct blocks have a checksum
+_KINDS = 0x30  # bits of an id: which kind of object it is; 0 is a managed one
+_MOST_ROWS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FractalHeap:
+    """The direct blocks of one heap, by where in the heap they begin."""
+
+    id_length: int  # bytes
+    offset_width: int
+    length_width: int
+    blocks: dict[int, bytes] = field(default_factory=dict)
+
+    @classmethod
+    def at(cls, space: Space, address: int) -> FractalHeap:
+        """Read the heap whose header is at ``address``, all its blocks included."""
+        head = _Head(space, address)
+        blocks: dict[int, bytes] = {}
+        if head.root is not None:
+            if head.rows:
+                head.indirect(head.root, 0, head.rows, blocks)
+            else:
+                head.direct(head.root, 0, head.start, blocks)
+        return cls(
+            id_length=head.id_length,
+            offset_width=head.offset_width,
+            length_width=head.length_width,
+            blocks=blocks,
+        )
+
+    def item(self, identity: bytes) -> bytes:
+        """Return the object that an id stands for."""
+        require(len(identity) == self.id_length and not identity[0] & 0xC0, "an odd heap id")
+        require(not identity[0] & _KINDS, "an object that is not managed")
+        offset = number(identity, 1, self.offset_width)
+        length = number(identity, 1 + self.offset_width, self.length_width)
+        for begin, block in self.blocks.items():
+            if begin <= offset and offset + length <= begin + len(block):
+                return block[offset - begin : offset - begin + length]
+        require(False, "an object that is not in its heap")
+        return b""
+
+
+class _Head:
+    """The header of a heap."""
+
+    def __init__(self, space: Space, address: int) -> None:
+        wide, long = space.address_width, space.length_width
+        size = 22 + 12 * long + 3 * wide + CHECKSUM
+        head = space.sealed(address, size, b"FRHP\0")
+        self.id_length, filters, flags = number(head, 5, 2), number(head, 7, 2), head[9]
+        require(not filters, "a heap with filters")
+        self.most_object = number(head, 10, 4)
+        at = 14 + long + wide + long + wide + 8 * long
+        self.width = number(head, at, 2)
+        self.start = number(head, at + 2, long)
+        self.most_direct = number(head, at + 2 + long, long)
+        bits = number(head, at + 2 + 2 * long, 2)
+        root = number(head, at + 6 + 2 * long, wide)
+        self.rows = number(head, at + 6 + 2 * long + wide, 2)
+        self.root = None if root == (1 << 8 * wide) - 1 else root
+        for power in (self.start, self.most_direct, self.width):
+            require(power and not power & (power - 1), "a heap of odd sizes")
+        require(self.start <= self.most_direct <= space.size << 8, "a heap of odd sizes")
+        require(self.rows <= _MOST_ROWS and bits <= 64 and self.most_object, "a heap too large")
+        self.offset_width = -(-bits // 8)
+        # as libhdf5 counts: of the largest offset in a block, or of the largest object
+        in_block = (self.most_direct.bit_length() + 6) // 8
+        self.length_width = min(in_block, (self.most_object.bit_length() - 1) // 8 + 1)
+        self._space, self._address, self._summed = space, address, bool(flags & _SUMMED)
+        self._nowhere = (1 << 8 * wide) - 1
+        # rows of direct blocks: two of the first size, then each twice as large
+        self.direct_rows = (self.most_direct // self.start).bit_length() + 1
+
+    def direct(self, address: int, begin: int, size: int, blocks: dict[int, bytes]) -> None:
+        """Read a direct block; objects count from its very beginning, its head included."""
+        data = self._space.block(address, size)
+        end = self._checked(data, b"FHDB\0", begin)
+        if self._summed:  # over the whole block, its own field taken for zero
+            require(end + CHECKSUM <= size, "a heap of odd sizes")
+            zeroed = data[:end] + bytes(CHECKSUM) + data[end + CHECKSUM :]
+            check_sum(zeroed + data[end : end + CHECKSUM])
+        blocks[begin] = data
+
+    def indirect(self, address: int, begin: int, rows: int, blocks: dict[int, bytes]) -> None:
+        """Read an indirect block, and all below it."""
+        wide = self._space.address_width
+        fixed = 5 + wide + self.offset_width
+        data = self._space.block(address, fixed + rows * self.width * wide + CHECKSUM)
+        check_sum(data)
+        at = self._checked(data, b"FHIB\0", begin)
+        for row in range(rows):
+            size = self.start << max(row - 1, 0)
+            for _ in range(self.width):
+                child = number(data, at, wide)
+                at += wide
+                if child != self._nowhere:
+                    if row < self.direct_rows:
+                        self.direct(child, begin, size, blocks)
+                    else:
+                        self.indirect(child, begin, self._rows_of(size), blocks)
+                begin += size
+
+    def _rows_of(self, size: int) -> int:
+        """Return the rows of an indirect block that spans ``size`` bytes of the heap."""
+        return (size // (self.start * self.width)).bit_length()
+
+    def _checked(self, data: bytes, head: bytes, begin: int) -> int:
+        """Check whose block it is, and where it stands in the heap; return where it goes on."""
+        wide = self._space.address_width
+        require(data.startswith(head), f"no {head[:4]!r}")
+        require(number(data, 5, wide) == self._address, "a block of another heap")
+        require(number(data, 5 + wide, self.offset_width) == begin, "a block of another place")
+        return 5 + wide + self.offset_width

@@ -25,6 +25,7 @@ from icevirt.objects.source import open_source
 from icevirt.scan.contract import ScanOptions
 from icevirt_scanners.hdf5 import references
 from icevirt_scanners.hdf5.context import FileContext
+from icevirt_scanners.hdf5.files import HeldFile
 from icevirt_scanners.hdf5.index import btree2
 from icevirt_scanners.hdf5.index.chunks import found_chunks
 from icevirt_scanners.hdf5.index.layout import layout_of
@@ -56,7 +57,7 @@ def dataset(path, name="d"):
             limits=limits,
         )
         raw = RawFile.of(source, base=file.id.get_create_plist().get_userblock())
-        yield variable, FileContext.of(source, ScanOptions(), fid=file.id, raw=raw)
+        yield variable, FileContext.of(source, ScanOptions(), file=HeldFile(source), raw=raw)
 
 
 def rows(found):

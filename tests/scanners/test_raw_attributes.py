@@ -48,7 +48,11 @@ def compare(path):
         for oid, address in found:
             header = raw.header(address)
             assert header is not None
-            ours, theirs = attributes_of(oid, header), attributes_of(oid)
+
+            def opened(oid=oid):
+                return oid
+
+            ours, theirs = attributes_of(opened, header), attributes_of(opened)
             assert told(ours) == told(theirs)
             if ours.scales is not None:
                 references = _dimension_list(oid)

@@ -1,6 +1,7 @@
 """Grids of contiguous blocks, and what concatenation asks of a scan."""
 
 from math import prod
+from types import SimpleNamespace
 
 import h5py
 import numpy as np
@@ -200,6 +201,7 @@ class Dataset:
     own_shape = (4, 4)
     own_chunk = (2, 2)
     limits = (4, 4)
+    address = 0
     unfilled = False
 
     def __init__(self, *corners):
@@ -212,11 +214,12 @@ class Dataset:
 
 
 def test_a_chunk_off_the_grid_is_damage_and_one_outside_the_shape_is_not_read():
-    stored = stored_chunks(Dataset((0, 0), (4, 0), (2, 2)), None)
+    by_libhdf5 = SimpleNamespace(raw=None, header=lambda _: None)
+    stored = stored_chunks(Dataset((0, 0), (4, 0), (2, 2)), by_libhdf5)
     assert stored.index.tolist() == [[0, 0], [1, 1]]
     assert stored.offset.tolist() == [0, 200]
     with pytest.raises(ValueError, match="chunk grid"):
-        stored_chunks(Dataset((0, 0), (2, 1)), None)
+        stored_chunks(Dataset((0, 0), (2, 1)), by_libhdf5)
 
 
 @given(length=st.integers(1, 5000), limit=st.integers(1, 6000))

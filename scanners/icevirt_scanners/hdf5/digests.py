@@ -38,8 +38,8 @@ def digest_of_dataset(variable: Variable, found: Stored | None, context: FileCon
     if found is None:
         return _decoded(variable)
     if variable.pipeline.undecodable:
-        return _encoded(variable, found, context).hex()
-    key = _encoded(variable, found, context)
+        return _encoded(_told(variable), found, context).hex()
+    key = _encoded(_head(variable), found, context)
     known = _known.pop(key, None) or _decoded(variable)
     _known[key] = known  # the latest stands last
     while len(_known) > _REMEMBERED:
@@ -51,9 +51,9 @@ def _decoded(variable: Variable) -> str:
     return values.digest(variable.dsid, variable.element, variable.own_chunk or None)
 
 
-def _encoded(variable: Variable, found: Stored, context: FileContext) -> bytes:
+def _encoded(head: bytes, found: Stored, context: FileContext) -> bytes:
     """Hash the chunks as they lie in the file, with all that decides what they decode to."""
-    total = hashlib.blake2b(_head(variable), digest_size=16)
+    total = hashlib.blake2b(head, digest_size=16)
     order = np.lexsort(found.index.T[::-1])
     for column in (found.index, found.length, found.mask):
         total.update(column[order].tobytes())
@@ -90,11 +90,17 @@ def _batch(
 
 
 def _head(variable: Variable) -> bytes:
+    """Return what decides what the chunks decode to, within this process."""
     known = variable.header.key((*FILTERS, DATATYPE)) if variable.header is not None else None
     if known is not None and variable.element.is_number:
         fill = fill_json(variable.fill, variable.element)
         shapes = variable.own_shape, variable.chunk
         return repr((variable.element.data_type, known, shapes, fill)).encode()
+    return _told(variable)
+
+
+def _told(variable: Variable) -> bytes:
+    """Return the same as libhdf5 tells it, alike for all files."""
     plist = variable.plist
     filters = range(plist.get_nfilters())
     facts: tuple[Any, ...] = (

@@ -99,7 +99,7 @@ def _turned(variable: Variable) -> bool:
     return sum(unlimited) == 1 and not unlimited[0]
 
 
-def _decoded(variable: Variable, context: FileContext, *, counted: bool) -> Stored | None:
+def _decoded(variable: Variable, context: FileContext, *, counted: bool = True) -> Stored | None:
     """Decode the index from the file's bytes; None where libhdf5 is to list it.
 
     Where it is to be ``counted``, libhdf5 must find as many chunks.

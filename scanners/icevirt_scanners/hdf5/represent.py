@@ -64,8 +64,9 @@ def _offset(variable: Variable, context: FileContext) -> int | None:
     """Return where in the file a contiguous dataset begins, None where it was never written."""
     placed = variable.placed
     if placed is None or context.raw is None:
+        # behind a user block libhdf5 gives a place even to what was never written
         offset: int | None = variable.dsid.get_offset()
-        return offset
+        return offset if variable.dsid.get_storage_size() else None
     return None if placed.address is None else placed.address + context.raw.space.base
 
 

@@ -185,7 +185,7 @@ def build(archive: Archive) -> dict:
     from icevirt.logic.combine import combine
     from icevirt.logic.wish import Wish
     from icevirt.scan.contract import ScanOptions
-    from icevirt.spark.catalog import read_facts
+    from icevirt.spark.facts import read_facts
     from icevirt.spark.session import local_session
     from icevirt.spark.settled import settled
     from icevirt.storage.local import LocalStorage

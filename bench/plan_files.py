@@ -33,7 +33,8 @@ from icevirt.logic.combine import combine
 from icevirt.logic.items import balanced, write_items
 from icevirt.logic.wish import Wish
 from icevirt.spark.attempt import Outcome
-from icevirt.spark.catalog import mark, read_facts, write_part
+from icevirt.spark.catalog import mark, write_part
+from icevirt.spark.facts import read_facts
 from icevirt.spark.rows import tables_of
 from icevirt.spark.settled import settled
 from icevirt.spark.writing import PackedItem

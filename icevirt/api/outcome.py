@@ -23,7 +23,7 @@ from icevirt.version import __version__
 
 if TYPE_CHECKING:
     from icevirt.api.stages import Job
-    from icevirt.spark.catalog import ClosedCatalog
+    from icevirt.spark.facts import ClosedCatalog
 
 
 def inputs_of(snapshot: SnapshotInfo) -> str:

@@ -19,8 +19,8 @@ from icevirt.objects.grants import in_force
 from icevirt.repo.layout import manifest
 from icevirt.scan.contract import ScanOptions
 from icevirt.spark import catalog as parts
-from icevirt.spark.catalog import ClosedCatalog
 from icevirt.spark.described import describe_scan
+from icevirt.spark.facts import ClosedCatalog, read_facts
 from icevirt.spark.runner import reporter, run_on_spark, slots
 from icevirt.spark.scanning import ScanTask, run_scan
 from icevirt.spark.settled import Settled, forget, settled
@@ -123,7 +123,7 @@ def scanned_catalog(job: Scan) -> ClosedCatalog:
             first=job.files[int(known.missing[0])].url,
         )
     names, chosen = known.chosen
-    closed = parts.read_facts(job.catalog, names, chosen)
+    closed = read_facts(job.catalog, names, chosen)
     if job.tolerates(closed):
         _refuse_unknown(job.options, closed)
     else:

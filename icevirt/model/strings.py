@@ -47,6 +47,17 @@ class Strings:
         """Make a column of ``n`` empty strings."""
         return cls(np.zeros(0, np.uint8), np.zeros(n + 1, np.int64))
 
+    @classmethod
+    def joined(cls, pieces: Sequence[Strings]) -> Strings:
+        """Make a column of several, one behind the other."""
+        sizes = [len(piece.data) for piece in pieces]
+        begins = np.cumsum([0, *sizes])
+        starts = [piece.starts[1:] + at for piece, at in zip(pieces, begins[:-1], strict=True)]
+        return cls(
+            np.concatenate([np.zeros(0, np.uint8), *(piece.data for piece in pieces)]),
+            np.concatenate([np.zeros(1, np.int64), *starts]),
+        )
+
     @property
     def lengths(self) -> NDArray[np.int64]:
         """Bytes of each string, shape (n,)."""

@@ -6,8 +6,9 @@ A file is found by URL, size and checksum: one that changed since is another fil
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,8 @@ from numpy.typing import NDArray
 
 from icevirt.archive import catalog
 from icevirt.archive.scanned import SourceFile
-from icevirt.spark.catalog import Chosen, complete_parts
+from icevirt.spark.catalog import complete_parts
+from icevirt.spark.facts import Chosen
 from icevirt.storage.protocol import Storage
 
 _KEY = ["url", "etag", "size", "last_modified"]
@@ -49,18 +51,42 @@ def settled(storage: Storage, identity: str, files: Sequence[SourceFile]) -> Set
     """Look files up in the catalog."""
     parts = tuple(sorted(p for p in complete_parts(storage) if p.startswith(f"{identity}-")))
     forgotten = rows_forgotten(storage)
-    tables = [_rows(storage, part, number, forgotten) for number, part in enumerate(parts)]
-    wanted = _wanted(files)
+    wanted = _Wanted(files)
     part, row = np.full(len(files), -1, np.int32), np.zeros(len(files), np.int32)
-    if tables:
-        found = wanted.join(pa.concat_tables(tables), keys=_KEY, join_type="inner")
-        number = found["number"].to_numpy()
-        # files that two scans described at once are taken from the part whose name comes first
-        order = np.lexsort((found["row"].to_numpy(), found["part"].to_numpy(), number))
-        first = order[np.unique(number[order], return_index=True)[1]]
-        part[number[first]] = found["part"].to_numpy()[first]
-        row[number[first]] = found["row"].to_numpy()[first]
+    for number, name in enumerate(parts):
+        gone = {row for each in forgotten for where, row in each if where == name}
+        for at, found in wanted.among(_rows(storage, name)):
+            # files that two scans described at once are taken from the part whose name comes first
+            if found not in gone and part[at] < 0:
+                part[at], row[at] = number, found
     return Settled(parts=parts, part=part, row=row, attempt=len(forgotten))
+
+
+class _Wanted:
+    """The files that are looked for, by a number that tells them apart nearly always."""
+
+    def __init__(self, files: Sequence[SourceFile]) -> None:
+        self._files = files
+        numbers = np.fromiter((hash(_key(file)) for file in files), np.int64, len(files))
+        self._order = np.argsort(numbers, kind="stable")
+        self._numbers = numbers[self._order]
+
+    def among(self, rows: Sequence[tuple[_Key, int]]) -> Iterator[tuple[int, int]]:
+        """Yield the files that are among the rows, and their row."""
+        numbers = np.fromiter((hash(key) for key, _ in rows), np.int64, len(rows))
+        low = np.searchsorted(self._numbers, numbers, side="left").tolist()
+        high = np.searchsorted(self._numbers, numbers, side="right").tolist()
+        for (key, row), first, end in zip(rows, low, high, strict=True):
+            for at in self._order[first:end].tolist():
+                if _key(self._files[at]) == key:
+                    yield at, row
+
+
+type _Key = tuple[str, str, int, int]
+
+
+def _key(file: SourceFile) -> _Key:
+    return file.url, file.etag, file.size, file.last_modified
 
 
 def forget(storage: Storage, parts: Sequence[str], rows: Chosen) -> None:
@@ -80,24 +106,8 @@ def rows_forgotten(storage: Storage) -> list[list[tuple[str, int]]]:
     ]
 
 
-def _wanted(files: Sequence[SourceFile]) -> pa.Table:
-    return pa.table(
-        {
-            "url": pa.array([file.url for file in files], pa.string()),
-            "etag": pa.array([file.etag for file in files], pa.string()),
-            "size": pa.array([file.size for file in files], pa.int64()),
-            "last_modified": pa.array([file.last_modified for file in files], pa.int64()),
-            "number": pa.array(np.arange(len(files))),
-        }
-    )
-
-
-def _rows(
-    storage: Storage, part: str, number: int, forgotten: Sequence[Sequence[tuple[str, int]]]
-) -> pa.Table:
+def _rows(storage: Storage, part: str) -> list[tuple[_Key, int]]:
     raw = storage.get(catalog.path_of("files", part))
-    table = pq.read_table(pa.BufferReader(raw), columns=[*_KEY, "row"])
-    gone = [row for each in forgotten for name, row in each if name == part]
-    if gone:
-        table = table.filter(pa.array(~np.isin(table["row"].to_numpy(), gone)))
-    return table.append_column("part", pa.array(np.full(len(table), number, np.int32)))
+    table: Any = pq.read_table(pa.BufferReader(raw), columns=[*_KEY, "row"])
+    columns = [table[name].to_pylist() for name in _KEY]
+    return list(zip(zip(*columns, strict=True), table["row"].to_pylist(), strict=True))

@@ -15,7 +15,8 @@ from icevirt.logic.items import balanced, write_items
 from icevirt.logic.wish import Wish
 from icevirt.model.chunks import ChunkTable, Locations
 from icevirt.spark.attempt import Outcome
-from icevirt.spark.catalog import read_facts, write_part
+from icevirt.spark.catalog import write_part
+from icevirt.spark.facts import read_facts
 from icevirt.spark.rows import tables_of
 from icevirt.storage.memory import MemoryStorage
 

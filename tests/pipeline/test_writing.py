@@ -14,8 +14,9 @@ from icevirt.logic.wish import Wish
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.spark import writing
 from icevirt.spark.attempt import Outcome
-from icevirt.spark.catalog import read_facts, write_part
+from icevirt.spark.catalog import write_part
 from icevirt.spark.encoding import encode_chunks
+from icevirt.spark.facts import read_facts
 from icevirt.spark.rows import tables_of
 from icevirt.storage.memory import MemoryStorage
 from icevirt.wire import manifest

@@ -18,6 +18,7 @@ from icevirt.scan import registry
 from icevirt.scan.contract import ScanOptions
 from icevirt.spark import catalog, containment
 from icevirt.spark.containment import Containment, Limits
+from icevirt.spark.facts import read_facts
 from icevirt.spark.journal import Journal
 from icevirt.spark.scanning import ScanTask, run_scan
 from icevirt.storage.local import LocalStorage
@@ -135,7 +136,7 @@ def test_one_death_is_enough_for_all_poisonous_files_of_a_task(tmp_path):
     assert catalog.complete_parts(task.catalog) == frozenset()
     counts = run_scan(task)
     assert (counts.files, counts.bad) == (8, 4)
-    closed = catalog.read_facts(task.catalog, [part.name for part in task.parts])
+    closed = read_facts(task.catalog, [part.name for part in task.parts])
     assert len(closed.facts.files.url) == 4
     assert [bad.code for bad in closed.bad] == ["crashed", "timeout", "crashed", "oom"]
     assert list(task.catalog.list("opening")) == []

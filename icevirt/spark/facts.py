@@ -1,0 +1,339 @@
+"""The driver's side of a catalog: facts about files and arrays, gathered part by part.
+
+A part is dropped before the next one is read, so that nothing of a million files is there twice,
+and texts that repeat are numbers from the start. References stay where they are.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from icevirt.archive import catalog
+from icevirt.archive.attributes import Attributes
+from icevirt.archive.facts import ArrayColumns, CatalogFacts, Coded, FileColumns
+from icevirt.archive.report import BadFile
+from icevirt.archive.scanned import ScannedGroup
+from icevirt.model.strings import Strings
+from icevirt.storage.protocol import Storage
+
+_FILES = [name for name, _ in catalog.FILES if name != "groups"]
+_ARRAYS = [name for name, _ in catalog.ARRAYS]
+_CODED = ("path", "schema", "shape", "digest")
+_ROWS = 1 << 12  # that a column has room for at first
+_COUNTS = ("virtual", "inline", "virtual_bytes", "inline_bytes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Chosen:
+    """Rows of files in the parts of a catalog, in an order of their own."""
+
+    part: NDArray[np.int32]  # (n,) index into the parts
+    row: NDArray[np.int32]  # (n,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosedCatalog:
+    """What the driver reads of a finished scan: facts of the good files, and the bad ones."""
+
+    facts: CatalogFacts
+    bad: tuple[BadFile, ...]
+    bad_rows: Chosen  # of the bad files, in the parts that were read
+    findings: tuple[tuple[str, str], ...]  # (url, text), one per distinct text
+    left_out: frozenset[str]  # paths of variables that were not asked for
+
+
+def read_facts(
+    storage: Storage, parts: Sequence[str], chosen: Chosen | None = None
+) -> ClosedCatalog:
+    """Read the facts of a closed catalog: files and arrays, no references.
+
+    ``chosen`` says which rows of the parts count, and their order; by default all do.
+    """
+    found = _Found()
+    for part, places in _in_order(parts, chosen):
+        files = _read(storage, "files", parts[part], _FILES)
+        arrays = _read(storage, "arrays", parts[part], _ARRAYS)
+        if chosen is None:
+            found.add(part, files, arrays, found.seen + np.arange(len(files)))
+        else:
+            files = files.take(pa.array(_rows_at(files, chosen.row[places])))
+            found.add(part, files, arrays, places)
+    pa.default_memory_pool().release_unused()
+    return found.closed(storage, parts)
+
+
+def _in_order(
+    parts: Sequence[str], chosen: Chosen | None
+) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Yield parts and the places of their files, in the order of the first of these.
+
+    Files of one part are neighbours nearly always, so that the columns come in order.
+    """
+    if chosen is None:
+        yield from ((part, np.zeros(0, np.int64)) for part in range(len(parts)))
+        return
+    order = np.argsort(chosen.part, kind="stable")
+    ends = np.searchsorted(chosen.part[order], np.arange(len(parts)), side="right")
+    runs = np.split(order, ends[:-1])
+    for part in sorted(range(len(parts)), key=lambda part: int(runs[part][:1].sum())):
+        if len(runs[part]):
+            yield part, runs[part]
+
+
+def _read(storage: Storage, table: str, part: str, columns: list[str]) -> Any:
+    raw = storage.get(catalog.path_of(table, part))
+    coded = [name for name in columns if name in _CODED]
+    return pq.read_table(pa.BufferReader(raw), columns=columns, read_dictionary=coded)
+
+
+def _rows_at(files: Any, rows: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Return where the files with these row numbers stand in the table."""
+    there = files["row"].to_numpy()
+    order = np.argsort(there)
+    at: NDArray[np.int64] = order[np.searchsorted(there, rows, sorter=order)]
+    return at
+
+
+class _Found:
+    """What was gathered so far."""
+
+    def __init__(self) -> None:
+        self.seen = 0  # files, bad ones too
+        self._files = _Columns()
+        self._arrays = _Columns()
+        self._urls: list[Strings] = []
+        self._etags: list[Strings] = []
+        self._coded = {name: _Codes() for name in _CODED}
+        self._labels: dict[int, bytes] = {}  # by row of the arrays as they come
+        self._dtypes: dict[int, str] = {}
+        self._bad: list[tuple[int, BadFile, int, int]] = []  # place, file, part, row
+        self._findings: dict[str, tuple[int, str]] = {}  # text -> first place, and URL
+        self._left_out: set[str] = set()
+        self._referring: list[tuple[int, str]] = []  # place of a file, and where it leads
+
+    def add(self, part: int, files: Any, arrays: Any, places: NDArray[np.int64]) -> None:
+        """Take the facts of one part; ``places`` are those of its files in the dataset."""
+        self.seen += len(files)
+        good = np.array(files["status"].to_pylist(), np.object_) == "ok"
+        rows = files["row"].to_numpy().astype(np.int32)
+        for at in np.flatnonzero(~good).tolist():
+            url, code, error = (files[name][at].as_py() for name in ("url", "code", "error"))
+            told = BadFile(url=url, code=code, error=error)
+            self._bad.append((int(places[at]), told, part, int(rows[at])))
+        self._add_told(files, places, good)
+        files = files.filter(pa.array(good))
+        self._files.add(
+            place=places[good],
+            part=np.full(len(files), part, np.int32),
+            row=rows[good],
+            size=files["size"].to_numpy(),
+            last_modified=files["last_modified"].to_numpy(),
+        )
+        self._urls.append(_strings(files["url"]))
+        self._etags.append(_strings(files["etag"]))
+        self._add_arrays(arrays, rows[good], places[good])
+
+    def _add_told(self, files: Any, places: NDArray[np.int64], good: NDArray[np.bool_]) -> None:
+        """Note what is said once, however many files say it."""
+        for text in set(files["left_out"].to_pylist()):
+            self._left_out |= {*json.loads(text)}
+        for at, text in enumerate(files["places"].to_pylist()):
+            if good[at] and text not in ("", "[]"):
+                self._referring.append((int(places[at]), text))
+        for at, text in enumerate(files["findings"].to_pylist()):
+            for finding in json.loads(text) if text != "[]" else ():
+                told = f"{finding['path']}: {finding['message']}"
+                first = (int(places[at]), files["url"][at].as_py())
+                self._findings[told] = min(first, self._findings.get(told, first))
+
+    def _add_arrays(self, arrays: Any, rows: NDArray[np.int32], places: NDArray[np.int64]) -> None:
+        found = arrays["row"].to_numpy()
+        place = np.full(1 + max(int(found.max(initial=0)), int(rows.max(initial=0))), -1, np.int64)
+        place[rows] = places
+        file = place[found]
+        kept = file >= 0
+        if not kept.all():
+            arrays, file = arrays.filter(pa.array(kept)), file[kept]
+        before = self._arrays.rows
+        labels = arrays["labels"]
+        for at in np.flatnonzero(labels.is_valid().to_numpy()).tolist():
+            self._labels[before + at] = labels[at].as_py()
+            self._dtypes[before + at] = sys.intern(arrays["labels_dtype"][at].as_py())
+        self._arrays.add(
+            place=file,
+            **{name: arrays[name].to_numpy() for name in _COUNTS},
+            **{name: codes.numbered(arrays[name]) for name, codes in self._coded.items()},
+        )
+
+    def closed(self, storage: Storage, parts: Sequence[str]) -> ClosedCatalog:
+        """Return all of it, in the order of the files."""
+        files, order = self._files.taken()
+        columns = FileColumns(
+            parts=tuple(parts),
+            part=files["part"],
+            row=files["row"],
+            url=_joined(self._urls, order),
+            etag=_joined(self._etags, order),
+            size=files["size"],
+            last_modified=files["last_modified"],
+        )
+        bad = sorted(self._bad, key=lambda each: each[0])
+        return ClosedCatalog(
+            facts=CatalogFacts(
+                files=columns,
+                arrays=self._array_columns(files["place"]),
+                groups_of=_GroupReader(storage, columns),
+                places=self._places(columns, files["place"]),
+            ),
+            bad=tuple(file for _, file, _, _ in bad),
+            bad_rows=Chosen(
+                part=np.array([part for _, _, part, _ in bad], np.int32),
+                row=np.array([row for _, _, _, row in bad], np.int32),
+            ),
+            findings=tuple(
+                (url, told)
+                for told, (_, url) in sorted(self._findings.items(), key=lambda item: item[1])
+            ),
+            left_out=frozenset(self._left_out),
+        )
+
+    def _array_columns(self, files: NDArray[np.int64]) -> ArrayColumns:
+        """Return the arrays in the order of their files, which are numbered by it."""
+        columns, order = self._arrays.taken()
+        labels, dtypes = self._labels, self._dtypes
+        if order is not None:
+            rank = np.empty(len(order), np.int64)
+            rank[order] = np.arange(len(order))
+            labels = {int(rank[row]): raw for row, raw in labels.items()}
+            dtypes = {int(rank[row]): kind for row, kind in dtypes.items()}
+        coded = {name: codes.coded(columns[name]) for name, codes in self._coded.items()}
+        return ArrayColumns(
+            file=np.searchsorted(files, columns["place"]),
+            path=coded["path"],
+            schema=coded["schema"],
+            shape=coded["shape"],
+            digest=coded["digest"],
+            labels=labels,
+            labels_dtype=dtypes,
+            virtual=columns["virtual"],
+            inline=columns["inline"],
+            virtual_bytes=columns["virtual_bytes"],
+            inline_bytes=columns["inline_bytes"],
+        )
+
+    def _places(self, files: FileColumns, places: NDArray[np.int64]) -> Strings:
+        """Return the files, or in the place of those that refer to others, what they refer to."""
+        if not self._referring:
+            return files.url
+        own = np.ones(len(files), np.bool_)
+        own[np.searchsorted(places, [place for place, _ in self._referring])] = False
+        others = {place for _, text in self._referring for place in json.loads(text)}
+        return Strings.of([*files.url[np.flatnonzero(own)], *sorted(others)])
+
+
+class _Columns:
+    """Columns of numbers that grow; ``place`` says where their rows belong."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, NDArray[Any]] = {}
+        self.rows = 0
+
+    def add(self, **columns: NDArray[Any]) -> None:
+        """Append rows."""
+        begin, self.rows = self.rows, self.rows + len(columns["place"])
+        for name, values in columns.items():
+            held = self._held.setdefault(name, np.empty(_ROWS, values.dtype))
+            if len(held) < self.rows:
+                # in place, as pieces to be joined at the end would be there twice
+                held.resize(self.rows + self.rows // 4, refcheck=False)
+            held[begin : self.rows] = values
+
+    def taken(self) -> tuple[dict[str, NDArray[Any]], NDArray[np.int64] | None]:
+        """Return the columns in order, and that order; None where they came in it."""
+        order = None
+        if self.rows and (np.diff(self._held["place"][: self.rows]) < 0).any():
+            order = np.argsort(self._held["place"][: self.rows], kind="stable")
+        for name, held in self._held.items():
+            held.resize(self.rows, refcheck=False)
+            self._held[name] = held if order is None else held[order]
+        return self._held, order
+
+
+class _Codes:
+    """Numbers for the texts of a column, the same in all parts."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def numbered(self, column: Any) -> NDArray[np.int32]:
+        """Return the number of each row's text."""
+        one = column.combine_chunks()
+        numbers = self._numbers
+        texts = one.dictionary.to_pylist()
+        codes = np.array([numbers.setdefault(text, len(numbers)) for text in texts], np.int32)
+        numbered: NDArray[np.int32] = codes[one.indices.to_numpy(zero_copy_only=False)]
+        return numbered
+
+    def coded(self, codes: NDArray[np.int32]) -> Coded:
+        """Return the column with only the texts that occur, by first appearance."""
+        used, first = np.unique(codes, return_index=True)
+        used = used[np.argsort(first)]
+        rank = np.zeros(len(self._numbers), np.int32)
+        rank[used] = np.arange(len(used))
+        texts = list(self._numbers)
+        return Coded(rank[codes], tuple(texts[number] for number in used.tolist()))
+
+
+def _strings(column: Any) -> Strings:
+    """Take over the bytes of an Arrow column without a Python object for each."""
+    one = column.combine_chunks()
+    offsets: Any
+    data: Any
+    _, offsets, data = one.buffers()
+    starts = np.frombuffer(offsets, np.int32)[one.offset : one.offset + len(one) + 1]
+    starts = starts.astype(np.int64) if len(one) else np.zeros(1, np.int64)
+    raw = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+    return Strings(raw[starts[0] : starts[-1]].copy(), starts - starts[0])
+
+
+def _joined(pieces: list[Strings], order: NDArray[np.int64] | None) -> Strings:
+    joined = Strings.joined(pieces)
+    pieces.clear()
+    return joined if order is None else joined[order]
+
+
+class _GroupReader:
+    """Reads the groups of files on demand; files that are asked for in a row share one reading."""
+
+    def __init__(self, storage: Storage, files: FileColumns) -> None:
+        self._storage = storage
+        self._files = files
+        self._part = -1
+        self._texts: dict[int, str] = {}
+
+    def __call__(self, row: int) -> tuple[ScannedGroup, ...]:
+        part = int(self._files.part[row])
+        if part != self._part:
+            self._read(part)
+        return tuple(
+            ScannedGroup(
+                path=group["path"],
+                attributes=Attributes(values=group["values"], dtypes=group["dtypes"]),
+            )
+            for group in json.loads(self._texts[int(self._files.row[row])])
+        )
+
+    def _read(self, part: int) -> None:
+        raw = self._storage.get(catalog.path_of("files", self._files.parts[part]))
+        table: Any = pq.read_table(pa.BufferReader(raw), columns=["row", "groups"])
+        rows = zip(table["row"].to_pylist(), table["groups"].to_pylist(), strict=True)
+        self._part, self._texts = part, dict(rows)

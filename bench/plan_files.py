@@ -110,7 +110,7 @@ def measure(folder: str, count: int) -> None:
     marks.append(time.process_time())
     closed = read_facts(storage, *known.chosen)
     marks.append(time.process_time())
-    plan = combine(closed.facts, Wish(build_id="b", concat_dim="time"))
+    plan = combine(closed.facts, Wish(build_id="b", concat_dim=("time",)))
     marks.append(time.process_time())
     items = [PackedItem.of(item) for item in write_items(plan)]
     balanced(items, 8)

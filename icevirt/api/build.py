@@ -21,10 +21,16 @@ from icevirt.api.promotion import check_promotion, prepare, promoted, refuse_dif
 from icevirt.api.publishing import Publication, published
 from icevirt.api.request import (
     MAX_NATIVE_BYTES,
+    ConcatDim,
+    LabelsLike,
     apart,
+    as_choice,
     bad_files_allowed,
     check_arguments,
+    dimensions_of,
     identity_of,
+    label_variables,
+    labels_of,
     listed,
     outside,
     scan_options,
@@ -39,7 +45,6 @@ from icevirt.logic.attributes import CombineAttrs, check_policy
 from icevirt.logic.combine import combine
 from icevirt.logic.duplicates import Duplicates, check_rule
 from icevirt.logic.holes import Holes, check_holes
-from icevirt.logic.stacking import Labels
 from icevirt.logic.wish import Wish
 from icevirt.model import paths
 from icevirt.model.json import JSON
@@ -62,7 +67,7 @@ def build(
     sources: Sources,
     repo: StorageLike,
     *,
-    concat_dim: str | None = None,
+    concat_dim: ConcatDim = None,
     group: str = "/",
     branch: str = "main",
     message: str | None = None,
@@ -74,7 +79,7 @@ def build(
     combine_attrs: CombineAttrs = "override",
     duplicates: Duplicates = "refuse",
     holes: Holes = "refuse",
-    labels: Labels | None = None,
+    labels: LabelsLike | None = None,
     max_bad_files: int | str = 0,
     max_native_bytes: int = MAX_NATIVE_BYTES,
     scanner: str = "",
@@ -95,7 +100,8 @@ def build(
         sources: Globs, directories, paths and URLs of files, and lists of them: ``"@list.csv"``,
             ``"-"`` for stdin, or a table with a column ``url``; see docs/catalog.md.
         repo: Path or URL of the repository; it is created if there is none.
-        concat_dim: The dimension along which files are concatenated. One file needs none.
+        concat_dim: The dimension along which files are concatenated, or several, the outermost
+            first. One file needs none.
         group: Where in the repository the dataset goes.
         branch: The branch to commit to.
         message: Of the commit.
@@ -112,7 +118,9 @@ def build(
             as missing values, where the variable has one; by default they are refused.
         labels: Stack the files along ``concat_dim`` as a new dimension, whose labels these are: a
             list in the order of the files, ``"regex:PATTERN"`` with one group that is found in the
-            file's URL, or ``"attribute:NAME"`` of the file. Files of one label are merged.
+            file's URL, ``"attribute:NAME"`` of the file, or ``"variable:NAME"`` with one value in
+            each file. Files of one label are merged. Where ``concat_dim`` names several
+            dimensions, a mapping of the new ones to their labels.
         max_bad_files: How many files may be left out because they cannot be scanned: a number, or
             a share like ``"1%"``.
         max_native_bytes: Of values per file that may be stored because they cannot be referenced.
@@ -156,9 +164,12 @@ def build(
     check_policy(combine_attrs)
     check_rule(duplicates)
     check_holes(holes)
+    dimensions = dimensions_of(concat_dim)
+    told = labels_of(labels, dimensions)
     options = scan_options(
-        concat_dim=concat_dim,
-        stack=labels is not None,
+        concat_dim=dimensions,
+        stack=bool(told),
+        label_variables=label_variables(told),
         group=source_group,
         variables=variables,
         drop_variables=drop_variables,
@@ -171,12 +182,12 @@ def build(
     storage = shared(repo)
     wish = Wish(
         build_id="",
-        concat_dim=concat_dim,
+        concat_dim=dimensions,
         group=paths.canonical(group),
         combine_attrs=combine_attrs,
         duplicates=duplicates,
         holes=holes,
-        labels=labels,
+        labels=told,
     )
     request = _Request(
         storage=storage,
@@ -227,13 +238,12 @@ class _Request:
     @property
     def choices(self) -> dict[str, JSON]:
         """What decides about the plan beside the options of the scan."""
-        labels = self.wish.labels
         return {
             "combine_attrs": self.wish.combine_attrs,
             "duplicates": self.wish.duplicates,
             "holes": self.wish.holes,
             "publish_as": [list(pair) for pair in self.publication.prefixes] or None,
-            "labels": labels if labels is None or isinstance(labels, str) else list(labels),
+            "labels": as_choice(self.wish.labels),
         }
 
 

@@ -62,14 +62,15 @@ def provenance(
 
 
 def _digest_of_plan(plan: BuildPlan) -> str:
-    """Return a digest of files with their checksums, arrays and where each file's share begins."""
+    """Return a digest of files with their checksums, arrays and where each file's box lies."""
     told = hashlib.blake2b(digest_size=16)
     files = plan.files
     for column in (files.url.data, files.etag.data, files.size, files.last_modified):
         told.update(np.ascontiguousarray(column).tobytes())
     for array in plan.arrays:
         told.update(array.path.encode() + array.zarr_json)
-        told.update(np.stack([array.files, array.starts]).tobytes())
+        for column in (array.files, array.starts, array.lengths):
+            told.update(np.ascontiguousarray(column).tobytes())
     return told.hexdigest()
 
 

@@ -10,8 +10,13 @@ from typing import TYPE_CHECKING, Any
 from icevirt.api.inputs import Inputs, Sources
 from icevirt.api.request import (
     MAX_NATIVE_BYTES,
+    ConcatDim,
+    LabelsLike,
     bad_files_allowed,
     check_arguments,
+    dimensions_of,
+    label_variables,
+    labels_of,
     listed,
     scan_options,
     shared,
@@ -24,7 +29,6 @@ from icevirt.logic.attributes import CombineAttrs, check_policy
 from icevirt.logic.combine import combine
 from icevirt.logic.duplicates import Duplicates, check_rule
 from icevirt.logic.holes import Holes, check_holes
-from icevirt.logic.stacking import Labels
 from icevirt.logic.wish import Wish
 from icevirt.objects.grants import SourceAccess, granted
 from icevirt.spark.session import spark_or_local
@@ -37,7 +41,7 @@ if TYPE_CHECKING:
 def plan(
     sources: Sources,
     *,
-    concat_dim: str | None = None,
+    concat_dim: ConcatDim = None,
     group: str = "/",
     source_group: str = "/",
     variables: str | Iterable[str] = (),
@@ -45,7 +49,7 @@ def plan(
     combine_attrs: CombineAttrs = "override",
     duplicates: Duplicates = "refuse",
     holes: Holes = "refuse",
-    labels: Labels | None = None,
+    labels: LabelsLike | None = None,
     max_bad_files: int | str = 0,
     max_native_bytes: int = MAX_NATIVE_BYTES,
     scanner: str = "",
@@ -65,9 +69,12 @@ def plan(
     check_policy(combine_attrs)
     check_rule(duplicates)
     check_holes(holes)
+    dimensions = dimensions_of(concat_dim)
+    told = labels_of(labels, dimensions)
     options = scan_options(
-        concat_dim=concat_dim,
-        stack=labels is not None,
+        concat_dim=dimensions,
+        stack=bool(told),
+        label_variables=label_variables(told),
         group=source_group,
         variables=variables,
         drop_variables=drop_variables,
@@ -90,11 +97,11 @@ def plan(
         scan_missing(stack.enter_context(spark_or_local(spark)), scan)
         wish = Wish(
             build_id=digest_of("plan", listed(files)),
-            concat_dim=concat_dim,
+            concat_dim=dimensions,
             group=group,
             combine_attrs=combine_attrs,
             duplicates=duplicates,
             holes=holes,
-            labels=labels,
+            labels=told,
         )
         return combine(closed_catalog(scan).facts, wish)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from types import NoneType
 from typing import Any
@@ -11,6 +11,8 @@ from typing import Any
 from icevirt.api.target import digest_of
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import InvalidInputError
+from icevirt.logic.new_dimensions import Labels, variable_of
+from icevirt.model.json import JSON
 from icevirt.repo.settings import as_json
 from icevirt.scan.contract import ScanOptions
 from icevirt.scan.registry import in_use, named
@@ -18,14 +20,18 @@ from icevirt.storage.memory import MemoryStorage
 from icevirt.storage.protocol import Storage
 from icevirt.storage.resolve import StorageLike, storage_of
 
+type ConcatDim = str | Sequence[str] | None
+type LabelsLike = Labels | Mapping[str, Labels]
+
 MAX_NATIVE_BYTES = 256 * 1024 * 1024
 """Of values per file that may be stored because they cannot be referenced, by default."""
 
 
 def scan_options(
     *,
-    concat_dim: str | None = None,
+    concat_dim: ConcatDim = None,
     stack: bool = False,
+    label_variables: str | Iterable[str] = (),
     group: str = "/",
     variables: str | Iterable[str] = (),
     drop_variables: str | Iterable[str] = (),
@@ -38,14 +44,15 @@ def scan_options(
     Raises:
         InvalidInputError: One is of another type, or there is no such scanner.
     """
-    if concat_dim is not None and not isinstance(concat_dim, str):
-        raise InvalidInputError("concat_dim is no name", do="Correct the call.", given=concat_dim)
+    dimensions = dimensions_of(concat_dim)
     check_arguments(group=group, scanner=scanner)
     if scanner:
         named(scanner)
     return ScanOptions(
-        concat_dim=concat_dim,
+        # one name is kept as it is, so that catalogs of earlier scans are found
+        concat_dim=dimensions if len(dimensions) > 1 else next(iter(dimensions), None),
         stack=stack,
+        label_variables=_names("label_variables", label_variables),
         group=group,
         variables=_names("variables", variables),
         drop_variables=_names("drop_variables", drop_variables),
@@ -53,6 +60,68 @@ def scan_options(
         scanner=scanner,
         allow_references_to=_names("allow_references_to", allow_references_to),
     )
+
+
+def dimensions_of(concat_dim: ConcatDim) -> tuple[str, ...]:
+    """Return the dimensions that a person named, the outermost first.
+
+    Raises:
+        InvalidInputError: One is no name, or named twice.
+    """
+    if concat_dim is None:
+        return ()
+    given: Any = concat_dim
+    is_many = isinstance(given, Iterable) and not isinstance(given, str | bytes)
+    names: tuple[Any, ...] = tuple(given) if is_many else (given,)
+    found = tuple(name for name in names if isinstance(name, str) and name)
+    if len(found) != len(names) or len(set(found)) != len(found):
+        raise InvalidInputError(
+            "concat_dim is neither a name nor several different ones",
+            do="Correct the call.",
+            given=concat_dim,
+        )
+    return found
+
+
+def labels_of(given: LabelsLike | None, dimensions: Sequence[str]) -> dict[str, Labels]:
+    """Return the labels of new dimensions by their names.
+
+    Raises:
+        InvalidInputError: It is not clear which dimension they are for, or it was not asked for.
+    """
+    if given is None:
+        return {}
+    if isinstance(given, Mapping):
+        if unknown := [name for name in given if name not in dimensions]:
+            raise InvalidInputError(
+                "labels are for dimensions that concat_dim does not name",
+                do="Add them to concat_dim (on the command line --concat-dim).",
+                unknown=unknown,
+                concat_dim=list(dimensions),
+            )
+        return dict(given)
+    if len(dimensions) != 1:
+        raise InvalidInputError(
+            "labels are for a new dimension, and "
+            + ("none is named" if not dimensions else "several dimensions are named"),
+            do="Name it with concat_dim (on the command line --concat-dim); where there are"
+            ' several, pass {"member": labels} (--labels member=...).',
+            concat_dim=list(dimensions),
+        )
+    return {dimensions[0]: given}
+
+
+def label_variables(labels: Mapping[str, Labels]) -> tuple[str, ...]:
+    """Return the names of the variables that tell labels."""
+    return tuple(name for each in labels.values() if (name := variable_of(each)) is not None)
+
+
+def as_choice(labels: Mapping[str, Labels]) -> dict[str, JSON] | None:
+    """Return labels as a snapshot tells them."""
+    told: dict[str, JSON] = {
+        name: each if isinstance(each, str) else list(each) for name, each in labels.items()
+    }
+    return told or None
 
 
 def _names(argument: str, given: str | Iterable[str]) -> tuple[str, ...]:

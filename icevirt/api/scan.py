@@ -16,6 +16,7 @@ from icevirt.api.clock import Clock
 from icevirt.api.inputs import Inputs, Sources
 from icevirt.api.request import (
     MAX_NATIVE_BYTES,
+    ConcatDim,
     bad_files_allowed,
     check_arguments,
     scan_options,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 def scan_file(
     url: str | os.PathLike[str],
     *,
-    concat_dim: str | None = None,
+    concat_dim: ConcatDim = None,
     group: str = "/",
     variables: str | Iterable[str] = (),
     drop_variables: str | Iterable[str] = (),
@@ -57,7 +58,7 @@ def scan_file(
 
     Args:
         url: Path or URL of the file.
-        concat_dim: Dimension along which the file will be concatenated with others.
+        concat_dim: Dimension, or dimensions, along which the file will be concatenated with others.
         group: Scan only below this group of the file, which becomes the root.
         variables: Names or absolute paths of the only variables to take; all by default.
         drop_variables: Names or absolute paths of variables to leave out.
@@ -108,7 +109,7 @@ def scan_files(
     sources: Sources,
     catalog: StorageLike,
     *,
-    concat_dim: str | None = None,
+    concat_dim: ConcatDim = None,
     group: str = "/",
     variables: str | Iterable[str] = (),
     drop_variables: str | Iterable[str] = (),
@@ -118,6 +119,7 @@ def scan_files(
     allow_references_to: str | Iterable[str] = (),
     asset: str | None = None,
     stack: bool = False,
+    label_variables: str | Iterable[str] = (),
     access: Mapping[str, Any] | None = None,
     spark: SparkSession | None = None,
     progress: Callable[[Progress], None] | None = None,
@@ -141,7 +143,8 @@ def scan_files(
         scanner: The scanner to use.
         allow_references_to: Where references of the files may lead.
         asset: Which asset of STAC items is the file.
-        stack: The build will stack files along ``concat_dim`` (its ``labels``).
+        stack: The build will stack files along new dimensions (its ``labels``).
+        label_variables: Variables that will tell labels (``"variable:NAME"``).
         access: How servers are reached, by prefix; as for `build`.
         spark: The session to run on; by default the active one, or a local one for this call.
         progress: Called with every step.
@@ -162,6 +165,7 @@ def scan_files(
         scanner=scanner,
         allow_references_to=allow_references_to,
         stack=stack,
+        label_variables=label_variables,
     )
     storage = shared(catalog)
     clock = Clock()

@@ -25,9 +25,9 @@ class Mode(Enum):
     """How the chunks of an array come from the files."""
 
     once = "once"  # from the first file; all files hold the same
-    concat = "concat"  # each file's chunks, shifted along the axis
+    concat = "concat"  # each file's chunks, shifted to where its box lies
     join = "join"  # values of all files, joined and stored in the repository
-    given = "given"  # values that no file holds: the labels of a new dimension
+    given = "given"  # values that the plan holds, like the labels of a new dimension
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -38,14 +38,14 @@ class PlannedArray:
     source_path: str  # in the files
     node_id: ObjectId8
     mode: Mode
-    axis: int  # along which files are concatenated; 0 in mode once
+    axes: tuple[int, ...]  # n of them, along which files lie beside each other; () in mode once
     shape: tuple[int, ...]
     chunk_shape: tuple[int, ...]
     zarr_json: bytes
     schema: ArraySchema  # of the first file
     files: NDArray[np.int64]  # (k,) rows of the plan's files that it is made of
-    starts: NDArray[np.int64]  # (k,) where each begins along the axis, in elements
-    lengths: NDArray[np.int64]  # (k,) how many elements it has along the axis
+    starts: NDArray[np.int64]  # (k, n) where each one's box begins along the axes, in elements
+    lengths: NDArray[np.int64]  # (k, n) how many elements it has along them
     whole: NDArray[np.bool_]  # (k,) whether its values were read at scan time
     whole_schema: ArraySchema | None  # of those files
     window: tuple[int, ...]  # chunks per manifest and axis
@@ -74,12 +74,12 @@ class LeftOut:
 class BuildPlan:
     """Everything a build will do, files in the order of the dataset.
 
-    Files that hold the same steps of other arrays follow one another.
+    Files that hold other arrays of the same box follow one another.
     """
 
     build_id: str
     group: str
-    concat_dim: str | None
+    concat_dim: tuple[str, ...]
     files: FileColumns
     groups: dict[str, bytes]  # path -> zarr.json
     arrays: tuple[PlannedArray, ...]
@@ -96,15 +96,15 @@ class WindowTask:
     source_path: str
     node_id: ObjectId8
     mode: Mode
-    axis: int
+    axes: tuple[int, ...]  # n of them
     box: Extents  # in chunks
     zarr_json: bytes
     chunk_shape: tuple[int, ...]
     direct: bool  # the catalog holds the chunks as the array wants them, values included
     shape: tuple[int, ...]  # of the whole array
     takes: NDArray[np.bool_]  # (files of the item,) whether the array is made of it
-    starts: NDArray[np.int64]  # (files of the item,) in elements
-    lengths: NDArray[np.int64]  # (files of the item,)
+    starts: NDArray[np.int64]  # (files of the item, n) in elements
+    lengths: NDArray[np.int64]  # (files of the item, n)
     whole: NDArray[np.bool_]  # (files of the item,)
     whole_schema: ArraySchema | None
     times: Recoding | None = None  # (files of the item,)

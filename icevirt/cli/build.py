@@ -69,7 +69,7 @@ def build(  # noqa: PLR0917 - each is an option of the command
         report = icevirt.build(
             sources,
             repo,
-            concat_dim=concat_dim,
+            concat_dim=concat_dim or None,
             group=group,
             branch=branch,
             message=message,
@@ -79,7 +79,7 @@ def build(  # noqa: PLR0917 - each is an option of the command
             drop_variables=tuple(drop_variable or ()),
             duplicates=cast("Duplicates", duplicates),
             holes=cast("Holes", holes),
-            labels=labels,
+            labels=options.labels_of(labels),
             combine_attrs=cast("CombineAttrs", combine_attrs),  # build checks it
             max_bad_files=max_bad_files,
             max_native_bytes=max_native_bytes,

@@ -36,7 +36,8 @@ def scan(  # noqa: PLR0917 - each is an option of the command
         typer.Option(help="The catalog that many files are scanned into; made if absent."),
     ] = None,
     concat_dim: Annotated[
-        str | None, typer.Option(help="The dimension along which a build would concatenate.")
+        list[str] | None,
+        typer.Option(help="The dimension along which a build would concatenate; may be repeated."),
     ] = None,
     group: Annotated[str, typer.Option(help="Look only below this group of the file.")] = "/",
     variable: options.Variable = None,
@@ -50,6 +51,10 @@ def scan(  # noqa: PLR0917 - each is an option of the command
     stack: Annotated[
         bool, typer.Option("--stack", help="Scan for a build that will be given --labels.")
     ] = False,
+    label_variable: Annotated[
+        list[str] | None,
+        typer.Option(help="A variable that will tell labels (variable:NAME); may be repeated."),
+    ] = None,
     output: OutputOption = Output.text,
     quiet: options.Quiet = False,
 ) -> Answer:
@@ -60,7 +65,7 @@ def scan(  # noqa: PLR0917 - each is an option of the command
     import icevirt
 
     how = _How(
-        concat_dim=concat_dim,
+        concat_dim=concat_dim or None,
         group=group,
         variables=tuple(variable or ()),
         drop_variables=tuple(drop_variable or ()),
@@ -81,6 +86,7 @@ def scan(  # noqa: PLR0917 - each is an option of the command
             max_bad_files=max_bad_files,
             asset=asset,
             stack=stack,
+            label_variables=tuple(label_variable or ()),
             progress=listener,
             **how,
         )
@@ -90,7 +96,7 @@ def scan(  # noqa: PLR0917 - each is an option of the command
 class _How(TypedDict):
     """Arguments that one file and many take alike."""
 
-    concat_dim: str | None
+    concat_dim: list[str] | None
     group: str
     variables: tuple[str, ...]
     drop_variables: tuple[str, ...]

@@ -17,7 +17,11 @@ Sources = Annotated[
     ),
 ]
 ConcatDim = Annotated[
-    str | None, typer.Option(help="The dimension along which files follow one another.")
+    list[str] | None,
+    typer.Option(
+        help="The dimension along which files follow one another; may be repeated, the outermost"
+        " first."
+    ),
 ]
 Group = Annotated[str, typer.Option(help="The group of the repository to build into.")]
 DropVariable = Annotated[
@@ -89,20 +93,36 @@ DuplicatesRule = Annotated[
 ]
 
 
-def _labels(given: object) -> str | list[str] | None:
-    """Read labels that files tell, or a list with commas."""
-    text = str(given)
-    return text if text.startswith(("regex:", "attribute:")) else text.split(",")
+_TOLD = ("regex:", "attribute:", "variable:")
+
+
+def _labels(given: object) -> tuple[str | None, str | list[str]]:
+    """Read labels that files tell, or a list with commas; before a sign, of which dimension."""
+    text, name = str(given), None
+    if not text.startswith(_TOLD) and "=" in text:
+        name, _, text = text.partition("=")
+    return name, text if text.startswith(_TOLD) else text.split(",")
+
+
+def labels_of(given: list[Any] | None) -> Any:
+    """Return labels by dimension, or those of the only one."""
+    pairs = given or []
+    named = [name for name, _ in pairs if name is not None]
+    if len(set(named)) != len(pairs) and len(pairs) > 1:
+        raise typer.BadParameter("of several --labels each is of another dimension: DIM=LABELS")
+    if named:
+        return dict(pairs)
+    return pairs[0][1] if pairs else None
 
 
 LabelsOption = Annotated[
-    Any,
+    list[Any] | None,
     typer.Option(
         parser=_labels,
-        metavar="<labels>",
+        metavar="<[DIM=]labels>",
         help="Stack the files along --concat-dim as a new dimension with these labels: A,B,C in"
-        " the order of the files, regex:PATTERN with one group found in the file's URL, or"
-        " attribute:NAME.",
+        " the order of the files, regex:PATTERN with one group found in the file's URL,"
+        " attribute:NAME, or variable:NAME; may be repeated for several dimensions.",
     ),
 ]
 HolesRule = Annotated[

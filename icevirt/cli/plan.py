@@ -40,14 +40,14 @@ def plan(  # noqa: PLR0917 - each is an option of the command
     with progress(quiet=quiet) as listener:
         planned = icevirt.plan(
             sources,
-            concat_dim=concat_dim,
+            concat_dim=concat_dim or None,
             group=group,
             source_group=source_group,
             variables=tuple(variable or ()),
             drop_variables=tuple(drop_variable or ()),
             duplicates=cast("Duplicates", duplicates),
             holes=cast("Holes", holes),
-            labels=labels,
+            labels=options.labels_of(labels),
             combine_attrs=cast("CombineAttrs", combine_attrs),  # plan checks it
             max_bad_files=max_bad_files,
             max_native_bytes=max_native_bytes,

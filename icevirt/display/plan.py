@@ -33,7 +33,10 @@ def build_plan(plan: BuildPlan) -> RenderableType:
 
 
 def _along(plan: BuildPlan) -> str:
-    return f"one after the other along {plan.concat_dim}" if plan.concat_dim else "not concatenated"
+    if not plan.concat_dim:
+        return "not concatenated"
+    beside = "one after the other" if len(plan.concat_dim) == 1 else "beside one another"
+    return f"{beside} along {', '.join(plan.concat_dim)}"
 
 
 def _windows(array: PlannedArray) -> int:

@@ -1,23 +1,26 @@
-"""Where each file lies along the concatenated dimension.
+"""Where each file lies along the dimensions that files are placed along.
 
-A cell is a run of steps that one file covers, or several that hold different variables of the same
-steps: files whose labels are the same lie in one cell. Cells are in the order of the labels; where
-these say nothing, each file is a cell, in the order given.
+Along one dimension, a cell is a run of steps that one file covers, or several do: files whose
+labels are the same lie in one cell. Cells are in the order of the labels; where these say nothing,
+and there is no other dimension, each file is a cell, in the order given. With several dimensions a
+file lies in a cell of each, so its share of an array is a box.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.schema import ArraySchema
+from icevirt.errors import CombineError
 from icevirt.logic.labels import labels_of
 from icevirt.logic.ordering import order_files
 from icevirt.logic.recoding import bounds_of
-from icevirt.logic.stacking import Stack
 from icevirt.model import paths
 
 NOWHERE = -1
@@ -25,72 +28,122 @@ NOWHERE = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Cells:
-    """The cell of each file."""
+class Axis:
+    """The cell of each file along one dimension."""
 
+    dimension: str
     cell: NDArray[np.int64]  # (files,) or `NOWHERE`
     count: int
-    reason: str  # why they are in this order; empty where there is no order to speak of
+    reason: str = ""  # why they are in this order; empty where there is no order to speak of
+    names: Sequence[Any] | NDArray[Any] = ()  # (count,) what people call a cell; empty: nothing
+
+    def name(self, cell: int) -> Any:
+        """Return what a cell is called in messages: its first label, else its number."""
+        return self.names[cell] if len(self.names) else f"number {cell}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Cells:
+    """Where files lie along all dimensions, and the order that follows from it."""
+
+    axes: tuple[Axis, ...]
+    rows: NDArray[np.int64]  # the files in the order of the dataset; those of no cell come last
+
+    @classmethod
+    def of(cls, axes: Sequence[Axis], files: int) -> Cells:
+        """Order the files by their cells, the first dimension counting most."""
+        keys = [np.where(axis.cell == NOWHERE, axis.count, axis.cell) for axis in axes]
+        rows = np.lexsort(keys[::-1]) if keys else np.arange(files)
+        return cls(axes=tuple(axes), rows=rows.astype(np.int64))
 
     @property
-    def rows(self) -> NDArray[np.int64]:
-        """The files in the order of the dataset; those of no cell come last."""
-        return np.argsort(np.where(self.cell == NOWHERE, self.count, self.cell), kind="stable")
+    def dimensions(self) -> tuple[str, ...]:
+        """The names of the dimensions."""
+        return tuple(axis.dimension for axis in self.axes)
+
+    @property
+    def place(self) -> NDArray[np.int64]:
+        """The place of each file in the order of the dataset."""
+        place = np.empty(len(self.rows), np.int64)
+        place[self.rows] = np.arange(len(self.rows))
+        return place
 
 
-def as_given(facts: CatalogFacts, dimension: str | None) -> Cells:
+def as_given(facts: CatalogFacts, dimensions: Sequence[str]) -> Cells:
     """Return a cell for each file, without a look at labels."""
-    there = files_along(facts, dimension)
-    return _numbered(len(facts.files), there, np.arange(len(there)), len(there), "")
+    files = len(facts.files)
+    return Cells.of([_in_order(facts, dimension) for dimension in dimensions], files)
 
 
-def place_files(facts: CatalogFacts, dimension: str | None) -> Cells:
-    """Return the cells of the files.
+def place_files(facts: CatalogFacts, dimensions: Sequence[str], known: Mapping[str, Axis]) -> Cells:
+    """Return the cells of the files; along some dimensions they may be ``known`` already.
 
     Raises:
         CombineError: Labels are missing (NaN), repeat, or the files' ranges overlap.
     """
+    alone = len(dimensions) == 1
+    axes = [
+        known[dimension] if dimension in known else _by_labels(facts, dimension, alone=alone)
+        for dimension in dimensions
+    ]
+    return Cells.of(axes, len(facts.files))
+
+
+def _in_order(facts: CatalogFacts, dimension: str) -> Axis:
     there = files_along(facts, dimension)
-    if dimension is None or len(facts.files) == 1:
-        return as_given(facts, dimension)
+    return Axis(
+        dimension=dimension,
+        cell=_spread(len(facts.files), there, np.arange(len(there))),
+        count=len(there),
+    )
+
+
+def _by_labels(facts: CatalogFacts, dimension: str, *, alone: bool) -> Axis:
+    """Place files by the values of the coordinate."""
+    there = files_along(facts, dimension)
+    if len(facts.files) == 1:
+        return _in_order(facts, dimension)
     labels = labels_of(facts, dimension, there)
-    urls = [facts.files.url[row] for row in there.tolist()]
     groups = np.arange(len(there))
     if labels is not None:
         groups = _grouped([held.tobytes() for held in labels])
-        if groups.max(initial=0) == 0 and _shares_variables(facts, dimension):
+        if alone and groups.max(initial=0) == 0 and _shares_variables(facts, dimension):
             groups = np.arange(len(there))  # all hold one label, so it orders nothing
+    elif not alone:
+        raise CombineError(
+            f"nothing says where files lie along {dimension!r}: it has no numeric coordinate in"
+            " all files that have the dimension",
+            do='Say it by nested lists of files with combine="nested", or leave the dimension out'
+            " of concat_dim.",
+            dimension=dimension,
+        )
     firsts = np.unique(groups, return_index=True)[1]
-    order = order_files(
-        [urls[at] for at in firsts.tolist()],
-        None if labels is None else [labels[at] for at in firsts.tolist()],
-        dimension=dimension,
-    )
+    held = None if labels is None else [labels[at] for at in firsts.tolist()]
+    urls = list(facts.files.url[there[firsts]])
+    order = order_files(urls, held, dimension=dimension)
     rank = np.empty(len(firsts), np.int64)
     rank[order.rows] = np.arange(len(firsts))
-    return _numbered(len(facts.files), there, rank[groups], len(firsts), order.reason)
-
-
-def stacked_files(stack: Stack, dimension: str) -> Cells:
-    """Return the cells of files that are stacked along a new dimension."""
-    return Cells(
-        cell=stack.cell,
-        count=len(stack.values),
-        reason=f"stacked along the new dimension {dimension!r}",
+    return Axis(
+        dimension=dimension,
+        cell=_spread(len(facts.files), there, rank[groups]),
+        count=len(firsts),
+        reason=order.reason,
+        names=() if held is None else _firsts(held, order.rows),
     )
 
 
-def files_along(facts: CatalogFacts, dimension: str | None) -> NDArray[np.int64]:
-    """Return the rows of the files that have an array with the dimension; all where none is asked.
-
-    Where no dimension is asked for, everything is one cell's.
-    """
-    if dimension is None:
-        return np.arange(len(facts.files))
-    return np.unique(facts.arrays.file[_along(facts, dimension)])
+def _firsts(labels: Sequence[NDArray[np.generic]], rows: NDArray[np.int64]) -> NDArray[Any]:
+    """Return the first label of each; of a file without any, 0."""
+    none = np.zeros(1, np.int8)
+    return np.concatenate([*(labels[row][:1] if len(labels[row]) else none for row in rows)])
 
 
-def _along(facts: CatalogFacts, dimension: str) -> NDArray[np.bool_]:
+def files_along(facts: CatalogFacts, dimension: str) -> NDArray[np.int64]:
+    """Return the rows of the files that have an array with the dimension."""
+    return np.unique(facts.arrays.file[along(facts, dimension)])
+
+
+def along(facts: CatalogFacts, dimension: str) -> NDArray[np.bool_]:
     """Say which arrays have the dimension."""
     texts = facts.arrays.schema.values
     has = np.array([dimension in ArraySchema.loads(text).dimension_names for text in texts])
@@ -122,7 +175,7 @@ def data_along(facts: CatalogFacts, dimension: str) -> NDArray[np.bool_]:
             attributes = ArraySchema.loads(arrays.schema.values[schema]).attributes.values
             for bounds in bounds_of(arrays.path.values[code], attributes):
                 repeated.add(number.get(bounds, code))
-    return _along(facts, dimension) & ~np.isin(arrays.path.codes, list(repeated))
+    return along(facts, dimension) & ~np.isin(arrays.path.codes, list(repeated))
 
 
 def _shares_variables(facts: CatalogFacts, dimension: str) -> bool:
@@ -131,9 +184,18 @@ def _shares_variables(facts: CatalogFacts, dimension: str) -> bool:
     return len(codes) == 0 or int(np.bincount(codes).max()) > 1
 
 
-def _numbered(
-    files: int, there: NDArray[np.int64], cells: NDArray[np.int64], count: int, reason: str
-) -> Cells:
+def numbered(columns: Iterable[NDArray[np.integer]], rows: int) -> NDArray[np.int64]:
+    """Number the rows of columns of cells, equal ones alike; without columns all are one."""
+    number = np.zeros(rows, np.int64)
+    for column in columns:
+        span = int(column.max(initial=0)) + 2
+        if int(number.max(initial=0)) >= np.iinfo(np.int64).max // span - 1:
+            number = np.unique(number, return_inverse=True)[1].astype(np.int64)
+        number = number * span + (column.astype(np.int64) + 1)
+    return number
+
+
+def _spread(files: int, there: NDArray[np.int64], cells: NDArray[np.int64]) -> NDArray[np.int64]:
     cell = np.full(files, NOWHERE, np.int64)
     cell[there] = cells
-    return Cells(cell=cell, count=count, reason=reason)
+    return cell

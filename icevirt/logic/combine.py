@@ -43,12 +43,12 @@ def combined(prepared: Prepared, wish: Wish) -> BuildPlan:
     Raises:
         CombineError: They do not, without changing values; the message says which and why.
     """
-    facts, stack, times = prepared.facts, prepared.stack, prepared.times
+    facts, times = prepared.facts, prepared.times
     # files that disagree have no order to speak of
-    members_of(facts, as_given(facts, wish.concat_dim), wish.concat_dim)
+    members_of(facts, as_given(facts, wish.concat_dim))
     cells = prepared.cells(wish.concat_dim)
-    members = members_of(facts, cells, wish.concat_dim)
-    gaps = holes.find(facts, members, cells, dimension=wish.concat_dim, rule=wish.holes)
+    members = members_of(facts, cells)
+    gaps = holes.find(facts, members, rule=wish.holes)
     arrays = tuple(
         planned(
             facts,
@@ -60,9 +60,11 @@ def combined(prepared: Prepared, wish: Wish) -> BuildPlan:
         )
         for member in members
     )
-    if stack is not None and wish.concat_dim is not None:
-        arrays += (coordinate(stack, wish.concat_dim, wish.group, wish.build_id),)
-    reasons = (cells.reason,) if cells.reason else ()
+    arrays += tuple(
+        coordinate(each, each.values, wish.group, wish.build_id)
+        for each in prepared.new
+        if each.values is not None and each.variable is None
+    )
     return BuildPlan(
         build_id=wish.build_id,
         group=paths.canonical(wish.group),
@@ -73,10 +75,10 @@ def combined(prepared: Prepared, wish: Wish) -> BuildPlan:
         containers=containers_for(facts.places),
         split_rules=_split_rules(arrays),
         notes=(
-            *reasons,
+            *(axis.reason for axis in cells.axes if axis.reason),
             *recoding.told(times),
             *duplicates.told(prepared.left_out, wish.duplicates),
-            *holes.told(gaps, wish.concat_dim),
+            *holes.told(gaps),
             *_static_told(facts, arrays),
             *readers.told({each.path: readers.readers_of_json(each.zarr_json) for each in arrays}),
         ),
@@ -94,7 +96,7 @@ def _split_rules(arrays: tuple[PlannedArray, ...]) -> tuple[SplitRule, ...]:
             array.path: (
                 array.grid,
                 array.window,
-                None if array.mode is Mode.once else array.axis,
+                array.axes[0] if array.axes else (None if array.mode is Mode.once else 0),
             )
             for array in arrays
         }

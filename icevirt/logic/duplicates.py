@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.plan import LeftOut
 from icevirt.errors import InvalidInputError
-from icevirt.logic.cells import data_along, files_along
+from icevirt.logic.cells import Axis, data_along, files_along
 from icevirt.logic.labels import labels_of
 
 type Duplicates = Literal["refuse", "first", "last", "newest", "version"]
@@ -33,31 +33,39 @@ def check_rule(rule: str) -> None:
 
 
 def without_duplicates(
-    facts: CatalogFacts, dimension: str | None, rule: Duplicates
+    facts: CatalogFacts, dimensions: Sequence[str], rule: Duplicates, new: Sequence[Axis]
 ) -> tuple[NDArray[np.int64], tuple[LeftOut, ...]]:
     """Return the rows of the files to keep, in their order: one of those with the same labels.
 
     Args:
         facts: Of all files, times counted alike.
-        dimension: Along which files are concatenated.
+        dimensions: Of the files, along which they are concatenated.
         rule: "first" and "last" go by the order given; "newest" by the time of modification, and
             among equal ones by the name; "version" by the name, numbers in it compared as numbers,
             so that a later creation time or version wins. "refuse" keeps all.
+        new: Where files lie along dimensions that they do not have.
     """
     everything = np.arange(len(facts.files))
-    if dimension is None or rule == "refuse":
+    if not (dimensions or new) or rule == "refuse":
         return everything, ()
-    there = files_along(facts, dimension)
-    labels = labels_of(facts, dimension, there)
-    alone = all(len(each) == 1 for each in labels or ())
-    if labels is None or (alone and len({each.tobytes() for each in labels}) < 2):
-        # without labels, or with one and the same value everywhere, nobody can tell
-        return everything, ()
-    held = _variables(facts, dimension)
-    alike: dict[tuple[str, bytes, frozenset[int]], list[int]] = defaultdict(list)
-    for row, values in zip(there.tolist(), labels, strict=True):
-        if len(values):
-            alike[values.dtype.str, values.tobytes(), held[row]].append(row)
+    places: list[list[object]] = [axis.cell.tolist() for axis in new]
+    data = np.ones(len(facts.arrays.file), np.bool_)
+    for dimension in dimensions:
+        there = files_along(facts, dimension)
+        labels = labels_of(facts, dimension, there)
+        if labels is None or (len(dimensions) == 1 and not new and _says_nothing(labels)):
+            # without labels, or with one and the same value everywhere, nobody can tell
+            return everything, ()
+        place: list[object] = [None] * len(facts.files)
+        for row, values in zip(there.tolist(), labels, strict=True):
+            place[row] = (values.dtype.str, values.tobytes()) if len(values) else None
+        places.append(place)
+        data &= data_along(facts, dimension)
+    held = _variables(facts, data)
+    alike: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    for row, key in enumerate(zip(*places, strict=True)):
+        if held[row] and None not in key:
+            alike[*key, held[row]].append(row)
     preference = _preference(facts, rule)
     kept = np.ones(len(facts.files), np.bool_)
     left_out = []
@@ -70,10 +78,15 @@ def without_duplicates(
     return np.flatnonzero(kept), tuple(left_out)
 
 
-def _variables(facts: CatalogFacts, dimension: str) -> list[frozenset[int]]:
-    """Return the data variables of each file along the dimension, as numbers of their paths."""
+def _says_nothing(labels: Sequence[NDArray[np.generic]]) -> bool:
+    """Say whether all files hold one and the same label."""
+    return all(len(each) == 1 for each in labels) and len({each.tobytes() for each in labels}) < 2
+
+
+def _variables(facts: CatalogFacts, data: NDArray[np.bool_]) -> list[frozenset[int]]:
+    """Return the data variables of each file, as numbers of their paths."""
     held: list[set[int]] = [set() for _ in range(len(facts.files))]
-    rows = np.flatnonzero(data_along(facts, dimension))
+    rows = np.flatnonzero(data)
     codes = facts.arrays.path.codes[rows].tolist()
     for file, code in zip(facts.arrays.file[rows].tolist(), codes, strict=True):
         held[file].add(code)

@@ -1,4 +1,4 @@
-"""Steps for which an array has no file: refused, or reserved so that they read as missing.
+"""Boxes for which an array has no file: refused, or reserved so that they read as missing.
 
 A chunk that nobody wrote reads as the array's Zarr fill value. That is a hole only where a reader
 takes this value for "missing": where it is the ``_FillValue`` (or ``missing_value``) of the array,
@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError, InvalidInputError
-from icevirt.logic.cells import Cells
 from icevirt.logic.members import Member
 from icevirt.logic.recoding import missing_of
 from icevirt.model import paths
@@ -28,7 +27,7 @@ from icevirt.model.json import JSON
 
 type Holes = Literal["refuse", "reserve"]
 
-_SHOWN = 3  # files in a message
+_SHOWN = 5  # places in a message
 
 
 def check_holes(rule: str) -> None:
@@ -42,27 +41,21 @@ def check_holes(rule: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Gap:
-    """The cells for which an array has no file."""
+    """The boxes for which an array has no file."""
 
-    cells: NDArray[np.int64]
-    of: int  # cells in all
-    lengths: NDArray[np.int64]  # (of,) elements of each cell along the axis
+    missing: int
+    of: int  # boxes in all
+    along: tuple[str, ...]  # dimensions
+    first: str  # what people call the first of them
+    lengths: tuple[NDArray[np.int64], ...]  # elements of each cell, by axis
     fill: JSON  # what they read as
-    first: str  # URL of a file that lacks the array
 
     def readable(self, schema: ArraySchema) -> ArraySchema:
         """Return the schema with the fill value that readers take for "missing"."""
         return replace(schema, fill_value=self.fill)
 
 
-def find(
-    facts: CatalogFacts,
-    members: Sequence[Member],
-    cells: Cells,
-    *,
-    dimension: str | None,
-    rule: Holes,
-) -> dict[str, Gap]:
+def find(facts: CatalogFacts, members: Sequence[Member], *, rule: Holes) -> dict[str, Gap]:
     """Return the gaps of the arrays that have some, by path.
 
     Raises:
@@ -70,70 +63,90 @@ def find(
     """
     found = {}
     for member in members:
-        if member.axis is None:
+        counts = tuple(axis.count for axis in member.along)
+        there = np.unique(np.ravel_multi_index(tuple(member.cell.T), counts)) if counts else [0]
+        missing = math.prod(counts) - len(there)
+        if not missing:
             continue
-        missing = np.setdiff1d(np.arange(cells.count), member.cell)
-        if not len(missing):
-            continue
-        first = facts.files.url[int(np.argmax(cells.cell == missing[0]))]
+        # rank: how many are missing before each that is there
+        wanted, rank = np.arange(min(_SHOWN, missing)), there - np.arange(len(there))
+        flat = wanted + np.searchsorted(rank, wanted, side="right")
+        first = np.stack(np.unravel_index(flat, counts), axis=1)
         if rule == "refuse":
-            raise _refused(member, len(missing), cells, dimension, first)
-        lengths = _lengths(facts, members, member, cells)
-        fill = _fill(facts, member, first)
+            raise _refused(facts, member, missing, first)
+        called = _called(member, first[0])
         found[member.path] = Gap(
-            cells=missing, of=cells.count, lengths=lengths, fill=fill, first=first
+            missing=missing,
+            of=math.prod(counts),
+            along=tuple(axis.dimension for axis in member.along),
+            first=called,
+            lengths=_lengths(facts, members, member),
+            fill=_fill(facts, member, called),
         )
     return found
 
 
+def _called(member: Member, box: NDArray[np.int64]) -> str:
+    return ", ".join(
+        f"{axis.dimension}={axis.name(cell)}"
+        for axis, cell in zip(member.along, box.tolist(), strict=True)
+    )
+
+
 def _refused(
-    member: Member, missing: int, cells: Cells, dimension: str | None, first: str
+    facts: CatalogFacts, member: Member, missing: int, first: NDArray[np.int64]
 ) -> CombineError:
+    """Return the error; files that lie in the first of the boxes and lack the array are named."""
+    count = math.prod(axis.count for axis in member.along)
+    names = ", ".join(repr(axis.dimension) for axis in member.along)
+    lacking = np.ones(len(facts.files), np.bool_)
+    for axis, cell in zip(member.along, first[0].tolist(), strict=True):
+        lacking &= axis.cell == cell
     return CombineError(
-        f"variable {member.path} is missing in {missing} of {cells.count} places along"
-        f" {dimension!r}",
+        f"variable {member.path} is missing in {missing} of {count} places along {names}",
         do='Reserve these steps with holes="reserve", so that they read as missing; or leave those'
         f" files out, or the variable with drop_variables=[{member.path!r}].",
         variable=member.path,
-        first=first,
+        missing=[_called(member, box) for box in first],
+        first=facts.files.url[int(np.argmax(lacking))] if lacking.any() else None,
     )
 
 
 def _lengths(
-    facts: CatalogFacts, members: Sequence[Member], member: Member, cells: Cells
-) -> NDArray[np.int64]:
+    facts: CatalogFacts, members: Sequence[Member], member: Member
+) -> tuple[NDArray[np.int64], ...]:
     """Return the length of each cell: the member's own, else that of its group's other arrays."""
-    lengths = np.full(cells.count, -1, np.int64)
     group = paths.parent(member.path)
     others = [each for each in members if paths.parent(each.path) == group]
-    for each in (*others, member):  # its own lengths are set last
-        if each.axis is not None:
-            lengths[each.cell] = each.shapes[:, each.axis]
-    unknown = np.flatnonzero(lengths < 0)
-    if len(unknown):
-        raise CombineError(
-            f"nothing tells how many steps of {member.path} are missing in a file",
-            do="Leave the file out, or build the group from the files that have it.",
-            variable=member.path,
-            file=facts.files.url[int(np.argmax(cells.cell == unknown[0]))],
-        )
-    return lengths
+    found = []
+    for axis in member.along:
+        lengths = np.full(axis.count, -1, np.int64)
+        for each in (*others, member):  # its own lengths are set last
+            if axis in each.along:
+                at = each.along.index(axis)
+                lengths[each.cell[:, at]] = each.lengths[:, at]
+        unknown = np.flatnonzero(lengths < 0)
+        if len(unknown):
+            raise CombineError(
+                f"nothing tells how many steps of {member.path} are missing in a file",
+                do="Leave the file out, or build the group from the files that have it.",
+                variable=member.path,
+                file=facts.files.url[int(np.argmax(axis.cell == unknown[0]))],
+            )
+        found.append(lengths)
+    return tuple(found)
 
 
 def _fill(facts: CatalogFacts, member: Member, first: str) -> JSON:
     """Return the fill value with which unwritten chunks read as missing."""
-    wanted = _missing_value(member)
-    if wanted is None or member.whole.all():
-        raise _cannot(
-            member,
-            "its values are stored by the scan"
-            if member.whole.all()
-            else "it has no _FillValue that its data type can hold",
-            first,
-        )
+    wanted = missing_value(member.schema)
+    if wanted is None:
+        raise _cannot(member, "it has no _FillValue that its data type can hold", first)
     has = member.schema.fill_value
     if _equal(has, wanted):
         return has
+    if member.whole.all():
+        return wanted  # of values that are stored, what is missing is stored too
     counts = facts.arrays.virtual[member.rows] + facts.arrays.inline[member.rows]
     edges = np.array(member.schema.chunk_shape or (1,), np.int64)
     full = np.prod(-(-member.shapes // edges), axis=1)
@@ -156,15 +169,19 @@ def _cannot(member: Member, why: str, first: str) -> CombineError:
     )
 
 
-def _missing_value(member: Member) -> JSON:
-    kind = member.schema.data_type
+def missing_value(schema: ArraySchema) -> JSON:
+    """Return the value that readers take for "missing", as zarr spells it; None if there is none.
+
+    It is the ``_FillValue`` or ``missing_value``; of floats that have neither, NaN.
+    """
+    kind = schema.data_type
     try:
         dtype = np.dtype(kind) if isinstance(kind, str) else None
     except TypeError:
         return None
     if dtype is None or dtype.kind not in "iuf":
         return None
-    for value in missing_of(member.schema.attributes):
+    for value in missing_of(schema.attributes):
         # the attribute of unsigned data packed as signed may be of either sign; its bits count
         if dtype.kind in "iu" and isinstance(value, int):
             if np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
@@ -181,10 +198,11 @@ def _equal(one: JSON, other: JSON) -> bool:
     return one == other
 
 
-def told(found: Mapping[str, Gap], dimension: str | None) -> list[str]:
+def told(found: Mapping[str, Gap]) -> list[str]:
     """Return a line for each array with gaps."""
     return [
-        f"{path} has no file in {len(gap.cells)} of {gap.of} places along {dimension!r}; they read"
-        f" as missing ({gap.fill}); the first: {gap.first}"
+        f"{path} has no file in {gap.missing} of {gap.of} places along"
+        f" {', '.join(map(repr, gap.along))}; they read as missing ({gap.fill}); the first:"
+        f" {gap.first}"
         for path, gap in found.items()
     ]

@@ -1,7 +1,8 @@
 """From a plan to the manifests that executors write, one item each.
 
-The direct route: files are in the order of the dataset, so a window along the concatenated axis is
-a contiguous run of files, and its task reads only their parts of the catalog. No shuffle.
+The direct route: files are in the order of the dataset, so a window along the first of the axes
+that files are placed along is a contiguous run of files, and its task reads only their parts of the
+catalog. No shuffle.
 """
 
 from __future__ import annotations
@@ -80,13 +81,18 @@ def _cuts(array: PlannedArray) -> Iterator[_Cut]:
 
 
 def _files_of(array: PlannedArray, box: Extents) -> NDArray[np.int64]:
-    """Return the files whose chunks can lie in the box; their starts ascend."""
-    edge = array.chunk_shape[array.axis]
-    low, high = box[array.axis]
-    ends = array.starts + array.lengths
-    first = int(np.searchsorted(ends, low * edge, side="right"))
-    last = int(np.searchsorted(array.starts, high * edge, side="left"))
-    return np.arange(first, max(first, last))
+    """Return the files whose chunks can lie in the box; starts along the first axis ascend."""
+    if not array.axes:
+        return np.arange(len(array.files))
+    edges = np.array([array.chunk_shape[axis] for axis in array.axes], np.int64)
+    bounds = np.array([box[axis] for axis in array.axes], np.int64) * edges[:, None]
+    (low, high), starts, lengths = bounds[0], array.starts, array.lengths
+    first = int(np.searchsorted(starts[:, 0] + lengths[:, 0], low, side="right"))
+    last = int(np.searchsorted(starts[:, 0], high, side="left"))
+    of = np.arange(first, max(first, last))
+    ends = starts[of] + lengths[of]
+    inside = ((ends > bounds[:, 0]) & (starts[of] < bounds[:, 1])).all(axis=1)
+    return of if inside.all() else of[inside]
 
 
 def _item(plan: BuildPlan, number: int, cuts: Sequence[_Cut]) -> WriteItem:
@@ -106,7 +112,7 @@ def _window(cut: _Cut, rows: NDArray[np.int64]) -> WindowTask:
     at = np.searchsorted(rows, array.files[of])
 
     def spread[T: np.generic](column: NDArray[T]) -> NDArray[T]:
-        out = np.zeros(len(rows), column.dtype)
+        out = np.zeros((len(rows), *column.shape[1:]), column.dtype)
         out[at] = column[of]
         return out
 
@@ -115,7 +121,7 @@ def _window(cut: _Cut, rows: NDArray[np.int64]) -> WindowTask:
         node_id=array.node_id,
         mode=array.mode,
         direct=array.mode is Mode.once or array.schema.whole,
-        axis=array.axis,
+        axes=array.axes,
         box=cut.box,
         zarr_json=array.zarr_json,
         chunk_shape=array.chunk_shape,

@@ -5,6 +5,7 @@ Agreement is of decoding, not of encoding: a compression level may differ, a sca
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.schema import ArraySchema, differences
 from icevirt.errors import CombineError
-from icevirt.logic.cells import Cells
+from icevirt.logic.cells import Axis, Cells
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -24,38 +25,52 @@ class Member:
 
     path: str
     rows: NDArray[np.int64]  # (files,) rows of the array columns
-    cell: NDArray[np.int64]  # (files,) ascending
     schema: ArraySchema  # of the first file that keeps its chunks, else of the first
     shapes: NDArray[np.int64]  # (files, ndim)
     whole: NDArray[np.bool_]  # (files,)
     whole_schema: ArraySchema | None  # of the files whose values were read
-    axis: int | None  # of the concatenated dimension
+    along: tuple[Axis, ...]  # n dimensions of the array along which files are placed
+    axes: tuple[int, ...]  # (n,) which axes of the array these are
+    cell: NDArray[np.int64]  # (files, n) ascending
+    again: NDArray[np.bool_]  # (files,) whether one before it holds the same in the same cells
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Elements of each file along the placed axes, shape (files, n)."""
+        return self.shapes[:, list(self.axes)]
 
 
-def members_of(facts: CatalogFacts, cells: Cells, dimension: str | None) -> list[Member]:
+def members_of(facts: CatalogFacts, cells: Cells) -> list[Member]:
     """Gather the arrays of all files.
 
     Raises:
         CombineError: An array decodes differently, has another grid, or is in two files for the
-            same steps.
+            same box.
     """
-    place = np.empty(len(facts.files), np.int64)
-    place[cells.rows] = np.arange(len(facts.files))
+    place = cells.place
     schemas = [ArraySchema.loads(text) for text in facts.arrays.schema.values]
     members = []
-    for code, path in enumerate(facts.arrays.path.values):
-        rows = np.flatnonzero(facts.arrays.path.codes == code)
-        rows = rows[np.argsort(place[facts.arrays.file[rows]], kind="stable")]
+    for path, rows in by_path(facts):
         codes = facts.arrays.schema.codes[rows]
-        if len({schemas[c].dimension_names for c in codes.tolist()}) > 1:
+        if len({schemas[c].dimension_names for c in np.unique(codes).tolist()}) > 1:
             _refuse_unlike(facts, rows, path, schemas, codes)
-        member = _member(facts, rows, path, schemas, dimension, cells)
+        member = _member(facts, rows, path, schemas, cells, place)
+        codes = facts.arrays.schema.codes[member.rows]
         _refuse_unlike_grids(facts, member)  # says more than unlike chunk shapes would
-        _refuse_unlike(facts, rows, path, schemas, codes)
-        if member.axis is not None:
-            _refuse_twice(facts, member, dimension)
+        _refuse_unlike(facts, member.rows, path, schemas, codes)
+        _refuse_twice(facts, member)
         members.append(member)
     return members
+
+
+def by_path(facts: CatalogFacts) -> list[tuple[str, NDArray[np.int64]]]:
+    """Return the rows of each array, in their order."""
+    codes = facts.arrays.path.codes
+    order = np.argsort(codes, kind="stable")
+    counts = np.bincount(codes, minlength=len(facts.arrays.path.values)).tolist()
+    ends = itertools.accumulate(counts)
+    found = zip(facts.arrays.path.values, counts, ends, strict=True)
+    return [(path, order[end - count : end]) for path, count, end in found]
 
 
 def _member(  # noqa: PLR0917 - the facts of one array
@@ -63,68 +78,95 @@ def _member(  # noqa: PLR0917 - the facts of one array
     rows: NDArray[np.int64],
     path: str,
     schemas: Sequence[ArraySchema],
-    dimension: str | None,
     cells: Cells,
+    place: NDArray[np.int64],
 ) -> Member:
+    names = schemas[int(facts.arrays.schema.codes[rows[0]])].dimension_names
+    along = tuple(axis for axis in cells.axes if axis.dimension in names)
+    axes = tuple(_axis(path, names, axis.dimension) for axis in along)
+    files = facts.arrays.file[rows]
+    cell = np.stack([axis.cell[files] for axis in along], axis=1) if along else _none(len(rows))
+    order = np.lexsort([place[files], *cell.T[::-1]])
+    rows, cell = rows[order], cell[order]
     used, codes = np.unique(facts.arrays.schema.codes[rows], return_inverse=True)
     is_whole = np.array([schemas[code].whole for code in used.tolist()], np.bool_)
     whole: NDArray[np.bool_] = is_whole[codes]
     first = schemas[int(used[codes[0]])]
     stored = None if whole.all() else schemas[int(used[codes[int(np.argmin(whole))]])]
-    schema = stored or first
     sizes, shapes = np.unique(facts.arrays.shape.codes[rows], return_inverse=True)
     distinct = [json.loads(facts.arrays.shape.values[code]) for code in sizes.tolist()]
+    lengths = np.array(distinct, np.int64).reshape(len(sizes), len(names))[shapes]
     return Member(
         path=path,
         rows=rows,
-        cell=cells.cell[facts.arrays.file[rows]],
-        schema=schema,
-        shapes=np.array(distinct, np.int64).reshape(len(sizes), len(schema.dimension_names))[
-            shapes
-        ],
+        schema=stored or first,
+        shapes=lengths,
         whole=whole,
         whole_schema=schemas[int(used[codes[int(np.argmax(whole))]])] if whole.any() else None,
-        axis=_axis(path, schema, dimension),
+        along=along,
+        axes=axes,
+        cell=cell,
+        again=_again(facts, rows, cell, lengths, comparable=bool(whole.all())),
     )
 
 
-def _axis(path: str, schema: ArraySchema, dimension: str | None) -> int | None:
-    if dimension is None or dimension not in schema.dimension_names:
-        return None
-    if schema.dimension_names.count(dimension) > 1:
+def _none(count: int) -> NDArray[np.int64]:
+    return np.zeros((count, 0), np.int64)
+
+
+def _axis(path: str, names: Sequence[str | None], dimension: str) -> int:
+    if names.count(dimension) > 1:
         raise CombineError(
             f"variable {path} has the concatenated dimension twice",
             do=f"Leave it out with drop_variables=[{path!r}].",
             variable=path,
-            dimensions=list(schema.dimension_names),
+            dimensions=list(names),
         )
-    return schema.dimension_names.index(dimension)
+    return names.index(dimension)
 
 
-def _refuse_twice(facts: CatalogFacts, member: Member, dimension: str | None) -> None:
-    """Refuse an array that two files hold for the same steps, unless its values can be compared.
+def _again(
+    facts: CatalogFacts,
+    rows: NDArray[np.int64],
+    cell: NDArray[np.int64],
+    shapes: NDArray[np.int64],
+    *,
+    comparable: bool,
+) -> NDArray[np.bool_]:
+    """Say which files hold what the one before them holds, as their digests tell.
 
-    Those that were read by the scan are compared where they are written.
+    Values that were read by the scan are compared where they are written.
     """
-    again = np.zeros(len(member.rows), np.bool_)
-    again[1:] = member.cell[1:] == member.cell[:-1]
-    again[1:] &= ~member.whole.all() | ~_same_length(member)
-    if again.any():
-        second = int(np.argmax(again))
+    again = np.zeros(len(rows), np.bool_)
+    if comparable or not cell.shape[1] or len(rows) < 2:
+        return again
+    digests = facts.arrays.digest.codes[rows]
+    empty = [code for code, text in enumerate(facts.arrays.digest.values) if not text]
+    same = (digests[1:] == digests[:-1]) & ~np.isin(digests[1:], empty)
+    same &= (cell[1:] == cell[:-1]).all(axis=1) & (shapes[1:] == shapes[:-1]).all(axis=1)
+    again[1:] = same
+    return again
+
+
+def _refuse_twice(facts: CatalogFacts, member: Member) -> None:
+    """Refuse an array that two files hold for the same box, unless its values can be compared."""
+    if not member.axes:
+        return
+    lengths = member.lengths
+    twice = np.zeros(len(member.rows), np.bool_)
+    twice[1:] = (member.cell[1:] == member.cell[:-1]).all(axis=1) & ~member.again[1:]
+    twice[1:] &= ~member.whole.all() | (lengths[1:] != lengths[:-1]).any(axis=1)
+    if twice.any():
+        second = int(np.argmax(twice))
+        names = ", ".join(repr(axis.dimension) for axis in member.along)
         raise CombineError(
-            f"two files overlap along {dimension!r}: both hold {member.path} for the same steps",
+            f"two files overlap along {names}: both hold {member.path} for the same steps",
             do="Leave one of them out, or say which one counts with"
             ' duplicates="newest" or "version".',
             variable=member.path,
             first=facts.files.url[int(facts.arrays.file[member.rows[second - 1]])],
             second=facts.files.url[int(facts.arrays.file[member.rows[second]])],
         )
-
-
-def _same_length(member: Member) -> NDArray[np.bool_]:
-    lengths = member.shapes[:, member.axis or 0]
-    same: NDArray[np.bool_] = lengths[1:] == lengths[:-1]
-    return same
 
 
 def _refuse_unlike(
@@ -166,17 +208,15 @@ def _told(unlike: dict[str, tuple[object, object]]) -> str:
 
 
 def _refuse_unlike_grids(facts: CatalogFacts, member: Member) -> None:
-    fixed = (
-        np.delete(member.shapes, member.axis, axis=1)
-        if member.axis is not None
-        else (member.shapes)
-    )
-    unlike = np.any(fixed != fixed[:1], axis=1)
+    """Refuse lengths that differ along axes along which files are not placed."""
+    unlike = member.shapes != member.shapes[:1]
+    unlike[:, list(member.axes)] = False
     if unlike.any():
-        other = int(np.argmax(unlike))
+        other = int(np.argmax(unlike.any(axis=1)))
         names = [name or f"axis {n}" for n, name in enumerate(member.schema.dimension_names)]
+        differing = [names[axis] for axis in np.flatnonzero(unlike.any(axis=0)).tolist()]
         raise CombineError(
-            f"the grids of variable {member.path} differ",
+            f"the grids of variable {member.path} differ along {', '.join(differing)}",
             do="Build the files of each grid into a group of its own.",
             variable=member.path,
             first=facts.files.url[int(facts.arrays.file[member.rows[0]])],

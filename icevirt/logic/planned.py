@@ -17,6 +17,7 @@ from icevirt.archive.schema import DECODING, ArraySchema
 from icevirt.archive.times import Recoding
 from icevirt.errors import CombineError
 from icevirt.ids import ObjectId8
+from icevirt.logic.alignment import Boxes, refuse_unaligned
 from icevirt.logic.attributes import combine_attributes
 from icevirt.logic.cells import Cells
 from icevirt.logic.holes import Gap
@@ -36,13 +37,14 @@ _WORTH_COMPRESSING = 512  # bytes; below it chunks are inline anyway
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Share:
-    """The files that an array is made of, and the elements each has along the axis."""
+    """The files that an array is made of, and the box that each has along the placed axes."""
 
     mode: Mode
     of: NDArray[np.intp]  # (k,) positions in the member's rows
-    starts: NDArray[np.int64]  # (k,)
-    lengths: NDArray[np.int64]  # (k,)
-    total: int  # elements along the axis
+    axes: tuple[int, ...]  # n
+    starts: NDArray[np.int64]  # (k, n)
+    lengths: NDArray[np.int64]  # (k, n)
+    shape: tuple[int, ...]  # of the whole array
 
 
 def planned(
@@ -54,44 +56,48 @@ def planned(
     gap: Gap | None = None,
     times: Recoding | None = None,
 ) -> PlannedArray:
-    """Plan one array; ``gap`` tells of steps for which it has no file, ``times`` of its units.
+    """Plan one array; ``gap`` tells of boxes for which it has no file, ``times`` of its units.
 
     Raises:
         CombineError: Its files do not fit together.
     """
-    share = _share(facts, member, cells, gap, recoded=times is not None)
-    axis = member.axis or 0
+    share = _share(facts, member, gap, recoded=times is not None)
     rows = member.rows[share.of]
-    shape = list(member.shapes[0].tolist())
-    if member.axis is not None:
-        shape[axis] = share.total
     schema = _with_attributes(facts, member, wish)
     schema = schema if gap is None else gap.readable(schema)
-    edges = _edges(member, share.mode, shape, axis)
-    if share.mode is Mode.concat and len(rows) > 1:
-        _refuse_unaligned(facts, rows, member, share, edges[axis])
+    edges = _edges(member, share)
+    if share.mode is Mode.concat:
+        refuse_unaligned(
+            facts,
+            member,
+            share.of,
+            Boxes(
+                starts=share.starts,
+                lengths=share.lengths,
+                edges=tuple(edges[axis] for axis in share.axes),
+                totals=tuple(share.shape[axis] for axis in share.axes),
+            ),
+        )
     if share.mode is Mode.join:
         schema = replace(schema, codecs=_stored_codecs(schema, facts.arrays, rows))
     path = paths.join(wish.group, member.path)
-    grid = [-(-length // edge) for length, edge in zip(shape, edges, strict=True)]
-    place = np.empty(len(facts.files), np.int64)
-    place[cells.rows] = np.arange(len(facts.files))
+    grid = [-(-length // edge) for length, edge in zip(share.shape, edges, strict=True)]
     return PlannedArray(
         path=path,
         source_path=member.path,
         node_id=ObjectId8.of_content(wish.build_id.encode(), path.encode()),
         mode=share.mode,
-        axis=axis,
-        shape=tuple(shape),
+        axes=share.axes,
+        shape=share.shape,
         chunk_shape=tuple(edges),
-        zarr_json=_zarr_json(schema, shape, edges),
+        zarr_json=_zarr_json(schema, share.shape, edges),
         schema=schema,
-        files=place[facts.arrays.file[rows]],
+        files=cells.place[facts.arrays.file[rows]],
         starts=share.starts,
         lengths=share.lengths,
         whole=member.whole[share.of],
         whole_schema=member.whole_schema,
-        window=window_of(grid, axis, wish.max_references),
+        window=window_of(grid, share.axes[0] if share.axes else 0, wish.max_references),
         references=_counts(facts.arrays, rows),
         times=times,
         expected=math.prod(grid)
@@ -100,30 +106,64 @@ def planned(
     )
 
 
-def _share(
-    facts: CatalogFacts, member: Member, cells: Cells, gap: Gap | None, *, recoded: bool
-) -> _Share:
+def _share(facts: CatalogFacts, member: Member, gap: Gap | None, *, recoded: bool) -> _Share:
     """Return where the files' shares begin; those of one cell begin at one place."""
-    if member.axis is None:
+    shape = member.shapes[0].tolist()
+    if not member.axes:
         _refuse_unequal(facts, member)
-        one, zero = np.ones(1, np.int64), np.zeros(1, np.int64)
-        return _Share(mode=Mode.once, of=zero, starts=zero, lengths=one, total=1)
-    lengths = member.shapes[:, member.axis]
-    if gap is None:
-        of_cell = np.zeros(cells.count, np.int64)
-        of_cell[member.cell] = lengths
-    else:
-        of_cell = gap.lengths
-    begins = np.cumsum(of_cell) - of_cell
+        nowhere = np.zeros((1, 0), np.int64)
+        return _Share(
+            mode=Mode.once,
+            of=np.zeros(1, np.intp),
+            axes=(),
+            starts=nowhere,
+            lengths=nowhere,
+            shape=tuple(shape),
+        )
+    of = np.flatnonzero(~member.again)
+    lengths, cell = member.lengths[of], member.cell[of]
+    starts = np.empty_like(lengths)
+    for at, axis in enumerate(member.axes):
+        of_cell = _lengths_of_cells(facts, member, at) if gap is None else gap.lengths[at]
+        starts[:, at] = (np.cumsum(of_cell) - of_cell)[cell[:, at]]
+        shape[axis] = int(of_cell.sum())
     # also the only file that is left may count time otherwise than the dataset
-    joined = member.whole.all() and (recoded or len(member.rows) > 1)
+    joined = member.whole.all() and (recoded or len(of) > 1)
     return _Share(
         mode=Mode.join if joined else Mode.concat,
-        of=np.arange(len(member.rows)),
-        starts=begins[member.cell],
+        of=of,
+        axes=member.axes,
+        starts=starts,
         lengths=lengths,
-        total=int(of_cell.sum()),
+        shape=tuple(shape),
     )
+
+
+def _lengths_of_cells(facts: CatalogFacts, member: Member, at: int) -> NDArray[np.int64]:
+    """Return the elements of each cell along one placed axis, which all its files must have.
+
+    Raises:
+        CombineError: Files at one place of the axis have other lengths along it.
+    """
+    lengths, cell = member.lengths[:, at], member.cell[:, at]
+    of_cell = np.zeros(member.along[at].count, np.int64)
+    of_cell[cell] = lengths
+    unlike = of_cell[cell] != lengths
+    if unlike.any():
+        one = int(np.argmax(unlike))
+        other = int(np.flatnonzero(cell == cell[one])[-1])
+        axis = member.along[at]
+        raise CombineError(
+            f"files at one place along {axis.dimension!r} hold different lengths of {member.path}",
+            do="Build the files of each length into a group of its own.",
+            variable=member.path,
+            place=axis.name(int(cell[one])),
+            first=facts.files.url[int(facts.arrays.file[member.rows[one]])],
+            first_length=int(lengths[one]),
+            other=facts.files.url[int(facts.arrays.file[member.rows[other]])],
+            other_length=int(lengths[other]),
+        )
+    return of_cell
 
 
 def _with_attributes(facts: CatalogFacts, member: Member, wish: Wish) -> ArraySchema:
@@ -154,32 +194,15 @@ def _refuse_unequal(facts: CatalogFacts, member: Member) -> None:
         )
 
 
-def _edges(member: Member, mode: Mode, shape: Sequence[int], axis: int) -> list[int]:
-    if member.schema.chunk_shape is not None and mode is not Mode.join:
+def _edges(member: Member, share: _Share) -> list[int]:
+    if member.schema.chunk_shape is not None and share.mode is not Mode.join:
         return list(member.schema.chunk_shape)
-    edges = [max(1, length) for length in shape]
-    if mode is Mode.join:
-        step = 8 * int(np.prod(edges, dtype=np.int64)) // edges[axis]  # 8 bytes: the widest number
-        edges[axis] = min(edges[axis], max(1, JOINED_CHUNK_BYTES // max(step, 1)))
+    edges = [max(1, length) for length in share.shape]
+    if share.mode is Mode.join:
+        for axis in share.axes:
+            step = 8 * math.prod(edges) // edges[axis]  # 8 bytes: the widest number
+            edges[axis] = min(edges[axis], max(1, JOINED_CHUNK_BYTES // max(step, 1)))
     return edges
-
-
-def _refuse_unaligned(
-    facts: CatalogFacts, rows: NDArray[np.int64], member: Member, share: _Share, edge: int
-) -> None:
-    bad = share.starts % edge != 0
-    if bad.any():
-        after = int(np.argmax(bad))
-        short = after - 1
-        raise CombineError(
-            f"the chunks of variable {member.path} do not line up: a file in the middle has"
-            f" {int(share.lengths[short])} steps, which is no multiple of the chunk's {edge}",
-            do=f"Leave the variable out with drop_variables=[{member.path!r}], or rechunk the"
-            " files (nccopy -c).",
-            variable=member.path,
-            file=facts.files.url[int(facts.arrays.file[rows[short]])],
-            next=facts.files.url[int(facts.arrays.file[rows[after]])],
-        )
 
 
 def _stored_codecs(

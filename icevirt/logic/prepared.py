@@ -6,7 +6,7 @@ a new axis, the units of times, which of several files with the same steps count
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,10 +18,10 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.archive.times import Recoding
 from icevirt.errors import CombineError
 from icevirt.logic import duplicates, recoding
-from icevirt.logic.cells import Cells, place_files, stacked_files
-from icevirt.logic.stacking import Labels, Stack, labels_told, stacked
+from icevirt.logic.cells import Cells, place_files
+from icevirt.logic.new_dimensions import NewDimension, new_dimension
+from icevirt.logic.stacking import stacked
 from icevirt.logic.wish import Wish
-from icevirt.model import paths
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -29,7 +29,7 @@ class Prepared:
     """Facts that may be combined, and what was done to make them so."""
 
     facts: CatalogFacts
-    stack: Stack | None  # (files,) of a new dimension
+    new: tuple[NewDimension, ...]  # (files,) that no file has, in the order of the wish
     times: Mapping[str, Recoding]  # (files,) by path, where files count time differently
     left_out: tuple[LeftOut, ...]
 
@@ -38,68 +38,76 @@ class Prepared:
         return replace(
             self,
             facts=self.facts.only(rows),
-            stack=None if self.stack is None else self.stack.only(rows),
+            new=tuple(each.take(rows) for each in self.new),
             times={path: each.take(rows) for path, each in self.times.items()},
         )
 
-    def cells(self, dimension: str | None) -> Cells:
-        """Return where the files lie along the dimension.
+    def cells(self, dimensions: Sequence[str]) -> Cells:
+        """Return where the files lie along the dimensions.
 
         Raises:
             CombineError: Labels are missing (NaN), repeat, or the files' ranges overlap.
         """
-        if self.stack is None or dimension is None:
-            return place_files(self.facts, dimension)
-        return stacked_files(self.stack, dimension)
+        return place_files(self.facts, dimensions, {each.name: each.axis for each in self.new})
 
 
 def prepare(facts: CatalogFacts, wish: Wish) -> Prepared:
     """Make the facts of all files alike.
 
     Raises:
-        CombineError: The dimension is unknown or not named, a file does not tell its label, or a
+        CombineError: A dimension is unknown or not named, a file does not tell its label, or a
             time has no exact value in the units of the others.
         InvalidInputError: There are too few or too many labels, or they are told wrongly.
     """
-    stack = None
-    if wish.labels is not None:
-        facts, stack = _stacked(facts, wish, wish.labels)
-    _check_dimension(facts, wish)
+    new = tuple(
+        new_dimension(facts, name, wish.labels[name])
+        for name in wish.concat_dim
+        if name in wish.labels
+    )
+    existing = tuple(name for name in wish.concat_dim if name not in wish.labels)
+    _check_dimensions(facts, wish, existing)
     facts, times = recoding.recode_times(facts, wish.concat_dim)
-    kept, left_out = duplicates.without_duplicates(facts, wish.concat_dim, wish.duplicates)
-    found = Prepared(facts=facts, stack=stack, times=times, left_out=left_out)
-    return found.only(kept) if left_out else found
+    kept, left_out = duplicates.without_duplicates(
+        facts, existing, wish.duplicates, [each.axis for each in new]
+    )
+    found = Prepared(facts=facts, new=new, times=times, left_out=left_out)
+    found = found.only(kept) if left_out else found
+    return _stacked(found, wish, existing) if new else found
 
 
-def _stacked(facts: CatalogFacts, wish: Wish, labels: Labels) -> tuple[CatalogFacts, Stack]:
-    """Give the arrays the new dimension that was asked for."""
-    dimension = wish.concat_dim
-    if dimension is None or dimension in {
-        *_dimensions(facts.arrays),
-        *(paths.name(path) for path in facts.arrays.path.values),
-    }:
-        raise CombineError(
-            "labels are for a new dimension, which the files do not have",
-            do="Name it with concat_dim (on the command line --concat-dim), or leave labels out.",
-            concat_dim=dimension,
-        )
-    stack = labels_told(facts, labels, dimension)
-    return stacked(facts, dimension, stack), stack
+def _stacked(found: Prepared, wish: Wish, existing: Sequence[str]) -> Prepared:
+    """Give arrays the new dimensions, and bring times that get one to one count as well."""
+    cells = found.cells(wish.concat_dim)
+    others = [axis for axis in cells.axes if axis.dimension in existing]
+    facts = stacked(found.facts, found.new, others)
+    there = _dimensions(facts.arrays)
+    for each in found.new:
+        if each.name not in there:
+            raise CombineError(
+                f"no variable has the dimension {each.name!r}: all of them are alike along it",
+                do="Leave it out, or build the files of one label only.",
+                dimensions=there,
+            )
+    facts, times = recoding.recode_times(facts, wish.concat_dim)
+    return replace(found, facts=facts, times={**found.times, **times})
 
 
-def _check_dimension(facts: CatalogFacts, wish: Wish) -> None:
-    if len(facts.files) > 1 and wish.concat_dim is None:
+def _check_dimensions(facts: CatalogFacts, wish: Wish, existing: Sequence[str]) -> None:
+    there = _dimensions(facts.arrays)
+    if len(facts.files) > 1 and not wish.concat_dim:
         raise CombineError(
             f"{len(facts.files)} files, and no dimension to concatenate them along",
             do="Pass concat_dim (on the command line --concat-dim).",
-            dimensions=_dimensions(facts.arrays),
+            dimensions=there,
         )
-    if wish.concat_dim is not None and wish.concat_dim not in _dimensions(facts.arrays):
-        raise CombineError(
-            f"no variable has the dimension {wish.concat_dim!r}",
-            do="Name a dimension that the files have; to stack them along a new one, pass labels.",
-            dimensions=_dimensions(facts.arrays),
-        )
+    for name in existing:
+        if name not in there:
+            raise CombineError(
+                f"no variable has the dimension {name!r}",
+                do="Name a dimension that the files have; to stack them along a new one, pass"
+                " labels.",
+                dimensions=there,
+            )
 
 
 def _dimensions(arrays: ArrayColumns) -> list[str]:

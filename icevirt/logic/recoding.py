@@ -2,7 +2,7 @@
 
 Afterwards the schemas of all files name the same units, the labels that order files are in them,
 and for each array that this concerns there is a `Recoding` that the write stage applies. Only
-arrays that are stored anyway take part: those that have the concatenated dimension and whose values
+arrays that are stored anyway take part: those that have a concatenated dimension and whose values
 were read by the scan. Bounds count as their coordinate does (CF 7.1).
 """
 
@@ -63,7 +63,7 @@ def counting_array(arrays: Iterable[ScannedArray], path: str) -> ScannedArray | 
 
 
 def recode_times(
-    facts: CatalogFacts, dimension: str | None
+    facts: CatalogFacts, dimensions: Sequence[str]
 ) -> tuple[CatalogFacts, dict[str, Recoding]]:
     """Return the facts with equal units, and what the write stage does for each array, by path.
 
@@ -72,17 +72,17 @@ def recode_times(
     Raises:
         CombineError: The bounds of a coordinate would have to be recoded and cannot be.
     """
-    if dimension is None or len(facts.files) < 2:
+    if not dimensions or len(facts.files) < 2:
         return facts, {}
-    return _Pass(facts, dimension).run()
+    return _Pass(facts, dimensions).run()
 
 
 class _Pass:
     """One look at all arrays; schemas are parsed once."""
 
-    def __init__(self, facts: CatalogFacts, dimension: str) -> None:
+    def __init__(self, facts: CatalogFacts, dimensions: Sequence[str]) -> None:
         self._facts = facts
-        self._dimension = dimension
+        self._dimensions = frozenset(dimensions)
         self._schemas = [ArraySchema.loads(text) for text in facts.arrays.schema.values]
         self._rows = {
             path: np.flatnonzero(facts.arrays.path.codes == code)
@@ -134,7 +134,7 @@ class _Pass:
     def _takes_part(self, schema: ArraySchema) -> bool:
         return (
             schema.whole
-            and self._dimension in schema.dimension_names
+            and not self._dimensions.isdisjoint(schema.dimension_names)
             and "units" not in schema.attributes.replaced
         )
 

@@ -1,203 +1,164 @@
-"""Files that are stacked along a dimension that none of them has: scenarios, members, start times.
+"""Files that are stacked along dimensions that none of them has.
 
-Every array whose values differ between files, or that was too large to compare, gets a new first
-axis of length one; from there on the files are concatenated along it. What is alike in all files is
-stored once. The labels of the new dimension are named by a person, or told by the files: by their
-names or by a global attribute.
+An array gets a new dimension, as a first axis of length one, where its values differ along it, or
+were too many to compare, or are not there for every label; from there on files are placed along it
+as along any other. What is alike for all labels of a dimension does not get it.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.attributes import Attributes
 from icevirt.archive.facts import CatalogFacts, Coded
 from icevirt.archive.plan import Mode, PlannedArray
 from icevirt.archive.report import ReferenceCounts
 from icevirt.archive.scanned import ScannedArray
 from icevirt.archive.schema import ArraySchema
-from icevirt.errors import CombineError, InvalidInputError
+from icevirt.errors import CombineError
 from icevirt.ids import ObjectId8
+from icevirt.logic.cells import NOWHERE, Axis, numbered
+from icevirt.logic.new_dimensions import NewDimension
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.json import JSON
 
-type Labels = Sequence[str | int | float] | str
-"""Of each file in the order given; or ``regex:PATTERN`` with one group, matched in the file's URL;
-or ``attribute:NAME`` of the file's root group."""
-
-_KINDS = {"i": "int64", "f": "float64", "U": "string"}
 _TEXT: tuple[JSON, ...] = ({"name": "vlen-utf8"},)
 _NUMBERS: tuple[JSON, ...] = ({"name": "bytes", "configuration": {"endian": "little"}},)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Stack:
-    """The labels of a new dimension, and where each file lies along it."""
+def stacked(
+    facts: CatalogFacts, new: Sequence[NewDimension], others: Sequence[Axis]
+) -> CatalogFacts:
+    """Return the facts as if arrays had the new dimensions that they differ along.
 
-    values: NDArray[Any]  # (cells,) in the order of the dataset
-    cell: NDArray[np.int64]  # (files,)
-
-    def only(self, rows: NDArray[np.int64]) -> Stack:
-        """Return the labels of some files, in the order given."""
-        used, cell = np.unique(self.cell[rows], return_inverse=True)
-        return Stack(values=self.values[used], cell=cell.astype(np.int64))
-
-
-def labels_told(facts: CatalogFacts, labels: Labels, dimension: str) -> Stack:
-    """Return the labels of the files.
-
-    Labels that are listed keep their order; those that files tell are sorted.
-
-    Raises:
-        InvalidInputError: There are too few or too many, or the pattern is none.
-        CombineError: A file does not tell its label.
-    """
-    if isinstance(labels, str):
-        values = _typed(_from_files(facts, labels, dimension))
-        distinct, cell = np.unique(values, return_inverse=True)
-        return Stack(values=distinct, cell=cell.astype(np.int64))
-    listed = list(labels)
-    if len(listed) != len(facts.files):
-        raise InvalidInputError(
-            f"{len(listed)} labels for {len(facts.files)} files",
-            do="Pass one for each file, in their order; files that are left out because they are"
-            " bad have none.",
-            labels=listed[:10],
-        )
-    number: dict[Any, int] = {}
-    cell = np.array([number.setdefault(each, len(number)) for each in listed], np.int64)
-    return Stack(values=_array(list(number)), cell=cell)
-
-
-def _from_files(facts: CatalogFacts, labels: str, dimension: str) -> list[str]:
-    kind, _, what = labels.partition(":")
-    if kind == "regex":
-        return _from_names(facts, what, dimension)
-    if kind != "attribute" or not what:
-        raise InvalidInputError(
-            "labels are neither listed nor told by the files",
-            do="Pass a list, 'regex:PATTERN' with one group, or 'attribute:NAME'.",
-            labels=labels,
-        )
-    found = []
-    for row in range(len(facts.files)):
-        held = facts.groups_of(row)[0].attributes.values.get(what)
-        if not isinstance(held, str | int | float):
-            raise _untold(facts, row, dimension, f"it has no global attribute {what!r}")
-        found.append(str(held))
-    return found
-
-
-def _from_names(facts: CatalogFacts, pattern: str, dimension: str) -> list[str]:
-    try:
-        compiled = re.compile(pattern)
-    except re.error as error:
-        raise InvalidInputError(
-            "not a regular expression", do="Correct it.", pattern=pattern, cause=str(error)
-        ) from error
-    if compiled.groups != 1:
-        raise InvalidInputError(
-            "the pattern of the labels has not exactly one group",
-            do="Put the part that is the label in parentheses.",
-            pattern=pattern,
-        )
-    found = []
-    for row, url in enumerate(facts.files.url):
-        match = compiled.search(url)
-        if match is None or match[1] is None:
-            raise _untold(facts, row, dimension, f"its name does not match {pattern!r}")
-        found.append(match[1])
-    return found
-
-
-def _untold(facts: CatalogFacts, row: int, dimension: str, why: str) -> CombineError:
-    return CombineError(
-        f"a file does not tell its label along {dimension!r}: {why}",
-        do="Leave it out, or list the labels.",
-        file=facts.files.url[row],
-    )
-
-
-def _typed(texts: Sequence[str]) -> NDArray[Any]:
-    """Return numbers where all labels are some; a leading zero makes no other number of one."""
-    for kind in (int, float):
-        try:
-            return _array([kind(text) for text in texts])
-        except ValueError:
-            continue
-    return _array(list(texts))
-
-
-def _array(values: Sequence[Any]) -> NDArray[Any]:
-    made = np.array(values)
-    if made.dtype.kind not in _KINDS or made.ndim != 1:
-        raise InvalidInputError(
-            "labels are texts, or whole numbers, or numbers, all of one kind",
-            do="Correct them.",
-            labels=list(values)[:10],
-        )
-    return made.astype(str) if made.dtype.kind == "U" else made.astype(_KINDS[made.dtype.kind])
-
-
-# -- facts with the new axis -------------------------------------------------------------------
-
-
-def stacked(facts: CatalogFacts, dimension: str, stack: Stack) -> CatalogFacts:
-    """Return the facts as if the files had the dimension, with length one, where arrays differ.
-
-    An array that is not there for every label differs too: it is nobody else's.
+    Args:
+        facts: Of all files.
+        new: The new dimensions.
+        others: Where files lie along dimensions that they have.
 
     Raises:
         CombineError: An array is encoded in a way that takes no further axis.
     """
+    look = _Look(facts, new, others)
     arrays = facts.arrays
-    moved = np.zeros(len(arrays.file), np.bool_)
-    for code in range(len(arrays.path.values)):
+    schemas, shapes = list(arrays.schema.values), list(arrays.shape.values)
+    schema_codes, shape_codes = arrays.schema.codes.copy(), arrays.shape.codes.copy()
+    known: dict[tuple[int, tuple[str, ...]], int] = {}
+    for code, path in enumerate(arrays.path.values):
         rows = np.flatnonzero(arrays.path.codes == code)
-        everywhere = len(np.unique(stack.cell[arrays.file[rows]])) == len(stack.values)
-        moved[rows] = _differs(facts, rows, everywhere=everywhere)
-    schemas = list(arrays.schema.values)
-    codes = arrays.schema.codes.copy()
-    for code in np.unique(codes[moved]).tolist():
-        row = int(np.argmax(moved & (arrays.schema.codes == code)))
-        schema = ArraySchema.loads(arrays.schema.values[code])
-        schemas.append(_with_axis(schema, dimension, arrays.path[row]).dumps())
-        codes[moved & (arrays.schema.codes == code)] = len(schemas) - 1
-    shapes = list(arrays.shape.values)
-    shape_codes = arrays.shape.codes.copy()
-    for code in np.unique(shape_codes[moved]).tolist():
-        shapes.append(json.dumps([1, *json.loads(arrays.shape.values[code])]))
-        shape_codes[moved & (arrays.shape.codes == code)] = len(shapes) - 1
-    everything = np.arange(len(codes))
+        names = look.dimensions_of(path, rows)
+        if not names:
+            continue
+        for old in np.unique(arrays.schema.codes[rows]).tolist():
+            if (old, names) not in known:
+                schema = ArraySchema.loads(arrays.schema.values[old])
+                known[old, names] = len(schemas)
+                schemas.append(_with_axes(schema, names, path).dumps())
+            mine = rows[arrays.schema.codes[rows] == old]
+            schema_codes[mine] = known[old, names]
+        for old in np.unique(arrays.shape.codes[rows]).tolist():
+            shapes.append(json.dumps([*[1] * len(names), *json.loads(arrays.shape.values[old])]))
+            shape_codes[rows[arrays.shape.codes[rows] == old]] = len(shapes) - 1
+    everything = np.arange(len(schema_codes))
     return replace(
         facts,
         arrays=replace(
             arrays,
-            schema=Coded(codes, tuple(schemas)).take(everything),
+            schema=Coded(schema_codes, tuple(schemas)).take(everything),
             shape=Coded(shape_codes, tuple(shapes)).take(everything),
         ),
     )
 
 
-def _differs(facts: CatalogFacts, rows: NDArray[np.int64], *, everywhere: bool) -> bool:
-    """Say whether an array is to be stacked; coordinates never are, so that unlike ones refuse."""
-    arrays = facts.arrays
-    digests = arrays.digest.codes[rows]
-    if everywhere and arrays.digest[int(rows[0])] and (digests == digests[0]).all():
-        return False
-    path = arrays.path[int(rows[0])]
-    return ArraySchema.loads(arrays.schema[int(rows[0])]).dimension_names != (paths.name(path),)
+class _Look:
+    """Which of the new dimensions arrays differ along."""
+
+    def __init__(
+        self, facts: CatalogFacts, new: Sequence[NewDimension], others: Sequence[Axis]
+    ) -> None:
+        self._facts = facts
+        self._new = {each.name: each for each in new}
+        self._others = {axis.dimension: axis for axis in others}
+        self._schemas = [ArraySchema.loads(text) for text in facts.arrays.schema.values]
+        counted = [_counting(schema) for schema in self._schemas]
+        number = {each: at for at, each in enumerate(dict.fromkeys(counted))}
+        self._counting = np.array([number[each] for each in counted], np.int64)
+
+    def dimensions_of(self, path: str, rows: NDArray[np.int64]) -> tuple[str, ...]:
+        """Return the new dimensions of an array; coordinates never get one, so unlike ones refuse.
+
+        One that has a single label goes to what gets all the others.
+        """
+        for each in self._new.values():
+            if each.variable == path:
+                return (each.name,)
+        own = self._schemas[int(self._facts.arrays.schema.codes[rows[0]])].dimension_names
+        if own == (paths.name(path),):
+            return ()
+        everything = tuple(self._new)
+        digests = self._facts.arrays.digest.codes[rows]
+        empty = [code for code, text in enumerate(self._facts.arrays.digest.values) if not text]
+        if np.isin(digests, empty).any():
+            return everything
+        several = tuple(name for name in everything if self._new[name].count > 1)
+        if not self._follows(rows, own, several):
+            return everything  # two files of one place hold other values, which is told there
+        kept = several
+        for name in reversed(several):
+            rest = tuple(each for each in kept if each != name)
+            if self._is_alike(rows, own, rest, name):
+                kept = rest
+        return everything if kept and kept == several else kept
+
+    def _is_alike(
+        self, rows: NDArray[np.int64], own: Sequence[str | None], rest: Sequence[str], name: str
+    ) -> bool:
+        """Say whether values follow from the other dimensions, and are there for all labels."""
+        if not self._follows(rows, own, rest):
+            return False
+        # the other labels' files of the same places, whatever they hold
+        group, files = self._group(own, rest), self._facts.arrays.file[rows]
+        there = np.isin(group, group[files])
+        for each in own:
+            if each in self._others:
+                there &= self._others[each].cell != NOWHERE
+        label = self._new[name].cell
+        return _pairs(group[files], label[files]) == _pairs(group[there], label[there])
+
+    def _follows(
+        self, rows: NDArray[np.int64], own: Sequence[str | None], names: Sequence[str]
+    ) -> bool:
+        """Say whether values follow from the place along the array's own and some dimensions."""
+        arrays = self._facts.arrays
+        group = self._group(own, names)[arrays.file[rows]]
+        counting = self._counting[arrays.schema.codes[rows]]
+        values = numbered([arrays.digest.codes[rows], counting], len(rows))
+        return _pairs(group, values) == len(np.unique(group))
+
+    def _group(self, own: Sequence[str | None], names: Sequence[str]) -> NDArray[np.int64]:
+        """Number the places of all files along the array's own and some of the new dimensions."""
+        cells = [self._others[each].cell for each in own if each in self._others]
+        cells += [self._new[each].cell for each in names]
+        return numbered(cells, len(self._facts.files))
 
 
-def _with_axis(schema: ArraySchema, dimension: str, path: str) -> ArraySchema:
+def _counting(schema: ArraySchema) -> tuple[str, str]:
+    values = schema.attributes.values
+    return repr(values.get("units")), repr(values.get("calendar"))
+
+
+def _pairs(one: NDArray[np.int64], other: NDArray[np.int64]) -> int:
+    """Count the distinct pairs of two columns."""
+    return len(np.unique(numbered([one, other], len(one))))
+
+
+def _with_axes(schema: ArraySchema, names: tuple[str, ...], path: str) -> ArraySchema:
     first = schema.codecs[0] if schema.codecs else None
     name = first.get("name") if isinstance(first, dict) else first
     if name not in ("bytes", "vlen-utf8", "vlen-bytes"):
@@ -209,44 +170,45 @@ def _with_axis(schema: ArraySchema, dimension: str, path: str) -> ArraySchema:
     edges = schema.chunk_shape
     return replace(
         schema,
-        dimension_names=(dimension, *schema.dimension_names),
-        chunk_shape=None if edges is None else (1, *edges),
+        dimension_names=(*names, *schema.dimension_names),
+        chunk_shape=None if edges is None else (*[1] * len(names), *edges),
     )
 
 
-# -- the new coordinate ------------------------------------------------------------------------
+# -- coordinates that no file holds --------------------------------------------------------------
 
 
-def coordinate(stack: Stack, dimension: str, group: str, build_id: str) -> PlannedArray:
+def coordinate(
+    dimension: NewDimension, values: NDArray[Any], group: str, build_id: str
+) -> PlannedArray:
     """Return the array of the labels, stored in one chunk."""
-    values = stack.values
-    kind = _KINDS[values.dtype.kind]
-    path = paths.join(group, dimension)
+    text = values.dtype.kind == "U"
     scanned = ScannedArray(
         path="/",
-        dimension_names=(dimension,),
+        dimension_names=(dimension.name,),
         shape=values.shape,
         chunk_shape=values.shape,
-        data_type=kind,
-        codecs=_TEXT if kind == "string" else _NUMBERS,
-        fill_value="" if kind == "string" else 0,
-        attributes=Attributes(),
+        data_type="string" if text else values.dtype.name,
+        codecs=_TEXT if text else _NUMBERS,
+        fill_value="" if text else 0,
+        attributes=dimension.attributes,
         references=ChunkTable.empty(1),
     )
-    one, zero = np.ones(1, np.int64), np.zeros(1, np.int64)
+    path = paths.join(group, dimension.name)
+    nowhere = np.zeros((1, 0), np.int64)
     return PlannedArray(
         path=path,
-        source_path=f"/{dimension}",
+        source_path=f"/{dimension.name}",
         node_id=ObjectId8.of_content(build_id.encode(), path.encode()),
         mode=Mode.given,
-        axis=0,
+        axes=(),
         shape=values.shape,
         chunk_shape=values.shape,
         zarr_json=scanned.zarr_json(),
         schema=ArraySchema.of(scanned),
-        files=zero,
-        starts=zero,
-        lengths=one,
+        files=np.zeros(1, np.int64),
+        starts=nowhere,
+        lengths=nowhere,
         whole=np.zeros(1, np.bool_),
         whole_schema=None,
         window=(1,),

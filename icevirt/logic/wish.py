@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from icevirt.logic.attributes import CombineAttrs
 from icevirt.logic.duplicates import Duplicates
 from icevirt.logic.holes import Holes
-from icevirt.logic.stacking import Labels
+from icevirt.logic.new_dimensions import Labels
 from icevirt.logic.windows import MAX_REFERENCES
 
 
@@ -16,10 +17,10 @@ class Wish:
     """What the user asked for."""
 
     build_id: str
-    concat_dim: str | None = None
+    concat_dim: tuple[str, ...] = ()  # the first is the outermost
     group: str = "/"
     combine_attrs: CombineAttrs = "override"
     duplicates: Duplicates = "refuse"
     holes: Holes = "refuse"
-    labels: Labels | None = None  # of a new dimension
+    labels: Mapping[str, Labels] = field(default_factory=dict)  # of new dimensions
     max_references: int = MAX_REFERENCES  # of one manifest

@@ -6,7 +6,7 @@ Third parties plug in through the entry-point group ``icevirt.scanners``; a scan
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -44,8 +44,9 @@ class ScanOptions:
     """What a scan is asked for.
 
     Args:
-        concat_dim: The dimension along which the file will be concatenated with others. Labels of
-            it are read; arrays without it get a digest, because they must be equal in all files.
+        concat_dim: The dimension, or the dimensions, along which the file will be placed beside
+            others. Labels of them are read; arrays that lack one get a digest, because they must be
+            equal in all files that differ along it only.
         group: Scan only below this group of the file, which becomes the root.
         variables: Names or absolute paths of the only variables to take, coordinates included;
             empty for all.
@@ -55,11 +56,14 @@ class ScanOptions:
         scanner: The scanner to use, whatever the file looks like: see `icevirt.scan.registry`.
         allow_references_to: Directories and URL prefixes into which references of the file may
             lead, beside its own directory.
-        stack: ``concat_dim`` is a dimension that the files do not have. Large arrays get no digest
-            then, because they will be stacked whatever they hold.
+        stack: Files will be stacked along a dimension that they do not have. Large arrays get no
+            digest then, because they will be stacked whatever they hold.
+        pad: Dimensions whose lengths may differ between files, and will be padded.
+        label_variables: Names or absolute paths of variables with one value, which says where the
+            file lies along a dimension that it does not have.
     """
 
-    concat_dim: str | None = None
+    concat_dim: str | tuple[str, ...] | None = None
     group: str = "/"
     variables: tuple[str, ...] = ()
     drop_variables: tuple[str, ...] = ()
@@ -67,12 +71,40 @@ class ScanOptions:
     scanner: str = ""
     allow_references_to: tuple[str, ...] = ()
     stack: bool = False
+    pad: tuple[str, ...] = ()
+    label_variables: tuple[str, ...] = ()
 
-    def wants_digest(self, *, is_coordinate: bool, nbytes: int) -> bool:
-        """Say whether an array without the concatenated dimension gets a digest."""
+    @property
+    def concat_dims(self) -> tuple[str, ...]:
+        """``concat_dim`` as names; none where nothing is concatenated."""
         if self.concat_dim is None:
+            return ()
+        return (self.concat_dim,) if isinstance(self.concat_dim, str) else self.concat_dim
+
+    def joined_axes(self, names: Sequence[str | None]) -> tuple[int, ...]:
+        """Return the axes of an array, given its dimensions, whose length is not the dataset's."""
+        joined = {*self.concat_dims, *self.pad}
+        return tuple(axis for axis, name in enumerate(names) if name in joined)
+
+    def orders(self, path: str, names: Sequence[str | None]) -> bool:
+        """Say whether a variable is the coordinate of a dimension along which files are placed."""
+        return tuple(names) == (paths.name(path),) and names[0] in self.concat_dims
+
+    def compares(self, names: Sequence[str | None]) -> bool:
+        """Say whether files hold an array of these dimensions again that must be equal."""
+        return any(name not in names for name in self.concat_dims)
+
+    def wants_digest(
+        self, names: Sequence[str | None], *, is_coordinate: bool, nbytes: int
+    ) -> bool:
+        """Say whether an array of these dimensions, whose values are not stored, gets a digest."""
+        if not self.compares(names):
             return False
         return not self.stack or is_coordinate or nbytes <= _COMPARED
+
+    def is_label(self, path: str) -> bool:
+        """Say whether a variable was named in ``label_variables``."""
+        return any(name in (path, paths.name(path)) for name in self.label_variables)
 
     def wants(self, path: str) -> bool:
         """Say whether a variable was asked for: it is, or lies below, what is named."""

@@ -8,7 +8,7 @@ a file in the wrong place is found though its values are right.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
@@ -146,8 +146,13 @@ class _Comparison:
             if [_length(part) for part in here] != [1] * new + [_length(part) for part in there]:
                 return self._wrong(DifferenceKind.place, wanted, f"the file has {_told(there)}")
             checked = self._compare(wanted.array, here, array.path, there)
+            stacks = {
+                name: part
+                for name, part in zip(_dimensions(held), here[:new], strict=False)
+                if name
+            }
             return replace(checked, chunks=checked.arrays, arrays=0) + self._beside(
-                wanted, array, here, there
+                wanted, array, here, there, stacks
             )
         except UnsupportedError as error:
             return Checked(not_compared=((wanted.array, str(error)),))
@@ -233,8 +238,18 @@ class _Comparison:
         except InexactError:
             return theirs  # and so they differ
 
-    def _beside(self, wanted: _Wanted, array: ScannedArray, here: Box, there: Box) -> Checked:
-        """Compare coordinates and stored variables of the chunk's group, where the file was put."""
+    def _beside(
+        self,
+        wanted: _Wanted,
+        array: ScannedArray,
+        here: Box,
+        there: Box,
+        stacks: Mapping[str, slice],
+    ) -> Checked:
+        """Compare coordinates and stored variables of the chunk's group, where the file was put.
+
+        ``stacks`` says where it lies along dimensions that the file does not have.
+        """
         root = wanted.array.removesuffix(array.path)
         group = paths.parent(array.path)
         lengths = dict(zip(array.dimension_names, array.shape, strict=False))
@@ -245,13 +260,13 @@ class _Comparison:
             )
             if name is not None
         }
-        new = here[: len(here) - len(there)]
-        key = (root, group, tuple(sorted(shift.items())))
+        lies = tuple((name, part.start) for name, part in sorted(stacks.items()))
+        key = (root, group, tuple(sorted(shift.items())) + lies)
         if key in self._placed:
             return Checked()
         self._placed.add(key)
         return total(
-            self._stored(root, other, shift, new)
+            self._stored(root, other, shift, stacks)
             for other in self._scan(None).arrays
             if paths.parent(other.path) == group
             and all(
@@ -260,7 +275,9 @@ class _Comparison:
             )
         )
 
-    def _stored(self, root: str, other: ScannedArray, shift: dict[str, int], new: Box) -> Checked:
+    def _stored(
+        self, root: str, other: ScannedArray, shift: dict[str, int], stacks: Mapping[str, slice]
+    ) -> Checked:
         path = root + other.path
         begins = [shift.get(name or "", 0) for name in other.dimension_names]
         begins += [0] * (len(other.shape) - len(begins))
@@ -268,9 +285,11 @@ class _Comparison:
         there = tuple(slice(0, length) for length in other.shape)
         node = self._session.find(path)
         if isinstance(node, ArrayNode) and len(node.num_chunks) > len(here):
-            if not new:
-                return Checked()  # a chunk that is stored once does not tell where the file lies
-            here = (*new, *here)
+            held = zarr.open_array(self._session.store, path=path, mode="r")
+            more = [stacks.get(name or "") for name in _dimensions(held)[: held.ndim - len(here)]]
+            if None in more:
+                return Checked()  # what is stored once does not tell where the file lies
+            here = (*(part for part in more if part is not None), *here)
         if 0 in other.shape or not self._concerns(path, other, here):
             return Checked()
         try:
@@ -324,7 +343,11 @@ def _group_beside(held: str, variable: str) -> str:
 
 
 def _names(held: Any) -> tuple[str | None, ...]:
-    return tuple(name for name in held.metadata.dimension_names or () if name is not None)
+    return tuple(name for name in _dimensions(held) if name is not None)
+
+
+def _dimensions(held: Any) -> tuple[str | None, ...]:
+    return tuple(held.metadata.dimension_names or ())
 
 
 def _box(index: Sequence[int], edges: Sequence[int], shape: Sequence[int]) -> Box:

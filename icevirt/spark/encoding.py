@@ -74,6 +74,12 @@ def encode_chunks(
     return ChunkTable.inlined(index=index, chunks=list(chunks.values()))
 
 
+def fill_of(zarr_json: bytes) -> Any:
+    """Return the fill value of an array of plain numbers; NaN and infinities are spelt as words."""
+    fill = json.loads(zarr_json)["fill_value"]
+    return float(fill) if isinstance(fill, str) else fill
+
+
 def _plain_dtype(data_type: object, codecs: Sequence[Any]) -> np.dtype[Any] | None:
     """Return the dtype in its stored byte order where the codecs are ``bytes`` and ``zstd``."""
     if not isinstance(data_type, str) or data_type not in _NUMBERS:

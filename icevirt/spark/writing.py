@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,7 +25,7 @@ from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.logic.equality import same_values
 from icevirt.logic.recoding import recoded_values
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
-from icevirt.spark.encoding import decode_whole, encode_chunks
+from icevirt.spark.encoding import decode_whole, encode_chunks, fill_of
 from icevirt.spark.refs import RefsReader
 from icevirt.storage.protocol import Storage
 from icevirt.wire import manifest
@@ -212,9 +212,8 @@ def _moved(
 ) -> ChunkTable:
     rows = np.flatnonzero(keep)
     index = _with_new_axes(block.index[rows].astype(np.int64), len(window.chunk_shape))
-    if window.mode is Mode.concat and index.shape[1]:
-        edge = window.chunk_shape[window.axis]
-        index[:, window.axis] += (window.starts // edge)[place[rows]]
+    for at, axis in enumerate(window.axes):
+        index[:, axis] += (window.starts[:, at] // window.chunk_shape[axis])[place[rows]]
     target = block.source[rows].astype(np.int64)
     places = np.where(target > 0, len(files) + target - 1, place[rows])
     used, source = np.unique(places, return_inverse=True)
@@ -257,41 +256,54 @@ def _data(block: Block, row: int) -> bytes:
 
 def _file_shape(window: WindowTask, place: int) -> tuple[int, ...]:
     shape = list(window.shape)
-    shape[window.axis] = int(window.lengths[place])
+    for axis, length in zip(window.axes, window.lengths[place].tolist(), strict=True):
+        shape[axis] = length
     return tuple(shape)
+
+
+def _corner(window: WindowTask, place: int) -> tuple[int, ...]:
+    """Return where the box of a file begins in the array, in elements."""
+    at = [0] * len(window.shape)
+    for axis, start in zip(window.axes, window.starts[place].tolist(), strict=True):
+        at[axis] = start
+    return tuple(at)
 
 
 def _encoded(window: WindowTask, place: int, raw: bytes) -> ChunkTable:
     """Encode the values of one file for the grid that the other files' chunks have."""
     assert window.whole_schema is not None
     values = decode_whole(window.whole_schema, _file_shape(window, place), raw)
-    at = [0] * values.ndim
-    at[window.axis] = int(window.starts[place])
     return encode_chunks(
-        window.zarr_json, values, tuple(at), _chunks_in(values.shape, window.chunk_shape)
+        window.zarr_json,
+        values,
+        _corner(window, place),
+        _chunks_in(values.shape, window.chunk_shape),
     )
 
 
 def _joined(files: FileColumns, window: WindowTask, blocks: list[tuple[int, Block]]) -> ChunkTable:
-    """Join the values of all files, in their order, and encode them."""
+    """Put the values of all files where their boxes lie, and encode them.
+
+    Boxes that no file fills hold the array's fill value, which the plan made the missing one.
+    """
     assert window.whole_schema is not None
-    pieces: dict[int, NDArray[Any]] = {}  # by where they begin
-    origin: dict[int, int] = {}
+    pieces: dict[tuple[int, ...], NDArray[Any]] = {}  # by where they begin
+    origin: dict[tuple[int, ...], int] = {}
     for number, block in blocks:
         for row, place in enumerate(_places(files, window, number, block).tolist()):
             if place >= 0:
                 shape = _file_shape(window, place)
                 values = decode_whole(window.whole_schema, shape, _data(block, row))
                 values = _recoded(files, window, place, values)
-                start = int(window.starts[place])
+                start = _corner(window, place)
                 if start in pieces and values.size:
                     _refuse_unlike(files, window, (origin[start], place), pieces[start], values)
                 elif values.size:
                     pieces[start], origin[start] = values, place
     lacking = [
         place
-        for place in np.flatnonzero(window.lengths).tolist()
-        if int(window.starts[place]) not in pieces
+        for place in np.flatnonzero(window.takes).tolist()
+        if _corner(window, place) not in pieces and 0 not in _file_shape(window, place)
     ]
     if lacking:
         raise FormatError(
@@ -302,8 +314,20 @@ def _joined(files: FileColumns, window: WindowTask, blocks: list[tuple[int, Bloc
         )
     if not pieces:
         return ChunkTable.empty(len(window.chunk_shape))
-    values = np.concatenate([pieces[start] for start in sorted(pieces)], axis=window.axis)
-    return _encoded_values(window, values)
+    return _encoded_values(window, _assembled(window, pieces))
+
+
+def _assembled(window: WindowTask, pieces: Mapping[tuple[int, ...], NDArray[Any]]) -> NDArray[Any]:
+    """Return the values of the whole array; its boxes do not overlap."""
+    dtype = next(iter(pieces.values())).dtype
+    if sum(piece.size for piece in pieces.values()) == math.prod(window.shape):
+        values = np.empty(window.shape, dtype)
+    else:
+        values = np.full(window.shape, fill_of(window.zarr_json), dtype)
+    for start, piece in pieces.items():
+        box = (slice(at, at + n) for at, n in zip(start, piece.shape, strict=True))
+        values[tuple(box)] = piece
+    return values
 
 
 def _encoded_values(window: WindowTask, values: NDArray[Any]) -> ChunkTable:

@@ -1,7 +1,7 @@
 """Arrays whose references somebody else made, completed with what a build wants to know of them.
 
 Values are read through the references: coordinates and what joins badly are stored whole, arrays
-that do not follow the concatenated dimension get a digest. Where the values lie in remote files
+that do not follow all concatenated dimensions get a digest. Where the values lie in remote files
 none of that is done; a build of several files then says what it misses.
 """
 
@@ -39,17 +39,14 @@ def completed(
     if given:
         nbytes = len(array.references.inline)
         context.budget.spend(nbytes, variable=array.path, cause="given as bytes")
-    concat = context.options.concat_dim
-    if concat is None or not elsewhere.readable(array.references.locations):
+    options, names = context.options, array.dimension_names
+    if not options.concat_dims or not elsewhere.readable(array.references.locations):
         return array
-    axis = array.dimension_names.index(concat) if concat in array.dimension_names else None
-    affordable = prod(array.shape) * dtype.itemsize <= context.budget.left
-    if _wants_whole(array, dtype, axis) and (affordable or axis is not None):
-        return _whole(array, dtype, axis, context, elsewhere)
-    wanted = context.options.wants_digest(
-        is_coordinate=_is_coordinate(array), nbytes=prod(array.shape) * dtype.itemsize
-    )
-    if axis is None and wanted:
+    axes = options.joined_axes(names)
+    nbytes = prod(array.shape) * dtype.itemsize
+    if _wants_whole(array, dtype, axes) and (nbytes <= context.budget.left or axes):
+        return _whole(array, dtype, context, elsewhere)
+    if options.wants_digest(names, is_coordinate=_is_coordinate(array), nbytes=nbytes):
         # text is encoded with its count, so that pieces of it would hash to something else
         found = (
             iter([read(array, elsewhere.read)])
@@ -65,37 +62,33 @@ def _is_coordinate(array: ScannedArray) -> bool:
     return array.dimension_names == (paths.name(array.path),)
 
 
-def _wants_whole(array: ScannedArray, dtype: np.dtype[Any], axis: int | None) -> bool:
+def _wants_whole(array: ScannedArray, dtype: np.dtype[Any], axes: tuple[int, ...]) -> bool:
     if not array.shape or _is_coordinate(array):
         return True
     nbytes = prod(array.shape) * dtype.itemsize
-    return axis is not None and chunks_join_badly(array.shape, array.chunk_shape, nbytes, axis)
+    return any(chunks_join_badly(array.shape, array.chunk_shape, nbytes, axis) for axis in axes)
 
 
 def _whole(
-    array: ScannedArray,
-    dtype: np.dtype[Any],
-    axis: int | None,
-    context: ScanContext,
-    elsewhere: Elsewhere,
+    array: ScannedArray, dtype: np.dtype[Any], context: ScanContext, elsewhere: Elsewhere
 ) -> ScannedArray:
     nbytes = prod(array.shape) * dtype.itemsize
     context.budget.spend(nbytes, variable=array.path, cause="stored whole")
     found = read(array, elsewhere.read)
     raw = bytes(_buffer(found, dtype))
     more: dict[str, Any] = {}
-    if axis is None:
-        more["digest"] = hashed(array.data_type, array.shape, [raw])
-    elif _is_coordinate(array):
-        texts = dtype.hasobject
+    texts = dtype.hasobject
+    if context.options.orders(array.path, array.dimension_names):
         labels = np.array(found.tolist()) if texts else found.astype(dtype.newbyteorder("<"))
         more = {"labels": labels.tobytes(), "labels_dtype": labels.dtype.str}
+    elif context.options.compares(array.dimension_names):
+        more["digest"] = hashed(array.data_type, array.shape, [raw])
     text: JSON = {"name": "vlen-utf8", "configuration": {}}
     ndim = len(array.shape)
     return replace(
         array,
         chunk_shape=tuple(max(length, 1) for length in array.shape),
-        codecs=(text if dtype.hasobject else bytes_codec(dtype),),
+        codecs=(text if texts else bytes_codec(dtype),),
         references=ChunkTable.inlined(index=np.zeros((1, ndim), np.int64), chunks=[raw])
         if found.size
         else ChunkTable.empty(ndim),

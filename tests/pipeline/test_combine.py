@@ -101,7 +101,8 @@ def facts_of(files, per_part=2):
 
 def plan(*files, dim="time", **wish):
     """Combine files."""
-    return combine(facts_of(list(files)), Wish(build_id="b", concat_dim=dim, **wish))
+    dims = (dim,) if isinstance(dim, str) else dim or ()
+    return combine(facts_of(list(files)), Wish(build_id="b", concat_dim=dims, **wish))
 
 
 def step(number, value, *more, **kw):
@@ -115,7 +116,7 @@ def test_files_are_concatenated_in_the_order_of_their_coordinate():
     assert [url[-5:] for url in made.files.url] == ["f2.nc", "f3.nc", "f1.nc"]
     tos, coordinate = made.arrays
     assert (tos.path, tos.mode, tos.shape, tos.chunk_shape) == ("/tos", Mode.concat, (3, 4), (1, 4))
-    assert tos.starts.tolist() == [0, 1, 2]
+    assert tos.starts.tolist() == [[0], [1], [2]]
     assert (coordinate.mode, coordinate.shape, coordinate.chunk_shape) == (Mode.join, (3,), (3,))
     assert json.loads(tos.zarr_json)["shape"] == [3, 4]
     assert {rule.path_regex for rule in made.split_rules} == {"^(?:/time)$", "^(?:/tos)$"}
@@ -288,7 +289,7 @@ def test_files_of_different_variables_at_equal_times_are_merged():
     tos, coordinate, sos, mask = made.arrays
     assert (tos.shape, sos.shape, coordinate.shape, mask.mode) == ((2, 4), (2, 4), (2,), Mode.once)
     assert (tos.files.tolist(), sos.files.tolist(), mask.files.tolist()) == ([1, 2], [0, 3], [4])
-    assert (tos.starts.tolist(), coordinate.starts.tolist()) == ([0, 1], [0, 0, 1, 1])
+    assert (tos.starts.tolist(), coordinate.starts.tolist()) == ([[0], [1]], [[0], [0], [1], [1]])
     assert (tos.expected, sos.expected, coordinate.expected) == (2, 2, 1)
 
 

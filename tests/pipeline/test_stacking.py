@@ -134,7 +134,7 @@ REFUSED = {
     "a dimension that is there": (
         {"labels": ["a", "b"], "concat_dim": "time"}, CombineError, "new dimension",
     ),
-    "no dimension": ({"labels": ["a", "b"], "concat_dim": None}, CombineError, "concat_dim"),
+    "no dimension": ({"labels": ["a", "b"], "concat_dim": None}, InvalidInputError, "concat_dim"),
 }  # fmt: skip
 
 

@@ -36,7 +36,7 @@ def run(files, *, per_part=2, threshold=512, catalog=None, repo=None, record=Non
         ]
         write_part(catalog, names[-1], tables_of(outcomes))
     facts = read_facts(catalog, names).facts
-    plan = combine(facts, Wish(build_id="b", concat_dim="time", **wish))
+    plan = combine(facts, Wish(build_id="b", concat_dim=("time",), **wish))
     repo = MemoryStorage() if repo is None else repo
     task = writing.WriteTask(
         items=tuple(map(writing.PackedItem.of, write_items(plan))),

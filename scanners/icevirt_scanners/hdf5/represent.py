@@ -37,8 +37,8 @@ def represent(variable: Variable, context: FileContext) -> ScannedArray:
         return stored_whole(variable, context)
     more: dict[str, Any] = {}
     found = stored_chunks(variable, context) if variable.chunk is not None else None
-    if variable.axis(context.options.concat_dim) is None and context.options.wants_digest(
-        is_coordinate=variable.is_coordinate, nbytes=variable.nbytes
+    if context.options.wants_digest(
+        variable.dimensions, is_coordinate=variable.is_coordinate, nbytes=variable.nbytes
     ):
         more["digest"] = digest_of_dataset(variable, found, context)
     if variable.not_plain:
@@ -74,7 +74,7 @@ def _block_grid(variable: Variable, context: FileContext) -> tuple[int, ...]:
     return blocks.grid_of_block(
         variable.shape,
         variable.element.dtype.itemsize,
-        concat_axis=variable.axis(context.options.concat_dim),
+        concat_axis=min(context.options.joined_axes(variable.dimensions), default=None),
     )
 
 

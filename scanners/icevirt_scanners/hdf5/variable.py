@@ -97,10 +97,10 @@ class Variable:
         """Whether it is 1-D and named like its dimension."""
         return len(self.axes) == 1 and self.axes[0].name == paths.name(self.path)
 
-    def axis(self, name: str | None) -> int | None:
-        """Return the number of the axis called ``name``, None where there is none."""
-        names = [axis.name for axis in self.axes]
-        return names.index(name) if name in names else None
+    @property
+    def dimensions(self) -> tuple[str | None, ...]:
+        """The names of its axes."""
+        return tuple(axis.name for axis in self.axes)
 
     def array(
         self, chunk: tuple[int, ...], codecs: tuple[JSON, ...], table: ChunkTable, **more: Any
@@ -108,7 +108,7 @@ class Variable:
         """Return the scanned array under the given representation."""
         return ScannedArray(
             path=self.path,
-            dimension_names=tuple(axis.name for axis in self.axes),
+            dimension_names=self.dimensions,
             shape=self.shape,
             chunk_shape=chunk,
             data_type=self.element.data_type,

@@ -33,11 +33,11 @@ def wants_whole(variable: Variable, context: FileContext) -> bool:
         return True
     if variable.is_coordinate:
         affordable = variable.nbytes <= context.budget.left
-        return affordable or variable.axis(context.options.concat_dim) is not None
+        return affordable or bool(context.options.joined_axes(variable.dimensions))
     if variable.not_plain and variable.nbytes <= TINY:
         return True
-    axis = variable.axis(context.options.concat_dim)
-    return axis is not None and _joins_badly(variable, axis)
+    axes = context.options.joined_axes(variable.dimensions)
+    return any(_joins_badly(variable, axis) for axis in axes)
 
 
 def _joins_badly(variable: Variable, axis: int) -> bool:
@@ -108,20 +108,15 @@ def _one_chunk(
         codecs,
         table,
         whole=True,
-        **_facts(variable, found, context.options.concat_dim),
+        **_facts(variable, found, context),
     )
 
 
-def _facts(
-    variable: Variable, found: np.ndarray[Any, Any], concat_dim: str | None
-) -> dict[str, Any]:
-    """Return labels of the concatenated dimension, or the digest of what does not follow it."""
-    if concat_dim is None:
-        return {}
-    if variable.axis(concat_dim) is None:
-        return {"digest": values.digest_of(found, variable.element)}
-    if not variable.is_coordinate:
-        return {}
+def _facts(variable: Variable, found: np.ndarray[Any, Any], context: FileContext) -> dict[str, Any]:
+    """Return the labels of a concatenated dimension, or the digest of what does not follow all."""
+    if not context.options.orders(variable.path, variable.dimensions):
+        compared = context.options.compares(variable.dimensions)
+        return {"digest": values.digest_of(found, variable.element)} if compared else {}
     labels = found
     if variable.element.text:
         labels = np.array([(text or b"").decode("utf-8", "replace") for text in found.tolist()])

@@ -51,10 +51,6 @@ class Placed:
         """Whether the values of further records would lie directly behind these."""
         return self.stride == self.run
 
-    def axis(self, name: str | None) -> int | None:
-        """Return the number of the axis called ``name``, None where there is none."""
-        return self.dimensions.index(name) if name in self.dimensions else None
-
     @property
     def is_coordinate(self) -> bool:
         """Whether it is 1-D and named like its dimension."""

@@ -26,7 +26,7 @@ def represent(placed: Placed, attributes: Attributes, context: ScanContext) -> S
     Raises:
         UnsupportedError: Its values must be stored, and are too large for that.
     """
-    chunk = _grid(placed, context.options.concat_dim)
+    chunk = _grid(placed, context)
     whole = _wants_whole(placed, chunk, context)
     represented = _stored if whole else _referenced
     table, more = represented(placed, chunk, context)
@@ -47,9 +47,9 @@ def represent(placed: Placed, attributes: Attributes, context: ScanContext) -> S
     )
 
 
-def _grid(placed: Placed, concat_dim: str | None) -> tuple[int, ...]:
+def _grid(placed: Placed, context: ScanContext) -> tuple[int, ...]:
     if placed.contiguous:
-        axis = placed.axis(concat_dim)
+        axis = min(context.options.joined_axes(placed.dimensions), default=None)
         return blocks.grid_of_block(placed.shape, placed.kind.size, concat_axis=axis)
     return (1, *blocks.grid_of_block(placed.shape[1:], placed.kind.size))
 
@@ -57,15 +57,15 @@ def _grid(placed: Placed, concat_dim: str | None) -> tuple[int, ...]:
 def _wants_whole(placed: Placed, chunk: tuple[int, ...], context: ScanContext) -> bool:
     if not placed.shape:
         return True
-    axis = placed.axis(context.options.concat_dim)
+    axes = context.options.joined_axes(placed.dimensions)
     affordable = placed.nbytes <= context.budget.left
     if placed.is_coordinate:
-        return affordable or axis is not None
+        return affordable or bool(axes)
     if not placed.contiguous and placed.run < blocks.STEP:
         # a reference to each crumb would take about as much room as the crumbs
         small = placed.nbytes <= blocks.SMALL or placed.run <= _REFERENCE
         return small and affordable
-    return axis is not None and blocks.joins_badly(placed.shape, chunk, placed.kind.size, axis)
+    return any(blocks.joins_badly(placed.shape, chunk, placed.kind.size, axis) for axis in axes)
 
 
 def _stored(
@@ -78,24 +78,20 @@ def _stored(
     table = ChunkTable.empty(ndim)
     if found.size:
         table = ChunkTable.inlined(index=np.zeros((1, ndim), np.int64), chunks=[found.tobytes()])
-    concat = context.options.concat_dim
-    if concat is None:
-        return table, {}
-    if placed.axis(concat) is None:
+    if context.options.orders(placed.path, placed.dimensions):
+        return table, {"labels": found.tobytes(), "labels_dtype": found.dtype.str}
+    if context.options.compares(placed.dimensions):
         return table, {"digest": values.digest_of(found, placed)}
-    if not placed.is_coordinate:
-        return table, {}
-    return table, {"labels": found.tobytes(), "labels_dtype": found.dtype.str}
+    return table, {}
 
 
 def _referenced(
     placed: Placed, chunk: tuple[int, ...], context: ScanContext
 ) -> tuple[ChunkTable, dict[str, Any]]:
-    """Reference the chunks; what does not follow the concatenated dimension gets a digest."""
+    """Reference the chunks; what does not follow all concatenated dimensions gets a digest."""
     table = blocks.virtual(placed.path, *_references(placed, chunk), context)
-    concat = context.options.concat_dim
-    if placed.axis(concat) is None and context.options.wants_digest(
-        is_coordinate=placed.is_coordinate, nbytes=placed.nbytes
+    if context.options.wants_digest(
+        placed.dimensions, is_coordinate=placed.is_coordinate, nbytes=placed.nbytes
     ):
         return table, {"digest": values.digest(placed, context.source)}
     return table, {}

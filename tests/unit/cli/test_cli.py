@@ -46,7 +46,7 @@ def test_build_passes_its_options_on(calls):
     ((_, arguments, options),) = calls
     assert arguments == (["a.nc", "b/*.nc"], "repo")
     assert options == {
-        "concat_dim": "time",
+        "concat_dim": ["time"],
         "group": "/g",
         "branch": "dev",
         "message": "hello",
@@ -117,7 +117,7 @@ def test_scan_passes_its_options_on(calls):
     ((_, arguments, options),) = calls
     assert arguments == ("a.nc",)
     assert options == {
-        "concat_dim": "t",
+        "concat_dim": ["t"],
         "group": "/g",
         "variables": ("v",),
         "drop_variables": ("x",),

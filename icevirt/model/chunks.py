@@ -8,11 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from functools import cache
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.model.strings import Strings
+
+_FEW = 64  # rows that Python compares faster than numpy
 
 
 class ChunkType(IntEnum):
@@ -39,9 +43,8 @@ class Locations:
 
     @classmethod
     def none(cls) -> Locations:
-        """Return the empty set of locations."""
-        nothing = Strings.empty(0)
-        return cls(url=nothing, etag=nothing, last_modified=np.zeros(0, np.uint32))
+        """Return the empty set of locations, the same one every time."""
+        return _no_locations()
 
     @classmethod
     def one(cls, url: str, *, etag: str = "", last_modified: int = 0) -> Locations:
@@ -79,10 +82,18 @@ class Locations:
         )
 
 
+@cache
+def _no_locations() -> Locations:
+    nothing = Strings.empty(0)
+    return Locations(url=nothing, etag=nothing, last_modified=np.zeros(0, np.uint32))
+
+
+@cache
 def _no_ids() -> NDArray[np.uint8]:
     return np.zeros((0, 12), np.uint8)
 
 
+@cache
 def _no_bytes() -> NDArray[np.uint8]:
     return np.zeros(0, np.uint8)
 
@@ -259,6 +270,10 @@ class ChunkTable:
             return self
         if self.ndim == 0:
             raise ValueError("a 0-d array has one chunk")
+        if n <= _FEW:
+            rows = self.index.tolist()
+            if all(earlier < later for earlier, later in pairwise(rows)):
+                return self
         order = _ascending(self.index)
         table = self if order is None else self.take(order)
         same = np.all(table.index[1:] == table.index[:-1], axis=1)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import stat
 import weakref
-from pathlib import Path
 
 from icevirt.archive.scanned import SourceFile
 from icevirt.connect import urls
@@ -53,7 +53,7 @@ class LocalSource(OpenedSource):
             StaleReferenceError: They differ.
         """
         try:
-            now = [os.fstat(self._descriptor), Path(self._path).stat()]
+            now = [os.fstat(self._descriptor), os.stat(self._path)]
         except FileNotFoundError:
             now = []
         if not now or any(_identity(status) != _identity(self._status) for status in now):
@@ -70,9 +70,9 @@ class LocalSource(OpenedSource):
 
 def _open(path: str, url: str) -> int:
     # a pipe or device must neither block the opening nor be read
-    if Path(path).exists() and not Path(path).is_file():
-        raise ScanError("not a regular file", do="Leave it out.", file=url)
     try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise ScanError("not a regular file", do="Leave it out.", file=url)
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError as error:
         raise NotFoundError("no such file", do="Check the path.", file=url) from error

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
+from struct import unpack_from
 
 from icevirt_scanners.hdf5.raw.fields import number, require
 from icevirt_scanners.hdf5.raw.space import Space
@@ -23,27 +25,33 @@ class Layout:
 
 def layout_of(message: bytes, space: Space) -> Layout:
     """Decode a layout message of version 3 and later."""
+    return _layout(message, space.address_width)
+
+
+@lru_cache(256)  # a dataset's is asked for twice
+def _layout(message: bytes, wide: int) -> Layout:
     version = number(message, 0, 1)
     require(version in (3, 4, 5) and number(message, 1, 1) == _CHUNKED, "another layout")
-    return _old(message, space) if version == 3 else _new(message, space)
+    return _old(message, wide) if version == 3 else _new(message, wide)
 
 
-def _old(message: bytes, space: Space) -> Layout:
-    count, width = number(message, 2, 1), space.address_width
-    edges = tuple(number(message, 3 + width + 4 * axis, 4) for axis in range(count))
-    return Layout("btree1", edges, _address(message, 3, space))
+def _old(message: bytes, wide: int) -> Layout:
+    count = number(message, 2, 1)
+    require(3 + wide + 4 * count <= len(message), "a layout cut short")
+    edges = unpack_from(f"<{count}I", message, 3 + wide)
+    return Layout("btree1", edges, _address(message, 3, wide))
 
 
-def _new(message: bytes, space: Space) -> Layout:
+def _new(message: bytes, wide: int) -> Layout:
     count, width = number(message, 3, 1), number(message, 4, 1)
     require(1 <= width <= 8, "edges of an odd size")
     edges = tuple(number(message, 5 + width * axis, width) for axis in range(count))
     at = 5 + width * count
     kind = _INDEX_KINDS.get(number(message, at, 1), "")
     require(kind in _PARAMETERS, "an index left to libhdf5")
-    return Layout(kind, edges, _address(message, at + 1 + _PARAMETERS[kind], space))
+    return Layout(kind, edges, _address(message, at + 1 + _PARAMETERS[kind], wide))
 
 
-def _address(message: bytes, at: int, space: Space) -> int | None:
-    address = number(message, at, space.address_width)
-    return None if address == (1 << 8 * space.address_width) - 1 else address
+def _address(message: bytes, at: int, wide: int) -> int | None:
+    address = number(message, at, wide)
+    return None if address == (1 << 8 * wide) - 1 else address

@@ -25,8 +25,10 @@ def require(truth: Any, what: str) -> None:
 
 def number(data: bytes, at: int, width: int) -> int:
     """Return the little-endian unsigned integer of ``width`` bytes at ``at``."""
-    require(0 <= at <= at + width <= len(data), "a field outside its block")
-    return int.from_bytes(data[at : at + width], "little")
+    end = at + width
+    if not 0 <= at <= end <= len(data):
+        raise NotUnderstoodError("a field outside its block")
+    return int.from_bytes(data[at:end], "little")
 
 
 def numbers(rows: Rows) -> NDArray[np.uint64]:

@@ -20,6 +20,8 @@ from icevirt.api.inputs import Inputs, Sources
 from icevirt.api.promotion import check_promotion, prepare, promoted, refuse_differences
 from icevirt.api.publishing import Publication, published
 from icevirt.api.request import (
+    FILE_MEMORY,
+    FILE_TIMEOUT,
     MAX_NATIVE_BYTES,
     ConcatDim,
     LabelsLike,
@@ -31,6 +33,7 @@ from icevirt.api.request import (
     identity_of,
     label_variables,
     labels_of,
+    limits_of,
     listed,
     outside,
     scan_options,
@@ -51,6 +54,7 @@ from icevirt.model.json import JSON
 from icevirt.objects.grants import SourceAccess, granted
 from icevirt.repo.publish import BUILD_ID
 from icevirt.scan.contract import ScanOptions
+from icevirt.spark.limits import Limits
 from icevirt.spark.session import spark_or_local
 from icevirt.storage.protocol import Storage
 from icevirt.storage.resolve import StorageLike
@@ -82,6 +86,8 @@ def build(
     labels: LabelsLike | None = None,
     max_bad_files: int | str = 0,
     max_native_bytes: int = MAX_NATIVE_BYTES,
+    file_timeout: float = FILE_TIMEOUT,
+    file_memory: int | str = FILE_MEMORY,
     scanner: str = "",
     allow_references_to: str | Iterable[str] = (),
     asset: str | None = None,
@@ -124,6 +130,10 @@ def build(
         max_bad_files: How many files may be left out because they cannot be scanned: a number, or
             a share like ``"1%"``.
         max_native_bytes: Of values per file that may be stored because they cannot be referenced.
+        file_timeout: Seconds that the scan of one file may take; one that takes longer is bad as
+            ``timeout``, until it is given more.
+        file_memory: Memory that the scan of one file may take beside what its process has: bytes,
+            or text like ``"4GiB"``; one that wants more is bad as ``oom``, until it is given more.
         scanner: The scanner to use, like ``virtualizarr:FITSParser``; chosen by each file's content
             by default.
         allow_references_to: Directories and URL prefixes into which references of the files may
@@ -197,6 +207,7 @@ def build(
         message=message,
         metadata=metadata or {},
         max_bad_files=max_bad_files,
+        limits=limits_of(file_timeout, file_memory),
         options=options,
         wish=wish,
         publication=publication,
@@ -230,6 +241,7 @@ class _Request:
     message: str | None
     metadata: Mapping[str, Any]
     max_bad_files: int | str
+    limits: Limits
     options: ScanOptions
     wish: Wish
     publication: Publication
@@ -295,7 +307,7 @@ def _attempt(
     is_same = last is not None and outcome.inputs_of(last) == inputs
     if last is not None and is_same and not again and target.still_holds(last):
         report = outcome.already_built(target, last, clock.seconds)
-        if len(report.bad_files) <= allowed:
+        if len(report.bad_files) <= allowed and not outcome.may_scan_more(last, request.limits):
             target.record(report.build_id).delete_all()  # of a run killed behind its commit
             return report
     target.refuse_occupied()
@@ -307,6 +319,7 @@ def _attempt(
         catalog=record.below("catalog/") if request.catalog is None else request.catalog,
         max_bad_files=allowed,
         progress=request.progress,
+        limits=request.limits,
     )
     job = Job(build_id=build_id, scan=scan, target=target, record=record)
     try:

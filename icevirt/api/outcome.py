@@ -14,11 +14,13 @@ import numpy as np
 from icevirt.api.target import METADATA, Target
 from icevirt.archive.plan import BuildPlan, PlannedArray, WriteResult
 from icevirt.archive.report import ArraySummary, BadFile, BuildReport, ReferenceCounts
+from icevirt.errors import ScanMemoryError, ScanTimeoutError
 from icevirt.logic.readers import readers_of_json
 from icevirt.model.json import JSON
 from icevirt.model.repo_info import SnapshotInfo
 from icevirt.repo.repository import Repository
 from icevirt.repo.summary import summary
+from icevirt.spark.limits import Limits
 from icevirt.version import __version__
 
 if TYPE_CHECKING:
@@ -29,6 +31,16 @@ if TYPE_CHECKING:
 def inputs_of(snapshot: SnapshotInfo) -> str:
     """Return the digest of what a build was made of."""
     return _told(snapshot, "inputs")
+
+
+def may_scan_more(snapshot: SnapshotInfo, limits: Limits) -> bool:
+    """Say whether a build left out files that lower limits than these stopped."""
+    stopped = {bad.code for bad in _bad_files(snapshot)}
+    told: Any = snapshot.metadata.get(METADATA)
+    seconds, memory = told.get("limits", (0, 0))
+    return (ScanTimeoutError.code in stopped and seconds < limits.seconds) or (
+        ScanMemoryError.code in stopped and memory < limits.memory
+    )
 
 
 def build_of(snapshot: SnapshotInfo) -> str:
@@ -56,6 +68,7 @@ def provenance(
         "combine": {name: value for name, value in choices.items() if value is not None},
         "catalog": None if catalog.startswith(job.record.url) else catalog,
         "files": len(plan.files),
+        "limits": [job.scan.limits.seconds, job.scan.limits.memory],  # of the scan of a file
         "bad_files": [[each.url, each.code, each.error] for each in closed.bad],
         "left_out": [[each.url, each.kept] for each in plan.left_out],
     }

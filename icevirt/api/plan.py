@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from icevirt.api.inputs import Inputs, Sources
 from icevirt.api.request import (
+    FILE_MEMORY,
+    FILE_TIMEOUT,
     MAX_NATIVE_BYTES,
     ConcatDim,
     LabelsLike,
@@ -17,6 +19,7 @@ from icevirt.api.request import (
     dimensions_of,
     label_variables,
     labels_of,
+    limits_of,
     listed,
     scan_options,
     shared,
@@ -52,6 +55,8 @@ def plan(
     labels: LabelsLike | None = None,
     max_bad_files: int | str = 0,
     max_native_bytes: int = MAX_NATIVE_BYTES,
+    file_timeout: float = FILE_TIMEOUT,
+    file_memory: int | str = FILE_MEMORY,
     scanner: str = "",
     allow_references_to: str | Iterable[str] = (),
     asset: str | None = None,
@@ -82,6 +87,7 @@ def plan(
         scanner=scanner,
         allow_references_to=allow_references_to,
     )
+    limits = limits_of(file_timeout, file_memory)
     with contextlib.ExitStack() as stack:
         stack.enter_context(granted(SourceAccess.of(access)))
         files = Inputs(sources, asset=asset).files()
@@ -93,6 +99,7 @@ def plan(
             catalog=shared(catalog),
             max_bad_files=bad_files_allowed(max_bad_files, len(files)),
             progress=progress,
+            limits=limits,
         )
         scan_missing(stack.enter_context(spark_or_local(spark)), scan)
         wish = Wish(

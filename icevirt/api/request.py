@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from types import NoneType
@@ -16,6 +17,7 @@ from icevirt.model.json import JSON
 from icevirt.repo.settings import as_json
 from icevirt.scan.contract import ScanOptions
 from icevirt.scan.registry import in_use, named
+from icevirt.spark.limits import Limits
 from icevirt.storage.memory import MemoryStorage
 from icevirt.storage.protocol import Storage
 from icevirt.storage.resolve import StorageLike, storage_of
@@ -25,6 +27,18 @@ type LabelsLike = Labels | Mapping[str, Labels]
 
 MAX_NATIVE_BYTES = 256 * 1024 * 1024
 """Of values per file that may be stored because they cannot be referenced, by default."""
+
+FILE_TIMEOUT = 600.0
+"""Seconds that the scan of a file may take, by default."""
+
+FILE_MEMORY = "4GiB"
+"""Memory that the scan of a file may take, by default."""
+
+_UNITS = {
+    unit: base**power
+    for power, letter in enumerate("kmgt", 1)
+    for unit, base in ((f"{letter}ib", 1024), (f"{letter}b", 1000))
+} | {"b": 1, "": 1}
 
 
 def scan_options(
@@ -192,6 +206,41 @@ def bad_files_allowed(given: int | str, files: int) -> int:
     if allowed < 0 or (isinstance(given, str) and given.startswith("-")):
         raise InvalidInputError("max_bad_files is negative", do="Pass 0 or more.")
     return allowed
+
+
+def limits_of(file_timeout: float, file_memory: int | str) -> Limits:
+    """Return what the scan of a file may take; memory is bytes, or text like ``"4GiB"``.
+
+    Raises:
+        InvalidInputError: One is no number, or not above 0.
+    """
+    seconds, memory = _seconds(file_timeout), _bytes(file_memory)
+    if not (0 < seconds < math.inf):
+        raise InvalidInputError(
+            "file_timeout is no number of seconds above 0",
+            do="Pass how many seconds the scan of one file may take.",
+            file_timeout=file_timeout,
+        )
+    if not 0 < memory < 1 << 63:
+        raise InvalidInputError(
+            "file_memory is no number of bytes above 0",
+            do='Pass a number of bytes, or text like "4GiB".',
+            file_memory=file_memory,
+        )
+    return Limits(seconds=seconds, memory=memory)
+
+
+def _seconds(given: object) -> float:
+    return float(given) if isinstance(given, int | float) else 0.0
+
+
+def _bytes(given: object) -> int:
+    if isinstance(given, int):
+        return given
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([a-z]*)", str(given).strip().lower())
+    if found is None or found[2] not in _UNITS:
+        return 0
+    return int(float(found[1]) * _UNITS[found[2]])
 
 
 def outside(repo: Storage, files: Iterable[SourceFile]) -> tuple[SourceFile, ...]:

@@ -15,10 +15,13 @@ from numpy.typing import NDArray
 from icevirt.api.clock import Clock
 from icevirt.api.inputs import Inputs, Sources
 from icevirt.api.request import (
+    FILE_MEMORY,
+    FILE_TIMEOUT,
     MAX_NATIVE_BYTES,
     ConcatDim,
     bad_files_allowed,
     check_arguments,
+    limits_of,
     scan_options,
     shared,
 )
@@ -33,7 +36,8 @@ from icevirt.objects.grants import SourceAccess, granted
 from icevirt.objects.source import open_source
 from icevirt.scan import registry
 from icevirt.scan.contract import ScanOptions
-from icevirt.spark.containment import Containment, Limits
+from icevirt.spark.containment import Containment
+from icevirt.spark.limits import Limits
 from icevirt.spark.session import spark_or_local
 from icevirt.storage.resolve import StorageLike
 
@@ -52,7 +56,8 @@ def scan_file(
     scanner: str = "",
     allow_references_to: str | Iterable[str] = (),
     access: Mapping[str, Any] | None = None,
-    timeout: float | None = None,
+    file_timeout: float | None = None,
+    file_memory: int | str | None = None,
 ) -> ScannedFile:
     """Describe a file: its groups, arrays, chunk references and what was decided about them.
 
@@ -69,8 +74,10 @@ def scan_file(
         allow_references_to: Directories and URL prefixes into which references of the file may
             lead, beside its own directory. Only files of references have any.
         access: How servers are reached, by prefix; as for `build`.
-        timeout: Scan in a child process that may take so many seconds. Damaged files can crash
+        file_timeout: Scan in a child process that may take so many seconds. Damaged files can crash
             libhdf5 or keep it busy for ever, and with it the process that asks.
+        file_memory: Scan in a child process that may take so much memory: bytes, or text like
+            ``"4GiB"``. Where only one of the two is given, the other is that of `scan_files`.
 
     Raises:
         InvalidInputError: The file has none of the variables named, or there is no such scanner.
@@ -87,17 +94,21 @@ def scan_file(
         scanner=scanner,
         allow_references_to=allow_references_to,
     )
+    limits = limits_of(
+        FILE_TIMEOUT if file_timeout is None else file_timeout,
+        FILE_MEMORY if file_memory is None else file_memory,
+    )
     with granted(SourceAccess.of(access)), open_source(url) as source:
-        if timeout is None:
+        if file_timeout is None and file_memory is None:
             scanned = registry.scan(source, options)
         else:
-            scanned = _scanned_in_child(source.file, options, timeout)
+            scanned = _scanned_in_child(source.file, options, limits)
     registry.refuse_unknown(options, scanned)
     return replace(scanned, findings=(*scanned.findings, *readers.findings(scanned)))
 
 
-def _scanned_in_child(file: SourceFile, options: ScanOptions, timeout: float) -> ScannedFile:
-    with Containment(options, Limits(seconds=timeout)) as containment:
+def _scanned_in_child(file: SourceFile, options: ScanOptions, limits: Limits) -> ScannedFile:
+    with Containment(options, limits) as containment:
         outcome = containment.attempt(file)
     if outcome.error is not None:
         raise outcome.error
@@ -115,6 +126,8 @@ def scan_files(
     drop_variables: str | Iterable[str] = (),
     max_bad_files: int | str = 0,
     max_native_bytes: int = MAX_NATIVE_BYTES,
+    file_timeout: float = FILE_TIMEOUT,
+    file_memory: int | str = FILE_MEMORY,
     scanner: str = "",
     allow_references_to: str | Iterable[str] = (),
     asset: str | None = None,
@@ -140,6 +153,11 @@ def scan_files(
         max_bad_files: How many files may be unreadable: a number, or a share like ``"1%"``. If
             more are, ``report.ok`` is false, and they are tried again by the next scan.
         max_native_bytes: Of values per file that may be stored.
+        file_timeout: Seconds that the scan of one file may take. One that takes longer is bad as
+            ``timeout``, and tried again by a scan that gives it more.
+        file_memory: Memory that the scan of one file may take beside what its process has: bytes,
+            or text like ``"4GiB"``. One that wants more is bad as ``oom``, and tried again by a
+            scan that gives it more.
         scanner: The scanner to use.
         allow_references_to: Where references of the files may lead.
         asset: Which asset of STAC items is the file.
@@ -167,6 +185,7 @@ def scan_files(
         stack=stack,
         label_variables=label_variables,
     )
+    limits = limits_of(file_timeout, file_memory)
     storage = shared(catalog)
     clock = Clock()
     with ExitStack() as kept:
@@ -179,6 +198,7 @@ def scan_files(
             catalog=storage,
             max_bad_files=bad_files_allowed(max_bad_files, len(files)),
             progress=progress,
+            limits=limits,
         )
         with clock.phase("spark"):
             session = kept.enter_context(spark_or_local(spark))

@@ -21,6 +21,7 @@ from icevirt.scan.contract import ScanOptions
 from icevirt.spark import catalog as parts
 from icevirt.spark.described import describe_scan
 from icevirt.spark.facts import ClosedCatalog, read_facts
+from icevirt.spark.limits import DEFAULT, Limits
 from icevirt.spark.runner import reporter, run_on_spark, slots
 from icevirt.spark.scanning import ScanTask, run_scan
 from icevirt.spark.settled import Settled, forget, settled
@@ -45,6 +46,7 @@ class Scan:
     catalog: Storage
     max_bad_files: int
     progress: Callable[[Progress], None] | None
+    limits: Limits = DEFAULT  # of a file; they decide nothing about the good ones
 
     @property
     def identity(self) -> str:
@@ -57,7 +59,7 @@ class Scan:
 
     def settled(self) -> Settled:
         """Look up which of the files the catalog describes already."""
-        return settled(self.catalog, self.identity, self.files)
+        return settled(self.catalog, self.identity, self.files, self.limits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,11 +77,20 @@ def scan_missing(spark: SparkSession, job: Scan) -> int:
     parts.mark(job.catalog)
     describe_scan(job.catalog, job.identity, told_of(job.options))
     known = job.settled()
+    if len(known.outgrown.row):
+        forget(job.catalog, known.parts, known.outgrown)
+        known = job.settled()
     missing = [job.files[at] for at in known.missing.tolist()]
     todo = schema.parts_of(missing, identity=job.identity, attempt=known.attempt)
     piles = [todo[at :: slots(spark) * _TASKS_PER_SLOT] for at in range(len(todo))]
     tasks = [
-        ScanTask(parts=tuple(pile), options=job.options, catalog=job.catalog, access=in_force())
+        ScanTask(
+            parts=tuple(pile),
+            options=job.options,
+            catalog=job.catalog,
+            access=in_force(),
+            limits=job.limits,
+        )
         for pile in piles[: slots(spark) * _TASKS_PER_SLOT]
     ]
     wanted = {part.name for part in todo}
@@ -87,11 +98,10 @@ def scan_missing(spark: SparkSession, job: Scan) -> int:
         job.progress,
         "scan",
         len(todo),
-        lambda: len(wanted & parts.complete_parts(job.catalog)),
+        lambda: len(wanted & {*map(schema.run_of, parts.complete_parts(job.catalog))}),
         "parts",
     )
-    counts = run_on_spark(spark, run_scan, tasks, progress=watch)
-    return sum(count.files for count in counts)
+    return sum(run_on_spark(spark, run_scan, tasks, progress=watch))
 
 
 def closed_catalog(job: Scan) -> ClosedCatalog:

@@ -2,11 +2,12 @@
 
 A catalog is a set of *parts*. A part covers a fixed run of source files and is three Parquet
 files, written in the order ``refs``, ``arrays``, ``files``; a part whose ``files`` exists is
-complete, and never changes. Its name begins with the identity of the scan (options and versions of
-the scanners) and goes on with a digest of the files (URL, size, checksum). A scan looks for its
-files in the rows of the complete parts of its identity and scans only those it does not find, so a
-resumed one finds what was finished, and a file that changed is scanned again. Rows of bad files
-that are to be tried again are named in ``forgotten``. Types are Arrow's.
+complete, and never changes. Its name has three pieces: the identity of the scan (options and
+versions of the scanners), a digest of the files (URL, size, checksum), and a digest of ``refs`` and
+``arrays``, so that two tasks that scan the same files at once never mix their tables. A scan looks
+for its files in the rows of the complete parts of its identity and scans only those it does not
+find, so a resumed one finds what was finished, and a file that changed is scanned again. Rows of
+bad files that are to be tried again are named in ``forgotten``. Types are Arrow's.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import asdict, dataclass
 
 from icevirt.archive.scanned import SourceFile
 
-VERSION = 3
+VERSION = 4
 """Of this schema; a catalog of another version is refused."""
 
 FILES = (
@@ -27,9 +28,12 @@ FILES = (
     ("size", "int64"),  # bytes
     ("etag", "string"),
     ("last_modified", "int64"),  # nanoseconds since 1970
-    ("status", "string"),  # "ok" or "bad"
+    ("status", "string"),  # "ok", or that of `status_of`
     ("code", "string"),  # of the error
     ("error", "string"),
+    ("signature", "string"),  # digest of the decode signatures of its arrays
+    ("time_limit", "float64"),  # seconds that scanning might take
+    ("memory_limit", "int64"),  # bytes that it might take
     ("scanner", "string"),
     ("scanner_version", "string"),
     ("seconds", "float64"),
@@ -76,6 +80,31 @@ BLOCK_REFS = 65_536
 BLOCK_DATA = 1 << 20
 """Inline bytes after which a packed row is closed."""
 
+OK = "ok"
+"""The status of a file that was scanned."""
+
+_STATUS = {
+    "scan": "corrupt",
+    "format": "corrupt",
+    "unsupported": "unsupported",
+    "stale-reference": "changed",
+    "not-found": "missing",
+    "object-not-found": "missing",
+    "crashed": "crashed",
+    "timeout": "timeout",
+    "oom": "oom",
+}
+
+
+def status_of(code: str) -> str:
+    """Return the status of a bad file, by the code of its error.
+
+    "corrupt" (damaged, or no scanner reads it), "unsupported" (it has something that cannot be
+    represented), "changed" (since it was listed), "missing", "crashed", "timeout" and "oom" (what
+    it did to whoever scanned it), or "unreadable" (the storage did not let it be read).
+    """
+    return _STATUS.get(code, "unreadable")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
@@ -101,6 +130,16 @@ def parts_of(files: Sequence[SourceFile], *, identity: str, attempt: int = 0) ->
 def _digest(identity: str, attempt: int, files: Iterable[SourceFile]) -> str:
     told = [VERSION, identity, attempt, [list(asdict(file).values()) for file in files]]
     return hashlib.blake2b(json.dumps(told).encode(), digest_size=16).hexdigest()
+
+
+def run_of(part: str) -> str:
+    """Return the name of a part without the digest of its content: scan and files."""
+    return part.rpartition("-")[0]
+
+
+def scan_of(part: str) -> str:
+    """Return the identity of the scan that wrote a part."""
+    return part.partition("-")[0]
 
 
 def path_of(table: str, part: str) -> str:

@@ -12,9 +12,12 @@ FILES = (
     ("size", "int64"),  # bytes
     ("etag", "string"),  # null where there is none
     ("last_modified", "time"),
-    ("status", "string"),  # "ok" or "bad"
+    ("status", "string"),  # "ok", "corrupt", "crashed", "timeout", "oom" ...
     ("code", "string"),  # of the error, null where there is none
     ("error", "string"),
+    ("signature", "string"),  # of what decides how its arrays decode; null for bad files
+    ("time_limit", "float64"),  # seconds that scanning might take
+    ("memory_limit", "int64"),  # bytes that it might take
     ("scanner", "string"),
     ("scanner_version", "string"),
     ("seconds", "float64"),  # that scanning took

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from icevirt.archive.attributes import Attributes
@@ -113,6 +115,27 @@ class ArraySchema:
                     self.attributes.dtypes.get(name),
                 ]
         return facts
+
+
+def file_signature(arrays: Iterable[tuple[str, str]]) -> str:
+    """Return a digest of the decode signatures of a file's arrays.
+
+    Files of one signature decode alike: equal paths, types, fill values, codecs, chunk shapes and
+    attributes that change decoded values; not lengths of dimensions, and no values.
+
+    Args:
+        arrays: Path, and schema as `ArraySchema.dumps` writes it.
+    """
+    told = sorted((path, _signature(schema)) for path, schema in arrays)
+    return hashlib.blake2b(json.dumps(told).encode(), digest_size=16).hexdigest()
+
+
+@lru_cache(1024)
+def _signature(schema: str) -> str:
+    """Return the decode signature of a schema as text; files of an archive repeat schemas."""
+    found = ArraySchema.loads(schema)
+    facts = found.decode_signature(stored=not found.whole)
+    return json.dumps(facts, sort_keys=True)
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

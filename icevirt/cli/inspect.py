@@ -9,8 +9,6 @@ import typer
 from icevirt.cli import options
 from icevirt.cli.output import Answer, Output, OutputOption, progress
 
-_PATIENCE = 600.0  # seconds for one file
-
 
 def info(
     repo: Annotated[str, typer.Argument(help="The repository, a path or URL.")],
@@ -44,6 +42,8 @@ def scan(  # noqa: PLR0917 - each is an option of the command
     drop_variable: options.DropVariable = None,
     max_bad_files: options.BadFiles = 0,
     max_native_bytes: options.NativeBytes = options.MANY,
+    file_timeout: options.FileTimeout = options.MINUTES,
+    file_memory: options.FileMemory = options.FOUR,
     scanner: options.Scanner = "",
     allow_references_to: options.ReferencesTo = None,
     asset: options.Asset = None,
@@ -70,6 +70,8 @@ def scan(  # noqa: PLR0917 - each is an option of the command
         variables=tuple(variable or ()),
         drop_variables=tuple(drop_variable or ()),
         max_native_bytes=max_native_bytes,
+        file_timeout=file_timeout,
+        file_memory=file_memory,
         scanner=scanner,
         allow_references_to=tuple(allow_references_to or ()),
         access=dict(access or ()),
@@ -77,7 +79,7 @@ def scan(  # noqa: PLR0917 - each is an option of the command
     if catalog is None:
         if len(sources) != 1 or sources[0] == "-" or sources[0].startswith("@"):
             raise typer.BadParameter("many files are scanned into a catalog: name a --catalog")
-        scanned = icevirt.scan_file(sources[0], timeout=_PATIENCE, **how)
+        scanned = icevirt.scan_file(sources[0], **how)
         return Answer(value=scanned, output=output, quiet=quiet)
     with progress(quiet=quiet) as listener:
         report = icevirt.scan_files(
@@ -101,6 +103,8 @@ class _How(TypedDict):
     variables: tuple[str, ...]
     drop_variables: tuple[str, ...]
     max_native_bytes: int
+    file_timeout: float
+    file_memory: str
     scanner: str
     allow_references_to: tuple[str, ...]
     access: dict[str, str]

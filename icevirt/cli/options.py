@@ -156,6 +156,23 @@ NativeBytes = Annotated[
     int,
     typer.Option(min=0, help="How many bytes of a file may be copied that cannot be referenced."),
 ]
+MINUTES = 600.0
+FileTimeout = Annotated[
+    float,
+    typer.Option(
+        metavar="<seconds>",
+        help="How long the scan of one file may take; it is bad as timeout if it takes longer.",
+    ),
+]
+FOUR = "4GiB"
+FileMemory = Annotated[
+    str,
+    typer.Option(
+        metavar="<size>",
+        help="How much memory the scan of one file may take, in bytes or like 4GiB; it is bad as"
+        " oom if it wants more.",
+    ),
+]
 Catalog = Annotated[
     str | None, typer.Option(help="A directory to keep the scan in, for later builds.")
 ]

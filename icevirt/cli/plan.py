@@ -26,6 +26,8 @@ def plan(  # noqa: PLR0917 - each is an option of the command
     labels: options.LabelsOption = None,
     max_bad_files: options.BadFiles = 0,
     max_native_bytes: options.NativeBytes = options.MANY,
+    file_timeout: options.FileTimeout = options.MINUTES,
+    file_memory: options.FileMemory = options.FOUR,
     scanner: options.Scanner = "",
     allow_references_to: options.ReferencesTo = None,
     asset: options.Asset = None,
@@ -51,6 +53,8 @@ def plan(  # noqa: PLR0917 - each is an option of the command
             combine_attrs=cast("CombineAttrs", combine_attrs),  # plan checks it
             max_bad_files=max_bad_files,
             max_native_bytes=max_native_bytes,
+            file_timeout=file_timeout,
+            file_memory=file_memory,
             scanner=scanner,
             allow_references_to=tuple(allow_references_to or ()),
             asset=asset,

@@ -36,8 +36,8 @@ def attempt(file: SourceFile, options: ScanOptions) -> Outcome:
         error = refused
     except MemoryError:
         error = ScanMemoryError(
-            "the file needs more memory than there is",
-            do="Leave it out, or scan it where there is more.",
+            "the file needs more memory than it may have, or than there is",
+            do="Leave it out, or give it more with file_memory (--file-memory).",
             file=file.url,
         )
     except Exception as bug:  # noqa: BLE001  # one odd file must not cost the other thousands

@@ -6,6 +6,7 @@ file systems. The bytes of a part depend on its content only.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 from collections.abc import Mapping, Sequence
@@ -81,7 +82,7 @@ def _version(storage: Storage) -> Any:
 
 
 def complete_parts(storage: Storage) -> frozenset[str]:
-    """Return the names of the parts whose three files are there."""
+    """Return the names of the parts whose three tables are there."""
     names = (info.path for info in storage.list("files"))
     return frozenset(
         name.removeprefix("files/").removesuffix(".parquet")
@@ -90,11 +91,18 @@ def complete_parts(storage: Storage) -> frozenset[str]:
     )
 
 
-def write_part(storage: Storage, name: str, tables: PartTables) -> None:
-    """Write a part; it counts from the moment its ``files`` table is there."""
-    storage.put(catalog.path_of("refs", name), refs.encode(tables.refs))
-    storage.put(catalog.path_of("arrays", name), _parquet(tables.arrays, catalog.ARRAYS))
+def write_part(storage: Storage, run: str, tables: PartTables) -> str:
+    """Write what was found in a run of files; it counts once its ``files`` table is there.
+
+    Returns the name of the part. It covers the content, so that a task that was thought dead and
+    writes after its successor found something else replaces none of its tables.
+    """
+    packed, arrays = refs.encode(tables.refs), _parquet(tables.arrays, catalog.ARRAYS)
+    name = f"{run}-{hashlib.blake2b(packed + arrays, digest_size=8).hexdigest()}"
+    storage.put(catalog.path_of("refs", name), packed)
+    storage.put(catalog.path_of("arrays", name), arrays)
     storage.put(catalog.path_of("files", name), _parquet(tables.files, catalog.FILES))
+    return name
 
 
 def _parquet(columns: Mapping[str, Sequence[Any]], schema: Sequence[tuple[str, str]]) -> bytes:

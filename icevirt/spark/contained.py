@@ -11,11 +11,11 @@ import signal
 import sys
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 from icevirt.objects.grants import granted
 from icevirt.scan.registry import scanners
 from icevirt.spark.attempt import attempt
+from icevirt.spark.limits import limited_memory
 
 _GRACE = 5.0  # seconds in which the parent's deadline comes first
 
@@ -24,9 +24,9 @@ def main(fileno: int, memory: int, seconds: float) -> None:
     """Serve the parent at the other end of ``fileno``."""
     line = Connection(fileno)
     scanners()  # what they import is not counted
-    _limit(memory)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     line.send(True)
-    with suppress(EOFError, BrokenPipeError):
+    with limited_memory(memory), suppress(EOFError, BrokenPipeError):
         while True:
             file, options, access = line.recv()
             signal.setitimer(signal.ITIMER_REAL, seconds + _GRACE)
@@ -34,14 +34,6 @@ def main(fileno: int, memory: int, seconds: float) -> None:
                 outcome = attempt(file, options)
             signal.setitimer(signal.ITIMER_REAL, 0)
             line.send(outcome)
-
-
-def _limit(memory: int) -> None:
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    statm = Path("/proc/self/statm")
-    if statm.exists():  # elsewhere systems do not keep to the limit
-        most = int(statm.read_text().split()[0]) * resource.getpagesize() + memory
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
 if __name__ == "__main__":

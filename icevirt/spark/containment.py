@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any, Self
@@ -29,16 +28,9 @@ from icevirt.errors import (
 from icevirt.objects.grants import in_force
 from icevirt.scan.contract import ScanOptions
 from icevirt.spark.attempt import Outcome
+from icevirt.spark.limits import Limits
 
 _START = 120.0  # seconds for Python and the scanners to come up on a busy machine
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What the scan of one file may take."""
-
-    seconds: float = 600.0
-    memory: int = 4 << 30  # bytes of address space, beside what the process has before
 
 
 class Containment:
@@ -101,7 +93,7 @@ class Containment:
         self._stop()
         return ScanTimeoutError(
             "the file takes longer to scan than it may",
-            do="Leave it out.",
+            do="Leave it out, or give it more with file_timeout (--file-timeout).",
             file=file.url,
             seconds=self._limits.seconds,
         )

@@ -53,7 +53,7 @@ class PartView:
     @property
     def scan(self) -> str:
         """The identity of the scan that wrote it."""
-        return self.name.rpartition("-")[0]
+        return catalog.scan_of(self.name)
 
     def batches(self, table: str, path: str | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one of `TABLES`; of arrays and references only those at ``path``."""
@@ -92,8 +92,8 @@ def _batch(table: str, columns: dict[str, Any]) -> pa.RecordBatch:
 
 def _files(part: PartView) -> Iterator[pa.RecordBatch]:
     plain = ["url", "size", "status", "scanner", "scanner_version", "findings"]
-    plain += ["seconds", "requests", "bytes_fetched"]
-    empty = ["etag", "code", "error"]  # where there is none
+    plain += ["seconds", "requests", "bytes_fetched", "time_limit", "memory_limit"]
+    empty = ["etag", "code", "error", "signature"]  # where there is none
     found = part.read("files", [*plain, *empty, "last_modified", "left_out"])
     count = len(found)
     yield _batch(

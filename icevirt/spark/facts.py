@@ -123,7 +123,7 @@ class _Found:
     def add(self, part: int, files: Any, arrays: Any, places: NDArray[np.int64]) -> None:
         """Take the facts of one part; ``places`` are those of its files in the dataset."""
         self.seen += len(files)
-        good = np.array(files["status"].to_pylist(), np.object_) == "ok"
+        good = np.array(files["status"].to_pylist(), np.object_) == catalog.OK
         rows = files["row"].to_numpy().astype(np.int32)
         for at in np.flatnonzero(~good).tolist():
             url, code, error = (files[name][at].as_py() for name in ("url", "code", "error"))

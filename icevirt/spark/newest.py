@@ -28,7 +28,7 @@ def newest(storage: Storage, scan: str | None = None) -> list[PartView]:
         if info.path.endswith(".parquet")
     }
     names = sorted(
-        (name for name in times if scan is None or name.startswith(f"{scan}-")),
+        (name for name in times if scan is None or catalog.scan_of(name) == scan),
         key=lambda name: (times[name], name),
     )
     forgotten = [each for time in rows_forgotten(storage) for each in time]
@@ -63,7 +63,7 @@ def _last(
 def _rows(storage: Storage, name: str, number: int) -> pa.Table:
     raw = storage.get(catalog.path_of("files", name))
     table: Any = pq.read_table(pa.BufferReader(raw), columns=["url", "row"])
-    scan = name.rpartition("-")[0]
+    scan = catalog.scan_of(name)
     return pa.table(
         {
             "file": pc.binary_join_element_wise(pa.scalar(scan), table["url"], " "),

@@ -11,24 +11,31 @@ from typing import Any
 from icevirt.archive import catalog
 from icevirt.archive.packing import PackedBlock, pack
 from icevirt.archive.scanned import ScannedArray, ScannedFile
-from icevirt.archive.schema import ArraySchema
+from icevirt.archive.schema import ArraySchema, file_signature
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.spark.attempt import Outcome
 from icevirt.spark.catalog import PartTables
+from icevirt.spark.limits import DEFAULT, Limits
 
 
-def tables_of(outcomes: Sequence[Outcome]) -> PartTables:
-    """Turn the outcomes of a part into the rows of its three tables."""
+def tables_of(outcomes: Sequence[Outcome], limits: Limits = DEFAULT) -> PartTables:
+    """Turn the outcomes of a part, scanned under ``limits``, into the rows of its three tables."""
     arrays: dict[str, list[Any]] = {name: [] for name, _ in catalog.ARRAYS}
     tables: dict[str, list[tuple[int, ChunkTable]]] = defaultdict(list)
+    files: list[dict[str, Any]] = []
     for row, outcome in enumerate(outcomes):
+        own: list[tuple[str, str]] = []
         for array in outcome.scanned.arrays if outcome.scanned else ():
-            for name, value in _array_row(row, array).items():
+            told = _array_row(row, array)
+            own.append((array.path, told["schema"]))
+            for name, value in told.items():
                 arrays[name].append(value)
             tables[array.path].append((row, array.references))
+        signature = file_signature(own) if outcome.scanned else ""
+        files.append(_file_row(row, outcome, limits) | {"signature": signature})
     urls = [outcome.file.url for outcome in outcomes]
     return PartTables(
-        files=_columns([_file_row(row, outcome) for row, outcome in enumerate(outcomes)]),
+        files=_columns(files),
         arrays=arrays,
         refs=[(path, block) for path in sorted(tables) for block in _blocks(tables[path], urls)],
     )
@@ -38,7 +45,7 @@ def _columns(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
     return {name: [row[name] for row in rows] for name, _ in catalog.FILES}
 
 
-def _file_row(row: int, outcome: Outcome) -> dict[str, Any]:
+def _file_row(row: int, outcome: Outcome, limits: Limits) -> dict[str, Any]:
     scanned, error = outcome.scanned, outcome.error
     groups = scanned.groups if scanned else ()
     return {
@@ -47,9 +54,11 @@ def _file_row(row: int, outcome: Outcome) -> dict[str, Any]:
         "size": outcome.file.size,
         "etag": outcome.file.etag,
         "last_modified": outcome.file.last_modified,
-        "status": "ok" if error is None else "bad",
+        "status": catalog.status_of(error.code) if error else catalog.OK,
         "code": error.code if error else "",
         "error": str(error) if error else "",
+        "time_limit": limits.seconds,
+        "memory_limit": limits.memory,
         "scanner": scanned.scanner if scanned else "",
         "scanner_version": scanned.scanner_version if scanned else "",
         "seconds": round(outcome.seconds, 6),

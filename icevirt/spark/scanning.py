@@ -10,16 +10,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from icevirt.archive.catalog import Part
+from icevirt.archive.catalog import Part, run_of
 from icevirt.archive.scanned import SourceFile
 from icevirt.objects.grants import SourceAccess, granted
 from icevirt.scan.contract import ScanOptions
 from icevirt.spark.attempt import Outcome, attempt
-from icevirt.spark.catalog import write_part
-from icevirt.spark.containment import Containment, Limits
+from icevirt.spark.catalog import complete_parts, write_part
+from icevirt.spark.containment import Containment
 from icevirt.spark.journal import Journal
+from icevirt.spark.limits import DEFAULT, Limits
 from icevirt.spark.rows import tables_of
-from icevirt.spark.watch import deadline
+from icevirt.spark.watch import held_to
 from icevirt.storage.protocol import Storage
 
 
@@ -31,36 +32,25 @@ class ScanTask:
     options: ScanOptions
     catalog: Storage
     access: SourceAccess = field(default_factory=SourceAccess)  # to the servers of files
-    limits: Limits = field(default_factory=Limits)  # of a file
+    limits: Limits = DEFAULT  # of a file
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScanCounts:
-    """What a scan task says when it is done."""
+def run_scan(task: ScanTask) -> int:
+    """Scan the parts of a task and return the number of their files.
 
-    files: int
-    bad: int
-    references: int
-
-
-def run_scan(task: ScanTask) -> ScanCounts:
-    """Scan the parts of a task; a part is written as soon as its last file is scanned."""
-    files = bad = references = 0
+    A part is written as soon as its last file is scanned. What an earlier try of the task wrote
+    before it died is left as it is.
+    """
     journal = Journal(task.catalog)
+    done = {run_of(name) for name in complete_parts(task.catalog)}
     with granted(task.access), _attempts(task, suspicious=journal.died_in(task.parts)) as scan_file:
         for part in task.parts:
+            if part.name in done:
+                continue
             with journal.scanning(part):
                 outcomes = [scan_file(file) for file in part.files]
-                write_part(task.catalog, part.name, tables_of(outcomes))
-            files += len(outcomes)
-            bad += sum(outcome.error is not None for outcome in outcomes)
-            references += sum(
-                len(array.references)
-                for outcome in outcomes
-                if outcome.scanned
-                for array in outcome.scanned.arrays
-            )
-    return ScanCounts(files=files, bad=bad, references=references)
+                write_part(task.catalog, part.name, tables_of(outcomes, task.limits))
+    return sum(len(part.files) for part in task.parts)
 
 
 @contextmanager
@@ -72,7 +62,7 @@ def _attempts(task: ScanTask, *, suspicious: bool) -> Iterator[Callable[[SourceF
         return
 
     def here(file: SourceFile) -> Outcome:
-        with deadline(task.limits.seconds):
+        with held_to(task.limits):
             return attempt(file, task.options)
 
     yield here

@@ -5,6 +5,7 @@ A file is found by URL, size and checksum: one that changed since is another fil
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,16 +13,20 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from icevirt.archive import catalog
 from icevirt.archive.scanned import SourceFile
+from icevirt.errors import ScanMemoryError, ScanTimeoutError
 from icevirt.spark.catalog import complete_parts
 from icevirt.spark.facts import Chosen
+from icevirt.spark.limits import DEFAULT, Limits
 from icevirt.storage.protocol import Storage
 
 _KEY = ["url", "etag", "size", "last_modified"]
+_STOPPED = ["code", "time_limit", "memory_limit"]
 _FORGOTTEN = "forgotten"
 
 
@@ -33,6 +38,7 @@ class Settled:
     part: NDArray[np.int32]  # (files,) index into ``parts``, -1: not described yet
     row: NDArray[np.int32]  # (files,)
     attempt: int  # how often bad files were forgotten
+    outgrown: Chosen  # rows that lower limits stopped, which are not among those of the files
 
     @property
     def missing(self) -> NDArray[np.int64]:
@@ -47,19 +53,29 @@ class Settled:
         return names, Chosen(part=part.astype(np.int32), row=self.row)
 
 
-def settled(storage: Storage, identity: str, files: Sequence[SourceFile]) -> Settled:
-    """Look files up in the catalog."""
-    parts = tuple(sorted(p for p in complete_parts(storage) if p.startswith(f"{identity}-")))
+def settled(
+    storage: Storage, identity: str, files: Sequence[SourceFile], limits: Limits = DEFAULT
+) -> Settled:
+    """Look files up in the catalog. Those that lower ``limits`` stopped are not described by it."""
+    parts = tuple(sorted(p for p in complete_parts(storage) if catalog.scan_of(p) == identity))
     forgotten = rows_forgotten(storage)
     wanted = _Wanted(files)
     part, row = np.full(len(files), -1, np.int32), np.zeros(len(files), np.int32)
+    outgrown: list[tuple[int, int]] = []
     for number, name in enumerate(parts):
         gone = {row for each in forgotten for where, row in each if where == name}
-        for at, found in wanted.among(_rows(storage, name)):
+        rows, stopped = _rows(storage, name, limits)
+        for at, found in wanted.among(rows):
+            if found in gone:
+                continue
+            if found in stopped:
+                outgrown.append((number, found))
             # files that two scans described at once are taken from the part whose name comes first
-            if found not in gone and part[at] < 0:
+            elif part[at] < 0:
                 part[at], row[at] = number, found
-    return Settled(parts=parts, part=part, row=row, attempt=len(forgotten))
+    return Settled(
+        parts=parts, part=part, row=row, attempt=len(forgotten), outgrown=_chosen(outgrown)
+    )
 
 
 class _Wanted:
@@ -90,12 +106,16 @@ def _key(file: SourceFile) -> _Key:
 
 
 def forget(storage: Storage, parts: Sequence[str], rows: Chosen) -> None:
-    """Let bad files be tried again by the next scan."""
+    """Let bad files be tried again by the next scan.
+
+    The note is named by what it says: two scans that forget at once keep each other's.
+    """
     told = [
         [parts[part], row] for part, row in zip(rows.part.tolist(), rows.row.tolist(), strict=True)
     ]
-    number = len(rows_forgotten(storage))
-    storage.put(f"{_FORGOTTEN}/{number:06d}.json", json.dumps(told).encode())
+    note = json.dumps(told).encode()
+    name = hashlib.blake2b(note, digest_size=16).hexdigest()
+    storage.put(f"{_FORGOTTEN}/{name}.json", note)
 
 
 def rows_forgotten(storage: Storage) -> list[list[tuple[str, int]]]:
@@ -106,8 +126,22 @@ def rows_forgotten(storage: Storage) -> list[list[tuple[str, int]]]:
     ]
 
 
-def _rows(storage: Storage, part: str) -> list[tuple[_Key, int]]:
+def _rows(
+    storage: Storage, part: str, limits: Limits
+) -> tuple[list[tuple[_Key, int]], frozenset[int]]:
+    """Return the rows of a part, and which of them limits stopped that were lower."""
     raw = storage.get(catalog.path_of("files", part))
-    table: Any = pq.read_table(pa.BufferReader(raw), columns=[*_KEY, "row"])
+    table: Any = pq.read_table(pa.BufferReader(raw), columns=[*_KEY, "row", *_STOPPED])
     columns = [table[name].to_pylist() for name in _KEY]
-    return list(zip(zip(*columns, strict=True), table["row"].to_pylist(), strict=True))
+    code, seconds, memory = map(pc.field, _STOPPED)
+    stopped = table.filter(
+        ((code == ScanTimeoutError.code) & (seconds < limits.seconds))
+        | ((code == ScanMemoryError.code) & (memory < limits.memory))
+    )
+    rows = list(zip(zip(*columns, strict=True), table["row"].to_pylist(), strict=True))
+    return rows, frozenset(stopped["row"].to_pylist())
+
+
+def _chosen(rows: Sequence[tuple[int, int]]) -> Chosen:
+    columns = np.array(rows, np.int32).reshape(-1, 2)
+    return Chosen(part=columns[:, 0], row=columns[:, 1])

@@ -1,7 +1,8 @@
-"""End a Spark worker that hangs in a library, so that Spark tries its task again.
+"""Hold a Spark worker to the limits of a file.
 
-The clock runs outside of Python, which a library that never returns does not let run. Only workers
-are ended: whoever runs a stage in a process of their own keeps it.
+One that hangs in a library is ended, so that Spark tries its task again. The clock runs outside of
+Python, which a library that never returns does not let run. One that wants too much memory is told
+that there is none. Only workers are held: whoever runs a stage in a process of their own keeps it.
 """
 
 from __future__ import annotations
@@ -11,18 +12,21 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from icevirt.spark.limits import Limits, limited_memory
+
 _STDERR = 2
 
 
 @contextmanager
-def deadline(seconds: float) -> Iterator[None]:
-    """End the process with a traceback if the block takes longer, in a Spark worker."""
+def held_to(limits: Limits) -> Iterator[None]:
+    """Run the block within the limits, in a Spark worker; too much time ends the process."""
     if not _in_worker():
         yield
         return
-    faulthandler.dump_traceback_later(seconds, exit=True, file=_STDERR)
+    faulthandler.dump_traceback_later(limits.seconds, exit=True, file=_STDERR)
     try:
-        yield
+        with limited_memory(limits.memory):
+            yield
     finally:
         faulthandler.cancel_dump_traceback_later()
 

@@ -213,7 +213,7 @@ def test_files_are_told_with_what_went_wrong(days, catalog):
     rows = {Path(row["url"]).name: row for row in rows_of(catalog, "files")}
     assert [(name, row["status"], row["code"]) for name, row in sorted(rows.items())] == [
         ("day1.nc", "ok", None),
-        ("day2.nc", "bad", "scan"),
+        ("day2.nc", "corrupt", "scan"),
         ("day3.nc", "ok", None),
     ]
     assert "day2.nc" in rows["day2.nc"]["error"]

@@ -90,12 +90,11 @@ def facts_of(files, per_part=2):
     """Write files to a catalog and read the facts back, as a build does."""
     storage, names = MemoryStorage(), []
     for at in range(0, len(files), per_part):
-        names.append(f"p{at}")
         outcomes = [
             Outcome(file=f.source, scanned=f, error=None, seconds=0.0)
             for f in files[at : at + per_part]
         ]
-        write_part(storage, names[-1], tables_of(outcomes))
+        names.append(write_part(storage, f"p{at}", tables_of(outcomes)))
     return read_facts(storage, names).facts
 
 

@@ -25,6 +25,12 @@ MODULE = """
                 time.sleep(3600)
             if deed == "eat":
                 np.zeros(1 << 34, np.uint8)
+            if deed == "bomb":
+                np.ones(3 << 30, np.uint8)
+            if deed == "want 600 MiB":
+                np.ones(600 << 20, np.uint8)
+            if deed == "take 3 s":
+                time.sleep(3)
             if deed == "talk":
                 print("noise", flush=True)
             root = ScannedGroup(path="/")

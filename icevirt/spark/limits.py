@@ -1,0 +1,41 @@
+"""What the scan of one file may take, and how a process keeps to it."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+_STATM = Path("/proc/self/statm")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What the scan of one file may take."""
+
+    seconds: float = 600.0
+    memory: int = 4 << 30  # bytes of address space, beside what the process has before
+
+
+DEFAULT = Limits()
+
+
+@contextmanager
+def limited_memory(memory: int) -> Iterator[None]:
+    """Let this process take no more than ``memory`` bytes beside what it has, in the block.
+
+    Only where the system tells what a process has, which is Linux; others do not keep to limits.
+    """
+    if not _STATM.exists():
+        yield
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    most = int(_STATM.read_text().split()[0]) * resource.getpagesize() + memory
+    ours = min([most, *(each for each in (soft, hard) if each != resource.RLIM_INFINITY)])
+    resource.setrlimit(resource.RLIMIT_AS, (ours, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))

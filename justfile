@@ -52,6 +52,10 @@ fuzz seconds="3600":
 races commits="100":
     ICEVIRT_RACE_COMMITS={{commits}} uv run pytest --timeout 0 --durations 0 tests/repo/test_races.py
 
+# Scan 5,000 files on Spark, one in a hundred of them poisonous (the tests have 500)
+poison files="5000":
+    ICEVIRT_POISON_FILES={{files}} uv run pytest -s --timeout 0 tests/spark/test_poison.py
+
 # Measure a build of 400 files against VirtualiZarr with icechunk
 bench *args:
     uv run python bench/build_archive.py {{args}}

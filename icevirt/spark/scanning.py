@@ -14,6 +14,7 @@ from icevirt.archive.catalog import Part, run_of
 from icevirt.archive.scanned import SourceFile
 from icevirt.objects.grants import SourceAccess, granted
 from icevirt.scan.contract import ScanOptions
+from icevirt.scan.registry import in_use
 from icevirt.spark.attempt import Outcome, attempt
 from icevirt.spark.catalog import complete_parts, write_part
 from icevirt.spark.containment import Containment
@@ -60,6 +61,8 @@ def _attempts(task: ScanTask, *, suspicious: bool) -> Iterator[Callable[[SourceF
         with Containment(task.options, task.limits) as containment:
             yield containment.attempt
         return
+
+    in_use(task.options)  # what scanners import does not count as time of the first file
 
     def here(file: SourceFile) -> Outcome:
         with held_to(task.limits):

@@ -23,11 +23,19 @@ _NAMES = {
     4: "szip",
     5: "n-bit",
     6: "scale-offset",
+    _BZIP2: "bzip2",
     32000: "lzf",
+    _BLOSC: "blosc",
     32004: "lz4",
     32008: "bitshuffle",
     32013: "zfp",
+    _ZSTD: "zstd",
+    32017: "sz",
+    32018: "fcidecomp",
+    32024: "sz3",
     32026: "blosc2",
+    32028: "sperr",
+    32033: "htj2k",
 }
 _BLOSC_COMPRESSORS = ("blosclz", "lz4", "lz4hc", None, "zlib", "zstd")
 _BLOSC_SHUFFLES = ("noshuffle", "shuffle", "bitshuffle")

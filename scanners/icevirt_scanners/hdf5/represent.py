@@ -92,7 +92,8 @@ def _chunked(
         return variable.array(chunk, codecs, table, **more)
     mask = int(found.mask[0])
     size = int(np.count_nonzero(odd)) * variable.element.dtype.itemsize * prod(chunk)
-    if size > context.budget.left and 0 < mask < STORED and bool((found.mask == mask).all()):
+    alike = 0 < mask < STORED and bool((found.mask == mask).all())
+    if alike and (size > context.budget.left or variable.pipeline.undecodable):
         # every chunk skipped the same filters, so the array simply does not have them
         table = blocks.virtual(variable.path, index, found.offset, found.length, context)
         context.tell(variable.path, "filters-skipped", "all chunks skip a filter; left out")

@@ -17,11 +17,13 @@ from h5py import h5d
 from icevirt.archive.scanned import ScannedArray
 from icevirt.errors import UnsupportedError
 from icevirt.model.chunks import ChunkTable
-from icevirt_scanners.blocks import chunks_join_badly, grid_of_block, joins_badly
+from icevirt.scan import values as values_by_zarr
+from icevirt_scanners.blocks import chunks_join_badly, grid_of_block, joins_badly, virtual
 from icevirt_scanners.hdf5 import values
 from icevirt_scanners.hdf5.context import FileContext
 from icevirt_scanners.hdf5.datatypes import bytes_codec
 from icevirt_scanners.hdf5.plugins import REMEDY
+from icevirt_scanners.hdf5.references import stored_chunks
 from icevirt_scanners.hdf5.variable import Variable
 
 TINY = 64 * 1024  # stored rather than referenced when there is any reason to
@@ -56,14 +58,6 @@ def stored_whole(variable: Variable, context: FileContext) -> ScannedArray:
         UnsupportedError: It is too large, or cannot be decoded.
     """
     cause = variable.not_plain or "stored whole"
-    if variable.pipeline.undecodable:
-        raise UnsupportedError(
-            "a filter that this libhdf5 cannot undo, on values that must be read",
-            do=REMEDY,
-            file=context.source.file.url,
-            variable=variable.path,
-            filter=variable.pipeline.undecodable,
-        )
     context.budget.spend(variable.nbytes, variable=variable.path, cause=cause)
     found = _lengthened(_read(variable, context), variable)
     if variable.element.text and not values.is_utf8(found):
@@ -84,7 +78,36 @@ def _read(variable: Variable, context: FileContext) -> np.ndarray[Any, Any]:
         if data is not None and len(data) == nbytes:
             stored = np.frombuffer(data, element.stored_as).reshape(variable.own_shape)
             return stored.astype(element.dtype)
+    if variable.pipeline.undecodable:
+        return _by_codecs(variable, context)
     return values.read(variable.dsid, element)
+
+
+def _by_codecs(variable: Variable, context: FileContext) -> np.ndarray[Any, Any]:
+    """Read values as a zarr reader does: it has filters that this libhdf5 has not.
+
+    Raises:
+        ScanError: A chunk does not decode.
+        UnsupportedError: A zarr reader has not got them either, or not for all chunks.
+    """
+    element, pipeline = variable.element, variable.pipeline
+    found = stored_chunks(variable, context) if variable.chunk is not None else None
+    plain = element.is_number and not variable.not_plain and not variable.unfilled
+    if found is None or not plain or found.mask.any():
+        raise UnsupportedError(
+            "a filter that this libhdf5 cannot undo, on values that must be read",
+            do=REMEDY,
+            file=context.source.file.url,
+            variable=variable.path,
+            filter=pipeline.undecodable,
+        )
+    table = virtual(variable.path, found.index, found.offset, found.length, context)
+    array = variable.array(variable.chunk or (), (element.codec(), *pipeline.kept()), table)
+    decoded = values_by_zarr.read(
+        array, lambda _, offset, length: context.source.read(offset, length)
+    )
+    own = decoded[tuple(slice(length) for length in variable.own_shape)]
+    return own.astype(element.dtype, copy=False)
 
 
 def _as_bytes(

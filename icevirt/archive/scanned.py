@@ -76,8 +76,9 @@ class ScannedArray:
 
     ``whole`` says that the values were read at scan time and lie in ``references`` as one inline
     chunk that covers the array, encoded without compression: such arrays can be joined at any
-    length. ``labels`` repeats the raw values of a coordinate that orders files (1-D, of the
-    concatenated dimension); the plan reads them, so they stay small.
+    length. ``labels`` repeats the raw values of a coordinate that orders files (1-D, of a
+    concatenated dimension), or the value of a variable that was asked for; the plan reads them, so
+    they stay small.
     ``digest`` is a hash of dtype, shape and raw values, for arrays that must be equal in all files.
     """
 

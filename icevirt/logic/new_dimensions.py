@@ -252,7 +252,7 @@ def _rows_of(facts: CatalogFacts, dimension: str, name: str) -> tuple[str, NDArr
     row_of[arrays.file[rows]] = rows
     for file, row in enumerate(row_of.tolist()):
         if row not in arrays.labels:
-            why = f"it has no variable {name!r}" if row < 0 else f"{path} holds no label"
+            why = f"it has no variable {name!r}" if row < 0 else f"{path} has more than one value"
             raise _untold(facts, file, dimension, why)
     return path, row_of
 

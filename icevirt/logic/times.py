@@ -87,7 +87,7 @@ def microseconds(
     Raises:
         InexactError: One lies further away than microseconds can count.
     """
-    there = ~np.isin(values, np.array(missing, values.dtype)) if missing else np.ones(1, np.bool_)
+    there = ~np.isin(values, np.array(missing, values.dtype)) if missing else np.True_
     there = np.broadcast_to(there, values.shape).copy()
     if values.dtype.kind == "f":
         there &= np.isfinite(values)

@@ -17,6 +17,7 @@ from icevirt.archive.scanned import ScannedFile
 from icevirt.errors import InvalidInputError, ScanError
 from icevirt.model import paths
 from icevirt.scan.contract import ByteSource, Scanner, ScanOptions
+from icevirt.scan.label_values import with_labels
 from icevirt.scan.unknown import refusal
 
 GROUP = "icevirt.scanners"
@@ -114,7 +115,7 @@ def scan(source: ByteSource, options: ScanOptions | None = None) -> ScannedFile:
         scanner = named(options.scanner)
     else:
         scanner = scanner_for(source.read(0, HEAD), source.file.url)
-    scanned = scanner.scan(source, options)
+    scanned = with_labels(scanner.scan(source, options), source, options)
     source.check_unchanged()
     return scanned
 

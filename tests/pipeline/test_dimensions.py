@@ -1,0 +1,259 @@
+"""Files placed along several dimensions at once, existing and new, held against xarray."""
+
+import contextlib
+import itertools
+
+import netCDF4
+import numpy as np
+import pytest
+import xarray as xr
+
+import icevirt
+from fixtures import archives
+from icevirt.api import plan as plan_module
+from icevirt.errors import CombineError, InvalidInputError
+from pipeline.support import official, without_spark
+
+CUBE = {"init": r"regex:fc_(\d+)_", "lead": r"regex:_f(\d+)_", "member": r"regex:_m(\d+)\."}
+
+
+@pytest.fixture(autouse=True)
+def _in_process(monkeypatch):
+    without_spark(monkeypatch)
+    monkeypatch.setattr(plan_module, "spark_or_local", lambda spark: contextlib.nullcontext())
+
+
+def opened(repo, report, **how):
+    """Open with icevirt, every chunk verified, and compare with what the official client reads."""
+    checked = icevirt.verify(
+        repo, full=True, authorize_virtual_chunk_access=report.containers
+    ).checked
+    assert not checked.differences
+    assert not checked.not_compared
+    ours = xr.open_dataset(
+        repo, engine="icevirt", authorize_virtual_chunk_access=report.containers, **how
+    ).load()
+    store = official(str(repo)).readonly_session("main").store
+    theirs = xr.open_zarr(store, consolidated=False, chunks=None, **how)
+    for name in ours.variables:
+        np.testing.assert_array_equal(ours[name].values, theirs[name].values, err_msg=name)
+    return ours
+
+
+def shapes(plan):
+    """Return the shape and dimensions of each array."""
+    return {each.path: (each.schema.dimension_names, each.shape) for each in plan.arrays}
+
+
+# -- a forecast: start time × lead × member, a file each -------------------------------------------
+
+
+def labelled(path):
+    """Open a file of the forecast and give it the labels of its name."""
+    parts = path.rsplit("/", 1)[1].removesuffix(".nc").split("_")
+    init, lead, member = int(parts[1]), int(parts[2][1:]), int(parts[3][1:])
+    return xr.open_dataset(path).expand_dims(init=[init], lead=[lead], member=[member])
+
+
+def test_a_forecast_is_a_cube_placed_by_coordinate_and_not_by_arrival(tmp_path, repo_path):
+    files = [path for path in archives.forecast_like(tmp_path) if "f012" not in path]
+    report = icevirt.build(files[::-1], repo_path, concat_dim=list(CUBE), labels=CUBE)
+    ours = opened(repo_path, report)
+    nested = [
+        [
+            [labelled(str(tmp_path / f"fc_{init}_f{lead:03d}_m{member:02d}.nc")) for member in (1, 2, 3)]
+            for lead in (0, 6)
+        ]
+        for init in (20240101, 20240102)
+    ]  # fmt: skip
+    theirs = xr.combine_nested(
+        nested, concat_dim=list(CUBE), join="exact", data_vars="minimal", coords="minimal",
+        compat="equals", combine_attrs="override",
+    ).load()  # fmt: skip
+    xr.testing.assert_equal(ours, theirs)
+    by_coords = xr.combine_by_coords(
+        list(map(labelled, files)), join="exact", data_vars="minimal", coords="minimal",
+        compat="equals", combine_attrs="override",
+    ).load()  # fmt: skip
+    xr.testing.assert_equal(ours, by_coords)
+    assert ours.t2m.dims == ("init", "lead", "member", "lat", "lon")
+    assert ours.lat.dims == ("lat",)
+    assert report.references.virtual == len(files) == 12
+
+
+def test_a_lead_that_is_missing_is_refused_by_its_labels_or_reads_as_missing(tmp_path, repo_path):
+    files = archives.forecast_like(tmp_path)
+    with pytest.raises(CombineError, match=r"/t2m is missing in 1 of 18 places") as caught:
+        icevirt.build(files, repo_path, concat_dim=list(CUBE), labels=CUBE)
+    assert caught.value.facts["missing"] == ["init=20240102, lead=12, member=2"]
+    report = icevirt.build(files, repo_path, concat_dim=list(CUBE), labels=CUBE, holes="reserve")
+    ours = opened(repo_path, report)
+    theirs = xr.merge(list(map(labelled, files)), join="outer", compat="no_conflicts").load()
+    xr.testing.assert_equal(ours, theirs)
+    assert np.isnan(ours.t2m.sel(init=20240102, lead=12, member=2).values).all()
+    assert any("init=20240102, lead=12, member=2" in text for text in report.findings)
+
+
+def write_step(path, *, init, hour, number, x=6, **more):
+    """Write a field of one time, with its start time and member as scalar variables."""
+    with netCDF4.Dataset(path, "w") as file:
+        for name, length in (("time", 1), ("x", x)):
+            file.createDimension(name, length)
+        time = file.createVariable("time", "f8", ("time",))
+        time.units = "hours since 2024-01-01"
+        time[:] = [hour]
+        start = file.createVariable("reftime", "i4", ())
+        start.units, start.standard_name = (
+            f"hours since 2024-01-{init:02d}",
+            "forecast_reference_time",
+        )
+        start[...] = 0
+        file.createVariable("realization", "i2", ())[...] = number
+        file.createVariable("drag", "f4", ())[...] = 0.5 * number
+        file.createVariable("mask", "i1", ("x",))[:] = np.arange(x) % 2
+        field = file.createVariable("field", "f4", ("time", "x"), zlib=True, fill_value=-9.0)
+        field[:] = np.arange(x) + 1000 * init + 10 * hour + 100 * number
+        for name, value in more.items():
+            file.createVariable(name, "f4", ())[...] = value
+    return str(path)
+
+
+def write_steps(folder, *, inits=(1, 2), hours=(0, 6, 12), numbers=(1, 2)):
+    """Write a file for every start, time and member."""
+    return [
+        write_step(folder / f"{a}_{b}_{c}.nc", init=a, hour=b, number=c)
+        for b, a, c in itertools.product(hours, inits, numbers)
+    ]
+
+
+def test_labels_are_told_by_variables_whose_times_count_from_different_dates(tmp_path, repo_path):
+    """New dimensions around one that the files have; each array gets those it differs along."""
+    files = write_steps(tmp_path)
+    report = icevirt.build(
+        files,
+        repo_path,
+        concat_dim=["init", "realization", "time"],
+        labels={"init": "variable:reftime", "realization": "variable:realization"},
+    )
+    ours = opened(repo_path, report)
+    start = np.array(["2024-01-01", "2024-01-02"], "M8[ns]")
+    np.testing.assert_array_equal(ours.init.values, start)
+    np.testing.assert_array_equal(ours.reftime.values, start)
+    assert ours.realization.values.tolist() == [1, 2]
+    assert ours.realization.dtype == "i2"
+    dims = {name: each.dims for name, each in ours.variables.items()}
+    assert dims == {
+        "init": ("init",),
+        "realization": ("realization",),
+        "time": ("time",),
+        "reftime": ("init",),
+        "drag": ("realization",),
+        "mask": ("x",),
+        "field": ("init", "realization", "time", "x"),
+    }
+    for path in files:
+        theirs = xr.open_dataset(path)
+        mine = ours.sel(init=theirs.reftime, realization=theirs.realization, time=theirs.time)
+        np.testing.assert_array_equal(mine.field.values, theirs.field.values)
+        assert mine.drag == theirs.drag
+    assert ours.init.attrs["standard_name"] == "forecast_reference_time"
+
+
+def test_a_variable_with_several_values_tells_no_label(tmp_path):
+    files = write_steps(tmp_path, hours=(0,))
+    for name, told in (("mask", "more than one value"), ("absent", "has no variable")):
+        with pytest.raises(CombineError, match=told):
+            icevirt.plan(
+                files, concat_dim=["init", "member"],
+                labels={"init": "variable:reftime", "member": f"variable:{name}"},
+            )  # fmt: skip
+
+
+# -- tiles: several dimensions that the files have -------------------------------------------------
+
+
+def write_tile(path, rows, columns, *, bump=0):
+    """Write a tile of a map: two coordinates, a field, a variable along each of them."""
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("y", len(rows))
+        file.createDimension("x", len(columns))
+        file.createVariable("y", "f8", ("y",))[:] = rows
+        file.createVariable("x", "f8", ("x",))[:] = columns
+        field = file.createVariable("field", "i4", ("y", "x"), zlib=True, chunksizes=(2, 3),
+                                    fill_value=-1)  # fmt: skip
+        field[:] = 100 * np.array(rows)[:, None] + np.array(columns)
+        height = file.createVariable("height", "f4", ("y",), zlib=True, chunksizes=(2,))
+        height[:] = np.array(rows) * 2 + bump
+        file.createVariable("projection", "i4", ())[...] = 7
+    return str(path)
+
+
+def write_tiles(folder, skip=()):
+    """Write 2 × 3 tiles, the last ones short, in no order."""
+    cuts = {"y": ([0, 1, 2, 3], [4, 5, 6]), "x": (range(6), range(6, 9), range(9, 13))}
+    tiles = [
+        write_tile(folder / f"tile{a}{b}.nc", cuts["y"][a], cuts["x"][b])
+        for a, b in itertools.product((0, 1), (0, 1, 2))
+        if (a, b) not in skip
+    ]
+    return tiles[::2] + tiles[1::2][::-1]
+
+
+def test_tiles_of_a_map_are_placed_by_both_coordinates(tmp_path, repo_path):
+    files = write_tiles(tmp_path)
+    report = icevirt.build(files, repo_path, concat_dim=["y", "x"])
+    ours = opened(repo_path, report)
+    theirs = xr.combine_by_coords(
+        [xr.open_dataset(path) for path in files], join="outer", data_vars="minimal",
+        coords="minimal", compat="override", combine_attrs="override",
+    ).load()  # fmt: skip
+    np.testing.assert_array_equal(ours.field.values, theirs.field.values)
+    assert ours.field.shape == (7, 13)
+    assert ours.height.dims == ("y",)
+    np.testing.assert_array_equal(ours.height.values, np.arange(7) * 2)
+    assert ours.projection.dims == ()
+
+
+def test_a_tile_that_is_missing_is_a_hole(tmp_path, repo_path):
+    files = write_tiles(tmp_path, skip={(0, 1)})
+    with pytest.raises(CombineError, match="/field is missing in 1 of 6 places") as caught:
+        icevirt.build(files, repo_path, concat_dim=["y", "x"])
+    assert caught.value.facts["missing"] == ["y=0.0, x=6.0"]
+    report = icevirt.build(files, repo_path, concat_dim=["y", "x"], holes="reserve")
+    ours = opened(repo_path, report)
+    assert np.isnan(ours.field.values[:4, 6:9]).all()
+    assert not np.isnan(np.delete(ours.field.values, np.s_[6:9], axis=1)).any()
+
+
+def test_what_tiles_repeat_must_be_alike(tmp_path, repo_path):
+    """A variable along one dimension only is in every tile of a row."""
+    files = write_tiles(tmp_path)
+    write_tile(tmp_path / "tile01.nc", [0, 1, 2, 3], range(6, 9), bump=1)
+    with pytest.raises(CombineError, match="/height"):
+        icevirt.build(files, repo_path, concat_dim=["y", "x"])
+
+
+def test_a_dimension_without_coordinate_needs_labels_or_nesting(tmp_path):
+    files = write_tiles(tmp_path)
+    for path in files:
+        with netCDF4.Dataset(path, "r+") as file:
+            file.renameVariable("x", "other")
+    with pytest.raises(CombineError, match="nothing says where files lie along 'x'"):
+        icevirt.plan(files, concat_dim=["y", "x"])
+
+
+# -- what is asked for -----------------------------------------------------------------------------
+
+WRONG = {
+    "a dimension twice": ({"concat_dim": ["a", "a"]}, "several different ones"),
+    "no names": ({"concat_dim": [1]}, "neither a name"),
+    "labels of no dimension": ({"concat_dim": ["a", "b"], "labels": {"c": "regex:(.)"}}, "'c'"),
+    "labels for one of several": ({"concat_dim": ["a", "b"], "labels": "regex:(.)"}, "several dim"),
+}
+
+
+@pytest.mark.parametrize(("how", "told"), WRONG.values(), ids=WRONG.keys())
+def test_what_is_asked_wrongly_is_refused_before_anything_is_scanned(tmp_path, how, told):
+    with pytest.raises(InvalidInputError, match=told):
+        icevirt.build(tmp_path, tmp_path / "repo", **how)
+    assert not list(tmp_path.iterdir())

@@ -213,7 +213,7 @@ def build(
         publication=publication,
         progress=progress,
     )
-    clock = Clock()
+    clock = Clock(progress)
     if promote is not None:
         prepare(storage, branch, promote)
     with ExitStack() as stack:

@@ -187,7 +187,7 @@ def scan_files(
     )
     limits = limits_of(file_timeout, file_memory)
     storage = shared(catalog)
-    clock = Clock()
+    clock = Clock(progress)
     with ExitStack() as kept:
         kept.enter_context(granted(SourceAccess.of(access)))
         with clock.phase("list"):

@@ -25,7 +25,7 @@ from icevirt.spark.limits import DEFAULT, Limits
 from icevirt.spark.runner import reporter, run_on_spark, slots
 from icevirt.spark.scanning import ScanTask, run_scan
 from icevirt.spark.settled import Settled, forget, settled
-from icevirt.spark.writing import PackedItem, WriteTask, run_write
+from icevirt.spark.writing import PackedItem, WriteTask, record_path, run_write
 from icevirt.storage.below import Below
 from icevirt.storage.protocol import Storage
 from icevirt.wire.manifest import ManifestEncoding
@@ -93,14 +93,22 @@ def scan_missing(spark: SparkSession, job: Scan) -> int:
         )
         for pile in piles[: slots(spark) * _TASKS_PER_SLOT]
     ]
-    wanted = {part.name for part in todo}
-    watch = reporter(
-        job.progress,
-        "scan",
-        len(todo),
-        lambda: len(wanted & {*map(schema.run_of, parts.complete_parts(job.catalog))}),
-        "parts",
-    )
+    wanted = {part.name: part for part in todo}
+
+    def look() -> Progress:
+        complete = {*map(schema.run_of, parts.complete_parts(job.catalog))}
+        done = [wanted[name] for name in wanted.keys() & complete]
+        files = [file for part in done for file in part.files]
+        return Progress(
+            phase="scan",
+            done=len(files),
+            total=len(missing),
+            unit="files",
+            files=len(files),
+            bytes=sum(file.size for file in files),
+        )
+
+    watch = reporter(job.progress, look)
     return sum(run_on_spark(spark, run_scan, tasks, progress=watch))
 
 
@@ -197,13 +205,19 @@ def _write(spark: SparkSession, job: Job, plan: BuildPlan) -> list[WriteResult]:
         )
         for pile in balanced(items, slots(spark) * _TASKS_PER_SLOT)
     ]
-    watch = reporter(
-        job.scan.progress,
-        "write",
-        len(items),
-        lambda: sum(1 for _ in job.record.list("items")),
-        "manifests",
-    )
+    expected = {record_path(item.number): item.expected for item in items}
+
+    def look() -> Progress:
+        done = [expected[info.path] for info in job.record.list("items") if info.path in expected]
+        return Progress(
+            phase="write",
+            done=len(done),
+            total=len(items),
+            unit="manifests",
+            references=sum(done),
+        )
+
+    watch = reporter(job.scan.progress, look)
     written = run_on_spark(spark, run_write, tasks, progress=watch)
     return sorted((result for pile in written for result in pile), key=lambda each: each.number)
 

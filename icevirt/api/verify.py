@@ -82,7 +82,7 @@ def verify(
     with_references = references if references is not None else not asked
     wanted = VALUES if not asked else values or 0
     seed = secrets.randbelow(1 << 32) if seed is None else seed
-    clock = Clock()
+    clock = Clock(progress)
     access = authorized(authorize_virtual_chunk_access)
     storage = storage_of(repo)
     opened = Repository.open(storage, authorize_virtual_chunk_access=access)

@@ -115,3 +115,20 @@ class Progress:
     done: int
     total: int
     unit: str = "tasks"
+    files: int = 0  # source files behind what is done
+    references: int = 0  # behind what is done; 0 where a phase does not know
+    bytes: int = 0  # of the source files behind what is done
+    found: int = 0  # of what is done, what an earlier run left
+    seconds: float = 0.0  # since the phase began
+
+    @property
+    def per_second(self) -> float:
+        """Units done in a second; what an earlier run left does not count. 0 while unknown."""
+        return (self.done - self.found) / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """An estimate, None while there is nothing to estimate from."""
+        if not self.per_second or self.done > self.total:
+            return None
+        return (self.total - self.done) / self.per_second

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from icevirt.cli import build, catalog, demo, doctor, inspect, plan, upgrade, verify
-from icevirt.cli.output import answering, show, show_error
+from icevirt.cli.output import ProgressStyle, answering, show, show_error, tell_progress_as
 from icevirt.errors import IcevirtError
 from icevirt.version import __version__
 
@@ -43,8 +43,16 @@ def program(
             "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
         ),
     ] = False,
+    progress: Annotated[
+        ProgressStyle,
+        typer.Option(
+            help="How commands tell on stderr how far they are: auto (bars on a terminal, else a"
+            " line for each phase) or json (lines for programs).",
+        ),
+    ] = ProgressStyle.auto,
 ) -> None:
     """Turn archives of NetCDF/HDF5 files into versioned Icechunk datasets, without copying them."""
+    tell_progress_as(progress)
 
 
 app.command()(build.build)

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -30,6 +31,21 @@ class Output(StrEnum):
 
     text = "text"
     json = "json"
+
+
+class ProgressStyle(StrEnum):
+    """How progress is told on stderr."""
+
+    auto = "auto"
+    json = "json"
+
+
+_progress_style = ContextVar("progress_style", default=ProgressStyle.auto)
+
+
+def tell_progress_as(style: ProgressStyle) -> None:
+    """Choose how the command that runs next tells its progress."""
+    _progress_style.set(style)
 
 
 OutputOption = Annotated[
@@ -102,10 +118,13 @@ def show_error(error: IcevirtError) -> None:
 @contextlib.contextmanager
 def progress(*, quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
     """Yield what a build reports its progress to, None for silence."""
-    from icevirt.display.progress import ProgressDisplay
+    from icevirt.display.progress import ProgressDisplay, ProgressLines
 
     if quiet:
         yield None
+        return
+    if _progress_style.get() is ProgressStyle.json:
+        yield ProgressLines(sys.stderr)
         return
     with ProgressDisplay(console(sys.stderr)) as display:
         yield display

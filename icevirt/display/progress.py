@@ -1,12 +1,16 @@
 """Progress of a build, drawn from `archive.report.Progress` values.
 
-On a terminal one bar a phase; in a log one line when a phase begins. Always on stderr.
+On a terminal one bar a phase; in a log a line when a long phase begins, or JSON lines for programs.
+Always on stderr.
 """
 
 from __future__ import annotations
 
+import json
+import time
+from datetime import UTC, datetime
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
@@ -26,7 +30,7 @@ class ProgressDisplay:
             TextColumn("{task.description:<8}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[unit]}", markup=False),
+            TextColumn("{task.fields[told]}", markup=False),
             TimeElapsedColumn(),
             console=console,
             disable=not console.is_terminal,
@@ -35,13 +39,15 @@ class ProgressDisplay:
 
     def __call__(self, step: Progress) -> None:
         """Show a step. Called from any thread."""
+        if not step.total and not self._console.is_terminal:
+            return  # short, or not yet of known length
         if step.phase not in self._phases:
             self._begin(step)
         self._bars.update(
             self._phases[step.phase],
             completed=step.done,
             total=step.total or None,
-            unit=plain(step.unit),
+            told=plain(_told(step)),
         )
 
     def __enter__(self) -> Self:
@@ -57,7 +63,68 @@ class ProgressDisplay:
         self._bars.stop()
 
     def _begin(self, step: Progress) -> None:
-        self._phases[step.phase] = self._bars.add_task(plain(step.phase), total=None, unit="")
+        self._phases[step.phase] = self._bars.add_task(plain(step.phase), total=None, told="")
         if not self._console.is_terminal:
-            size = f": {step.total:,} {step.unit}" if step.total else ""
-            self._console.print(plain(f"{step.phase}{size}"), markup=False, highlight=False)
+            size = plain(f"{step.phase}: {step.total:,} {step.unit}")
+            self._console.print(size, markup=False, highlight=False)
+
+
+class ProgressLines:
+    """The same as JSON lines: when a phase begins, every few seconds of it, and when it is done.
+
+    Args:
+        out: Where they go.
+        interval: Seconds between two lines of a phase.
+    """
+
+    def __init__(self, out: TextIO, *, interval: float = 5.0) -> None:
+        self._out = out
+        self._interval = interval
+        self._last: tuple[tuple[str, bool], float] = (("", False), 0.0)  # of the last line
+
+    def __call__(self, step: Progress) -> None:
+        """Write a step, unless one was written a moment ago. Called from any thread."""
+        last, told = self._last
+        what, now = (step.phase, step.total > 0), time.monotonic()
+        ended = step.total and step.done >= step.total
+        if what == last and now - told < self._interval and not ended:
+            return
+        self._last = (what, now)
+        self._out.write(json.dumps(event(step)) + "\n")
+        self._out.flush()
+
+
+def event(step: Progress) -> dict[str, Any]:
+    """Return a step as what a log holds of it; amounts are left out where they are unknown."""
+    left = step.seconds_left
+    amounts: dict[str, Any] = {"done": step.done, "total": step.total, "unit": step.unit}
+    amounts["seconds"] = round(step.seconds, 1)
+    amounts["per_second"] = round(step.per_second, 1)
+    if left is not None:
+        amounts["seconds_left"] = round(left, 1)
+    for name in ("files", "references", "bytes"):
+        if amount := getattr(step, name):
+            amounts[name] = amount
+    return {
+        "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "event": "progress",
+        "phase": step.phase,
+        **(amounts if step.total else {}),
+    }
+
+
+def _told(step: Progress) -> str:
+    """Return amounts and speed in words."""
+    if not step.total:
+        return ""
+    told = [step.unit]
+    share = step.per_second / step.done if step.done else 0.0
+    if step.per_second:
+        told.append(f"{step.per_second:,.4g}/s")
+    if step.references:
+        told.append(f"{step.references:,} references, {step.references * share:,.3g}/s")
+    if step.bytes:
+        told.append(f"of {step.bytes / 1e9:,.3g} GB")
+    if (left := step.seconds_left) is not None and step.done < step.total:
+        told.append(f"{left:,.0f} s left")
+    return ", ".join(told)

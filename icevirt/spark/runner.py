@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import pickle
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -146,20 +148,28 @@ class _Watch:
             self._look()
 
     def _run(self) -> None:
-        while not self._done.wait(_INTERVAL):
+        took = 0.0
+        # looking is a listing, which takes a while in a bucket of many objects
+        while not self._done.wait(max(_INTERVAL, 10 * took)):
             if self._look is not None:
+                begin = time.perf_counter()
                 self._look()
+                took = time.perf_counter() - begin
 
 
 def reporter(
-    progress: Callable[[Progress], None] | None,
-    phase: str,
-    total: int,
-    done: Callable[[], int],
-    unit: str,
+    progress: Callable[[Progress], None] | None, look: Callable[[], Progress]
 ) -> Callable[[], None] | None:
-    """Return what a watch calls: it counts what is done and tells ``progress``."""
+    """Return what a watch calls: it looks at what is done and tells ``progress``."""
     if progress is None:
         return None
     tell = progress
-    return lambda: tell(Progress(phase=phase, done=min(done(), total), total=total, unit=unit))
+    begin = time.perf_counter()
+    found: list[int] = []
+
+    def report() -> None:
+        step = look()
+        found.append(step.done)
+        tell(replace(step, found=found[0], seconds=time.perf_counter() - begin))
+
+    return report

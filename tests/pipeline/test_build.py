@@ -226,8 +226,15 @@ def test_progress_is_told(days, repo_path):
     """Every long phase says how far it is."""
     told = []
     icevirt.build(days, repo_path, concat_dim="time", progress=told.append)
-    assert {(each.phase, each.done, each.total) for each in told} >= {("scan", 3, 3)}
-    assert {each.phase for each in told} == {"scan", "write"}
+    steps = {(each.phase, each.done, each.total, each.unit) for each in told}
+    assert {("scan", 3, 3, "files"), ("write", 2, 2, "manifests")} <= steps
+    assert list(dict.fromkeys(each.phase for each in told)) == [
+        *("list", "spark", "scan", "plan", "write", "commit")
+    ]
+    scanned = next(each for each in told if each.phase == "scan" and each.done == 3)
+    assert (scanned.files, scanned.bytes) == (3, sum(Path(day).stat().st_size for day in days))
+    written = next(each for each in told if each.phase == "write" and each.done == 2)
+    assert written.references > 0
 
 
 def test_metadata_says_what_was_built(days, repo_path):

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from icevirt.archive.report import BadFile, Progress
 from icevirt.display.document import document
-from icevirt.display.progress import ProgressDisplay
+from icevirt.display.progress import ProgressDisplay, ProgressLines
 from icevirt.display.render import render
 from unit.display import samples
 
@@ -126,13 +126,38 @@ def test_the_document_of_a_report_has_its_totals():
     assert document(samples.report())["references"]["virtual"] == 6
 
 
-def test_progress_in_a_log_is_a_line_for_each_phase():
+def test_progress_in_a_log_is_a_line_for_each_long_phase():
     out = io.StringIO()
     with ProgressDisplay(Console(file=out, width=80)) as display:
+        display(Progress(phase="scan", done=0, total=0))
         for done in range(3):
             display(Progress(phase="scan", done=done, total=2))
         display(Progress(phase="commit", done=0, total=0))
-    assert out.getvalue() == "scan: 2 tasks\ncommit\n"
+    assert out.getvalue() == "scan: 2 tasks\n"
+
+
+def test_progress_for_programs_is_json_lines_with_speed_and_what_is_left():
+    out = io.StringIO()
+    tell = ProgressLines(out)
+    tell(Progress(phase="scan", done=0, total=0))
+    for done in (100, 150, 300, 400):  # a hundred are from an earlier run
+        amounts = {"files": done, "bytes": 1000 * done, "unit": "files"}
+        tell(Progress(phase="scan", done=done, total=400, found=100, seconds=2.0, **amounts))
+    tell(Progress(phase="commit", done=0, total=0))
+    begun, first, last, commit = map(json.loads, out.getvalue().splitlines())
+    assert {begun["event"], commit["event"]} == {"progress"}
+    assert (begun["phase"], commit["phase"]) == ("scan", "commit")
+    assert (first["done"], first["total"], first["per_second"]) == (100, 400, 0.0)
+    assert "seconds_left" not in first
+    assert (last["done"], last["per_second"], last["seconds_left"]) == (400, 150.0, 0.0)
+    assert (last["files"], last["bytes"], last["unit"]) == (400, 400_000, "files")
+
+
+def test_what_is_left_is_estimated_from_what_this_run_did():
+    step = Progress(phase="scan", done=300, total=400, found=100, seconds=20.0)
+    assert step.per_second == 10
+    assert step.seconds_left == 10
+    assert Progress(phase="scan", done=0, total=400, seconds=1.0).seconds_left is None
 
 
 def test_progress_on_a_terminal_is_a_bar_that_goes_away():
@@ -141,5 +166,6 @@ def test_progress_on_a_terminal_is_a_bar_that_goes_away():
     with ProgressDisplay(console) as display:
         display(Progress(phase="scan[red]", done=1, total=2, unit="\x1b]0;files"))
     assert "1/2" in out.getvalue()
+    assert "files" in out.getvalue()
     assert "scan[red]" in out.getvalue()
     assert "\x1b]0" not in out.getvalue()

@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from xarray.backends import BackendEntrypoint
 
-from icevirt.errors import IcevirtError
+from icevirt.errors import IcevirtError, InvalidInputError
 
 if TYPE_CHECKING:
     from xarray import Dataset, DataTree
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from icevirt.objects.staleness import OnStale
     from icevirt.storage.resolve import StorageLike
 
+type ShownEras = Literal["concat"]
 type Authorization = Iterable[str] | Mapping[str, Any] | None
 
 _DECODERS = (
@@ -50,6 +51,7 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
         *_VERSION,
         "authorize_virtual_chunk_access",
         "on_stale",
+        "eras",
         "storage_options",
     )
 
@@ -85,6 +87,7 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
         as_of: datetime | None = None,
         authorize_virtual_chunk_access: Authorization = None,
         on_stale: OnStale = "raise",
+        eras: ShownEras | None = None,
         storage_options: Mapping[str, Any] | None = None,
         **decoders: Any,
     ) -> Dataset:
@@ -101,6 +104,9 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
                 may be read, or a mapping from them to credentials.
             on_stale: When a source file changed after it was scanned: ``raise`` an error, ``warn``
                 once for each file and show it as it is, or ``ignore`` that.
+            eras: ``concat`` shows the groups of an archive's eras as one lazy dataset, its steps in
+                the order of their coordinate; ``group`` is that of the dataset, without the eras'
+                names. By default groups are shown as they are.
             storage_options: Arguments of the storage's constructor beyond what the URL says, like
                 ``{"anonymous": True, "region": "us-west-2"}``.
             decoders: The decoding options of `xarray.open_dataset`.
@@ -108,6 +114,9 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
         version = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id, "as_of": as_of}
         root = _root(filename_or_obj, storage_options)
         store, snapshot = _open(root, version, authorize_virtual_chunk_access, on_stale)
+        check_eras(eras)
+        if eras == "concat":
+            return _of_all_eras(store, snapshot, group or "/", decoders)
         return dataset_of(store, snapshot, group or "/", decoders)
 
     def open_groups_as_dict(  # type: ignore[override]
@@ -121,6 +130,7 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
         as_of: datetime | None = None,
         authorize_virtual_chunk_access: Authorization = None,
         on_stale: OnStale = "raise",
+        eras: ShownEras | None = None,
         storage_options: Mapping[str, Any] | None = None,
         **decoders: Any,
     ) -> dict[str, Dataset]:
@@ -132,6 +142,9 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
         version = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id, "as_of": as_of}
         root = _root(filename_or_obj, storage_options)
         store, snapshot = _open(root, version, authorize_virtual_chunk_access, on_stale)
+        check_eras(eras)
+        if eras == "concat":
+            return _all_of_all_eras(store, snapshot, group or "/", decoders)
         return {
             name: dataset_of(store, snapshot, path, decoders)
             for name, path in _groups(snapshot, group or "/")
@@ -172,6 +185,45 @@ def dataset_of(store: Store, snapshot: Snapshot, group: str, decoders: dict[str,
     return StoreBackendEntrypoint().open_dataset(
         IcevirtDataStore(store, snapshot, group), **decoders
     )
+
+
+def check_eras(eras: str | None) -> None:
+    """Raise ``InvalidInputError`` unless ``eras`` is one of the ways to show them."""
+    if eras not in (None, "concat"):
+        raise InvalidInputError(
+            "unknown way to show eras",
+            do='Pass eras="concat" to see them as one dataset, or leave it out.',
+            eras=eras,
+        )
+
+
+def _of_all_eras(store: Store, snapshot: Snapshot, group: str, decoders: dict[str, Any]) -> Dataset:
+    """Return a group of all eras as one dataset; one that has no eras as it is."""
+    from icevirt.access.eras import concatenated, eras_around, refuse_lacking
+
+    around = eras_around(snapshot, group)
+    if around is None:
+        return dataset_of(store, snapshot, group, decoders)
+    eras, inner = around
+    refuse_lacking(snapshot, eras, inner)
+    datasets = [dataset_of(store, snapshot, path, decoders) for path in eras.below(inner)]
+    return concatenated(datasets, eras, group=group)
+
+
+def _all_of_all_eras(
+    store: Store, snapshot: Snapshot, group: str, decoders: dict[str, Any]
+) -> dict[str, Dataset]:
+    """Return a group and those below it, as if eras were one."""
+    from icevirt.access.eras import groups_with_eras
+    from icevirt.model import paths
+
+    top = paths.canonical(group)
+    return {
+        path.removeprefix(top.rstrip("/")) if path != top else paths.ROOT: _of_all_eras(
+            store, snapshot, path, decoders
+        )
+        for path in groups_with_eras(snapshot, top)
+    }
 
 
 def _groups(snapshot: Snapshot, group: str) -> Iterable[tuple[str, str]]:

@@ -41,12 +41,13 @@ from icevirt.api.request import (
 )
 from icevirt.api.stages import Job, Scan, closed_catalog, scan_missing, write_all
 from icevirt.api.target import METADATA, Target, digest_of
+from icevirt.archive.eras import EraRule
 from icevirt.archive.report import BuildReport, Progress
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import BuildError, ObjectNotFoundError, SourcesChangedError
 from icevirt.logic.attributes import CombineAttrs, check_policy
-from icevirt.logic.combine import combine
 from icevirt.logic.duplicates import Duplicates, check_rule
+from icevirt.logic.era_groups import check_eras, combine_eras
 from icevirt.logic.holes import Holes, check_holes
 from icevirt.logic.wish import Wish
 from icevirt.model import paths
@@ -83,6 +84,7 @@ def build(
     combine_attrs: CombineAttrs = "override",
     duplicates: Duplicates = "refuse",
     holes: Holes = "refuse",
+    eras: EraRule = "refuse",
     labels: LabelsLike | None = None,
     max_bad_files: int | str = 0,
     max_native_bytes: int = MAX_NATIVE_BYTES,
@@ -122,6 +124,9 @@ def build(
             numbers), "first" or "last" in the order given. By default they are refused.
         holes: What becomes of steps for which some files lack a variable: "reserve" lets them read
             as missing values, where the variable has one; by default they are refused.
+        eras: What becomes of files that decode unlike: "group" makes a group for each era (files
+            that decode alike), ``era_0`` and so on below ``group``, all in one commit; the engine
+            shows them as one dataset with ``eras="concat"``. By default they are refused.
         labels: Stack the files along ``concat_dim`` as a new dimension, whose labels these are: a
             list in the order of the files, ``"regex:PATTERN"`` with one group that is found in the
             file's URL, ``"attribute:NAME"`` of the file, or ``"variable:NAME"`` with one value in
@@ -174,6 +179,7 @@ def build(
     check_policy(combine_attrs)
     check_rule(duplicates)
     check_holes(holes)
+    check_eras(eras)
     dimensions = dimensions_of(concat_dim)
     told = labels_of(labels, dimensions)
     options = scan_options(
@@ -197,6 +203,7 @@ def build(
         combine_attrs=combine_attrs,
         duplicates=duplicates,
         holes=holes,
+        eras=eras,
         labels=told,
     )
     request = _Request(
@@ -254,6 +261,7 @@ class _Request:
             "combine_attrs": self.wish.combine_attrs,
             "duplicates": self.wish.duplicates,
             "holes": self.wish.holes,
+            "eras": self.wish.eras,
             "publish_as": [list(pair) for pair in self.publication.prefixes] or None,
             "labels": as_choice(self.wish.labels),
         }
@@ -346,7 +354,7 @@ def _run(job: Job, request: _Request, inputs: str, session: _Session, clock: Clo
         scanned = scan_missing(session(), job.scan)
     with clock.phase("plan"):
         closed = closed_catalog(job.scan)
-        plan = combine(closed.facts, replace(request.wish, build_id=job.build_id))
+        plan = combine_eras(closed.facts, replace(request.wish, build_id=job.build_id))
         moved = request.publication.targets(closed.facts, plan)
         plan = published(plan, moved)
         job.target.rehearse(plan)

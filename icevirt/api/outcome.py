@@ -69,9 +69,14 @@ def provenance(
         "catalog": None if catalog.startswith(job.record.url) else catalog,
         "files": len(plan.files),
         "limits": [job.scan.limits.seconds, job.scan.limits.memory],  # of the scan of a file
+        "eras": _eras(plan),
         "bad_files": [[each.url, each.code, each.error] for each in closed.bad],
         "left_out": [[each.url, each.kept] for each in plan.left_out],
     }
+
+
+def _eras(plan: BuildPlan) -> int:
+    return 1 if plan.eras is None else plan.eras.count
 
 
 def _digest_of_plan(plan: BuildPlan) -> str:
@@ -120,6 +125,7 @@ def report(
         manifest_bytes=sum(result.size_bytes for result in results),
         containers=tuple(container.url_prefix for container in plan.containers),
         findings=(*plan.notes, *(text for _, text in closed.findings)),
+        eras=_eras(plan),
         seconds=seconds,
     )
 
@@ -145,6 +151,7 @@ def already_built(target: Target, snapshot: SnapshotInfo, seconds: dict[str, flo
         manifest_bytes=sum(info.size_bytes for info in infos),
         containers=held.containers,
         findings=("nothing was committed: the branch holds this very build already",),
+        eras=int(_told(snapshot, "eras") or 1),
         seconds=seconds,
     )
 

@@ -26,11 +26,12 @@ from icevirt.api.request import (
 )
 from icevirt.api.stages import Scan, closed_catalog, scan_missing
 from icevirt.api.target import digest_of
+from icevirt.archive.eras import EraRule
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.report import Progress
 from icevirt.logic.attributes import CombineAttrs, check_policy
-from icevirt.logic.combine import combine
 from icevirt.logic.duplicates import Duplicates, check_rule
+from icevirt.logic.era_groups import check_eras, combine_eras
 from icevirt.logic.holes import Holes, check_holes
 from icevirt.logic.wish import Wish
 from icevirt.objects.grants import SourceAccess, granted
@@ -52,6 +53,7 @@ def plan(
     combine_attrs: CombineAttrs = "override",
     duplicates: Duplicates = "refuse",
     holes: Holes = "refuse",
+    eras: EraRule = "refuse",
     labels: LabelsLike | None = None,
     max_bad_files: int | str = 0,
     max_native_bytes: int = MAX_NATIVE_BYTES,
@@ -74,6 +76,7 @@ def plan(
     check_policy(combine_attrs)
     check_rule(duplicates)
     check_holes(holes)
+    check_eras(eras)
     dimensions = dimensions_of(concat_dim)
     told = labels_of(labels, dimensions)
     options = scan_options(
@@ -109,6 +112,7 @@ def plan(
             combine_attrs=combine_attrs,
             duplicates=duplicates,
             holes=holes,
+            eras=eras,
             labels=told,
         )
-        return combine(closed_catalog(scan).facts, wish)
+        return combine_eras(closed_catalog(scan).facts, wish)

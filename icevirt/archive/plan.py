@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from icevirt.archive.eras import Eras
 from icevirt.archive.facts import FileColumns
 from icevirt.archive.report import ReferenceCounts
 from icevirt.archive.schema import ArraySchema
@@ -87,6 +88,7 @@ class BuildPlan:
     split_rules: tuple[SplitRule, ...]
     notes: tuple[str, ...]  # decisions, a line each
     left_out: tuple[LeftOut, ...] = ()
+    eras: Eras | None = None  # where each is a group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

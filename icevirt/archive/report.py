@@ -74,6 +74,7 @@ class BuildReport:
     manifest_bytes: int
     containers: tuple[str, ...]  # url prefixes to authorise on reading
     findings: tuple[str, ...]  # decisions worth knowing, a line each
+    eras: int = 1  # groups that files of other decoding lie in; 1: the group is the dataset
     seconds: dict[str, float] = field(default_factory=dict)  # by phase, in order
 
     @property

@@ -11,6 +11,7 @@ from icevirt.cli import options
 from icevirt.cli.output import Answer, Output, OutputOption, progress
 
 if TYPE_CHECKING:
+    from icevirt.archive.eras import EraRule
     from icevirt.logic.attributes import CombineAttrs
     from icevirt.logic.duplicates import Duplicates
     from icevirt.logic.holes import Holes
@@ -39,6 +40,7 @@ def build(  # noqa: PLR0917 - each is an option of the command
     combine_attrs: options.Attributes = "override",
     duplicates: options.DuplicatesRule = "refuse",
     holes: options.HolesRule = "refuse",
+    eras: options.ErasRule = "refuse",
     labels: options.LabelsOption = None,
     max_bad_files: options.BadFiles = 0,
     max_native_bytes: options.NativeBytes = options.MANY,
@@ -81,6 +83,7 @@ def build(  # noqa: PLR0917 - each is an option of the command
             drop_variables=tuple(drop_variable or ()),
             duplicates=cast("Duplicates", duplicates),
             holes=cast("Holes", holes),
+            eras=cast("EraRule", eras),
             labels=options.labels_of(labels),
             combine_attrs=cast("CombineAttrs", combine_attrs),  # build checks it
             max_bad_files=max_bad_files,

@@ -132,6 +132,13 @@ HolesRule = Annotated[
         " that they read as missing."
     ),
 ]
+ErasRule = Annotated[
+    str,
+    typer.Option(
+        help="What becomes of files that decode unlike: refuse, or a group for each era of files"
+        " that decode alike."
+    ),
+]
 
 
 def _bad_files(given: object) -> int | str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from icevirt.cli import options
-from icevirt.cli.output import Answer, Output, OutputOption, progress
+from icevirt.cli.output import Answer, Output, OutputOption, progress, show_error
+from icevirt.errors import CombineError
 
 if TYPE_CHECKING:
+    from icevirt.archive.eras import EraRule
     from icevirt.logic.attributes import CombineAttrs
     from icevirt.logic.duplicates import Duplicates
     from icevirt.logic.holes import Holes
@@ -23,6 +25,7 @@ def plan(  # noqa: PLR0917 - each is an option of the command
     combine_attrs: options.Attributes = "override",
     duplicates: options.DuplicatesRule = "refuse",
     holes: options.HolesRule = "refuse",
+    eras: options.ErasRule = "refuse",
     labels: options.LabelsOption = None,
     max_bad_files: options.BadFiles = 0,
     max_native_bytes: options.NativeBytes = options.MANY,
@@ -36,30 +39,40 @@ def plan(  # noqa: PLR0917 - each is an option of the command
     output: OutputOption = Output.text,
     quiet: options.Quiet = False,
 ) -> Answer:
-    """Show what a build of these files would do and store, without a repository."""
+    """Show what a build of these files would do and store, without a repository.
+
+    Where files decode unlike, their eras are shown; the exit status is 1 where they are refused.
+    """
     import icevirt
 
-    with progress(quiet=quiet) as listener:
-        planned = icevirt.plan(
-            sources,
-            concat_dim=concat_dim or None,
-            group=group,
-            source_group=source_group,
-            variables=tuple(variable or ()),
-            drop_variables=tuple(drop_variable or ()),
-            duplicates=cast("Duplicates", duplicates),
-            holes=cast("Holes", holes),
-            labels=options.labels_of(labels),
-            combine_attrs=cast("CombineAttrs", combine_attrs),  # plan checks it
-            max_bad_files=max_bad_files,
-            max_native_bytes=max_native_bytes,
-            file_timeout=file_timeout,
-            file_memory=file_memory,
-            scanner=scanner,
-            allow_references_to=tuple(allow_references_to or ()),
-            asset=asset,
-            access=dict(access or ()),
-            catalog=catalog,
-            progress=listener,
-        )
+    try:
+        with progress(quiet=quiet) as listener:
+            planned = icevirt.plan(
+                sources,
+                concat_dim=concat_dim or None,
+                group=group,
+                source_group=source_group,
+                variables=tuple(variable or ()),
+                drop_variables=tuple(drop_variable or ()),
+                duplicates=cast("Duplicates", duplicates),
+                holes=cast("Holes", holes),
+                eras=cast("EraRule", eras),
+                labels=options.labels_of(labels),
+                combine_attrs=cast("CombineAttrs", combine_attrs),  # plan checks it
+                max_bad_files=max_bad_files,
+                max_native_bytes=max_native_bytes,
+                file_timeout=file_timeout,
+                file_memory=file_memory,
+                scanner=scanner,
+                allow_references_to=tuple(allow_references_to or ()),
+                asset=asset,
+                access=dict(access or ()),
+                catalog=catalog,
+                progress=listener,
+            )
+    except CombineError as error:
+        if (found := error.facts.get("eras")) is None:
+            raise
+        show_error(error)
+        return Answer(value=found, output=output, quiet=quiet, status=1)
     return Answer(value=planned, output=output, quiet=quiet)

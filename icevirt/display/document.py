@@ -11,6 +11,7 @@ from enum import Enum
 from functools import singledispatch
 from typing import Any
 
+from icevirt.archive.eras import Era
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.report import BuildReport
 from icevirt.archive.scan_report import ScanReport
@@ -51,6 +52,12 @@ def _scan(value: ScanReport) -> JSON:
 
 
 @document.register
+def _era(value: Era) -> JSON:
+    fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return document({"name": value.name, **fields})
+
+
+@document.register
 def _planned(value: BuildPlan) -> JSON:
     return document(
         {
@@ -64,6 +71,7 @@ def _planned(value: BuildPlan) -> JSON:
             ],
             "containers": [container.url_prefix for container in value.containers],
             "notes": value.notes,
+            "eras": value.eras,
         }
     )
 

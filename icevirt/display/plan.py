@@ -8,6 +8,7 @@ from rich.text import Text
 from icevirt.archive.plan import BuildPlan, PlannedArray
 from icevirt.archive.report import ArraySummary, ReferenceCounts
 from icevirt.display.arrays import array_table, facts
+from icevirt.display.eras import eras
 from icevirt.display.text import count, references, size, words
 from icevirt.logic.readers import named, readers_of_json
 
@@ -21,6 +22,7 @@ def build_plan(plan: BuildPlan) -> RenderableType:
         "references": f"{references(counts)}: {size(counts.bytes_referenced)} stay in the files,"
         f" {size(counts.bytes_stored)} to be stored",
         "manifests": count(sum(map(_windows, plan.arrays)), "window"),
+        "eras": _eras(plan),
         "authorize": ", ".join(container.url_prefix for container in plan.containers),
     }
     return Group(
@@ -28,6 +30,7 @@ def build_plan(plan: BuildPlan) -> RenderableType:
         facts(told),
         Text(),
         array_table(map(array_of, plan.arrays)),
+        *([] if plan.eras is None else [Text(), eras(plan.eras)]),
         *(words(f"note: {note}", "dim") for note in plan.notes),
     )
 
@@ -37,6 +40,12 @@ def _along(plan: BuildPlan) -> str:
         return "not concatenated"
     beside = "one after the other" if len(plan.concat_dim) == 1 else "beside one another"
     return f"{beside} along {', '.join(plan.concat_dim)}"
+
+
+def _eras(plan: BuildPlan) -> str:
+    if plan.eras is None:
+        return "1: all files decode alike"
+    return f"{plan.eras.count}, a group each"
 
 
 def _windows(array: PlannedArray) -> int:

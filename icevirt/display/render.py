@@ -6,12 +6,14 @@ from functools import singledispatch
 
 from rich.console import RenderableType
 
+from icevirt.archive.eras import Eras
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.report import BuildReport, RepositorySummary
 from icevirt.archive.scan_report import CatalogSummary, ScanReport
 from icevirt.archive.scanned import ScannedFile
 from icevirt.archive.verification import VerifyReport
 from icevirt.display.check import check_report
+from icevirt.display.eras import eras
 from icevirt.display.plan import build_plan
 from icevirt.display.report import build_report
 from icevirt.display.repository import repository_summary
@@ -33,6 +35,7 @@ def render(value: object) -> RenderableType:
 render.register(BuildPlan, build_plan)
 render.register(BuildReport, build_report)
 render.register(CheckReport, check_report)
+render.register(Eras, eras)
 render.register(RepositorySummary, repository_summary)
 render.register(CatalogSummary, catalog_summary)
 render.register(ScanReport, scan_report)

@@ -24,19 +24,19 @@ def build_report(report: BuildReport) -> RenderableType:
         *listed("Left out", map(bad_file, report.bad_files), "bold red"),
         Text(),
         Text("Open it", "bold"),
-        *map(words, opening(report.repo, report.group, report.containers).split("\n")),
+        *map(words, opening(report).split("\n")),
     ]
     return Group(*parts)
 
 
-def opening(repo: str, group: str, containers: Iterable[str]) -> str:
+def opening(report: BuildReport) -> str:
     """Return the Python that opens the dataset."""
-    where = [] if group == "/" else [f"group={group!r}"]
     arguments = [
-        repr(repo),
+        repr(report.repo),
         "engine='icevirt'",
-        *where,
-        f"authorize_virtual_chunk_access={list(containers)!r}",
+        *([] if report.group == "/" else [f"group={report.group!r}"]),
+        *([] if report.eras == 1 else ["eras='concat'"]),
+        f"authorize_virtual_chunk_access={list(report.containers)!r}",
     ]
     return "\n".join(["xr.open_dataset(", *(f"    {words}," for words in arguments), ")"])
 

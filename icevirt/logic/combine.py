@@ -73,7 +73,7 @@ def combined(prepared: Prepared, wish: Wish) -> BuildPlan:
         groups=_groups(facts, cells, wish),
         arrays=arrays,
         containers=containers_for(facts.places),
-        split_rules=_split_rules(arrays),
+        split_rules=split_rules_of(arrays),
         notes=(
             *(axis.reason for axis in cells.axes if axis.reason),
             *recoding.told(times),
@@ -90,7 +90,8 @@ def _in_order(times: Recoding | None, cells: Cells) -> Recoding | None:
     return None if times is None else times.take(cells.rows)
 
 
-def _split_rules(arrays: tuple[PlannedArray, ...]) -> tuple[SplitRule, ...]:
+def split_rules_of(arrays: tuple[PlannedArray, ...]) -> tuple[SplitRule, ...]:
+    """Return the splitting rules that keep the windows of arrays."""
     return split_rules(
         {
             array.path: (

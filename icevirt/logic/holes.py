@@ -10,7 +10,7 @@ as what HDF5 shows for them, nothing can be reserved.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -53,6 +53,11 @@ class Gap:
     def readable(self, schema: ArraySchema) -> ArraySchema:
         """Return the schema with the fill value that readers take for "missing"."""
         return replace(schema, fill_value=self.fill)
+
+
+def can_reserve(schemas: Iterable[ArraySchema]) -> bool:
+    """Say whether steps that lack a variable could read as missing, whatever files hold."""
+    return all(missing_value(each) is not None for each in schemas)
 
 
 def find(facts: CatalogFacts, members: Sequence[Member], *, rule: Holes) -> dict[str, Gap]:

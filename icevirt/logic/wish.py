@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from icevirt.archive.eras import EraRule
 from icevirt.logic.attributes import CombineAttrs
 from icevirt.logic.duplicates import Duplicates
 from icevirt.logic.holes import Holes
@@ -22,5 +23,6 @@ class Wish:
     combine_attrs: CombineAttrs = "override"
     duplicates: Duplicates = "refuse"
     holes: Holes = "refuse"
+    eras: EraRule = "refuse"
     labels: Mapping[str, Labels] = field(default_factory=dict)  # of new dimensions
     max_references: int = MAX_REFERENCES  # of one manifest

@@ -38,7 +38,7 @@ def calls(monkeypatch):
 def test_build_passes_its_options_on(calls):
     line = (
         "build a.nc b/*.nc repo --concat-dim time --group /g --branch dev --message hello --mode w"
-        " --drop-variable x --drop-variable y --combine-attrs drop --duplicates newest --holes reserve --labels a,b --asset data --max-bad-files 3% --max-native-bytes 9 --catalog c --rescan-changed --verify 5 --promote main --publish-as /a=s3://b --access s3://b=anonymous"
+        " --drop-variable x --drop-variable y --combine-attrs drop --duplicates newest --holes reserve --eras group --labels a,b --asset data --max-bad-files 3% --max-native-bytes 9 --catalog c --rescan-changed --verify 5 --promote main --publish-as /a=s3://b --access s3://b=anonymous"
         " --source-group /in --variable v --scanner netcdf3 --allow-references-to /data"
     )
     result = RUNNER.invoke(main.app, line.split())
@@ -59,6 +59,7 @@ def test_build_passes_its_options_on(calls):
         "combine_attrs": "drop",
         "duplicates": "newest",
         "holes": "reserve",
+        "eras": "group",
         "labels": ["a", "b"],
         "asset": "data",
         "max_bad_files": "3%",

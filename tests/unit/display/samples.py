@@ -5,6 +5,7 @@ import json
 import numpy as np
 
 from icevirt.archive.attributes import Attributes
+from icevirt.archive.eras import Absence, Change, Choice, Era, Eras, Run
 from icevirt.archive.facts import FileColumns
 from icevirt.archive.plan import BuildPlan, Mode, PlannedArray
 from icevirt.archive.readers import Readers
@@ -167,6 +168,28 @@ def plan(path="/tos", note="ordered by time"):
     )
 
 
+def eras(text="a.nc"):
+    """Return two eras, a run of the second within the first, and a variable that is absent."""
+    first = {"first": text, "last": "b.nc", "first_label": "2000-01-01", "last_label": text}
+    changed = Change(variable=f"/{text}", what=f"{text} added; scale_factor 0.01 → 0.02")
+    return Eras(
+        dimension=text,
+        count=2,
+        eras=(
+            Era(number=0, files=1_000_000, runs=2, since=None, changes=(), **first),
+            Era(number=1, files=1, runs=1, since=0, changes=(changed,), **first),
+        ),
+        apart=(Run(era=1, files=1, inside=0, **first),),
+        more_apart=3,
+        absences=(Absence(variable=f"/{text}", era=0, places=7, examples=(text,)),),
+        choices=(
+            Choice(option='eras="group"', does=f"2 groups, {text}", groups=2),
+            Choice(option="natively", does="stored", bytes_stored=2048, max_error=0.005),
+        ),
+        ordered=True,
+    )
+
+
 def hostile():
     """Return a value of each kind with hostile text in every place that a file's author fills."""
     refused = BadFile(url=HOSTILE, code="scan", error=HOSTILE)
@@ -186,6 +209,7 @@ def hostile():
             groups=(GroupSummary(path="/" + HOSTILE, attributes={HOSTILE: [HOSTILE]}),),
             arrays=(named,),
         ),
+        "eras": eras(HOSTILE),
         "a plan": plan("/" + HOSTILE, HOSTILE),
         "a scanned file": scanned("/" + HOSTILE, {HOSTILE: HOSTILE}),
     }

@@ -91,6 +91,28 @@ def test_every_array_says_who_reads_it():
     assert shown(samples.plan()).splitlines()[-2].split()[-1] == "zarr"
 
 
+def test_eras_show_what_differs_and_what_can_be_done():
+    told = shown(samples.eras(), width=200)
+    for words in (
+        "2 eras along a.nc",
+        "1,000,000",
+        "a.nc (2000-01-01)",
+        "from era_0: /a.nc: a.nc added; scale_factor 0.01 → 0.02",
+        "a.nc of era_1 within era_0",
+        "and 3 runs more",
+        "/a.nc is not in 7 places of era_0: a.nc and 6 more",
+        'eras="group"  2 groups, a.nc',
+        "natively  stored; 2.0 KiB to be stored; values change by up to 0.005",
+    ):
+        assert words in told
+    assert document(samples.eras())["eras"][1]["name"] == "era_1"
+
+
+def test_a_report_of_eras_says_how_they_are_opened_as_one():
+    assert "eras='concat'" in shown(samples.report(eras=2))
+    assert "eras=" not in shown(samples.report())
+
+
 def test_long_names_are_folded_and_not_cut():
     name = "/" + "n" * 300
     told = shown(samples.report(arrays=(samples.array(name),)), width=100)

@@ -1,0 +1,187 @@
+"""Arrays that are read from the groups of several eras as if they were one, when they are indexed.
+
+Nothing is copied and nothing is held: an index along the concatenated dimension is dealt to the
+eras whose steps it names, and what they decode is put together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from xarray import Variable
+from xarray.backends import BackendArray
+from xarray.core import indexing
+
+from icevirt.errors import CombineError
+from icevirt.logic.equality import same_values
+
+type _Part = int | slice | NDArray[np.integer]
+
+_OUTER = indexing.IndexingSupport.OUTER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Steps:
+    """Which step of which era each step of the dataset is, in runs of consecutive ones.
+
+    Columns have a row for each run, in the order of the dataset.
+    """
+
+    start: NDArray[np.int64]  # (runs,) its first step in the dataset
+    era: NDArray[np.int64]  # (runs,)
+    inner: NDArray[np.int64]  # (runs,) its first step in the era
+    total: int
+
+    @classmethod
+    def of(cls, era: NDArray[np.int64], inner: NDArray[np.int64]) -> Steps:
+        """Take the era of each step, and which of its steps it is; both of shape (steps,)."""
+        new = np.ones(len(era), np.bool_)
+        new[1:] = (np.diff(era) != 0) | (np.diff(inner) != 1)
+        start = np.flatnonzero(new)
+        return cls(start=start, era=era[start], inner=inner[start], total=len(era))
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Steps of each run."""
+        return np.diff(self.start, append=self.total)
+
+    def find(self, at: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the eras of some steps, and which of their steps these are."""
+        run = np.searchsorted(self.start, at, side="right") - 1
+        return self.era[run], self.inner[run] + at - self.start[run]
+
+
+class EraArray(BackendArray):
+    """One variable of all eras, along the concatenated dimension.
+
+    Args:
+        parts: The decoded variable of each era, None where it has none.
+        steps: Which step of which era comes where.
+        axis: Of the concatenated dimension.
+        dtype: Of the whole, which that of every part can be brought to.
+        fill: What the steps of eras without the variable read as.
+    """
+
+    __slots__ = ("_axis", "_fill", "_parts", "_steps", "dtype", "shape")
+
+    def __init__(
+        self,
+        parts: Sequence[Variable | None],
+        steps: Steps,
+        *,
+        axis: int,
+        dtype: np.dtype[Any],
+        fill: Any,
+    ) -> None:
+        self._parts, self._steps, self._axis, self._fill = tuple(parts), steps, axis, fill
+        self.dtype = dtype
+        shape = list(next(part.shape for part in parts if part is not None))
+        shape[axis] = steps.total
+        self.shape = tuple(shape)
+
+    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+        return indexing.explicit_indexing_adapter(key, self.shape, _OUTER, self._read)
+
+    async def async_getitem(self, key: indexing.ExplicitIndexer) -> Any:
+        """Do the same for xarray's ``load_async``."""
+        return await asyncio.to_thread(self.__getitem__, key)
+
+    def _read(self, key: tuple[_Part, ...]) -> np.ndarray[Any, Any]:
+        along = key[self._axis]
+        if isinstance(along, int | np.integer):
+            at = np.array([along % self._steps.total])
+            era, inner = self._steps.find(at)
+            return self._of_era(int(era[0]), key, int(inner[0]))
+        at = (
+            np.arange(*along.indices(self._steps.total))
+            if isinstance(along, slice)
+            else np.asarray(along)
+        )
+        eras, inner = self._steps.find(np.where(at < 0, at + self._steps.total, at))
+        there = np.unique(eras).tolist()
+        if len(there) == 1:
+            return self._of_era(there[0], key, _as_slice(inner))
+        out = np.empty(self._shape_of(key, len(at)), self.dtype)
+        before = sum(not isinstance(part, int | np.integer) for part in key[: self._axis])
+        for era in there:
+            mine = np.flatnonzero(eras == era)
+            whole: list[Any] = [slice(None)] * out.ndim
+            whole[before] = _as_slice(mine)
+            out[tuple(whole)] = self._of_era(era, key, _as_slice(inner[mine]))
+        return out
+
+    def _of_era(self, era: int, key: tuple[_Part, ...], inner: _Part) -> np.ndarray[Any, Any]:
+        """Read some steps of one era, in the dtype of the whole."""
+        part = self._parts[era]
+        wanted = (*key[: self._axis], inner, *key[self._axis + 1 :])
+        if part is None:
+            return np.full(self._shape_of(wanted, 0), self._fill, self.dtype)
+        return np.asarray(part[wanted].to_numpy()).astype(self.dtype, copy=False)
+
+    def _shape_of(self, key: tuple[_Part, ...], along: int) -> tuple[int, ...]:
+        """Return the shape of what a key reads; ``along`` steps where it is meant for the whole."""
+        lengths = []
+        for axis, part in enumerate(key):
+            if isinstance(part, int | np.integer):
+                continue
+            if axis == self._axis and along:
+                lengths.append(along)
+            elif isinstance(part, slice):
+                lengths.append(len(range(*part.indices(self.shape[axis]))))
+            else:
+                lengths.append(len(part))
+        return tuple(lengths)
+
+
+class SameArray(BackendArray):
+    """A variable without the concatenated dimension: that of the first era that has it.
+
+    Whatever is read of it is read of every era, and compared.
+    """
+
+    __slots__ = ("_group", "_name", "_names", "_parts", "dtype", "shape")
+
+    def __init__(
+        self, parts: Sequence[Variable], *, name: str, group: str, eras: Sequence[str]
+    ) -> None:
+        self._parts, self._name, self._group, self._names = tuple(parts), name, group, tuple(eras)
+        self.dtype, self.shape = parts[0].dtype, parts[0].shape
+
+    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+        return indexing.explicit_indexing_adapter(key, self.shape, _OUTER, self._read)
+
+    async def async_getitem(self, key: indexing.ExplicitIndexer) -> Any:
+        """Do the same for xarray's ``load_async``."""
+        return await asyncio.to_thread(self.__getitem__, key)
+
+    def _read(self, key: tuple[_Part, ...]) -> np.ndarray[Any, Any]:
+        first, *others = (np.asarray(part[key].to_numpy()) for part in self._parts)
+        for name, other in zip(self._names[1:], others, strict=True):
+            if same_values(first, other) is not True:
+                raise unlike_values(self._name, self._group, self._names[0], name)
+        return first.astype(self.dtype, copy=False)
+
+
+def unlike_values(variable: str, group: str, first: str, second: str) -> CombineError:
+    """Return the error of a variable that should be the same in all eras and is not."""
+    return CombineError(
+        f"variable {variable!r} is not the same in all eras",
+        do=f'Leave it out with drop_variables=["{variable}"], or open the eras one by one with'
+        " group=, without eras=.",
+        variable=variable,
+        group=group,
+        first=first,
+        second=second,
+    )
+
+
+def _as_slice(at: NDArray[np.int64]) -> slice | NDArray[np.int64]:
+    """Return indices as a slice where they are consecutive."""
+    if len(at) and np.all(np.diff(at) == 1):
+        return slice(int(at[0]), int(at[-1]) + 1)
+    return at

@@ -1,0 +1,337 @@
+"""The groups of an archive's eras shown as one lazy dataset, copying nothing.
+
+What it shows equals what `xarray.concat` makes of the decoded groups: which variables there are,
+their order, dtypes and attributes are asked of `xarray.concat` itself, with a step of each era;
+only values are not read until somebody wants them. Steps are in the order of the coordinate,
+whichever era they belong to.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+from xarray import Dataset, Variable
+from xarray.core import indexing
+
+from icevirt.access.era_arrays import EraArray, SameArray, Steps
+from icevirt.access.era_encoding import equal, shared
+from icevirt.archive.eras import ERA, MARK
+from icevirt.archive.schema import DECODING
+from icevirt.errors import CombineError, FormatError
+from icevirt.model import paths
+from icevirt.model.snapshot import GroupNode, Snapshot
+
+_DO = "Open the eras one by one with group=, without eras=."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EraGroups:
+    """What the group that holds eras says of them."""
+
+    path: str  # of that group
+    dimension: str | None  # None: they lie beside one another along several
+    names: tuple[str, ...]  # of the groups, in the order of the eras
+    contiguous: bool  # each is one run of steps
+
+    def below(self, inner: str) -> list[str]:
+        """Return the path of a group of the files in each era."""
+        return [paths.join(paths.join(self.path, f"/{name}"), inner) for name in self.names]
+
+
+def eras_around(snapshot: Snapshot, group: str) -> tuple[EraGroups, str] | None:
+    """Return the eras that a group holds or lies beside, and the path of the group in each era.
+
+    Raises:
+        FormatError: What the group says of its eras cannot be understood.
+    """
+    wanted = at = paths.canonical(group)
+    while True:
+        node = snapshot.find(at)
+        if isinstance(node, GroupNode) and (found := _told(node)) is not None:
+            inner = wanted.removeprefix(at).strip("/")
+            # whoever names an era means that one
+            return None if inner.split("/")[0] in found.names else (found, f"/{inner}")
+        if at == paths.ROOT:
+            return None
+        at = paths.parent(at)
+
+
+def groups_with_eras(snapshot: Snapshot, top: str) -> Iterator[str]:
+    """Yield the groups at and below ``top``, those of eras once and without the eras' names."""
+    nodes = [node for node in snapshot.below(top) if isinstance(node, GroupNode)]
+    held = [found for node in nodes if (found := _told(node)) is not None]
+    if (around := eras_around(snapshot, top)) is not None:
+        held.append(around[0])
+    eras = {path: each for each in held for path in each.below(paths.ROOT)}
+    seen = dict.fromkeys([top])
+    for node in nodes:
+        era = next((path for path in eras if _is_below(node.path, path)), None)
+        path = node.path
+        if era is not None:  # as if the era were not between the group and what it holds
+            path = paths.join(eras[era].path, "/" + node.path.removeprefix(era).strip("/"))
+        seen[path] = None
+    yield from seen
+
+
+def _is_below(path: str, group: str) -> bool:
+    return path == group or path.startswith(group.rstrip("/") + "/")
+
+
+def refuse_lacking(snapshot: Snapshot, eras: EraGroups, inner: str) -> None:
+    """Refuse a group that only some eras have; nobody knows how many steps the others lack."""
+    lacking = [
+        name
+        for name, path in zip(eras.names, eras.below(inner), strict=True)
+        if snapshot.find(path) is None
+    ]
+    if lacking and len(lacking) < len(eras.names):
+        raise CombineError(
+            f"group {inner!r} is not in all eras",
+            do=_DO,
+            eras=list(eras.names),
+            lacking=lacking,
+        )
+
+
+def _told(node: GroupNode) -> EraGroups | None:
+    told = json.loads(node.user_data).get("attributes", {}).get(MARK)
+    match told:
+        case None:
+            return None
+        case {
+            "version": 1,
+            "dimension": str() | None as dimension,
+            "groups": [*names],
+            "contiguous": runs,
+        }:
+            return EraGroups(
+                path=node.path,
+                dimension=dimension,
+                names=tuple(map(str, names)),
+                contiguous=bool(runs),
+            )
+        case _:
+            raise FormatError(
+                "what a group says of its eras is not understood",
+                do=f"A newer icevirt may have written it: upgrade. {_DO}",
+                group=node.path,
+                found=told,
+            )
+
+
+# -- one dataset of several ------------------------------------------------------------------------
+
+
+def concatenated(datasets: Sequence[Dataset], eras: EraGroups, *, group: str) -> Dataset:
+    """Return the decoded datasets of all eras as one.
+
+    Attributes are those of the first era, as `xarray.concat` does it by default; encodings what all
+    eras share.
+
+    Args:
+        datasets: Of each era, lazy.
+        eras: Which they are.
+        group: For messages.
+
+    Raises:
+        CombineError: They cannot be one dataset without changing values or what they mean.
+    """
+    if eras.dimension is None:
+        raise CombineError(
+            "the eras cannot be shown as one dataset: they differ along several dimensions",
+            do=_DO,
+            group=group,
+            eras=list(eras.names),
+        )
+    shown = [_plain(each) for each in datasets]
+    return _Concatenation(shown, eras, group).dataset()
+
+
+def _plain(dataset: Dataset) -> Dataset:
+    """Take what an era's group says of itself out of the attributes."""
+    kept = {name: value for name, value in dataset.attrs.items() if not _is_of_era(str(name))}
+    shown = dataset.copy()
+    shown.attrs = kept
+    return shown
+
+
+def _is_of_era(name: str) -> bool:
+    return name == ERA or name.startswith(f"{ERA}_")
+
+
+class _Concatenation:
+    """Datasets of eras, and the order of their steps."""
+
+    def __init__(self, datasets: Sequence[Dataset], eras: EraGroups, group: str) -> None:
+        self._datasets, self._eras, self._group = datasets, eras, group
+        self._dim = eras.dimension or ""
+        self._has_dim = any(self._dim in each.dims for each in datasets)
+        self._check()
+
+    def dataset(self) -> Dataset:
+        made = self._made_by_xarray()
+        steps = self._steps() if self._has_dim else None
+        variables = {
+            name: self._variable(str(name), shown, steps) for name, shown in made.variables.items()
+        }
+        coordinates = {name: each for name, each in variables.items() if name in made.coords}
+        data = {name: each for name, each in variables.items() if name not in made.coords}
+        return Dataset(data, coordinates, made.attrs)
+
+    # -- what does not fit -------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        """Refuse what `xarray.concat` would do silently, or with all values in memory."""
+        for variable, held in self._all().items():
+            first_era, first = next(iter(held.items()))
+            for era, other in held.items():
+                if other.dims != first.dims:
+                    self._refuse(
+                        f"variable {variable!r} has other dimensions", first_era, era,
+                        first.dims, other.dims,
+                    )  # fmt: skip
+                for key in DECODING:
+                    if not equal(first.attrs.get(key), other.attrs.get(key)):
+                        self._refuse(
+                            f"attribute {key} of variable {variable!r} differs", first_era, era,
+                            first.attrs.get(key), other.attrs.get(key),
+                        )  # fmt: skip
+        lengths: dict[object, tuple[int, int]] = {}
+        for era, dataset in enumerate(self._datasets):
+            for name, length in dataset.sizes.items():
+                known = lengths.setdefault(name, (era, length))
+                if name != self._dim and known[1] != length:
+                    self._refuse(f"dimension {name!r} differs", known[0], era, known[1], length)
+            if self._has_dim and self._dim not in dataset.dims:
+                self._refuse(f"an era has no dimension {self._dim!r}", era, era, None, None)
+
+    def _all(self) -> dict[str, dict[int, Variable]]:
+        """Return every variable by name and era."""
+        found: dict[str, dict[int, Variable]] = {}
+        for era, dataset in enumerate(self._datasets):
+            for key, variable in dataset.variables.items():
+                found.setdefault(str(key), {})[era] = variable
+        return found
+
+    def _refuse(self, what: str, one: int, other: int, first: object, second: object) -> None:
+        names = self._eras.names
+        raise CombineError(
+            f"the eras cannot be shown as one dataset: {what}",
+            do=_DO,
+            group=self._group,
+            eras=[names[one], names[other]],
+            first=first,
+            second=second,
+        )
+
+    # -- the order of steps ------------------------------------------------------------------------
+
+    def _steps(self) -> Steps:
+        """Return the order of all steps: by the coordinate, else era by era."""
+        lengths = [each.sizes[self._dim] for each in self._datasets]
+        era = np.repeat(np.arange(len(lengths)), lengths)
+        inner = np.concatenate([np.arange(length) for length in lengths])
+        if all(self._dim in each.variables for each in self._datasets):
+            order = self._by_coordinate(era)
+            if order is not None:
+                return Steps.of(era[order], inner[order])
+        if not self._eras.contiguous:
+            raise CombineError(
+                "the eras cannot be shown as one dataset: their steps lie between one another, and"
+                f" no coordinate {self._dim!r} tells the order",
+                do=_DO,
+                group=self._group,
+            )
+        return Steps.of(era, inner)
+
+    def _by_coordinate(self, era: NDArray[np.int64]) -> NDArray[np.int64] | None:
+        """Return the steps in the order of their labels; None where these tell no order."""
+        held = [each[self._dim].to_numpy() for each in self._datasets]
+        rising = [_direction(labels) for labels in held if len(labels) > 1]
+        if None in rising or len(set(rising)) > 1:
+            return None
+        labels = np.concatenate(held)
+        if bool(np.any(labels != labels)):  # noqa: PLR0124  # NaN, NaT
+            return None
+        try:
+            order = np.argsort(labels, kind="stable")
+        except TypeError:  # dates of several calendars
+            return None
+        again = np.flatnonzero(labels[order][1:] == labels[order][:-1])
+        if len(again) == len(labels) - 1 and len(again):
+            return None  # one and the same label everywhere
+        if len(again):
+            one, other = (int(era[order[int(again[0]) + n]]) for n in (0, 1))
+            label = labels[order[int(again[0])]]
+            self._refuse(f"two hold the same step of {self._dim!r}", one, other, label, label)
+        return order[::-1] if rising and not rising[0] else order
+
+    # -- variables ---------------------------------------------------------------------------------
+
+    def _made_by_xarray(self) -> Dataset:
+        """Let xarray concatenate one step of each era, none of it read."""
+        small = [_step(each) for each in self._datasets]
+        try:
+            if not self._has_dim:
+                return xr.merge(small, compat="override", join="override", combine_attrs="override")
+            return xr.concat(
+                small, self._dim, data_vars="minimal", coords="minimal", compat="override",
+                join="override", combine_attrs="override",
+            )  # fmt: skip
+        except (ValueError, TypeError) as error:
+            raise CombineError(
+                f"the eras cannot be shown as one dataset: {error}", do=_DO, group=self._group
+            ) from error
+
+    def _variable(self, name: str, shown: Variable, steps: Steps | None) -> Variable:
+        parts = [each.variables.get(name) for each in self._datasets]
+        if steps is None or self._dim not in shown.dims:
+            return self._same(name, parts, shown)
+        axis = shown.dims.index(self._dim)
+        missing = [era for era, part in enumerate(parts) if part is None]
+        fill = None
+        if missing:
+            there = shown.isel({self._dim: missing[0]})
+            fill = there.to_numpy().reshape(-1)[0]
+        array = EraArray(parts, steps, axis=axis, dtype=shown.dtype, fill=fill)
+        encoding = shared(parts, steps, axis=axis, dims=shown.dims)
+        if name == self._dim:
+            labels = array[indexing.BasicIndexer((slice(None),))]
+            return Variable(shown.dims, labels, shown.attrs, encoding)
+        return Variable(shown.dims, indexing.LazilyIndexedArray(array), shown.attrs, encoding)
+
+    def _same(self, name: str, parts: Sequence[Variable | None], shown: Variable) -> Variable:
+        """Return a variable without the dimension; coordinates of others are compared at once."""
+        held = {era: part for era, part in enumerate(parts) if part is not None}
+        names = [self._eras.names[era] for era in held]
+        array = SameArray(list(held.values()), name=name, group=self._group, eras=names)
+        data: Any = indexing.LazilyIndexedArray(array)
+        if shown.dims == (name,):
+            data = array[indexing.BasicIndexer((slice(None),))]
+        return Variable(shown.dims, data, shown.attrs, shared(parts))
+
+
+def _step(dataset: Dataset) -> Dataset:
+    """Return the dataset with one element along each dimension, and nothing in it."""
+
+    def emptied(variable: Variable) -> Variable:
+        return Variable(
+            variable.dims, np.zeros((1,) * variable.ndim, variable.dtype), variable.attrs
+        )
+
+    coordinates = {name: emptied(each) for name, each in dataset.coords.variables.items()}
+    data = {name: emptied(each.variable) for name, each in dataset.data_vars.items()}
+    return Dataset(data, coordinates, dataset.attrs)
+
+
+def _direction(labels: NDArray[Any]) -> bool | None:
+    """Say whether labels rise (True) or fall, strictly; None where they do neither."""
+    if bool(np.all(labels[1:] > labels[:-1])):
+        return True
+    return False if bool(np.all(labels[1:] < labels[:-1])) else None

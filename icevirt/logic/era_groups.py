@@ -1,0 +1,251 @@
+"""Archives of several eras: refused with all that is known of them, or a group for each.
+
+Each group is combined on its own and is a complete dataset, with coordinates and static variables
+of its own. All of them are one plan, so they are written and committed together. The group that
+holds them says which there are, so that the engine can show them as one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.attributes import Attributes
+from icevirt.archive.eras import ERA, MARK, Era, EraRule, Eras
+from icevirt.archive.facts import CatalogFacts, FileColumns
+from icevirt.archive.plan import BuildPlan, PlannedArray
+from icevirt.archive.scanned import ScannedGroup, dump
+from icevirt.archive.schema import ArraySchema
+from icevirt.errors import CombineError, InvalidInputError
+from icevirt.logic import duplicates, recoding
+from icevirt.logic.combine import combined, split_rules_of
+from icevirt.logic.era_report import described
+from icevirt.logic.eras import EVERYWHERE, Parted, comparable, part
+from icevirt.logic.prepared import Prepared, prepare
+from icevirt.logic.wish import Wish
+from icevirt.model import paths
+
+MAX_GROUPS = 1000
+"""Groups that eras may become; with more of them each file is a group of its own, or nearly."""
+
+_CHANGES = 50  # that the attributes of a group tell
+
+
+def check_eras(rule: str) -> None:
+    """Raise ``InvalidInputError`` unless ``rule`` is one of ours."""
+    known = get_args(EraRule.__value__)
+    if rule not in known:
+        raise InvalidInputError(
+            "unknown rule for eras", do=f"Use one of {', '.join(known)}.", eras=rule
+        )
+
+
+def combine_eras(facts: CatalogFacts, wish: Wish) -> BuildPlan:
+    """Decide how the files of a catalog become one dataset, or a dataset for each era.
+
+    Raises:
+        CombineError: They do not, without changing values. Where that is because files decode
+            unlike, ``error.facts["eras"]`` is an `Eras`.
+    """
+    prepared = prepare(facts, wish)
+    if wish.eras == "group":
+        return _grouped(prepared, wish)
+    try:
+        return combined(prepared, wish)
+    except CombineError as error:
+        parted = part(prepared, wish)
+        if parted.count < 2:
+            raise
+        raise _refused(error, described(prepared, parted, wish)) from error
+
+
+def _refused(error: CombineError, eras: Eras) -> CombineError:
+    group = f'Build each of the {eras.count} eras into a group of its own with eras="group"'
+    return CombineError(
+        error.what, do=f"{group} (--eras group). {error.do}", **error.facts, eras=eras
+    )
+
+
+def _grouped(prepared: Prepared, wish: Wish) -> BuildPlan:
+    parted = part(prepared, wish)
+    if parted.count < 2:
+        return combined(prepared, wish)
+    eras = described(prepared, parted, wish, limit=MAX_GROUPS)
+    if parted.count > MAX_GROUPS:
+        raise CombineError(
+            f"{parted.count} eras would be as many groups, more than {MAX_GROUPS}",
+            do="Leave the variable that differs out with drop_variables, or build the files of some"
+            " eras only.",
+            eras=eras,
+        )
+    _refuse_halves(prepared, parted, wish)
+    _refuse_overlaps(prepared, parted, wish)
+    plans = [
+        _plan(prepared, parted, replace(wish, group=_group_of(wish, number)), number)
+        for number in range(parted.count)
+    ]
+    return _together(prepared, parted, plans, eras, wish)
+
+
+def _refuse_halves(prepared: Prepared, parted: Parted, wish: Wish) -> None:
+    """Refuse files with some of several dimensions: they may be of one era or of many."""
+    arrays = prepared.facts.arrays
+    for code in np.unique(arrays.schema.codes[parted.of_file[arrays.file] == EVERYWHERE]).tolist():
+        names = ArraySchema.loads(arrays.schema.values[code]).dimension_names
+        if any(name in names for name in wish.concat_dim):
+            row = int(np.argmax((arrays.schema.codes == code) & (parted.of_file[arrays.file] < 0)))
+            raise CombineError(
+                "a file lies along some of the dimensions only, so it is of no one era",
+                do="Leave it out, or build the files of each era into a group of their own.",
+                file=prepared.facts.files.url[int(arrays.file[row])],
+                variable=arrays.path[row],
+            )
+
+
+def _refuse_overlaps(prepared: Prepared, parted: Parted, wish: Wish) -> None:
+    """Refuse files of several eras that hold the same steps, where that can be known."""
+    arrays = prepared.facts.arrays
+    for variable in parted.variables:
+        place = parted.place[arrays.file[variable.rows]]
+        number = parted.signatures.of_schema[arrays.schema.codes[variable.rows]]
+        unlike = np.flatnonzero(number != variable.number[place])  # of another file there
+        if len(unlike):
+            row = variable.rows[unlike[0]]
+            other = variable.rows[place == place[unlike[0]]]
+            files = arrays.file[[row, other[other != row][0]]]
+            raise CombineError(
+                f"two files overlap along {', '.join(map(repr, wish.concat_dim))}: both hold"
+                f" {variable.path} for the same steps, and decode unlike",
+                do='Leave one of them out, or say which one counts with duplicates="newest" or'
+                ' "version".',
+                variable=variable.path,
+                first=prepared.facts.files.url[int(files.min())],
+                second=prepared.facts.files.url[int(files.max())],
+            )
+    new = {each.name for each in prepared.new}
+    existing = [name for name in wish.concat_dim if name not in new]
+    if not parted.ordered and all(comparable(prepared.facts, name) for name in existing):
+        prepared.cells(wish.concat_dim)
+
+
+def _group_of(wish: Wish, number: int) -> str:
+    return paths.join(wish.group, f"/era_{number}")
+
+
+def _plan(prepared: Prepared, parted: Parted, wish: Wish, number: int) -> BuildPlan:
+    mine = replace(prepared.only(parted.rows(number)), left_out=())
+    # times that no unit of all files could count may have one of this era's
+    facts, times = recoding.recode_times(mine.facts, wish.concat_dim)
+    try:
+        return combined(replace(mine, facts=facts, times={**mine.times, **times}), wish)
+    except CombineError as error:
+        raise CombineError(
+            f"{paths.name(wish.group)}: {error.what}", do=error.do, **error.facts
+        ) from error
+
+
+# -- one plan ------------------------------------------------------------------------------------
+
+
+def _together(
+    prepared: Prepared, parted: Parted, plans: Sequence[BuildPlan], eras: Eras, wish: Wish
+) -> BuildPlan:
+    files, places = _files(prepared, plans)
+    arrays = tuple(
+        _placed(array, place, len(files))
+        for plan, place in zip(plans, places, strict=True)
+        for array in plan.arrays
+    )
+    told = {era.number: era for era in eras.eras}
+    groups = {paths.canonical(wish.group): _mark(parted)}
+    for number, plan in enumerate(plans):
+        groups |= plan.groups
+        top = paths.canonical(_group_of(wish, number))
+        groups[top] = _with_era(plan.groups.get(top), number, plan, told.get(number))
+    names = [paths.name(_group_of(wish, number)) for number in range(len(plans))]
+    return replace(
+        plans[0],
+        group=paths.canonical(wish.group),
+        files=files,
+        groups=groups,
+        arrays=arrays,
+        split_rules=split_rules_of(arrays),
+        notes=(
+            *duplicates.told(prepared.left_out, wish.duplicates),
+            *(
+                f"{name}: {note}"
+                for name, plan in zip(names, plans, strict=True)
+                for note in plan.notes
+            ),
+        ),
+        left_out=prepared.left_out,
+        eras=eras,
+    )
+
+
+def _files(
+    prepared: Prepared, plans: Sequence[BuildPlan]
+) -> tuple[FileColumns, list[NDArray[np.int64]]]:
+    """Return the files of all plans, each once, and the row there of each plan's files."""
+    files = prepared.facts.files
+    size = int(files.row.max(initial=0)) + 1
+    key = files.part.astype(np.int64) * size + files.row
+    order = np.argsort(key)
+    number = {name: at for at, name in enumerate(files.parts)}
+    rows = []
+    for plan in plans:
+        own = np.array([number[name] for name in plan.files.parts], np.int64)
+        wanted = own[plan.files.part] * size + plan.files.row
+        rows.append(order[np.searchsorted(key[order], wanted)])
+    used, first = np.unique(np.concatenate(rows), return_index=True)
+    kept = used[np.argsort(first)]
+    place = np.empty(len(files), np.int64)
+    place[kept] = np.arange(len(kept))
+    return files.take(kept), [place[each] for each in rows]
+
+
+def _placed(array: PlannedArray, place: NDArray[np.int64], size: int) -> PlannedArray:
+    """Return an array of one era's plan as one of the plan of all files."""
+    times = array.times
+    if times is not None:
+        source = np.zeros(size, times.source.dtype)
+        source[place] = times.source
+        times = replace(times, source=source)
+    return replace(array, files=place[array.files], times=times)
+
+
+# -- what groups say -----------------------------------------------------------------------------
+
+
+def _mark(parted: Parted) -> bytes:
+    runs = 1 + int(np.count_nonzero(np.diff(parted.of_place)))
+    told = {
+        "version": 1,
+        "dimension": parted.dimension,
+        "groups": [f"era_{number}" for number in range(parted.count)],
+        "contiguous": runs == parted.count,
+    }
+    return ScannedGroup(path=paths.ROOT, attributes=Attributes(values={MARK: told})).zarr_json()
+
+
+def _with_era(zarr_json: bytes | None, number: int, plan: BuildPlan, era: Era | None) -> bytes:
+    """Return the metadata of an era's group with what sets it apart."""
+    document = json.loads(zarr_json or ScannedGroup(path=paths.ROOT).zarr_json())
+    told: dict[str, str | int] = {ERA: number, f"{ERA}_files": len(plan.files)}
+    if era is not None:
+        changes = [str(change) for change in era.changes[:_CHANGES]]
+        more = len(era.changes) - len(changes)
+        told[f"{ERA}_first"] = era.first_label or era.first
+        told[f"{ERA}_last"] = era.last_label or era.last
+        if changes:
+            since = f"since era_{era.since}: "
+            told[f"{ERA}_changes"] = since + ". ".join(
+                [*changes, *([f"and {more} more"] if more else [])]
+            )
+    document["attributes"] |= told
+    return dump(document)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Self
@@ -19,15 +19,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.scanned import SourceFile
+from icevirt.connect.address import Address
 from icevirt.connect.urls import file_url, is_url, local_path
-from icevirt.errors import ScanError, UnsupportedError
+from icevirt.errors import NotFoundError, ScanError, StaleReferenceError, UnsupportedError
 from icevirt.model.chunks import Locations
 from icevirt.model.strings import Strings
+from icevirt.objects.listing import changed_since
+from icevirt.objects.opened import OpenedSource
+from icevirt.objects.remote_source import RemoteSource
 from icevirt.objects.source import LocalSource
 from icevirt.scan.contract import ByteSource
 
 _FILE = "file://"
 _OPEN = 16  # files kept open
+_SHOWN = 5  # names in a message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +104,24 @@ class Elsewhere:
         if self._directory is None:
             raise self._refused("files beside a remote one", name, "Copy them to local disk.")
         return str(self._directory / name)
+
+    def source(self, name: str) -> OpenedSource | None:
+        """Open a file of the given name, an absolute path or a URL; None where there is none.
+
+        Raises:
+            UnsupportedError: It is not allowed.
+            ScanError: It is no regular file, or cannot be read.
+        """
+        try:
+            if is_url(name) and not name.startswith(_FILE):
+                self._check(name, name)
+                return RemoteSource(name)
+            url = file_url(name.removeprefix(_FILE))  # of what a symbolic link leads to
+            if url != self._own.url:
+                self._check(url, name)
+            return LocalSource(local_path(url))
+        except NotFoundError:
+            return None
 
     def readable(self, locations: Locations) -> bool:
         """Say whether `read` can read all of these."""
@@ -172,6 +195,31 @@ class Elsewhere:
 
     def _refused(self, what: str, name: str, do: str) -> UnsupportedError:
         return UnsupportedError(what, do=do, file=self._own.url, target=name)
+
+
+def beside(url: str, name: str) -> str | None:
+    """Return the URL of a name in the folder of a remote file, None for one that leaves it."""
+    parts = name.split("/")
+    if not name or "\0" in name or any(part in {"", ".", ".."} for part in parts):
+        return None
+    own = Address.parse(url)
+    folder = own.key.rpartition("/")[0]
+    return replace(own, key=f"{folder}/{name}".lstrip("/")).url
+
+
+def refuse_changed(files: Iterable[SourceFile], *, seen_from: str) -> None:
+    """Look once more at files that a scan looked into.
+
+    Raises:
+        StaleReferenceError: One changed since, or is gone.
+    """
+    if changed := changed_since(files):
+        raise StaleReferenceError(
+            "a file that the scanned one refers to changed while it was scanned",
+            do="Scan it again when nobody writes it.",
+            file=seen_from,
+            changed=sorted(changed)[:_SHOWN],
+        )
 
 
 def _prefix(text: str) -> str:

@@ -138,7 +138,7 @@ class _Comparison:
             held = zarr.open_array(self._session.store, path=wanted.array, mode="r")
             found = self._find(wanted, _names(held))
             if found is None:
-                return self._wrong(DifferenceKind.place, wanted, "the file has no chunk there")
+                return self._of_another_name(wanted, held)
             array, index = found
             here = _box(wanted.index, held.chunks, held.shape)
             there = _box(index, array.chunk_shape, array.shape)
@@ -184,6 +184,47 @@ class _Comparison:
                 self._group, self._scans = group, {}
                 return self._find(wanted, dimensions[1:])
         return None
+
+    def _of_another_name(self, wanted: _Wanted, held: Any) -> Checked:
+        """Compare a chunk that lies in a variable of another name, as those of virtual datasets do.
+
+        Where the file has a variable of the array's own name, the chunk should be of that.
+        """
+        arrays = scan(self._source, ScanOptions(group=self._group)).arrays
+        if not any(wanted.array.endswith(array.path) for array in arrays):
+            for array in arrays:
+                row = _row_of(wanted, array)
+                if row is not None:
+                    here = _box(wanted.index, held.chunks, held.shape)
+                    index = array.references.index[row].tolist()
+                    there = _box(tuple(index), array.chunk_shape, array.shape)
+                    return self._compare_form(wanted.array, here, array.path, there)
+                if _covers(wanted, array):
+                    reason = f"it is a part of {array.path}, which scans cut otherwise"
+                    return Checked(not_compared=((wanted.array, reason),))
+        return self._wrong(DifferenceKind.place, wanted, "the file has no chunk there")
+
+    def _compare_form(self, path: str, here: Box, variable: str, there: Box) -> Checked:
+        """Compare boxes that may differ in axes of length 1, and in where the array ends."""
+        mine = np.asarray(zarr.open_array(self._session.store, path=path, mode="r")[here])
+        theirs = self._oracle.read_values(self._source, self._group.rstrip("/") + variable, there)
+        mine, theirs = mine.squeeze(), np.squeeze(theirs)
+        equal = None
+        if mine.ndim == theirs.ndim:
+            equal = same_values(mine, theirs[tuple(slice(length) for length in mine.shape)])
+        if equal is None:
+            return Checked(not_compared=((path, f"it has another form than {variable}"),))
+        if equal:
+            return Checked(chunks=1, values=mine.size)
+        what = f"its values are not those of {variable} at {_told(there)}"
+        difference = Difference(
+            kind=DifferenceKind.value,
+            file=self._source.file.url,
+            array=path,
+            region=_told(here),
+            what=what,
+        )
+        return Checked(chunks=1, values=mine.size, differences=(difference,))
 
     def _scan(self, concat_dim: str | None) -> ScannedFile:
         if concat_dim not in self._scans:
@@ -328,6 +369,16 @@ def _row_of(wanted: _Wanted, array: ScannedArray) -> int | None:
         & (table.length == wanted.length)
     )
     return int(at[0]) if len(at) else None
+
+
+def _covers(wanted: _Wanted, array: ScannedArray) -> bool:
+    """Say whether the wanted bytes lie in the uncompressed block that an array is."""
+    table = array.references
+    virtual = table.take(table.kind == ChunkType.virtual)
+    if len(array.codecs) != 1 or not len(virtual):
+        return False
+    end = int((virtual.offset + virtual.length).max())
+    return int(virtual.offset.min()) <= wanted.offset and wanted.offset + wanted.length <= end
 
 
 def _group_beside(held: str, variable: str) -> str:

@@ -47,15 +47,21 @@ def completed(
     if _wants_whole(array, dtype, axes) and (nbytes <= context.budget.left or axes):
         return _whole(array, dtype, context, elsewhere)
     if options.wants_digest(names, is_coordinate=_is_coordinate(array), nbytes=nbytes):
-        # text is encoded with its count, so that pieces of it would hash to something else
-        found = (
-            iter([read(array, elsewhere.read)])
-            if dtype.hasobject
-            else pieces(array, elsewhere.read)
-        )
-        raw = (_buffer(piece, dtype) for piece in found)
-        return replace(array, digest=hashed(array.data_type, array.shape, raw))
+        return replace(array, digest=digest_of(array, dtype, elsewhere))
     return array
+
+
+def digest_of(array: ScannedArray, dtype: np.dtype[Any], elsewhere: Elsewhere) -> str:
+    """Hash type, shape and values, which are read through the references.
+
+    Raises:
+        UnsupportedError: They lie in remote files.
+    """
+    # text is encoded with its count, so that pieces of it would hash to something else
+    found = (
+        iter([read(array, elsewhere.read)]) if dtype.hasobject else pieces(array, elsewhere.read)
+    )
+    return hashed(array.data_type, array.shape, (_buffer(piece, dtype) for piece in found))
 
 
 def _is_coordinate(array: ScannedArray) -> bool:

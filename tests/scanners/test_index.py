@@ -23,6 +23,7 @@ from icevirt.api.scan import scan_file
 from icevirt.errors import ScanError
 from icevirt.objects.source import open_source
 from icevirt.scan.contract import ScanOptions
+from icevirt.scan.elsewhere import Elsewhere
 from icevirt_scanners.hdf5 import references
 from icevirt_scanners.hdf5.context import FileContext
 from icevirt_scanners.hdf5.files import HeldFile
@@ -57,7 +58,10 @@ def dataset(path, name="d"):
             limits=limits,
         )
         raw = RawFile.of(source, base=file.id.get_create_plist().get_userblock())
-        yield variable, FileContext.of(source, ScanOptions(), file=HeldFile(source), raw=raw)
+        beside = Elsewhere(source, ())
+        held = HeldFile(source)
+        context = FileContext.of(source, ScanOptions(), file=held, raw=raw, elsewhere=beside)
+        yield variable, context
 
 
 def rows(found):

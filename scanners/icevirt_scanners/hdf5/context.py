@@ -6,18 +6,24 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
+from icevirt.archive.scanned import SourceFile
+from icevirt.scan.elsewhere import Elsewhere
 from icevirt_scanners.context import ScanContext
 from icevirt_scanners.hdf5.files import HeldFile
 from icevirt_scanners.hdf5.raw.file import Header, RawFile
 from icevirt_scanners.hdf5.walk import Handle
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class FileContext(ScanContext):
     """The scan of an open HDF5 file."""
 
     file: HeldFile
     raw: RawFile | None  # None where everything is left to libhdf5
+    elsewhere: Elsewhere  # files beside the scanned one
+    beside: dict[str, SourceFile] = field(default_factory=dict)  # those looked into, by URL
+    parents: tuple[FileContext, ...] = ()  # files whose virtual datasets lead here
+    above: list[tuple[str, int]] = field(default_factory=list)  # those datasets: file, address
     reopened: dict[int, Handle] = field(default_factory=dict)  # datasets with raw files, by address
     _known: dict[Any, Any] = field(default_factory=dict)
 

@@ -26,18 +26,25 @@ _TOLD = {
         "the file was not closed by its writer",
         "Wait until it is written, or mark it as closed with `h5clear -s`.",
     ),
+    "close degree": (
+        "the source of a virtual dataset is open in this process",
+        "Close it first, or scan with timeout: that is done in a process of its own.",
+    ),
     "": ("the file is damaged", "Fetch it again, or leave it out."),
 }
 _DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError, OverflowError, EOFError)
 
 
 class HeldFile:
-    """A file that libhdf5 opens for reading when it is first asked for."""
+    """A file that libhdf5 opens for reading when it is first asked for.
 
-    __slots__ = ("_fid", "_source")
+    ``again``: libhdf5 itself may open it as well, as the source of a virtual dataset.
+    """
 
-    def __init__(self, source: ByteSource) -> None:
-        self._source = source
+    __slots__ = ("_again", "_fid", "_source")
+
+    def __init__(self, source: ByteSource, *, again: bool = False) -> None:
+        self._source, self._again = source, again
         self._fid: h5f.FileID | None = None
 
     @property
@@ -49,7 +56,8 @@ class HeldFile:
                 if source.local_path is None:
                     self._fid = h5py.File(RangeReader(source), "r").id
                 else:
-                    self._fid = h5f.open(source.local_path.encode(), h5f.ACC_RDONLY, _access())
+                    access = _access(strong=not self._again)
+                    self._fid = h5f.open(source.local_path.encode(), h5f.ACC_RDONLY, access)
         return self._fid
 
     def close(self) -> None:
@@ -59,10 +67,10 @@ class HeldFile:
 
 
 @contextmanager
-def held(source: ByteSource) -> Iterator[HeldFile]:
+def held(source: ByteSource, *, again: bool = False) -> Iterator[HeldFile]:
     """Yield a file that is opened when it is first asked for, and closed in the end."""
     with no_plugins():
-        file = HeldFile(source)
+        file = HeldFile(source, again=again)
         try:
             yield file
         finally:
@@ -70,20 +78,21 @@ def held(source: ByteSource) -> Iterator[HeldFile]:
 
 
 @contextmanager
-def opened(source: ByteSource) -> Iterator[h5f.FileID]:
-    """Open ``source`` for reading.
+def opened(source: ByteSource, *, again: bool = False) -> Iterator[h5f.FileID]:
+    """Open ``source`` for reading, ``again`` as for `HeldFile`.
 
     Raises:
         ScanError: libhdf5 cannot open it.
     """
-    with held(source) as file:
+    with held(source, again=again) as file:
         yield file.fid
 
 
 @cache
-def _access() -> h5p.PropFAID:
+def _access(*, strong: bool) -> h5p.PropFAID:
     access = h5p.create(h5p.FILE_ACCESS)
-    access.set_fclose_degree(h5f.CLOSE_STRONG)
+    if strong:
+        access.set_fclose_degree(h5f.CLOSE_STRONG)
     access.set_file_locking(False, True)
     return access
 

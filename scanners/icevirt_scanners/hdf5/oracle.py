@@ -20,7 +20,7 @@ def read_values(source: ByteSource, path: str, region: tuple[slice, ...]) -> np.
     Raises:
         ScanError: h5py cannot read it.
     """
-    with explained(source.file.url, path), opened(source) as handle:
+    with explained(source.file.url, path), opened(source, again=True) as handle:
         dataset = _dataset(h5py.File(handle), path)
         own = tuple(  # an array type's own axes follow and are whole
             slice(min(part.start, length), min(part.stop, length))

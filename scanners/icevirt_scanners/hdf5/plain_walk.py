@@ -14,11 +14,12 @@ from icevirt_scanners.hdf5.names import node_name
 from icevirt_scanners.hdf5.raw.dataset import DATASPACE, DATATYPE, extent_of
 from icevirt_scanners.hdf5.raw.fields import require
 from icevirt_scanners.hdf5.raw.file import Header, RawFile
-from icevirt_scanners.hdf5.raw.header import LINK_INFO, NEWEST, SYMBOL_TABLE
+from icevirt_scanners.hdf5.raw.header import LINK_INFO, NEWEST, SYMBOL_TABLE, layout_message
 from icevirt_scanners.hdf5.raw.links import HARD, links_of
 from icevirt_scanners.hdf5.walk import FoundDataset, FoundGroup, Handle, Walk
 
 _GROUP, _DATASET, _TYPE = "group", "dataset", "named datatype"
+_NEW, _VIRTUAL = b"\4", b"\3"  # version of layout messages that know virtual datasets, their class
 _UNSAYABLE = (b".", b"..")  # parts of a path that libhdf5 or people read as something else
 
 
@@ -80,4 +81,9 @@ def _kind_of(header: Header) -> str:
     if kinds & {LINK_INFO, SYMBOL_TABLE}:
         return _GROUP
     require(DATATYPE in kinds, "an object of another kind")
-    return _DATASET if DATASPACE in kinds else _TYPE
+    if DATASPACE not in kinds:
+        return _TYPE
+    # the shape of one without limit is not in its header: it depends on its sources
+    layout = layout_message(header.messages)
+    require(layout[:1] < _NEW or layout[1:2] != _VIRTUAL, "a virtual dataset")
+    return _DATASET

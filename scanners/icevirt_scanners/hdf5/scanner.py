@@ -21,6 +21,7 @@ from icevirt.archive.scanned import ScannedArray, ScannedFile, ScannedGroup
 from icevirt.errors import ScanError, UnsupportedError
 from icevirt.model import paths
 from icevirt.scan.contract import ByteSource, ScanOptions
+from icevirt.scan.elsewhere import Elsewhere, refuse_changed
 from icevirt_scanners.hdf5.attributes import FoundAttributes, attributes_of
 from icevirt_scanners.hdf5.context import FileContext
 from icevirt_scanners.hdf5.datatypes import Element, NoDataTypeError, element_of, encoded_element
@@ -73,12 +74,17 @@ class Hdf5Scanner:
             UnsupportedError: Something in it has no exact representation.
         """
         url = source.file.url
-        with held(source) as file, explained(url):
+        with (
+            Elsewhere(source, options.allow_references_to) as elsewhere,
+            held(source) as file,
+            explained(url),
+        ):
             raw, walk = _walked(source, file, options.group)
-            context = FileContext.of(source, options, file=file, raw=raw)
+            context = FileContext.of(source, options, file=file, raw=raw, elsewhere=elsewhere)
             context.findings += walk.findings
             groups = tuple(_group(found, context) for found in walk.groups)
             arrays = _arrays(walk, context)
+        refuse_changed(context.beside.values(), seen_from=url)
         return ScannedFile(
             source=source.file,
             scanner=self.name,

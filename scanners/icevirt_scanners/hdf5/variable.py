@@ -129,7 +129,27 @@ def describe(
     dimensions: Dimensions,
     context: FileContext,
 ) -> Variable:
-    """Gather what decides how a dataset is represented."""
+    """Gather what decides how a dataset is represented, with netCDF's lengths of dimensions."""
+    return variable_of(
+        found,
+        attributes.shown,
+        element=element,
+        axes=axes,
+        shape=_netcdf_shape(found, element, axes, dimensions, context),
+        context=context,
+    )
+
+
+def variable_of(
+    found: FoundDataset,
+    attributes: dict[str, Any],
+    *,
+    element: Element,
+    axes: tuple[Axis, ...],
+    shape: tuple[int, ...],
+    context: FileContext,
+) -> Variable:
+    """Gather what decides how a dataset is represented under a shape."""
     own = _chunk_in_header(found, context)
     found.handle = context.reopened.get(found.address, found.handle)
     placed = _place_in_header(found, context) if own is None else None
@@ -148,7 +168,6 @@ def describe(
     if layout == h5d.CHUNKED:
         own = own or plist().get_chunk()
     chunk = (*own, *element.inner) if own is not None else None
-    shape = _netcdf_shape(found, element, axes, dimensions, context)
     longer = shape != (*(found.shape or ()), *element.inner)
     # an element lives as long as the scan, so that no other has its id
     fill = context.once(found.header, FILL, id(element), lambda: _fill(found, plist, element))
@@ -176,17 +195,10 @@ def describe(
         else Pipeline(),
         elsewhere=""
         if chunk or placed is not None
-        else check_elsewhere(
-            found.dsid,
-            plist(),
-            layout,
-            file=context.source.file.url,
-            path=context.source.local_path,
-            variable=found.path,
-        ),
+        else check_elsewhere(found.dsid, plist(), layout, context=context, variable=found.path),
         fill=np.array(default_fill(element.dtype), element.dtype) if unfilled else fill,
         unfilled=unfilled,
-        attributes=with_fit_fill(attributes.shown, element.dtype, warn),
+        attributes=with_fit_fill(attributes, element.dtype, warn),
     )
 
 

@@ -129,7 +129,7 @@ class Walk:
         if isinstance(oid, h5d.DatasetID):
             # one id for all names: what has raw files is closed and opened again
             dsid = self._open.setdefault(address, oid)
-            self.datasets.append(_dataset(dsid, path, raw, address))
+            self.datasets.append(found_dataset(dsid, path, raw, address))
             if first != path:
                 self._tell(path, "linked-dataset", f"another name of {first}")
         elif isinstance(oid, h5g.GroupID):
@@ -160,7 +160,8 @@ class Walk:
         self.findings.append(Finding(path=path, code=code, message=message, severity=severity))
 
 
-def _dataset(dsid: Any, path: str, raw: bytes, address: int) -> FoundDataset:
+def found_dataset(dsid: Any, path: str, raw: bytes, address: int) -> FoundDataset:
+    """Describe an open dataset under a path, with the name of its link."""
     space = dsid.get_space()
     null = space.get_simple_extent_type() == h5s.NULL
     return FoundDataset(

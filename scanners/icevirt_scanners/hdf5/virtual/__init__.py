@@ -1,0 +1,1 @@
+"""Virtual datasets: what they map, from which files, and as which references."""

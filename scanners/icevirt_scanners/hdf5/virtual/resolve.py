@@ -1,0 +1,371 @@
+"""Resolve a virtual dataset to references into its sources, where their chunks fit together.
+
+They do when every mapping pairs a box with a box, no two mappings meet, all sources have the type,
+filters and chunk shape of the others, chunks meet chunks, and holes of sources read as holes of the
+virtual dataset do. Otherwise there is a reason, and the values are read through libhdf5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+from h5py import h5d, h5s
+from numpy.typing import NDArray
+
+from icevirt.archive.scanned import ScannedArray
+from icevirt.errors import ScanError, UnsupportedError
+from icevirt.model.chunks import ChunkTable, Locations
+from icevirt.model.json import JSON
+from icevirt_scanners import blocks
+from icevirt_scanners.hdf5.chunked import offset_of, reference_chunks
+from icevirt_scanners.hdf5.context import FileContext
+from icevirt_scanners.hdf5.elsewhere import REMEDY
+from icevirt_scanners.hdf5.references import stored_chunks
+from icevirt_scanners.hdf5.variable import Variable
+from icevirt_scanners.hdf5.virtual.alignment import Fit, Shape, grid_of_runs, is_run, overlap
+from icevirt_scanners.hdf5.virtual.mappings import Box, Mapping, OddNameError, mappings_of
+from icevirt_scanners.hdf5.virtual.sources import source_dataset, source_file
+
+_MOST_COUNTED = 1 << 28  # chunks of a grid in which overlaps are looked for
+_LEAST = 512  # bytes of a piece of a contiguous source that is worth a reference
+_ENCODER_ONLY = ("level", "clevel")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """What became of a virtual dataset: an array of references, or the reason why not."""
+
+    array: ScannedArray | None = None
+    reason: str = ""
+    files: int = 0  # that were found
+    missing: tuple[str, ...] = ()  # names of files that were not
+    by_own_name: bool = False  # a file is named that is the one it lies in
+
+
+class _ReasonError(Exception):
+    """Why the sources cannot be referenced."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Source:
+    """A dataset that values are taken from, and the boxes that are taken."""
+
+    shape: Shape
+    chunk: Shape | None  # None: contiguous
+    codecs: tuple[JSON, ...]
+    table: ChunkTable | None  # of its chunks
+    offset: int | None  # of a contiguous one; None where it was never written
+    locations: Locations
+    size: int  # bytes of the file
+    url: str
+    same_fill: bool
+    fits: list[Fit] = field(default_factory=list)
+
+
+def resolve(variable: Variable, context: FileContext) -> Resolved:
+    """Look at every source, and make references if that is possible.
+
+    Raises:
+        ScanError: All sources are missing, or one is too short or damaged.
+        UnsupportedError: One lies where it may not, or is of a kind that cannot be followed.
+    """
+    facts: dict[str, Any] = {"file": context.source.file.url, "variable": variable.path}
+    found = _Found(file=context.source.file.url)
+    files = _by_file(variable, facts, remote=context.source.local_path is None)
+    context.above.append((context.source.file.url, variable.address))
+    try:
+        for name, datasets in files.items():
+            _look_into(variable, name, datasets, context, found)
+    finally:
+        context.above.pop()
+    if found.missing and len(found.missing) == len(files):
+        raise ScanError(
+            "a source of the values is missing", do=REMEDY, **facts, source=found.missing[0]
+        )
+    array = None
+    try:
+        array = None if found.reason else _joined(variable, found.sources, context)
+    except _ReasonError as reason:
+        found.reason = str(reason)
+    return Resolved(
+        array=array,
+        reason=found.reason,
+        files=len(files) - len(found.missing),
+        missing=(*found.missing, *found.missing_behind),
+        by_own_name=found.by_own_name,
+    )
+
+
+@dataclass(slots=True)
+class _Found:
+    file: str  # URL of the virtual dataset's
+    sources: list[_Source] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    missing_behind: list[str] = field(default_factory=list)  # sources of sources
+    by_own_name: bool = False
+    reason: str = ""
+
+
+def _look_into(
+    variable: Variable,
+    name: str,
+    datasets: dict[str, list[Mapping]],
+    context: FileContext,
+    found: _Found,
+) -> None:
+    """Look at the sources in one file."""
+    facts = {"file": found.file, "variable": variable.path}
+    with source_file(context, name, facts) as inner:
+        if inner is None:
+            found.missing.append(name)
+            return
+        told = {**facts, "source": inner.source.file.url}
+        for dataset, mappings in datasets.items():
+            _look(variable, source_dataset(inner, dataset, told), mappings, inner, found)
+        if inner in (context, *context.parents):
+            found.by_own_name |= name != "."
+        else:
+            context.findings += inner.findings
+
+
+def _look(
+    variable: Variable,
+    source: Variable,
+    mappings: Sequence[Mapping],
+    context: FileContext,
+    found: _Found,
+) -> None:
+    """Look at one source; where it leads is followed whether it can be referenced or not."""
+    facts = {"file": found.file, "variable": variable.path, "source": context.source.file.url}
+    fitted = [_fitted(each, variable, source, facts) for each in mappings]
+    inner = Resolved()
+    if source.layout == h5d.VIRTUAL:
+        inner = resolve(source, context)
+        found.missing_behind += inner.missing
+        found.by_own_name |= inner.by_own_name
+    try:
+        _refuse_other(variable, source, inner)
+        array = inner.array if source.chunk is None else _chunks(source, context)
+        found.sources.append(_source(variable, source, array, fitted, context))
+    except _ReasonError as reason:
+        found.reason = found.reason or str(reason)
+
+
+def _chunks(source: Variable, context: FileContext) -> ScannedArray:
+    array = reference_chunks(source, stored_chunks(source, context), context, {})
+    if array is None or array.codecs != (source.element.codec(), *source.pipeline.kept()):
+        raise _ReasonError("filters that libhdf5 skips")
+    return array
+
+
+def _by_file(
+    variable: Variable, facts: dict[str, Any], *, remote: bool
+) -> dict[str, dict[str, list[Mapping]]]:
+    files: dict[str, dict[str, list[Mapping]]] = {}
+    if remote and h5s.UNLIMITED in variable.limits:
+        raise UnsupportedError(
+            "a virtual dataset without limit in a remote file: libhdf5 takes its sources for that"
+            " file itself, and so its length for another",
+            do="Copy it and its sources to local disk, or leave it out with drop_variables.",
+            **facts,
+        )
+    try:
+        for mapping in mappings_of(variable.plist, variable.own_shape):
+            files.setdefault(mapping.file, {}).setdefault(mapping.dataset, []).append(mapping)
+    except OddNameError as error:
+        raise UnsupportedError(
+            "a virtual dataset over files with odd numbers in their names",
+            do=REMEDY,
+            **facts,
+            source=str(error),
+        ) from error
+    return files
+
+
+def _fitted(
+    mapping: Mapping, variable: Variable, source: Variable, facts: dict[str, Any]
+) -> Mapping:
+    """Check that a source holds what is mapped: libhdf5 would read what lies behind it."""
+    fitted = mapping.fitted(variable.own_shape, source.own_shape)
+    here, there = fitted.here, fitted.there
+    short = len(mapping.reach) not in {0, len(source.own_shape)} or any(
+        reach > length for reach, length in zip(mapping.reach, source.own_shape, strict=False)
+    )
+    if here is not None and there is not None:
+        short |= prod(here.count) != prod(there.count) or not there.inside(source.own_shape)
+    if short:
+        raise ScanError(
+            "a source of the values is too short, or of another shape",
+            do=REMEDY,
+            **facts,
+            dataset=mapping.dataset,
+            shape=source.own_shape,
+            mapped=mapping.reach or (here.count if here is not None else ()),
+        )
+    return fitted
+
+
+def _refuse_other(variable: Variable, source: Variable, resolved: Resolved) -> None:
+    """Raise `_ReasonError` where a source's bytes are not those of the virtual dataset."""
+    if resolved.reason:
+        raise _ReasonError(resolved.reason)
+    if not source.dsid.get_type().equal(variable.dsid.get_type()):
+        raise _ReasonError("sources of another type")
+    if source.element.not_plain or source.pipeline.not_plain:
+        raise _ReasonError(source.element.not_plain or source.pipeline.not_plain)
+    if source.layout == h5d.COMPACT:
+        raise _ReasonError("sources in object headers")
+
+
+def _source(
+    variable: Variable,
+    source: Variable,
+    array: ScannedArray | None,
+    mappings: Sequence[Mapping],
+    context: FileContext,
+) -> _Source:
+    """Gather what is taken from a source; ``array`` has its chunks, None for a contiguous one."""
+    inner = variable.element.inner
+    fits = [
+        _fit(mapping, variable, inner)
+        for mapping in mappings
+        if mapping.here is None or 0 not in mapping.here.count
+    ]
+    return _Source(
+        shape=source.shape,
+        chunk=array.chunk_shape if array is not None else None,
+        codecs=array.codecs if array is not None else (source.element.codec(),),
+        table=array.references if array is not None else None,
+        offset=offset_of(source, context) if array is None else None,
+        locations=context.location,
+        size=context.source.file.size,
+        url=context.source.file.url,
+        same_fill=source.fill.tobytes() == variable.fill.tobytes(),
+        fits=fits,
+    )
+
+
+def _fit(mapping: Mapping, variable: Variable, inner: Shape) -> Fit:
+    if mapping.here is None or mapping.there is None:
+        raise _ReasonError("selections that are no boxes")
+    if not mapping.here.inside(variable.own_shape):
+        raise _ReasonError("selections that leave it")
+    fit = Fit.of(_widened(mapping.here, inner), _widened(mapping.there, inner))
+    if fit is None:
+        raise _ReasonError("boxes of other forms")
+    return fit
+
+
+def _widened(box: Box, inner: Shape) -> Box:
+    return Box(start=(*box.start, *(0 for _ in inner)), count=(*box.count, *inner))
+
+
+def _joined(variable: Variable, sources: Sequence[_Source], context: FileContext) -> ScannedArray:
+    """Put the references of all sources together."""
+    if variable.shape != (*variable.own_shape, *variable.element.inner):
+        raise _ReasonError("an unlimited dimension that is longer")
+    used = [source for source in sources if source.fits]
+    grid = _grid(variable, used, context)
+    codecs = _codecs(variable, used)
+    boxes = [(fit.first(grid), fit.counts(grid)) for source in used for fit in source.fits]
+    for source in used:
+        for fit in source.fits:
+            if not fit.meets(grid, variable.shape, whole=source.chunk is None):
+                raise _ReasonError("chunks that do not meet")
+    counts = tuple(-(-n // edge) for n, edge in zip(variable.shape, grid, strict=True))
+    if prod(counts) > _MOST_COUNTED or overlap(boxes, counts):
+        raise _ReasonError("mappings that overlap")
+    tables = [_table(variable, source, grid) for source in used]
+    table = ChunkTable.concatenate(tables) if tables else ChunkTable.empty(len(variable.shape))
+    return variable.array(grid, codecs, table)
+
+
+def _grid(variable: Variable, sources: Sequence[_Source], context: FileContext) -> Shape:
+    chunked = [source for source in sources if source.chunk is not None]
+    if chunked:
+        chunk = chunked[0].chunk
+        assert chunk is not None
+        grid = chunked[0].fits[0].grid_here(chunk)
+        for source in chunked:
+            if any(fit.grid_here(source.chunk or ()) != grid for fit in source.fits):
+                raise _ReasonError("chunks of several shapes")
+        if grid is None:
+            raise _ReasonError("chunks that are cut")
+        return grid
+    itemsize = variable.element.dtype.itemsize
+    if not sources:
+        return blocks.grid_of_block(variable.shape, itemsize)
+    grid = grid_of_runs(
+        [(fit, source.shape) for source in sources for fit in source.fits],
+        itemsize,
+        concat_axis=min(context.options.joined_axes(variable.dimensions), default=None),
+    )
+    if prod(grid) * itemsize < min(_LEAST, variable.nbytes):
+        raise _ReasonError(f"runs of {prod(grid) * itemsize} bytes")
+    return grid
+
+
+def _codecs(variable: Variable, sources: Sequence[_Source]) -> tuple[JSON, ...]:
+    if not sources:
+        return (variable.element.codec(),)
+    first = sources[0].codecs
+    if any(_decoding(source.codecs) != _decoding(first) for source in sources):
+        raise _ReasonError("sources with several filters")
+    return first
+
+
+def _decoding(codecs: tuple[JSON, ...]) -> list[Any]:
+    """Leave out of codecs what only an encoder looks at."""
+    told: list[Any] = []
+    for codec in codecs:
+        assert isinstance(codec, dict)
+        settings = codec.get("configuration") or {}
+        assert isinstance(settings, dict)
+        kept = {key: value for key, value in settings.items() if key not in _ENCODER_ONLY}
+        told.append((codec["name"], kept))
+    return told
+
+
+def _table(variable: Variable, source: _Source, grid: Shape) -> ChunkTable:
+    pairs = [fit.chunks(grid) for fit in source.fits]
+    index = np.concatenate([mine for mine, _ in pairs])
+    theirs = np.concatenate([their for _, their in pairs])
+    if source.table is None:
+        return _runs(variable, source, grid, index, theirs)
+    rows = source.table.rows_of(theirs)
+    if not source.same_fill and bool((rows < 0).any()):
+        raise _ReasonError("holes of another fill value in sources")
+    there = rows >= 0
+    return replace(
+        source.table.take(rows[there]), index=np.ascontiguousarray(index[there], np.uint32)
+    )
+
+
+def _runs(
+    variable: Variable,
+    source: _Source,
+    grid: Shape,
+    index: NDArray[np.int64],
+    theirs: NDArray[np.int64],
+) -> ChunkTable:
+    """Cut a contiguous source into chunks."""
+    itemsize = variable.element.dtype.itemsize
+    if source.offset is None:
+        if not source.same_fill:
+            raise _ReasonError("holes of another fill value in sources")
+        return ChunkTable.empty(len(grid))
+    edges = source.fits[0].grid_there(grid)
+    if not all(is_run(fit.grid_there(grid), source.shape) for fit in source.fits):
+        raise _ReasonError("parts of contiguous sources")
+    if any(fit.grid_there(grid) != edges for fit in source.fits):
+        raise _ReasonError("parts of contiguous sources")
+    strides = np.cumprod([itemsize, *source.shape[:0:-1]], dtype=np.int64)[::-1]
+    steps = strides[: len(edges)] * np.array(edges, np.int64)
+    offset = source.offset + (theirs * steps).sum(axis=1)
+    length = np.full(len(offset), itemsize * prod(grid), np.int64)
+    blocks.check_inside(offset, length, size=source.size, url=source.url, variable=variable.path)
+    return ChunkTable.virtual(index=index, offset=offset, length=length, locations=source.locations)

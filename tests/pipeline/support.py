@@ -30,6 +30,17 @@ def without_spark(monkeypatch):
     monkeypatch.setattr(build_module, "spark_or_local", lambda spark: contextlib.nullcontext())
 
 
+def told(catalog):
+    """Return what a view says of a catalog, times of scanning apart."""
+    view = icevirt.catalog_view(catalog)
+    tables = {}
+    for name in ("files", "arrays", "attributes", "references"):
+        frame = getattr(view, name)().read_pandas()
+        rows = frame.drop(columns=["seconds", "scanned_at"], errors="ignore").map(repr)
+        tables[name] = rows.sort_values(list(rows)).to_dict("list")
+    return tables
+
+
 def write_day(path, day, *, steps=4, nx=6, ny=5, units="hours since 2001-01-01", scale=0.01):
     """Write one day of a packed, compressed variable with coordinates, as netCDF4 does."""
     with netCDF4.Dataset(path, "w") as file:

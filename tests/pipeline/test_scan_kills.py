@@ -8,7 +8,7 @@ import icevirt
 from icevirt.api import scan as scan_module
 from icevirt.spark import scanning
 
-from .support import without_spark, write_day
+from .support import told, without_spark, write_day
 from .test_kills import KILLED, Mortal, in_child
 
 FILES = 3
@@ -41,16 +41,6 @@ def _nobody(spark):
 
 def scan(days, catalog):
     return icevirt.scan_files(days, catalog, concat_dim="time")
-
-
-def told(catalog):
-    """Return what a view says of a catalog, times of scanning apart."""
-    view = icevirt.catalog_view(catalog)
-    tables = []
-    for table, key in ((view.files(), ["url"]), (view.references(), ["url", "path", "offset"])):
-        frame = table.read_pandas().drop(columns=["seconds", "scanned_at"], errors="ignore")
-        tables.append(frame.sort_values(key).reset_index(drop=True).map(repr).to_dict("list"))
-    return tables
 
 
 def test_a_scan_killed_at_any_call_is_finished_by_the_next(days, tmp_path):

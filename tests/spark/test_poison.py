@@ -127,7 +127,7 @@ def write_archive(folder):
     """Write all files, the bad ones spread among the good; return how each bad one may end."""
     folder.mkdir()
     kinds = {}
-    step = max(1, FILES // (100 * len(BAD))) if FILES > 1000 else 1
+    step = -(-FILES // (100 * len(BAD))) if FILES > 1000 else 1
     places = random.Random(2).sample(range(FILES), step * len(BAD))
     for at, place in enumerate(places):
         kind = list(BAD)[at % len(BAD)]

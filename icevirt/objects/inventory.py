@@ -1,7 +1,7 @@
 """S3 Inventory: what a bucket holds as AWS lists it every day, so that nobody has to.
 
-The manifest names data files in CSV or Parquet, which lie in the bucket of the report, or beside a
-copy of the manifest. Of what they list, the newest versions of NetCDF and HDF5 files are taken.
+The manifest names data files in CSV, ORC or Parquet, which lie in the bucket of the report, or
+beside a copy of the manifest. Of what they list, the newest versions of NetCDF and HDF5 files are taken.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ import gzip
 import hashlib
 import io
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, unquote_plus
 
+import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import orc
 
 from icevirt.connect.urls import as_local_path, is_url
 from icevirt.errors import InvalidInputError, NotFoundError
@@ -25,7 +27,7 @@ from icevirt.objects.source import open_source
 
 _SAFE = "/!$&'()*+,;=:@[]|~"
 _ARN = "arn:aws:s3:::"
-_PARQUET = {  # as the CSV calls them
+_COLUMNS = {  # as the CSV calls them
     "bucket": "Bucket",
     "key": "Key",
     "size": "Size",
@@ -49,17 +51,16 @@ def inventory_rows(manifest: Mapping[str, Any], source: str) -> Iterator[Row]:
         NotFoundError: A data file is not there.
     """
     kind = str(manifest["fileFormat"]).lower()
-    if kind not in ("csv", "parquet"):
+    if kind not in _READERS:
         raise InvalidInputError(
             "an S3 Inventory of this format is not read",
-            do="Configure it to be written as CSV or Parquet.",
+            do="Configure it to be written as CSV, ORC or Parquet.",
             list=source,
             format=manifest["fileFormat"],
         )
     for told in manifest["files"]:
         name, raw = _data(told, manifest, source)
-        found = _from_parquet(raw) if kind == "parquet" else _from_csv(raw, manifest, name)
-        yield from _rows(found, name)
+        yield from _rows(_READERS[kind](raw, manifest, name), name)
 
 
 def _rows(found: Iterator[tuple[int, Mapping[str, Any]]], name: str) -> Iterator[Row]:
@@ -81,14 +82,50 @@ def _is_past(told: Mapping[str, Any]) -> bool:
     return latest in (False, "false") or deleted in (True, "true")
 
 
-def _from_parquet(raw: bytes) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _from_parquet(
+    raw: bytes, _manifest: Mapping[str, Any], _name: str
+) -> Iterator[tuple[int, Mapping[str, Any]]]:
     file = pq.ParquetFile(io.BytesIO(raw))
-    columns = [name for name in file.schema_arrow.names if name in _PARQUET]
+    return _from_batches(file.iter_batches(columns=_known(file.schema_arrow)))
+
+
+def _from_orc(
+    raw: bytes, _manifest: Mapping[str, Any], name: str
+) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    try:
+        file = orc.ORCFile(io.BytesIO(raw))
+        columns = _known(file.schema)
+        stripes = (file.read_stripe(number, columns) for number in range(file.nstripes))
+        yield from _from_batches(stripes)
+    except OSError as error:  # what the library raises for damage too
+        raise InvalidInputError(
+            "a data file of an S3 Inventory cannot be read as ORC",
+            do="Name another manifest, or configure it to be written as CSV or Parquet.",
+            file=name,
+            cause=str(error).partition("\n")[0],
+        ) from error
+
+
+def _known(schema: Any) -> list[str]:
+    return [name for name in schema.names if name in _COLUMNS]
+
+
+def _from_batches(batches: Iterable[Any]) -> Iterator[tuple[int, Mapping[str, Any]]]:
     line = 0
-    for batch in file.iter_batches(columns=columns):
-        for told in batch.to_pylist():
+    for batch in batches:
+        names = [_COLUMNS[name] for name in batch.schema.names]
+        columns = [_plain(column) for column in batch.columns]
+        for values in zip(*columns, strict=True):
             line += 1
-            yield line, {_PARQUET[name]: value for name, value in told.items()}
+            yield line, dict(zip(names, values, strict=True))
+
+
+def _plain(column: Any) -> list[Any]:
+    """Return Python values; moments as microseconds, for which pandas is not needed."""
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
+    values: list[Any] = column.to_pylist()
+    return values
 
 
 def _from_csv(
@@ -108,6 +145,12 @@ def _from_csv(
             )
         told = dict(zip(names, values, strict=True))
         yield reader.line_num, told | {"Key": unquote_plus(told.get("Key", ""))}
+
+
+_READERS: dict[
+    str,
+    Callable[[bytes, Mapping[str, Any], str], Iterator[tuple[int, Mapping[str, Any]]]],
+] = {"csv": _from_csv, "orc": _from_orc, "parquet": _from_parquet}
 
 
 def _data(told: Any, manifest: Mapping[str, Any], source: str) -> tuple[str, bytes]:

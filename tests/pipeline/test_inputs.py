@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import orc
 
 import icevirt
 from icevirt.api.inputs import Inputs
@@ -161,14 +162,14 @@ def inventory(folder, kind, rows):
     """Write an S3 Inventory as AWS lays it out, and return its manifest."""
     (folder / "2024").mkdir(parents=True)
     (folder / "data").mkdir()
-    if kind == "Parquet":
+    if kind in ("Parquet", "ORC"):
         names = ["bucket", "key", "is_latest", "is_delete_marker", "size", "last_modified_date"]
         columns = dict(zip([*names, "e_tag"], zip(*rows, strict=True), strict=True))
         moments = [datetime.fromisoformat(each) for each in columns["last_modified_date"]]
         columns["last_modified_date"] = pa.array(moments, pa.timestamp("ms", "UTC"))
-        sink = io.BytesIO()
-        pq.write_table(pa.table({k: pa.array(v) for k, v in columns.items()}), sink)
-        raw, name = sink.getvalue(), "1.parquet"
+        table, sink = pa.table({k: pa.array(v) for k, v in columns.items()}), io.BytesIO()
+        pq.write_table(table, sink) if kind == "Parquet" else orc.write_table(table, sink)
+        raw, name = sink.getvalue(), f"1.{kind.lower()}"
     else:
         sink = io.StringIO()
         words = [
@@ -203,7 +204,7 @@ LISTED = [
 ]
 
 
-@pytest.mark.parametrize("kind", ["CSV", "Parquet"])
+@pytest.mark.parametrize("kind", ["CSV", "ORC", "Parquet"])
 def test_an_inventory_stands_for_the_newest_versions_of_its_data_files(kind, tmp_path):
     manifest = inventory(tmp_path / "inv", kind, LISTED)
     found = Inputs(f"@{manifest}").files()
@@ -223,8 +224,20 @@ def test_an_inventory_that_lost_or_changed_a_data_file_is_refused(tmp_path):
     data.unlink()
     with pytest.raises(NotFoundError, match="not beside its manifest"):
         Inputs(f"@{manifest}")
-    manifest.write_text(manifest.read_text().replace('"CSV"', '"ORC"'))
-    with pytest.raises(InvalidInputError, match="CSV or Parquet"):
+    manifest.write_text(manifest.read_text().replace('"CSV"', '"Avro"'))
+    with pytest.raises(InvalidInputError, match="CSV, ORC or Parquet"):
+        Inputs(f"@{manifest}")
+
+
+@pytest.mark.parametrize("cut", [0, 3, 100, -1])
+def test_a_damaged_inventory_in_orc_is_told_with_its_file(cut, tmp_path):
+    manifest = inventory(tmp_path / "inv", "ORC", LISTED)
+    (data,) = (tmp_path / "inv" / "data").iterdir()
+    data.write_bytes(data.read_bytes()[:cut])
+    told = json.loads(manifest.read_text())
+    del told["files"][0]["MD5checksum"]
+    manifest.write_text(json.dumps(told))
+    with pytest.raises(InvalidInputError, match=r"1\.orc"):
         Inputs(f"@{manifest}")
 
 

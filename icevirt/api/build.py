@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from icevirt.api import outcome
 from icevirt.api.clock import Clock
 from icevirt.api.commit import commit, refuse_changed, refuse_losses
+from icevirt.api.containing import NamedContainers
 from icevirt.api.inputs import Inputs, Sources
 from icevirt.api.promotion import check_promotion, prepare, promoted, refuse_differences
 from icevirt.api.publishing import Publication, published
@@ -94,6 +95,7 @@ def build(
     allow_references_to: str | Iterable[str] = (),
     asset: str | None = None,
     publish_as: Mapping[str, str] | None = None,
+    containers: Mapping[str, str] | None = None,
     access: Mapping[str, Any] | None = None,
     catalog: StorageLike | None = None,
     rescan_changed: bool = False,
@@ -147,10 +149,16 @@ def build(
         publish_as: Prefixes of the files, and those under which the same files will be read:
             references are written with these. Lengths and checksums are taken from there; a file
             that is not there, or of another length, stops the build.
+        containers: Names of virtual chunk containers, and their prefixes: references below these
+            are written relative to the name (``vcc://name/path``), so that the files can be moved
+            together by changing the container. Other references are absolute URLs.
         access: How servers of the files are reached, by prefix of their URLs: credentials like
-            ``icevirt.s3_credentials(...)``, "anonymous", or a store like ``icevirt.s3_store(...)``
-            (region, endpoint, requester pays), or both as a pair. Elsewhere, and where nothing is
-            named, the environment says.
+            ``icevirt.s3_credentials(...)``, or a word ("anonymous", "environment", "netrc",
+            "requester-pays", or "package.module:function" of a function that returns credentials
+            and is asked again before they expire), or a store like ``icevirt.s3_store(...)``
+            (region, endpoint, requester pays), or a pair of a store and credentials. Elsewhere, and
+            where nothing is named, the environment says. What a store says is persisted for
+            readers, in the container of the prefix; credentials are not.
         catalog: Directory of a catalog that is kept and used again; by default it lies in the
             repository until the build succeeded.
         rescan_changed: Scan files again that changed between scan and commit, a few times, instead
@@ -194,6 +202,7 @@ def build(
         allow_references_to=allow_references_to,
     )
     publication = Publication.of(publish_as)
+    named = NamedContainers.of(containers)
     reach = SourceAccess.of(access)
     storage = shared(repo)
     wish = Wish(
@@ -218,6 +227,7 @@ def build(
         options=options,
         wish=wish,
         publication=publication,
+        containers=named,
         progress=progress,
     )
     clock = Clock(progress)
@@ -252,6 +262,7 @@ class _Request:
     options: ScanOptions
     wish: Wish
     publication: Publication
+    containers: NamedContainers
     progress: Callable[[Progress], None] | None
 
     @property
@@ -263,6 +274,7 @@ class _Request:
             "holes": self.wish.holes,
             "eras": self.wish.eras,
             "publish_as": [list(pair) for pair in self.publication.prefixes] or None,
+            "containers": [list(pair) for pair in self.containers.names] or None,
             "labels": as_choice(self.wish.labels),
         }
 
@@ -356,7 +368,7 @@ def _run(job: Job, request: _Request, inputs: str, session: _Session, clock: Clo
         closed = closed_catalog(job.scan)
         plan = combine_eras(closed.facts, replace(request.wish, build_id=job.build_id))
         moved = request.publication.targets(closed.facts, plan)
-        plan = published(plan, moved)
+        plan = request.containers.contained(closed.facts, published(plan, moved))
         job.target.rehearse(plan)
     with clock.phase("write"):
         # manifests of another attempt say what was there then

@@ -18,6 +18,7 @@ from icevirt.errors import ScanMemoryError, ScanTimeoutError
 from icevirt.logic.readers import readers_of_json
 from icevirt.model.json import JSON
 from icevirt.model.repo_info import SnapshotInfo
+from icevirt.objects.endpoints import entry_of
 from icevirt.repo.repository import Repository
 from icevirt.repo.summary import summary
 from icevirt.spark.limits import Limits
@@ -123,7 +124,7 @@ def report(
         arrays=_summaries(plan, results),
         manifests=sum(result.manifest_id is not None for result in results),
         manifest_bytes=sum(result.size_bytes for result in results),
-        containers=tuple(container.url_prefix for container in plan.containers),
+        containers=tuple(map(entry_of, plan.containers)),
         findings=(*plan.notes, *(text for _, text in closed.findings)),
         eras=_eras(plan),
         seconds=seconds,

@@ -7,7 +7,9 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from icevirt.api.containing import NamedContainers
 from icevirt.api.inputs import Inputs, Sources
+from icevirt.api.publishing import Publication, published
 from icevirt.api.request import (
     FILE_MEMORY,
     FILE_TIMEOUT,
@@ -62,6 +64,8 @@ def plan(
     scanner: str = "",
     allow_references_to: str | Iterable[str] = (),
     asset: str | None = None,
+    publish_as: Mapping[str, str] | None = None,
+    containers: Mapping[str, str] | None = None,
     access: Mapping[str, Any] | None = None,
     catalog: StorageLike | None = None,
     spark: SparkSession | None = None,
@@ -91,6 +95,8 @@ def plan(
         allow_references_to=allow_references_to,
     )
     limits = limits_of(file_timeout, file_memory)
+    publication = Publication.of(publish_as)
+    named = NamedContainers.of(containers)
     with contextlib.ExitStack() as stack:
         stack.enter_context(granted(SourceAccess.of(access)))
         files = Inputs(sources, asset=asset).files()
@@ -115,4 +121,6 @@ def plan(
             eras=eras,
             labels=told,
         )
-        return combine_eras(closed_catalog(scan).facts, wish)
+        facts = closed_catalog(scan).facts
+        made = combine_eras(facts, wish)
+        return named.contained(facts, published(made, publication.targets(facts, made)))

@@ -46,7 +46,7 @@ class Publication:
         Raises:
             InvalidInputError: One is no path or URL.
         """
-        pairs = ((_prefix(before), _prefix(after)) for before, after in (given or {}).items())
+        pairs = ((prefix_url(before), prefix_url(after)) for before, after in (given or {}).items())
         return cls(prefixes=tuple(sorted(pairs, key=lambda pair: -len(pair[0]))))
 
     def targets(self, facts: CatalogFacts, plan: BuildPlan) -> tuple[SourceFile, ...]:
@@ -128,13 +128,14 @@ def published(plan: BuildPlan, targets: Sequence[SourceFile]) -> BuildPlan:
     return replace(plan, files=files, containers=containers_for(urls))
 
 
-def _prefix(given: Any) -> str:
-    """Return a path or URL as the URL of a directory."""
+def prefix_url(given: Any) -> str:
+    """Return a path or URL as the URL of a directory. Raises ``InvalidInputError``."""
     text = os.fspath(given) if isinstance(given, os.PathLike) else given
     if not isinstance(text, str) or not text:
         raise InvalidInputError(
-            "publish_as maps prefixes to prefixes",
-            do='Pass publish_as={"/mnt/archive/": "s3://bucket/archive/"} (--publish-as FROM=TO).',
+            "not the path or URL of a directory",
+            do='Pass publish_as={"/mnt/archive/": "s3://bucket/archive/"} (--publish-as FROM=TO),'
+            ' or containers={"archive": "s3://bucket/archive/"}.',
             found=given,
         )
     if is_url(text) and not text.startswith("file://"):

@@ -202,6 +202,7 @@ def _write(spark: SparkSession, job: Job, plan: BuildPlan) -> list[WriteResult]:
             record=job.record,
             inline_threshold=config.inline_threshold,
             encoding=ManifestEncoding.of_config(config.document),
+            named=tuple((each.url_prefix, each.name) for each in plan.containers if each.name),
         )
         for pile in balanced(items, slots(spark) * _TASKS_PER_SLOT)
     ]

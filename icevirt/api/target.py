@@ -13,6 +13,7 @@ from icevirt.archive.plan import BuildPlan
 from icevirt.errors import AlreadyExistsError, InvalidInputError, RefNotFoundError
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId8, ObjectId12
 from icevirt.logic import edits, grafting
+from icevirt.logic.containers import merged
 from icevirt.logic.legacy import refuse_v1
 from icevirt.model import paths
 from icevirt.model.config import RepositoryConfig
@@ -151,8 +152,12 @@ class Target:
 
         Raises:
             AlreadyExistsError: Something of the build is there already.
-            InvalidInputError: Something would lie below an array.
+            InvalidInputError: Something would lie below an array, or containers contradict those
+                that are there.
         """
+        known = self.config.virtual_chunk_containers
+        for container in plan.containers:
+            merged(known, container)
         if self.info is None:
             return
         grafting.grafted(

@@ -15,7 +15,10 @@ from icevirt.archive.verification import Checked, VerifyReport, total
 from icevirt.errors import InvalidInputError, UnauthorizedError
 from icevirt.ids import ObjectId12
 from icevirt.logic.sampling import sample
+from icevirt.model.config import VirtualChunkContainer
 from icevirt.model.snapshot import Snapshot
+from icevirt.objects.authorize import Access, entry_text
+from icevirt.objects.endpoints import endpoint_of
 from icevirt.repo.authorization import Authorization, authorized
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
@@ -112,16 +115,22 @@ def verify(
     )
 
 
-def _refuse_unauthorized(session: Session, access: Mapping[str, Any]) -> None:
-    prefixes = [each.url_prefix for each in session.config.virtual_chunk_containers.values()]
-    if missing := [prefix for prefix in prefixes if prefix not in access]:
-        quoted = ", ".join(f'"{prefix}"' for prefix in prefixes)
+def _refuse_unauthorized(session: Session, access: Mapping[str, Access]) -> None:
+    containers = session.config.virtual_chunk_containers.values()
+    if missing := [each.url_prefix for each in containers if not _is_authorized(each, access)]:
+        quoted = ", ".join(map(entry_text, containers))
         raise UnauthorizedError(
             "verification reads files that it was not authorised to read",
             do="If you trust the repository, pass"
-            f" authorize_virtual_chunk_access=[{quoted}] (on the command line --authorize).",
+            f" authorize_virtual_chunk_access=[{quoted}] (on the command line --authorize PREFIX,"
+            " or PREFIX=ENDPOINT).",
             containers=missing,
         )
+
+
+def _is_authorized(container: VirtualChunkContainer, access: Mapping[str, Access]) -> bool:
+    found, endpoint = access.get(container.url_prefix), endpoint_of(container)
+    return found is not None and (endpoint is None or endpoint in found.endpoints)
 
 
 type _Run = Callable[

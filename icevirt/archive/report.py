@@ -72,7 +72,8 @@ class BuildReport:
     arrays: tuple[ArraySummary, ...]
     manifests: int
     manifest_bytes: int
-    containers: tuple[str, ...]  # url prefixes to authorise on reading
+    containers: tuple[str | tuple[str, str], ...]  # to authorise on reading: url prefixes, with
+    # the endpoint where the container names one
     findings: tuple[str, ...]  # decisions worth knowing, a line each
     eras: int = 1  # groups that files of other decoding lie in; 1: the group is the dataset
     seconds: dict[str, float] = field(default_factory=dict)  # by phase, in order
@@ -103,7 +104,8 @@ class RepositorySummary:
     message: str
     written_at: str  # ISO 8601, UTC
     snapshots: int  # in the ancestry of the one shown
-    containers: tuple[str, ...]  # url prefixes to authorise on reading
+    containers: tuple[str | tuple[str, str], ...]  # to authorise on reading: url prefixes, with
+    # the endpoint where the container names one
     groups: tuple[GroupSummary, ...]
     arrays: tuple[ArraySummary, ...]
 

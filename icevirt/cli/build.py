@@ -51,6 +51,7 @@ def build(  # noqa: PLR0917 - each is an option of the command
     asset: options.Asset = None,
     access: options.Access = None,
     publish_as: options.PublishAs = None,
+    container: options.Containers = None,
     catalog: options.Catalog = None,
     rescan_changed: Annotated[
         bool,
@@ -95,6 +96,7 @@ def build(  # noqa: PLR0917 - each is an option of the command
             asset=asset,
             access=dict(access or ()),
             publish_as=dict(publish_as or ()),
+            containers=dict(container or ()),
             catalog=catalog,
             rescan_changed=rescan_changed,
             verify=verify,

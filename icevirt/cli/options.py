@@ -64,11 +64,37 @@ PublishAs = Annotated[
 ]
 
 
+def _container(given: object) -> tuple[str, str]:
+    """Read NAME=PREFIX."""
+    name, sign, prefix = str(given).partition("=")
+    if not (name and sign and prefix):
+        raise typer.BadParameter("write it as NAME=PREFIX, PREFIX being a URL or a directory")
+    return name, prefix
+
+
+Containers = Annotated[
+    list[Any] | None,
+    typer.Option(
+        "--container",
+        parser=_container,
+        metavar="<NAME=PREFIX>",
+        help="Write references to files below PREFIX relative to a container of this name, so that"
+        " the files can be moved by changing it; may be repeated.",
+    ),
+]
+
+
 def _access(given: object) -> tuple[str, str]:
-    """Read PREFIX=anonymous or PREFIX=environment; secrets have no place on a command line."""
+    """Read PREFIX=HOW; secrets have no place on a command line."""
+    from icevirt.connect.named import is_named
+    from icevirt.objects.grants import REQUESTER_PAYS
+
     prefix, _, how = str(given).rpartition("=")
-    if not prefix or how not in ("anonymous", "environment"):
-        raise typer.BadParameter("write it as PREFIX=anonymous or PREFIX=environment")
+    if not prefix or not (is_named(how) or how == REQUESTER_PAYS):
+        raise typer.BadParameter(
+            "write it as PREFIX=HOW, HOW being anonymous, environment, netrc, requester-pays or"
+            " package.module:function"
+        )
     return prefix, how
 
 
@@ -77,8 +103,31 @@ Access = Annotated[
     typer.Option(
         parser=_access,
         metavar="<PREFIX=HOW>",
-        help="How files below a URL prefix are reached: anonymous or environment (which holds where"
-        " nothing is said); may be repeated.",
+        help="How files below a URL prefix are reached: anonymous, environment (which holds where"
+        " nothing is said), netrc, requester-pays, or package.module:function, which returns"
+        " credentials and is asked again before they expire; may be repeated.",
+    ),
+]
+
+
+def _authorized(given: object) -> tuple[str | tuple[str, str], str | None]:
+    """Read PREFIX, PREFIX=ENDPOINT, PREFIX=HOW or PREFIX=ENDPOINT=HOW."""
+    from icevirt.connect.named import is_named
+
+    rest, how = str(given), None
+    if is_named(rest.rpartition("=")[2]):
+        rest, _, how = rest.rpartition("=")
+    found = re.fullmatch(r"(.+)=(https?://[^=]+)", rest)
+    return (rest if found is None else (found[1], found[2])), how
+
+
+Authorize = Annotated[
+    list[Any] | None,
+    typer.Option(
+        parser=_authorized,
+        metavar="<PREFIX[=ENDPOINT][=HOW]>",
+        help="A url prefix below which files may be read, with the server where the repository"
+        " names one, and with credentials as for the --access of build; may be repeated.",
     ),
 ]
 Attributes = Annotated[

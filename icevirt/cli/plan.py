@@ -35,6 +35,8 @@ def plan(  # noqa: PLR0917 - each is an option of the command
     allow_references_to: options.ReferencesTo = None,
     asset: options.Asset = None,
     access: options.Access = None,
+    publish_as: options.PublishAs = None,
+    container: options.Containers = None,
     catalog: options.Catalog = None,
     output: OutputOption = Output.text,
     quiet: options.Quiet = False,
@@ -67,6 +69,8 @@ def plan(  # noqa: PLR0917 - each is an option of the command
                 allow_references_to=tuple(allow_references_to or ()),
                 asset=asset,
                 access=dict(access or ()),
+                publish_as=dict(publish_as or ()),
+                containers=dict(container or ()),
                 catalog=catalog,
                 progress=listener,
             )

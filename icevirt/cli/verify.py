@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from icevirt.cli.options import Quiet
+from icevirt.cli.options import Authorize, Quiet
 from icevirt.cli.output import Answer, Output, OutputOption, progress
 
 
@@ -24,10 +24,7 @@ def verify(  # noqa: PLR0917 - each is an option of the command
     ] = None,
     full: Annotated[bool, typer.Option("--full", help="Compare all chunks.")] = False,
     seed: Annotated[int | None, typer.Option(help="Draw the sample of an earlier run.")] = None,
-    authorize: Annotated[
-        list[str] | None,
-        typer.Option(help="A url prefix below which files may be read; may be repeated."),
-    ] = None,
+    authorize: Authorize = None,
     output: OutputOption = Output.text,
     quiet: Quiet = False,
 ) -> Answer:
@@ -47,7 +44,7 @@ def verify(  # noqa: PLR0917 - each is an option of the command
             values=values,
             full=full,
             seed=seed,
-            authorize_virtual_chunk_access=authorize,
+            authorize_virtual_chunk_access=dict(authorize or ()),
             progress=tell,
         )
     return Answer(value=report, output=output, quiet=quiet, status=0 if report.ok else 1)

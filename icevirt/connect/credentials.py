@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, runtime_checkable
 
+from icevirt.connect.carried import carried
 from icevirt.errors import InvalidInputError, StorageError
 
 _MARGIN = timedelta(minutes=1)  # a request that starts now should still end in time
@@ -92,9 +93,25 @@ class Refreshable:
     def __hash__(self) -> int:
         return hash((self.provider, self.current))  # a function may have no hash
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle, with the code of a function that other processes cannot import."""
+        function = carried(self.get_credentials)
+        return _refreshable, (self.provider, function, self.current, self.read)
+
     def __repr__(self) -> str:
-        name = getattr(self.get_credentials, "__qualname__", type(self.get_credentials).__name__)
+        function = self.get_credentials  # the text of some functions could hold a secret
+        name = getattr(function, "__qualname__", None) or getattr(function, "name", None)
+        name = name if isinstance(name, str) else type(function).__name__
         return f"Refreshable(provider={self.provider!r}, get_credentials={name})"
+
+
+def _refreshable(
+    provider: str,
+    get_credentials: Callable[[], Any],
+    current: Grant | None,
+    read: Callable[[Any], Grant],
+) -> Refreshable:
+    return Refreshable(provider, get_credentials, current, read=read)
 
 
 class Refresher:

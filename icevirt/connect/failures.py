@@ -48,6 +48,8 @@ _BY_STATUS = {
     "501": _BY_CODE["NotImplemented"],
     "503": _BY_CODE["SlowDown"],
 }
+_DENIED = ("PermissionDeniedError", "UnauthenticatedError")
+_ENDED = ("ExpiredToken", "TokenRefreshRequired", "InvalidToken")  # with status 400, on S3
 _CREDENTIAL_SERVERS = ("//169.254.169.254", "//metadata.google.internal", "//metadata/")
 _BARE_REDIRECT = "incorrectly configured region"
 _CAUSES = (
@@ -92,6 +94,16 @@ def asked[T](url: str, act: Callable[[], T]) -> T:
             raise
         failure = _refused(error, url)
     raise failure
+
+
+def is_refusal(error: StorageError) -> bool:
+    """Say whether a store refused because of who asks, and may not refuse others."""
+    told = error.facts
+    return (
+        told.get("status") in (401, 403)
+        or told.get("kind") in _DENIED
+        or told.get("reason") in _ENDED
+    )
 
 
 def opened[T](url: str, act: Callable[[], T]) -> T:

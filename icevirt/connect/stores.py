@@ -8,23 +8,26 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from types import ModuleType
 from typing import Any
 
 from icevirt.connect.address import Address
-from icevirt.connect.credentials import Anonymous, Credentials, FromEnv, NoCredentials
-from icevirt.connect.failures import opened
+from icevirt.connect.credentials import Anonymous, Credentials, FromEnv, NoCredentials, Refreshable
+from icevirt.connect.failures import asked, is_refusal, opened
 from icevirt.connect.library import obstore
 from icevirt.connect.options import Options, options_of
 from icevirt.connect.profile import PROFILE, from_profile
 from icevirt.connect.secret import Secret
-from icevirt.errors import InvalidInputError
+from icevirt.errors import InvalidInputError, StorageError
 from icevirt.model.config import ObjectStoreConfig
 
 _MOST = 64  # stores open at once; each holds a pool of connections
+_IN_VAIN = 60.0  # seconds in which refusals are not taken for the end of new credentials
 _RETRIES = {
     "max_retries": 8,
     "backoff": {
@@ -68,6 +71,18 @@ class Bucket:
         """
         return _stores.get(self)
 
+    def renew(self, refused: Any) -> bool:
+        """Open the store again, because its credentials were refused; unless somebody did.
+
+        Returns:
+            False where that is of no use: they do not change, or did lately and are refused.
+        """
+        return isinstance(self.credentials, Refreshable) and _stores.renew(self, refused)
+
+    def renewed_in_vain(self) -> None:
+        """Remember that new credentials were refused: it may be about the object."""
+        _stores.renewed_in_vain(self)
+
 
 def bucket_of(
     url: str,
@@ -107,6 +122,7 @@ class _Stores:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._open: OrderedDict[tuple[Bucket, int], Any] = OrderedDict()
+        self._in_vain: dict[Bucket, float] = {}  # until when nothing is renewed
 
     def get(self, bucket: Bucket) -> Any:
         """Return the store of a bucket; the one that was idle longest goes when there are many."""
@@ -118,6 +134,23 @@ class _Stores:
                     self._open.popitem(last=False)
             self._open.move_to_end(key)
             return self._open[key]
+
+    def renew(self, bucket: Bucket, refused: Any) -> bool:
+        """Replace a store by one that asks for credentials."""
+        with self._lock:
+            if self._open.get((bucket, 0)) is not refused:
+                return True
+            if time.monotonic() < self._in_vain.get(bucket, 0):
+                return False
+            assert isinstance(bucket.credentials, Refreshable), "others do not change"
+            fresh = replace(bucket.credentials, current=None)
+            self._open[bucket, 0] = _opened(replace(bucket, credentials=fresh))
+            return True
+
+    def renewed_in_vain(self, bucket: Bucket) -> None:
+        """Renew nothing for a while."""
+        with self._lock:
+            self._in_vain[bucket] = time.monotonic() + _IN_VAIN
 
     def forget(self) -> None:
         """Start anew: in a forked child, the stores and perhaps the lock are the parent's."""
@@ -185,3 +218,23 @@ _BUCKET = {"s3": "bucket", "gcs": "bucket", "azure": "container_name"}
 
 def _shown(value: Any) -> Any:
     return value.reveal() if isinstance(value, Secret) else value
+
+
+def on_store[T](bucket: Bucket, act: Callable[[Any], T]) -> T:
+    """Act on the store of a bucket, once more where its credentials had come to their end.
+
+    Raises:
+        StorageError, ObjectNotFoundError: As `asked` does.
+    """
+    store = bucket.store()
+    try:
+        return asked(bucket.url, lambda: act(store))
+    except StorageError as error:
+        if not is_refusal(error) or not bucket.renew(store):
+            raise
+    try:
+        return asked(bucket.url, lambda: act(bucket.store()))
+    except StorageError as error:
+        if is_refusal(error):
+            bucket.renewed_in_vain()
+        raise

@@ -20,6 +20,7 @@ from icevirt.archive.verification import VerifyReport
 from icevirt.display.plan import array_of
 from icevirt.display.scanned import summary_of
 from icevirt.model.json import JSON
+from icevirt.objects.endpoints import entry_of
 from icevirt.repo.check import CheckReport
 
 
@@ -69,7 +70,7 @@ def _planned(value: BuildPlan) -> JSON:
                 {**dataclasses.asdict(array_of(array)), "mode": array.mode.value}
                 for array in value.arrays
             ],
-            "containers": [container.url_prefix for container in value.containers],
+            "containers": [entry_of(container) for container in value.containers],
             "notes": value.notes,
             "eras": value.eras,
         }

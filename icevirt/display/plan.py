@@ -9,8 +9,9 @@ from icevirt.archive.plan import BuildPlan, PlannedArray
 from icevirt.archive.report import ArraySummary, ReferenceCounts
 from icevirt.display.arrays import array_table, facts
 from icevirt.display.eras import eras
-from icevirt.display.text import count, references, size, words
+from icevirt.display.text import count, entry, references, size, words
 from icevirt.logic.readers import named, readers_of_json
+from icevirt.objects.endpoints import entry_of
 
 
 def build_plan(plan: BuildPlan) -> RenderableType:
@@ -23,7 +24,7 @@ def build_plan(plan: BuildPlan) -> RenderableType:
         f" {size(counts.bytes_stored)} to be stored",
         "manifests": count(sum(map(_windows, plan.arrays)), "window"),
         "eras": _eras(plan),
-        "authorize": ", ".join(container.url_prefix for container in plan.containers),
+        "authorize": ", ".join(entry(entry_of(container)) for container in plan.containers),
     }
     return Group(
         Text(f"Plan {plan.build_id}", "bold"),

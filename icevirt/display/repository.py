@@ -10,7 +10,7 @@ from rich.tree import Tree
 
 from icevirt.archive.report import ArraySummary, GroupSummary, RepositorySummary
 from icevirt.display.arrays import facts
-from icevirt.display.text import box, count, references, shortened, size, words
+from icevirt.display.text import box, count, entry, references, shortened, size, words
 
 _ATTRIBUTES = 8  # of a group are shown
 
@@ -26,7 +26,7 @@ def _facts(summary: RepositorySummary) -> dict[str, str]:
         "history": f"{count(summary.snapshots, 'snapshot')}, format {summary.spec_version}",
         "branches": ", ".join(summary.branches),
         "tags": ", ".join(summary.tags),
-        "authorize": ", ".join(summary.containers),
+        "authorize": ", ".join(map(entry, summary.containers)),
     }
     return {name: value for name, value in rows.items() if value}
 

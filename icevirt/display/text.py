@@ -74,3 +74,8 @@ def references(counts: ReferenceCounts) -> str:
 
 def _spelt(letter: str) -> str:
     return letter.encode("unicode_escape").decode()
+
+
+def entry(authorized: str | tuple[str, str]) -> str:
+    """Return what is authorised as the option ``--authorize`` takes it."""
+    return authorized if isinstance(authorized, str) else "=".join(authorized)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from icevirt.connect.urls import local_path
 from icevirt.errors import InvalidInputError
@@ -28,7 +29,13 @@ _KINDS = {
 }
 
 
-def containers_for(urls: Strings) -> tuple[VirtualChunkContainer, ...]:
+type Stores = Sequence[tuple[str, ObjectStoreConfig]]
+"""How objects are reached, by prefix of their URLs; the first that fits counts."""
+
+
+def containers_for(
+    urls: Strings, *, named: Mapping[str, str] | None = None, stores: Stores = ()
+) -> tuple[VirtualChunkContainer, ...]:
     """Return the containers of files: the common directory of those on one disk or server.
 
     The whole disk is never made a container: a reader would have to authorise ``file:///``. Instead
@@ -36,24 +43,114 @@ def containers_for(urls: Strings) -> tuple[VirtualChunkContainer, ...]:
     percent-encoded, so the nearest directory above it whose name needs no encoding is taken where
     there is one.
 
+    Args:
+        urls: Of files, or of directories of files.
+        named: Names of containers by their prefixes, which end in "/". Files below them get no
+            other container.
+        stores: What containers say of how their objects are reached.
+
     Raises:
         InvalidInputError: A file lies in the root directory of the disk, or on a server of an
-            unknown kind.
+            unknown kind; no file lies below a prefix, or those that do are reached in several ways.
     """
     roots: dict[str, set[str]] = defaultdict(set)
+    reached: dict[str, set[str]] = {prefix: set() for prefix in named or {}}
+    longest = sorted(reached, key=len, reverse=True)
     for directory in {_directory(url) for url in urls}:
-        roots["/".join(directory.split("/")[:3]) + "/"].add(directory)
-    found = []
+        store = _beginning(directory, [prefix for prefix, _ in stores])
+        if own := _beginning(directory, longest):
+            reached[own].add(store)
+        else:
+            roots[store or "/".join(directory.split("/")[:3]) + "/"].add(directory)
+    configs = dict(reversed(stores))
+    found = [_named(prefix, (named or {})[prefix], reached[prefix], configs) for prefix in reached]
     for root, members in sorted(roots.items()):
         common = _common(members)
         if common != _DISK:
-            found.append(_container(common, root))
+            found.append(_container(_plain(common, root), configs.get(root)))
             continue
         tops: dict[str, set[str]] = defaultdict(set)
         for directory in members:
             tops["/".join(directory.split("/")[:4])].add(directory)
-        found += [_container(_common(each), root) for _, each in sorted(tops.items())]
+        found += [_container(_plain(_common(each), root)) for _, each in sorted(tops.items())]
     return tuple(found)
+
+
+def merged(
+    known: Mapping[str, VirtualChunkContainer], wanted: VirtualChunkContainer
+) -> VirtualChunkContainer:
+    """Return the container that stands for one that a repository has and one that a build wants.
+
+    References that are there already must go on leading where they led: names stay, and so does
+    the way to the objects where the build says nothing of it.
+
+    Raises:
+        InvalidInputError: The name is that of another prefix, the prefix has another name, or its
+            objects are said to lie at another server.
+    """
+    others = [each for each in known.values() if each.url_prefix != wanted.url_prefix]
+    if wanted.name is not None and (
+        other := next((each for each in others if each.name == wanted.name), None)
+    ):
+        raise _taken("the name of a container is that of another prefix", other, wanted)
+    here = known.get(wanted.url_prefix)
+    if here is None:
+        return wanted
+    if here.name is not None and wanted.name not in (None, here.name):
+        raise _taken("a container of this prefix has another name", here, wanted)
+    ours = wanted.store.options
+    says_nothing = not isinstance(ours, Mapping) or not any(ours.values())
+    store = here.store if says_nothing else wanted.store
+    if not says_nothing and _server(here) not in (None, _server(wanted)):
+        raise _taken("a container of this prefix leads to another server", here, wanted)
+    return replace(wanted, store=store, name=wanted.name or here.name)
+
+
+def _server(container: VirtualChunkContainer) -> object:
+    options = container.store.options
+    return options.get("endpoint_url") if isinstance(options, Mapping) else None
+
+
+def _taken(
+    what: str, here: VirtualChunkContainer, wanted: VirtualChunkContainer
+) -> InvalidInputError:
+    return InvalidInputError(
+        what,
+        do="References in the repository depend on it: change its configuration first, or build"
+        " with what it says.",
+        name=here.name,
+        url_prefix=here.url_prefix,
+        server=_server(here),
+        asked_name=wanted.name,
+        asked_url_prefix=wanted.url_prefix,
+        asked_server=_server(wanted),
+    )
+
+
+def _beginning(directory: str, prefixes: Iterable[str]) -> str:
+    return next((prefix for prefix in prefixes if directory.startswith(prefix)), "")
+
+
+def _named(
+    prefix: str, name: str, reached: set[str], configs: Mapping[str, ObjectStoreConfig]
+) -> VirtualChunkContainer:
+    if not reached:
+        raise InvalidInputError(
+            "no file lies below the prefix of a container",
+            do="Name a directory or URL prefix of the files, as references are to lead there.",
+            name=name,
+            url_prefix=prefix,
+        )
+    if len({str(configs.get(each)) for each in reached}) > 1:
+        raise InvalidInputError(
+            "files below one container are reached in several ways",
+            do="Name a container for each of the prefixes that access is given for.",
+            name=name,
+            url_prefix=prefix,
+            access=sorted(reached),
+        )
+    (store, *_) = reached
+    return replace(_container(prefix, configs.get(store)), name=name)
 
 
 def _directory(url: str) -> str:
@@ -68,18 +165,17 @@ def _directory(url: str) -> str:
     return directory
 
 
-def _container(directory: str, root: str) -> VirtualChunkContainer:
-    prefix = _plain(directory, root)
-    if root == _DISK:
+def _container(prefix: str, store: ObjectStoreConfig | None = None) -> VirtualChunkContainer:
+    if prefix.startswith(_DISK):
         return VirtualChunkContainer(prefix, local_filesystem_store(local_path(prefix)))
-    kind = _KINDS.get(root.partition(":")[0])
+    kind = _KINDS.get(prefix.partition(":")[0])
     if kind is None:
         raise InvalidInputError(
             "no container can be made for a source of this kind",
             do=f"Use one of {', '.join(_KINDS)}, or local files.",
-            url=directory,
+            url=prefix,
         )
-    return VirtualChunkContainer(prefix, ObjectStoreConfig(kind, {}))
+    return VirtualChunkContainer(prefix, store or ObjectStoreConfig(kind, {}))
 
 
 def _plain(directory: str, root: str) -> str:

@@ -29,18 +29,19 @@ def first_uncovered(urls: Strings, prefixes: Iterable[str]) -> str | None:
     uncovered = np.ones(len(urls), np.bool_)
     for prefix in prefixes:
         rows = np.flatnonzero(uncovered)
-        uncovered[rows] = ~_begins(urls, rows, prefix.encode())
+        uncovered[rows] = ~begins(urls, rows, prefix.encode())
     return urls[int(uncovered.argmax())] if uncovered.any() else None
 
 
-def _begins(urls: Strings, rows: NDArray[np.int64], prefix: bytes) -> NDArray[np.bool_]:
+def begins(urls: Strings, rows: NDArray[np.int64], prefix: bytes) -> NDArray[np.bool_]:
+    """Say of each of the rows whether its location begins with the prefix."""
     size = len(prefix)
-    begins = urls.lengths[rows] >= size
-    if not size or not begins.any():
-        return begins
+    found = urls.lengths[rows] >= size
+    if not size or not found.any():
+        return found
     beginnings = sliding_window_view(urls.data, size)
     wanted = np.frombuffer(prefix, f"V{size}")
     for start in range(0, len(rows), _ROWS_AT_ONCE):
-        part = np.flatnonzero(begins[start : start + _ROWS_AT_ONCE]) + start
-        begins[part] = (beginnings[urls.starts[rows[part]]].view(f"V{size}") == wanted)[:, 0]
-    return begins
+        part = np.flatnonzero(found[start : start + _ROWS_AT_ONCE]) + start
+        found[part] = (beginnings[urls.starts[rows[part]]].view(f"V{size}") == wanted)[:, 0]
+    return found

@@ -132,7 +132,7 @@ def _not_authorized(container: VirtualChunkContainer, url: str) -> UnauthorizedE
     return UnauthorizedError(
         "a virtual chunk lies in a container that this session was not authorised to read",
         do="If you trust the repository, open it with"
-        f" authorize_virtual_chunk_access=[{_entry(container)}]",
+        f" authorize_virtual_chunk_access=[{entry_text(container)}]",
         location=url,
         container=container.name or container.url_prefix,
     )
@@ -143,7 +143,7 @@ def _elsewhere(container: VirtualChunkContainer, url: str, endpoint: str) -> Una
         "the repository says that a container's objects lie at a server of its own choice,"
         " which was not authorised with the prefix",
         do="If you trust that server with these credentials, name both:"
-        f" authorize_virtual_chunk_access=[{_entry(container)}], or as the key of a mapping to"
+        f" authorize_virtual_chunk_access=[{entry_text(container)}], or as the key of a mapping to"
         " credentials.",
         location=url,
         container=container.name or container.url_prefix,
@@ -151,8 +151,8 @@ def _elsewhere(container: VirtualChunkContainer, url: str, endpoint: str) -> Una
     )
 
 
-def _entry(container: VirtualChunkContainer) -> str:
-    """Return what authorises a container, so that it can be pasted."""
+def entry_text(container: VirtualChunkContainer) -> str:
+    """Return the Python of what authorises a container, so that it can be pasted."""
     endpoint = endpoint_of(container)
     prefix = _quoted(container.url_prefix)
     return prefix if endpoint is None else f"({prefix}, {_quoted(endpoint)})"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from icevirt.connect.failures import asked
+from icevirt.connect.credentials import Anonymous, FromEnv
+from icevirt.connect.failures import asked, is_refusal
 from icevirt.connect.library import obstore
 from icevirt.connect.stores import Bucket
 from icevirt.errors import ObjectNotFoundError, StorageError
@@ -33,31 +34,49 @@ class BucketReach:
             ObjectNotFoundError: There is no such object.
             StorageError: The store refuses, or keeps failing; or ``check`` raises it.
         """
-        try:
-            options = {"range": (begin, end)}
-            result = obstore().get(self.bucket.store(), key, options=options)
-            check(meta := _meta(result.meta))
-            return Answer(meta=meta, begin=begin, body=memoryview(result.buffer()))
-        except StorageError:
-            raise
-        except BaseException as error:  # noqa: BLE001 - its panics are no exceptions
-            failure = error
+        for is_last in (False, True):
+            store = self.bucket.store()
+            try:
+                result = obstore().get(store, key, options={"range": (begin, end)})
+                check(meta := _meta(result.meta))
+                return Answer(meta=meta, begin=begin, body=memoryview(result.buffer()))
+            except StorageError:
+                raise
+            except BaseException as error:  # noqa: BLE001 - its panics are no exceptions
+                failure = error
+            if not self._renewed(failure, store, is_last=is_last):
+                break
         return self._without_bytes(key, begin, failure)
 
     async def get_async(self, key: str, begin: int, end: int, check: Check) -> Answer:
         """Do what `get` does."""
-        try:
-            async with HOSTS.limit(self.host):
-                options = {"range": (begin, end)}
-                result = await obstore().get_async(self.bucket.store(), key, options=options)
-                check(meta := _meta(result.meta))
-                body = await result.buffer_async()
-            return Answer(meta=meta, begin=begin, body=memoryview(body))
-        except StorageError:
-            raise
-        except BaseException as error:  # noqa: BLE001 - its panics are no exceptions
-            failure = error
+        for is_last in (False, True):
+            store = self.bucket.store()
+            try:
+                async with HOSTS.limit(self.host):
+                    options = {"range": (begin, end)}
+                    result = await obstore().get_async(store, key, options=options)
+                    check(meta := _meta(result.meta))
+                    body = await result.buffer_async()
+                return Answer(meta=meta, begin=begin, body=memoryview(body))
+            except StorageError:
+                raise
+            except BaseException as error:  # noqa: BLE001 - its panics are no exceptions
+                failure = error
+            if not self._renewed(failure, store, is_last=is_last):
+                break
         return self._without_bytes(key, begin, failure)
+
+    def _renewed(self, failure: BaseException, store: Any, *, is_last: bool) -> bool:
+        """Say whether the store was refused for credentials that are replaced by now."""
+        is_over = False
+        try:
+            asked(self.bucket.url, lambda: _raise(failure))
+        except StorageError as error:
+            is_over = is_refusal(error)
+        if is_over and is_last:
+            self.bucket.renewed_in_vain()
+        return is_over and not is_last and self.bucket.renew(store)
 
     def _without_bytes(self, key: str, begin: int, failure: BaseException) -> Answer:
         """Say what a failure means. Raises unless the object ends before the range."""
@@ -67,18 +86,16 @@ class BucketReach:
         except ObjectNotFoundError:
             refused: StorageError = answers.gone(url)
         except StorageError as error:
-            status = error.facts.get("status")
-            if status == 416:
+            if error.facts.get("status") == 416:
                 return Answer(meta=Meta(size=None), begin=begin, body=b"")
-            refused = error
-            if status in (401, 403) or error.facts.get("kind") in _DENIED:
-                reason = str(error.facts.get("reason") or status or error.facts.get("kind"))
-                is_told = hasattr(self.bucket.credentials, "access_key_id")
-                refused = answers.denied(url, self.prefix, reason=reason, with_credentials=is_told)
+            refused = self._denied(url, error) if is_refusal(error) else error
         raise refused
 
-
-_DENIED = ("PermissionDeniedError", "UnauthenticatedError")
+    def _denied(self, url: str, error: StorageError) -> StorageError:
+        told = error.facts
+        reason = str(told.get("reason") or told.get("status") or told.get("kind"))
+        is_told = not isinstance(self.bucket.credentials, FromEnv | Anonymous)
+        return answers.denied(url, self.prefix, reason=reason, with_credentials=is_told)
 
 
 def _raise(failure: BaseException) -> None:

@@ -42,6 +42,16 @@ def endpoint_of(container: VirtualChunkContainer) -> str | None:
     return None
 
 
+type Prefix = str | tuple[str, str]
+"""A url_prefix, or one with the endpoint that the container names."""
+
+
+def entry_of(container: VirtualChunkContainer) -> Prefix:
+    """Return what authorises a container."""
+    endpoint = endpoint_of(container)
+    return container.url_prefix if endpoint is None else (container.url_prefix, endpoint)
+
+
 def plain(endpoint: str) -> str:
     """Return an endpoint as it is compared: without a slash at its end."""
     return endpoint.rstrip("/")

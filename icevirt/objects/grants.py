@@ -6,6 +6,7 @@ executors with the tasks. Credentials go to the servers of the prefix that they 
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -13,14 +14,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from icevirt.connect.address import Address
-from icevirt.connect.credentials import Anonymous, FromEnv
-from icevirt.connect.http_credentials import HttpCredentials
+from icevirt.connect.named import HOW, credentials_named
 from icevirt.connect.stores import Bucket, bucket_of
 from icevirt.errors import InvalidInputError
 from icevirt.model.config import ObjectStoreConfig
-from icevirt.objects.web import Site, site_of
+from icevirt.objects.endpoints import Prefix
+from icevirt.objects.reach import persistable
+from icevirt.objects.sites import site_for
+from icevirt.objects.web import Site
 
-_WORDS = {"anonymous": Anonymous, "environment": FromEnv}
+REQUESTER_PAYS = "requester-pays"
+"""Says that whoever reads a bucket of S3 pays; with the credentials of the environment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,15 +48,19 @@ class SourceAccess:
 
         Args:
             given: By prefix of URLs: credentials (``icevirt.s3_credentials(...)`` and its like),
-                "anonymous", "environment", a store (``icevirt.s3_store(...)``) that says region,
-                endpoint or who pays, or a pair of a store and credentials.
+                "anonymous", "environment", "netrc", the name of a function that returns
+                credentials ("package.module:function"), a store (``icevirt.s3_store(...)``) that
+                says region, endpoint or who pays ("requester-pays" says only that), or a pair of a
+                store and credentials.
 
         Raises:
-            InvalidInputError: A prefix is no URL of a server, or something else was passed for it.
+            InvalidInputError: A prefix is no URL of a server, something else was passed for it,
+                or there is no such function or entry of a netrc file here.
         """
         if not isinstance(given, Mapping | None):
             raise _refused("access is no mapping of prefixes", given)
         grants = [_grant(prefix, value) for prefix, value in (given or {}).items()]
+        _refuse_unsendable(grants)
         for grant in grants:
             cls((grant,)).check(grant.prefix)
         return cls(tuple(sorted(grants, key=lambda grant: -len(grant.prefix))))
@@ -70,18 +78,21 @@ class SourceAccess:
         return bucket_of(url, grant.config, grant.credentials)
 
     def site(self, directory: str) -> Site:
-        """Return a directory of a web server."""
-        match self._covering(directory).credentials:
-            case HttpCredentials() as told:
-                return site_of(directory, headers=told.arguments()["default_headers"])
-            case None | Anonymous() | FromEnv():
-                return site_of(directory)
-            case other:
-                raise _refused("credentials for another kind of store", other)
+        """Return a directory of a web server, or more of it where one grant is for more."""
+        grant = self._covering(directory)
+        return site_for(grant.prefix or directory, grant.config, grant.credentials)
 
-    def authorization(self, prefixes: Iterable[str]) -> dict[str, Any]:
+    def authorization(self, prefixes: Iterable[Prefix]) -> dict[Prefix, Any]:
         """Return what reading containers takes, as ``authorize_virtual_chunk_access``."""
-        return {prefix: self._covering(prefix).credentials for prefix in prefixes}
+        return {
+            entry: self._covering(entry if isinstance(entry, str) else entry[0]).credentials
+            for entry in prefixes
+        }
+
+    def stores(self) -> tuple[tuple[str, ObjectStoreConfig], ...]:
+        """Return what containers of the prefixes should say, so that readers find the objects."""
+        found = ((grant.prefix, persistable(grant.config)) for grant in self.grants)
+        return tuple((prefix, config) for prefix, config in found if config is not None)
 
     def _covering(self, url: str) -> SourceGrant:
         found = (grant for grant in self.grants if f"{url}/".startswith(grant.prefix))
@@ -94,10 +105,12 @@ def _grant(prefix: object, value: Any) -> SourceGrant:
     address = Address.parse(prefix.rstrip("/"))
     canonical = f"{address.url}/"
     config, credentials = value if isinstance(value, tuple) and len(value) == 2 else (None, value)
+    if credentials == REQUESTER_PAYS and config is None and address.provider == "s3":
+        credentials = ObjectStoreConfig("s3", {"requester_pays": True})
     if isinstance(credentials, ObjectStoreConfig):
         config, credentials = credentials, None
-    if isinstance(credentials, str) and credentials in _WORDS:
-        credentials = _WORDS[credentials](address.provider)
+    if isinstance(credentials, str):
+        credentials = credentials_named(credentials, address.provider)
     if not isinstance(config, ObjectStoreConfig | None) or not (
         credentials is None or hasattr(credentials, "provider")
     ):
@@ -105,11 +118,24 @@ def _grant(prefix: object, value: Any) -> SourceGrant:
     return SourceGrant(prefix=canonical, config=config, credentials=credentials)
 
 
+def _refuse_unsendable(grants: list[SourceGrant]) -> None:
+    for grant in grants:
+        try:
+            pickle.dumps(grant)
+        except Exception as error:  # whatever its objects raise
+            raise InvalidInputError(
+                "credentials cannot be sent to executors",
+                do="Name their function, as package.module:function.",
+                prefix=grant.prefix,
+                cause=type(error).__name__,
+            ) from error
+
+
 def _refused(what: str, found: object, **facts: object) -> InvalidInputError:
     return InvalidInputError(
         what,
-        do='Pass access={"s3://bucket/": icevirt.s3_credentials(...)}, "anonymous" or'
-        ' "environment" for a prefix.',
+        do='Pass access={"s3://bucket/": icevirt.s3_credentials(...)}, or a word:'
+        f" {HOW}, {REQUESTER_PAYS}.",
         found=type(found).__name__,
         **facts,
     )

@@ -1,7 +1,8 @@
 """S3 Inventory: what a bucket holds as AWS lists it every day, so that nobody has to.
 
 The manifest names data files in CSV, ORC or Parquet, which lie in the bucket of the report, or
-beside a copy of the manifest. Of what they list, the newest versions of NetCDF and HDF5 files are taken.
+beside a copy of the manifest. Of what they list, the newest versions of NetCDF and HDF5 files are
+taken.
 """
 
 from __future__ import annotations

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from icevirt.connect.credentials import Anonymous, FromEnv, NoCredentials
-from icevirt.connect.http_credentials import HttpCredentials
 from icevirt.connect.stores import bucket_of
 from icevirt.errors import InvalidInputError
 from icevirt.model.config import ObjectStoreConfig, VirtualChunkContainer
 from icevirt.objects.answers import Answer, Check
 from icevirt.objects.buckets import BucketReach
 from icevirt.objects.foreign import ForeignReach
-from icevirt.objects.web import Site, site_of
+from icevirt.objects.sites import site_for
 
 # of a container that somebody else wrote: nothing that says whom credentials are sent to, whose
 # certificates count, or which files of this machine are read
@@ -53,7 +51,7 @@ def reach_of(container: VirtualChunkContainer, credentials: Any) -> Reach:
     if container.is_foreign:
         return _foreign(container, credentials)
     if container.store.kind == "http":
-        return _site(container, credentials)
+        return site_for(container.url_prefix, container.store, credentials)
     _refuse_options(container)
     bucket = bucket_of(container.url_prefix, container.store, credentials)
     return BucketReach(bucket, container.url_prefix)
@@ -74,33 +72,20 @@ def _refuse_options(container: VirtualChunkContainer) -> None:
             )
 
 
-def _site(container: VirtualChunkContainer, credentials: Any) -> Site:
-    options = _options(container.store)
-    headers: dict[str, str] = dict(options.get("headers") or {})
-    match credentials:
-        case HttpCredentials():
-            headers |= credentials.arguments()["default_headers"]
-        case None:
-            pass
-        case NoCredentials() | Anonymous() | FromEnv() if credentials.provider == "http":
-            pass
-        case _:
-            raise InvalidInputError(
-                "credentials for another kind of store",
-                do="Pass icevirt.http_credentials(...), icevirt.HttpAccess or None.",
-                container=container.url_prefix,
-                found=type(credentials).__name__,
-            )
-    hosts = str(options.get("redirect_hosts") or "").split(",")
-    return site_of(
-        container.url_prefix,
-        redirect_hosts=frozenset(host.strip() for host in hosts if host.strip()),
-        headers=headers,
-    )
+def persistable(config: ObjectStoreConfig | None) -> ObjectStoreConfig | None:
+    """Return what a container may say of a store: nothing secret, nothing that readers refuse.
 
-
-def _options(store: ObjectStoreConfig) -> Mapping[str, Any]:
-    return store.options if isinstance(store.options, Mapping) else {}
+    None stands for nothing.
+    """
+    if config is None or not isinstance(config.options, Mapping):
+        return None
+    allowed = _HARMLESS.get(config.kind)
+    kept = {
+        name: value
+        for name, value in config.options.items()
+        if allowed is None or name.lower() in allowed | _CLIENT
+    }
+    return ObjectStoreConfig(config.kind, kept) if any(kept.values()) else None
 
 
 def _foreign(container: VirtualChunkContainer, filesystem: Any) -> ForeignReach:

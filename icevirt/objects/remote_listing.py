@@ -6,7 +6,7 @@ Buckets are listed; a web server cannot be, so its files are named one by one.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
@@ -15,9 +15,8 @@ from typing import Any
 
 from icevirt.archive.scanned import SourceFile
 from icevirt.connect.address import Address
-from icevirt.connect.failures import asked
 from icevirt.connect.library import obstore
-from icevirt.connect.stores import Bucket
+from icevirt.connect.stores import Bucket, on_store
 from icevirt.errors import InvalidInputError, NotFoundError, ObjectNotFoundError, ScanError
 from icevirt.objects.answers import Meta, opaque
 from icevirt.objects.expanding import is_pattern, natural
@@ -140,22 +139,24 @@ def _asked(url: str) -> SourceFile:
 
 def _below(bucket: Bucket, folder: str) -> dict[str, SourceFile]:
     """Return all objects below a folder, by key."""
-    found: dict[str, SourceFile] = {}
-    for page in _pages(bucket, folder):
-        found |= page
-        if len(found) >= _FEW:
-            found = _side_by_side(bucket, folder)
-            break
+    found = on_store(bucket, lambda store: _listed(bucket, store, folder, most=_FEW))
+    if found is None:
+        found = _side_by_side(bucket, folder)
     folders = {path.rpartition("/")[0] for path in found}
     # empty objects in the name of a folder, which some tools make
     return {path: file for path, file in found.items() if file.size or path not in folders}
 
 
-def _pages(bucket: Bucket, folder: str) -> Iterator[dict[str, SourceFile]]:
-    """Yield the objects below a folder, from one listing."""
-    pages = asked(bucket.url, lambda: iter(obstore().list(bucket.store(), prefix=folder or None)))
-    while (page := asked(bucket.url, lambda: next(pages, None))) is not None:
-        yield {one["path"]: _file(bucket, one) for one in page}
+def _listed(
+    bucket: Bucket, store: Any, folder: str, most: int | None = None
+) -> dict[str, SourceFile] | None:
+    """Return the objects below a folder by key, from one listing; None for ``most`` or more."""
+    found: dict[str, SourceFile] = {}
+    for page in obstore().list(store, prefix=folder or None):
+        found |= {one["path"]: _file(bucket, one) for one in page}
+        if most is not None and len(found) >= most:
+            return None
+    return found
 
 
 def _side_by_side(bucket: Bucket, folder: str) -> dict[str, SourceFile]:
@@ -173,13 +174,13 @@ def _side_by_side(bucket: Bucket, folder: str) -> dict[str, SourceFile]:
 
 
 def _flat(bucket: Bucket, folder: str) -> dict[str, SourceFile]:
-    return {path: file for page in _pages(bucket, folder) for path, file in page.items()}
+    return on_store(bucket, lambda store: _listed(bucket, store, folder)) or {}
 
 
 def _level(bucket: Bucket, folder: str) -> tuple[dict[str, SourceFile], list[str]]:
     """Return the objects in a folder by key, and the folders in it."""
-    listed = asked(
-        bucket.url, lambda: obstore().list_with_delimiter(bucket.store(), prefix=folder or None)
+    listed = on_store(
+        bucket, lambda store: obstore().list_with_delimiter(store, prefix=folder or None)
     )
     found = {one["path"]: _file(bucket, one) for one in listed["objects"]}
     return found, list(listed["common_prefixes"])

@@ -18,6 +18,8 @@ from email.message import Message
 from email.utils import parsedate_to_datetime
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
+from icevirt.connect.credentials import Refreshable
+from icevirt.connect.tokens import TOKENS, Token
 from icevirt.errors import InvalidInputError, StorageError, UnauthorizedError
 from icevirt.objects import answers
 from icevirt.objects.answers import Answer, Check, Meta
@@ -25,6 +27,8 @@ from icevirt.objects.connections import CONNECTIONS, Connection, HungUpError, Or
 
 _HOPS = 5
 _REDIRECTS = (301, 302, 303, 307, 308)
+_REFUSALS = (401, 403)
+_RENEWALS = 8  # of the token for one request; many threads may use one up meanwhile
 _AGAIN = (408, 425, 429, 500, 502, 503, 504)
 _RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 _AMBIGUOUS = re.compile(r"[\\\x00-\x20\x7f]|%2e|%2f|%5c|/\.\.?(/|$)", re.IGNORECASE)
@@ -51,6 +55,7 @@ class Site:
     prefix: str  # percent-encoded as requests are
     redirect_hosts: frozenset[str] = frozenset()  # "host" or "host:port"
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # for the prefix alone
+    renewable: Refreshable | None = None  # more of them, likewise
     patience: Patience = Patience()
 
     @property
@@ -68,10 +73,14 @@ class Site:
         """
         url = f"{self.origin}/{quote(key, safe=_SAFE)}"
         asked = _Asked(self, url, begin, end, check)
-        began, failed = time.monotonic(), 0
+        began, failed, renewed = time.monotonic(), 0, 0
         while True:
             try:
                 return asked.once()
+            except _RefusedError as refusal:
+                renewed += 1
+                if not asked.renew(refusal.status, renewed):
+                    raise asked.denied(refusal.reason) from None
             except _TryAgainError as trouble:
                 failed += 1
                 wait = _pause(failed) if trouble.wait is None else trouble.wait
@@ -86,6 +95,7 @@ def site_of(
     *,
     redirect_hosts: frozenset[str] = frozenset(),
     headers: Mapping[str, str] | None = None,
+    renewable: Refreshable | None = None,
     patience: Patience | None = None,
 ) -> Site:
     """Return the site at a prefix. Raises ``InvalidInputError``: it is no URL of a web server."""
@@ -98,6 +108,7 @@ def site_of(
         prefix=f"{origin}{quote(path, safe=_SAFE)}",
         redirect_hosts=frozenset(host.lower() for host in redirect_hosts),
         headers=tuple((headers or {}).items()),
+        renewable=renewable,
         patience=patience or Patience(),
     )
 
@@ -105,6 +116,12 @@ def site_of(
 class _TryAgainError(Exception):
     def __init__(self, reason: str, wait: float | None = None) -> None:
         self.reason, self.wait = reason, wait
+        super().__init__(reason)
+
+
+class _RefusedError(Exception):
+    def __init__(self, status: int, reason: str) -> None:
+        self.status, self.reason = status, reason
         super().__init__(reason)
 
 
@@ -121,10 +138,13 @@ class _Asked:
         self._begin = begin
         self._end = end
         self._check = check
+        self._tokens = None if site.renewable is None else TOKENS.of(site.renewable)
+        self._token: Token | None = None
 
     def once(self) -> Answer:
         """Try once, following redirects."""
         at, is_own, network = self._url, True, ""
+        self._token = None if self._tokens is None else self._tokens.current()
         for _ in range(_HOPS + 1):
             with _talking():
                 connection = CONNECTIONS.take(Origin.of(at), self._site.patience.timeout)
@@ -132,6 +152,9 @@ class _Asked:
                 network = self._check_peer(connection, network)
                 with _talking():
                     response = connection.ask(at, self._headers(is_own=is_own))
+                if self._is_refused(response.status, is_own=is_own):
+                    _finish(response)
+                    raise _RefusedError(response.status, _told(response))
                 if response.status not in _REDIRECTS:
                     return self._answer(response)
                 _finish(response)
@@ -149,8 +172,29 @@ class _Asked:
 
     def _headers(self, *, is_own: bool) -> dict[str, str]:
         given = dict(self._site.headers) if is_own else {}
+        if is_own and self._token is not None:
+            given |= self._token.headers
         wanted = {"range": f"bytes={self._begin}-{self._end - 1}", "accept-encoding": "identity"}
         return given | wanted
+
+    def _is_refused(self, status: int, *, is_own: bool) -> bool:
+        """Say whether a server did not like a token that may just be over."""
+        if self._token is None or not is_own:
+            return False
+        self._token.worked |= status < 400
+        return status in _REFUSALS
+
+    def renew(self, status: int, times: int) -> bool:
+        """Get another token for the next try; say whether there is a point in it."""
+        assert self._tokens is not None, "refusals concern tokens"
+        assert self._token is not None, "refusals concern tokens"
+        return times <= _RENEWALS and self._tokens.renew(self._token, status)
+
+    def denied(self, reason: str) -> StorageError:
+        """Return the error of a server that lets nobody read, or not us."""
+        told = any(name.lower() == "authorization" for name, _ in self._site.headers)
+        known = told or self._token is not None
+        return answers.denied(self._url, self._site.prefix, reason=reason, with_credentials=known)
 
     def _next(self, at: str, location: str) -> tuple[str, bool]:
         """Return where a redirect leads, and whether below the prefix; if that was authorised."""
@@ -210,7 +254,7 @@ class _Asked:
 
     def _without_bytes(self, response: http.client.HTTPResponse) -> Answer:
         """Say what an answer without a range means. Raises unless the file ends before it."""
-        status, reason = response.status, f"{response.status} {response.reason}"
+        status, reason = response.status, _told(response)
         headers = response.headers
         _finish(response)
         if status in _AGAIN:
@@ -223,10 +267,7 @@ class _Asked:
         if status in (404, 410):
             raise answers.gone(self._url, reason=reason)
         if status in (401, 403, 407):
-            known = any(name.lower() == "authorization" for name, _ in self._site.headers)
-            raise answers.denied(
-                self._url, self._site.prefix, reason=reason, with_credentials=known
-            )
+            raise self.denied(reason)
         if status in (200, 206):
             raise self._other_bytes(response)
         raise answers.unreachable(self._url, reason=reason, tries=1)
@@ -261,6 +302,10 @@ class _talking:  # noqa: N801 - used like a function
         if isinstance(error, OSError | http.client.HTTPException):
             wait = 0.0 if isinstance(error, HungUpError) else None
             raise _TryAgainError(str(error) or type(error).__name__, wait) from error
+
+
+def _told(response: http.client.HTTPResponse) -> str:
+    return f"{response.status} {response.reason}"
 
 
 def _finish(response: http.client.HTTPResponse) -> None:

@@ -9,16 +9,18 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from icevirt.connect import urls
+from icevirt.connect.address import PROVIDERS
+from icevirt.connect.credentials import Credentials
+from icevirt.connect.named import credentials_named
 from icevirt.errors import InvalidInputError
 from icevirt.model.config import RepositoryConfig
 from icevirt.objects.authorize import Access, normalized
-from icevirt.objects.endpoints import endpoint_of, plain
-
-type Prefix = str | tuple[str, str]
-"""A url_prefix, or one with the endpoint that the container names."""
+from icevirt.objects.endpoints import Prefix, endpoint_of, plain
 
 type Authorization = Mapping[Prefix, Any] | Mapping[str, Any] | Iterable[Prefix] | None
 """Prefixes, or prefixes with the credentials to use below each (None: those of the environment).
+
+Credentials may be named: "anonymous", "environment", "netrc", or "package.module:function".
 
 A container that names an endpoint of its own is authorised by ``(url_prefix, endpoint)``.
 """
@@ -34,7 +36,8 @@ def authorized(
         config: What the caller passed: endpoints of its containers are the caller's own choice.
 
     Raises:
-        InvalidInputError: It is a single string, or a prefix is empty.
+        InvalidInputError: It is a single string, a prefix is empty, or credentials are named that
+            are not there.
     """
     if isinstance(given, str):
         raise InvalidInputError(
@@ -53,6 +56,8 @@ def authorized(
         prefix, endpoints = _entry(entry)
         # what another repository was opened with is as it should be
         access = credentials if isinstance(credentials, Access) else Access(credentials)
+        if isinstance(access.credentials, str):
+            access = Access(_named(prefix, access.credentials), access.endpoints)
         known = endpoints | access.endpoints | _chosen(config, prefix)
         found[prefix] = Access(access.credentials, known)
     return found
@@ -70,6 +75,17 @@ def _entry(entry: object) -> tuple[str, frozenset[str]]:
                 do="Pass the url_prefix of a container, or (url_prefix, endpoint_url).",
                 found=entry,
             )
+
+
+def _named(prefix: str, word: str) -> Credentials:
+    provider = PROVIDERS.get(prefix.partition(":")[0])
+    if provider is None:
+        raise InvalidInputError(
+            "credentials are named for what needs none, or a file system",
+            do="Leave them out for local files; elsewhere pass an fsspec file system.",
+            prefix=prefix,
+        )
+    return credentials_named(word, provider)
 
 
 def _chosen(config: RepositoryConfig | None, prefix: str) -> frozenset[str]:

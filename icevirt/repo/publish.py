@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from icevirt.errors import BuildError, ConflictError, RefNotFoundError, StorageError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.logic import changes, edits, grafting
+from icevirt.logic.containers import merged
 from icevirt.logic.edits import Edit
 from icevirt.logic.grafting import BuiltArray, BuiltArrays
 from icevirt.logic.legacy import refuse_v1
@@ -70,10 +71,15 @@ class _Build:
         return None if found is None else str(found)
 
     def config(self, document: JSONObject) -> JSONObject:
-        """Return a configuration with the build's additions, the same if it has them."""
+        """Return a configuration with the build's additions, the same if it has them.
+
+        Raises:
+            InvalidInputError: Containers contradict those that are there.
+        """
         config = RepositoryConfig.from_document(dict(document))
         known = config.virtual_chunk_containers
-        for container in self.containers:
+        for wanted in self.containers:
+            container = merged(known, wanted)
             if known.get(container.url_prefix) != container:
                 config.set_virtual_chunk_container(container)
         if self.split_rules:
@@ -115,6 +121,7 @@ def publish(
         AlreadyExistsError: Something of the build, or something that is no repository, is there.
         RefNotFoundError: There is no such branch.
         ConflictError: The branch moved, and the build's paths were touched.
+        InvalidInputError: Containers contradict those that are there.
         BuildError: A manifest is missing.
         ReadOnlyError: The repository takes no writes.
         FormatError: It is of the V1 format.

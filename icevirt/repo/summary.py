@@ -18,6 +18,7 @@ from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.config import RepositoryConfig
 from icevirt.model.repo_info import RepoInfo
 from icevirt.model.snapshot import ArrayNode, GroupNode, Snapshot
+from icevirt.objects.endpoints import entry_of
 from icevirt.repo import history
 from icevirt.repo.assets import Assets
 from icevirt.repo.repository import Repository
@@ -52,7 +53,7 @@ def _summary(url: str, info: RepoInfo, assets: Assets, snapshot: Snapshot) -> Re
         message=snapshot.message,
         written_at=shown(snapshot.flushed_at),
         snapshots=sum(1 for _ in history.ancestry(info, snapshot.id)),
-        containers=tuple(config.virtual_chunk_containers),
+        containers=tuple(map(entry_of, config.virtual_chunk_containers.values())),
         groups=tuple(_groups(snapshot)),
         arrays=tuple(array_summary(assets, node) for node in snapshot.arrays()),
     )

@@ -30,6 +30,7 @@ from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.snapshot import ArrayNode
 from icevirt.objects.authorize import Authorizer
 from icevirt.objects.grants import SourceAccess, granted
+from icevirt.objects.reach import persistable
 from icevirt.objects.source import open_source
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
@@ -56,7 +57,7 @@ def compare_values(task: VerifyTask) -> Checked:
     session = Repository.open(
         task.repo, authorize_virtual_chunk_access=task.access
     ).readonly_session(snapshot_id=task.snapshot_id)
-    with granted(_access_of(task)):
+    with granted(_access_of(task, session)):
         return total(
             _compare_file(session, url, wanted)
             for key, rows in zip(task.manifests, task.rows, strict=True)
@@ -64,13 +65,16 @@ def compare_values(task: VerifyTask) -> Checked:
         )
 
 
-def _access_of(task: VerifyTask) -> SourceAccess:
-    """Read the files themselves with the credentials that were authorised."""
+def _access_of(task: VerifyTask, session: Session) -> SourceAccess:
+    """Read the files themselves as the containers say, with what was authorised."""
+    containers = session.config.virtual_chunk_containers
     return SourceAccess.of(
         {
-            prefix: access.credentials
+            prefix: (persistable(containers[prefix].store), access.credentials)
             for prefix, access in task.access.items()
-            if prefix.partition(":")[0] in PROVIDERS and access.credentials is not None
+            if prefix in containers
+            and prefix.partition(":")[0] in PROVIDERS
+            and not containers[prefix].is_foreign
         }
     )
 

@@ -24,6 +24,7 @@ from icevirt.errors import CombineError, FormatError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.logic.equality import same_values
 from icevirt.logic.recoding import recoded_values
+from icevirt.logic.relative import with_names
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
 from icevirt.spark.encoding import decode_whole, encode_chunks, fill_of
 from icevirt.spark.refs import RefsReader
@@ -68,6 +69,7 @@ class WriteTask:
     record: Storage  # of finished items, for a build that is resumed
     inline_threshold: int  # bytes
     encoding: ManifestEncoding
+    named: tuple[tuple[str, str], ...] = ()  # (url_prefix, name) to which locations are relative
 
 
 def run_write(task: WriteTask) -> tuple[WriteResult, ...]:
@@ -112,7 +114,7 @@ def _write(task: WriteTask, item: WriteItem, refs: RefsReader) -> WriteResult:
         assert window.node_id not in tables, "an item holds two windows of one array"
         table = _stored(window_table(refs, item.files, window), task)
         if len(table):
-            tables[window.node_id] = table
+            tables[window.node_id] = with_names(table, task.named)
     result = WriteResult(
         number=item.number, manifest_id=None, size_bytes=0, num_chunk_refs=0, windows=()
     )

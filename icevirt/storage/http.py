@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Never
+from urllib.parse import urlsplit
 
 from icevirt.connect.address import Address
-from icevirt.connect.credentials import Credentials
+from icevirt.connect.credentials import Credentials, Refreshable
 from icevirt.connect.failures import asked
-from icevirt.connect.http_credentials import HttpCredentials
+from icevirt.connect.http_credentials import FromNetrc, HttpCredentials
 from icevirt.connect.library import obstore
 from icevirt.connect.stores import bucket_of
-from icevirt.errors import NotListableError, ObjectNotFoundError, ReadOnlyError
+from icevirt.errors import (
+    InvalidInputError,
+    NotListableError,
+    ObjectNotFoundError,
+    ReadOnlyError,
+)
 from icevirt.model.config import ObjectStoreConfig
 from icevirt.storage.object_reading import ObjectReading
 from icevirt.storage.protocol import ObjectInfo, Version
@@ -82,8 +88,16 @@ def http_storage(
         credentials: Of `http_credentials`, instead of headers.
 
     Raises:
-        InvalidInputError: The URL or an option is not valid.
+        InvalidInputError: The URL or an option is not valid, or the credentials change.
     """
     config = ObjectStoreConfig("http", dict(opts or {}))
     given = credentials if credentials is not None else HttpCredentials(headers or {})
+    if isinstance(given, FromNetrc):
+        given = given.of_host(urlsplit(base_url).hostname or "")
+    if isinstance(given, Refreshable):
+        raise InvalidInputError(
+            "a repository on a web server is read with credentials that stay as they are",
+            do="Pass what the function returns.",
+            url=Address.parse(base_url).url,
+        )
     return HttpStorage(bucket_of(base_url, config, given), Address.parse(base_url).key)

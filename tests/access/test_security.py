@@ -228,13 +228,14 @@ ENDPOINTS = {
 def test_a_prefix_does_not_authorise_a_server_of_the_repositorys_choice(prefix, kind, options):
     container = VirtualChunkContainer(prefix, ObjectStoreConfig(kind, options))
     containers = {prefix: container}
+    credentials = object()
     with pytest.raises(UnauthorizedError) as told:
-        Authorizer(containers, authorized({prefix: "credentials"})).grant(prefix + "a")
+        Authorizer(containers, authorized({prefix: credentials})).grant(prefix + "a")
     endpoint = told.value.facts["endpoint"]
     assert endpoint == endpoint_of(container)
     assert f'("{prefix}", "{endpoint}")' in told.value.do
-    granted = Authorizer(containers, authorized({(prefix, endpoint): "credentials"}))
-    assert granted.grant(prefix + "a").credentials == "credentials"
+    granted = Authorizer(containers, authorized({(prefix, endpoint): credentials}))
+    assert granted.grant(prefix + "a").credentials is credentials
     with pytest.raises(UnauthorizedError):
         Authorizer(containers, authorized([(prefix, "https://another.example")])).grant(prefix)
 

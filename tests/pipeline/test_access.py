@@ -5,10 +5,12 @@ from pathlib import Path
 
 import obstore
 import pytest
+import xarray as xr
 
 import icevirt
-from icevirt.errors import IcevirtError, InvalidInputError
+from icevirt.errors import IcevirtError, InvalidInputError, StorageError
 from icevirt.objects.grants import SourceAccess, carrying, granted, in_force
+from servers.faults import redirected, refused
 
 from .support import without_spark, write_days
 
@@ -91,10 +93,101 @@ def test_access_travels_to_tasks_and_threads():
     assert carried() == access
 
 
+CANARY = "CANARY-49"
+
+
+@pytest.mark.servers
+def test_passwords_of_netrc_files_reach_their_host_and_no_other(http_server, monkeypatch, tmp_path):
+    """A scan and a read over a server that redirects to another one, as archives of NASA do."""
+    without_spark(monkeypatch)
+    host, port = http_server.url.removeprefix("http://").split(":")
+    (tmp_path / "netrc").write_text(f"machine {host} login me password {CANARY}\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    paths = write_days(tmp_path / "archive")
+    for path in paths:
+        http_server.files.put(f"there/{Path(path).name}", Path(path).read_bytes())
+        there = f"http://localhost:{port}/there/{Path(path).name}"
+        http_server.rules.add(redirected(there), target=f"/here/{Path(path).name}", times=1e9)
+    prefix = f"{http_server.url}/here/"
+    access = {prefix: (icevirt.http_store({"redirect_hosts": f"localhost:{port}"}), "netrc")}
+    report = icevirt.build(
+        [prefix + Path(path).name for path in paths],
+        tmp_path / "repo",
+        concat_dim="time",
+        access=access,
+        verify=5,
+    )
+    with xr.open_dataset(
+        tmp_path / "repo", engine="icevirt", authorize_virtual_chunk_access={prefix: "netrc"}
+    ) as ours:
+        assert ours.load().sizes["time"] == 12
+    sent = {
+        (request.path.split("/")[1], request.headers.get("authorization", "")[:6])
+        for request in http_server.rules.requests
+    }
+    assert sent == {("here", "Basic "), ("there", "")}
+    assert CANARY not in repr(SourceAccess.of(access)) + repr(report)
+    assert CANARY.encode() not in pickle.dumps(SourceAccess.of(access))
+
+
+CALLS = []
+
+
+def keys():
+    """Return another key each time."""
+    CALLS.append(1)
+    return icevirt.S3StaticCredentials(f"who{len(CALLS)}", CANARY, None, None)
+
+
+ENDED = {"S3's own word": (400, "ExpiredToken"), "forbidden": (403, "AccessDenied")}
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize(("status", "code"), ENDED.values(), ids=ENDED.keys())
+@pytest.mark.parametrize("target", [r"list-type=2", r"day2\.nc"], ids=["listing", "reading"])
+def test_keys_that_a_bucket_refuses_are_asked_for_again_once(
+    bucket, status, code, target, tmp_path
+):
+    CALLS.clear()
+    credentials = icevirt.s3_credentials(get_credentials=keys)
+    access = {bucket.place.url: (store(bucket), credentials)}
+    bucket.rules.add(refused(status, code), target=target, nth=1)
+    report = icevirt.build(
+        bucket.place.url, tmp_path / "repo", concat_dim="time", access=access, verify=3
+    )
+    assert report.references.virtual
+    assert len(CALLS) == 2
+    bucket.rules.add(refused(status, code), target=r"day3\.nc", times=1e9)
+    for _ in range(3):
+        with pytest.raises(StorageError, match=r"day3\.nc"):
+            icevirt.scan_file(f"{bucket.place.url}/day3.nc", access=access)
+    assert len(CALLS) == 3
+    assert CANARY not in repr(SourceAccess.of(access)) + repr(report)
+
+
+@pytest.mark.servers
+def test_who_reads_pays_where_that_is_said(bucket, monkeypatch, tmp_path):
+    for name, value in {
+        "AWS_ENDPOINT_URL": bucket.place.endpoint,
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_ACCESS_KEY_ID": "who",
+        "AWS_SECRET_ACCESS_KEY": "x",
+    }.items():
+        monkeypatch.setenv(name, value)
+    access = {bucket.place.url: "requester-pays"}
+    bucket.rules.requests.clear()
+    icevirt.build(bucket.place.url, tmp_path / "repo", concat_dim="time", access=access)
+    paid = {r.headers.get("x-amz-request-payer") for r in bucket.rules.requests}
+    assert paid == {"requester"}
+
+
 BAD = {
     "no mapping": (["s3://a"], "no mapping"),
     "a local prefix": ({"/data": "anonymous"}, "object store"),
     "an unknown word": ({"s3://a": "nobody"}, "not a way"),
+    "a function that is not there": ({"s3://a": "no.module:f"}, "can be imported"),
+    "no file of passwords": ({"https://a.test/": "netrc"}, "netrc file"),
+    "a web server that is paid": ({"https://a.test/": "requester-pays"}, "not a way"),
     "a number": ({"s3://a": 7}, "not a way"),
     "keys of another cloud": ({"gs://a": KEYS}, "another kind"),
     "keys for a web server": ({"https://a.test/": KEYS}, "another kind"),
@@ -102,7 +195,8 @@ BAD = {
 
 
 @pytest.mark.parametrize(("access", "told"), BAD.values(), ids=BAD.keys())
-def test_what_is_no_access_is_told(access, told, tmp_path):
+def test_what_is_no_access_is_told(access, told, tmp_path, monkeypatch):
+    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
     with pytest.raises(InvalidInputError, match=told) as caught:
         icevirt.build("s3://a/*.nc", tmp_path / "repo", access=access)
     assert "secret" not in str(caught.value).replace("s3_credentials", "")

@@ -113,8 +113,8 @@ def test_a_build_that_is_run_again_commits_nothing_and_one_elsewhere_does(
 
 
 BAD = {
-    "no URL": ({"": "/x"}, "maps prefixes"),
-    "a number": ({"/x": 7}, "maps prefixes"),
+    "no URL": ({"": "/x"}, "not the path or URL"),
+    "a number": ({"/x": 7}, "not the path or URL"),
     "an unknown scheme": ({"/x": "ftp://x/y"}, "object store"),
     "a prefix of nothing": ({"/nowhere": "/x"}, "fits no file"),
 }

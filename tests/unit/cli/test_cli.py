@@ -38,7 +38,7 @@ def calls(monkeypatch):
 def test_build_passes_its_options_on(calls):
     line = (
         "build a.nc b/*.nc repo --concat-dim time --group /g --branch dev --message hello --mode w"
-        " --drop-variable x --drop-variable y --combine-attrs drop --duplicates newest --holes reserve --eras group --labels a,b --asset data --max-bad-files 3% --max-native-bytes 9 --catalog c --rescan-changed --verify 5 --promote main --publish-as /a=s3://b --access s3://b=anonymous"
+        " --drop-variable x --drop-variable y --combine-attrs drop --duplicates newest --holes reserve --eras group --labels a,b --asset data --max-bad-files 3% --max-native-bytes 9 --catalog c --rescan-changed --verify 5 --promote main --publish-as /a=s3://b --container data=s3://b/d/ --access s3://b=anonymous --access https://h/k=v/=my.tokens:fresh"
         " --source-group /in --variable v --scanner netcdf3 --allow-references-to /data"
     )
     result = RUNNER.invoke(main.app, line.split())
@@ -69,7 +69,8 @@ def test_build_passes_its_options_on(calls):
         "verify": 5,
         "promote": "main",
         "publish_as": {"/a": "s3://b"},
-        "access": {"s3://b": "anonymous"},
+        "containers": {"data": "s3://b/d/"},
+        "access": {"s3://b": "anonymous", "https://h/k=v/": "my.tokens:fresh"},
     }
 
 
@@ -85,7 +86,7 @@ def test_build_has_the_defaults_of_the_function(calls):
         for name, parameter in inspect.signature(build).parameters.items()
         if name in options
     }
-    empty = {"publish_as": {}, "access": {}}  # nothing was said
+    empty = {"publish_as": {}, "containers": {}, "access": {}}  # nothing was said
     assert options == defaults | empty
 
 
@@ -155,3 +156,31 @@ def test_a_wrong_command_line_is_status_2(line):
 def test_the_version_is_printed():
     result = RUNNER.invoke(main.app, ["--version"])
     assert result.stdout == f"icevirt {icevirt.__version__}\n"
+
+
+AUTHORIZED = {
+    "s3://b/": ("s3://b/", None),
+    "s3://b/year=2020/": ("s3://b/year=2020/", None),
+    "s3://b/=https://minio.example:9000": (("s3://b/", "https://minio.example:9000"), None),
+    "https://h/d/=netrc": ("https://h/d/", "netrc"),
+    "https://h/k=v/=my.tokens:fresh": ("https://h/k=v/", "my.tokens:fresh"),
+    "s3://b/=https://minio=anonymous": (("s3://b/", "https://minio"), "anonymous"),
+}
+
+
+@pytest.mark.parametrize(("said", "meant"), AUTHORIZED.items(), ids=AUTHORIZED.keys())
+def test_verify_reads_what_is_authorised_and_how(monkeypatch, said, meant):
+    asked = {}
+    monkeypatch.setitem(vars(icevirt), "verify", lambda _repo, **how: asked.update(how))
+    RUNNER.invoke(main.app, ["verify", "repo", "--authorize", said])
+    assert asked["authorize_virtual_chunk_access"] == {meant[0]: meant[1]}
+
+
+BAD_ACCESS = ["s3://b", "s3://b=secret", "=anonymous", "s3://b=a:b:c", "s3://b=ghp_abc123"]
+
+
+@pytest.mark.parametrize("said", BAD_ACCESS)
+def test_what_is_no_way_of_access_is_told(said):
+    result = RUNNER.invoke(main.app, ["build", "a", "r", "--access", said])
+    assert result.exit_code == 2
+    assert "PREFIX=HOW" in result.output

@@ -3,7 +3,8 @@
 import pytest
 
 from icevirt.errors import InvalidInputError
-from icevirt.logic.containers import containers_for
+from icevirt.logic.containers import containers_for, merged
+from icevirt.model.config import ObjectStoreConfig, VirtualChunkContainer
 from icevirt.model.strings import Strings
 
 CASES = {
@@ -63,3 +64,81 @@ def test_a_file_at_the_top_of_a_bucket_makes_the_bucket_the_container():
 def test_a_source_that_no_container_can_hold_is_refused():
     with pytest.raises(InvalidInputError, match="no container"):
         containers_for(Strings.of(["ftp://host/d/a.nc"]))
+
+
+MINIO = ObjectStoreConfig("s3_compatible", {"endpoint_url": "https://minio.example"})
+PAID = ObjectStoreConfig("s3", {"requester_pays": True})
+URLS = Strings.of([f"s3://b/x/{year}/a.nc" for year in (1, 2)] + ["s3://b/y/a.nc", "s3://c/a.nc"])
+
+
+def test_a_container_says_how_the_objects_of_its_prefix_are_reached():
+    found = containers_for(URLS, stores=[("s3://b/x/", MINIO), ("s3://b/", PAID)])
+    assert {one.url_prefix: one.store for one in found} == {
+        "s3://b/x/": MINIO,
+        "s3://b/y/": PAID,
+        "s3://c/": ObjectStoreConfig("s3", {}),
+    }
+
+
+def test_named_containers_have_the_prefixes_that_were_named():
+    named = {"s3://b/": "all", "s3://b/x/2/": "second"}
+    found = containers_for(URLS, named=named, stores=[("s3://b/x/2/", MINIO)])
+    assert {one.url_prefix: (one.name, one.store.kind) for one in found} == {
+        "s3://b/": ("all", "s3"),
+        "s3://b/x/2/": ("second", "s3_compatible"),
+        "s3://c/": (None, "s3"),
+    }
+
+
+CONTRADICTIONS = {
+    "nothing below": ({"s3://b/z/": "n"}, (), "no file lies below"),
+    "reached in two ways": ({"s3://b/": "n"}, [("s3://b/x/", MINIO)], "several ways"),
+}
+
+
+@pytest.mark.parametrize(
+    ("named", "stores", "told"), CONTRADICTIONS.values(), ids=CONTRADICTIONS.keys()
+)
+def test_names_that_fit_no_files_are_refused(named, stores, told):
+    with pytest.raises(InvalidInputError, match=told) as caught:
+        containers_for(URLS, named=named, stores=stores)
+    assert caught.value.facts["name"] == "n"
+
+
+def container(prefix="s3://b/", store=MINIO, name="archive"):
+    return VirtualChunkContainer(prefix, store, name)
+
+
+PLAIN = ObjectStoreConfig("s3", {"region": None, "anonymous": False})
+KEPT = {
+    "nothing was there": (None, container(), container()),
+    "neither name nor server is said": (container(), container(store=PLAIN, name=None), container()),
+    "the name is new": (container(name=None), container(store=PLAIN), container()),
+    "the server is new": (container(store=PLAIN), container(), container()),
+    "other options": (
+        container(store=PAID),
+        container(store=ObjectStoreConfig("s3", {"region": "eu"})),
+        container(store=ObjectStoreConfig("s3", {"region": "eu"})),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("here", "wanted", "expected"), KEPT.values(), ids=KEPT.keys())
+def test_what_a_repository_says_of_a_container_stays(here, wanted, expected):
+    known = {} if here is None else {here.url_prefix: here}
+    assert merged(known | {"s3://z/": container("s3://z/", name="z")}, wanted) == expected
+
+
+OTHER = ObjectStoreConfig("s3_compatible", {"endpoint_url": "https://other.example"})
+REFUSED = {
+    "the name of another prefix": (container("s3://z/"), container(), "that of another prefix"),
+    "another name": (container(name="old"), container(), "has another name"),
+    "another server": (container(), container(store=OTHER), "another server"),
+    "Amazon instead": (container(), container(store=PAID), "another server"),
+}
+
+
+@pytest.mark.parametrize(("here", "wanted", "told"), REFUSED.values(), ids=REFUSED.keys())
+def test_containers_that_would_lead_references_astray_are_refused(here, wanted, told):
+    with pytest.raises(InvalidInputError, match=told):
+        merged({here.url_prefix: here}, wanted)

@@ -1,0 +1,101 @@
+"""Credentials by a word: on a command line, in a file, wherever no secret may stand.
+
+A function is named as ``package.module:function``. Each process imports it by itself, when it needs
+credentials for the first time.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from icevirt.connect.azure_credentials import azure_refreshable_credentials
+from icevirt.connect.credentials import Anonymous, Credentials, FromEnv, Refreshable
+from icevirt.connect.gcs_credentials import gcs_refreshable_credentials
+from icevirt.connect.http_credentials import FromNetrc, http_refreshable_credentials
+from icevirt.connect.s3_credentials import s3_refreshable_credentials
+from icevirt.errors import InvalidInputError
+
+_FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+_REFRESHABLE: dict[str, Callable[[Callable[[], Any]], Refreshable]] = {
+    "s3": s3_refreshable_credentials,
+    "gcs": gcs_refreshable_credentials,
+    "azure": azure_refreshable_credentials,
+    "http": http_refreshable_credentials,
+}
+HOW = "anonymous, environment, netrc, or a function as package.module:function"
+"""What `credentials_named` takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A function by its name; calling it imports its module."""
+
+    name: str
+
+    def __call__(self) -> Any:
+        """Call the function."""
+        return self.function()()
+
+    def function(self) -> Callable[[], Any]:
+        """Import the function.
+
+        Raises:
+            InvalidInputError: There is no such module here, or no such function in it.
+        """
+        module, _, path = self.name.partition(":")
+        try:
+            found: Any = importlib.import_module(module)
+            for part in path.split("."):
+                found = getattr(found, part)
+        except (ImportError, AttributeError) as error:
+            raise InvalidInputError(
+                "no such function for credentials can be imported here",
+                do="Install its module on this machine and on every executor, or add its directory"
+                " to PYTHONPATH there.",
+                function=self.name,
+                cause=type(error).__name__,
+            ) from error
+        if not callable(found):
+            raise InvalidInputError(
+                "what is named for credentials is no function",
+                do="Name one that takes no arguments and returns icevirt.s3_credentials(...),"
+                " icevirt.http_credentials(...) or the like.",
+                function=self.name,
+            )
+        made: Callable[[], Any] = found
+        return made
+
+
+def is_named(word: str) -> bool:
+    """Say whether a text is one of the words for credentials."""
+    return word in ("anonymous", "environment", "netrc") or bool(_FUNCTION.fullmatch(word))
+
+
+def credentials_named(word: str, provider: str) -> Credentials:
+    """Return the credentials that a word stands for.
+
+    Args:
+        word: See `HOW`. A function takes no arguments and returns what icevirt's functions for the
+            provider return, with an ``expires_after`` where they expire.
+        provider: The kind of store: ``s3``, ``gcs``, ``azure`` or ``http``.
+
+    Raises:
+        InvalidInputError: It is none of them, or the function cannot be imported here.
+    """
+    if word == "anonymous":
+        return Anonymous(provider)
+    if word == "environment":
+        return FromEnv(provider)
+    if word == "netrc" and provider == "http":
+        return FromNetrc()
+    if provider in _REFRESHABLE and _FUNCTION.fullmatch(word):
+        named = Named(word)
+        named.function()
+        return _REFRESHABLE[provider](named)
+    what = "netrc files are for web servers" if word == "netrc" else "not a way to get credentials"
+    # what else stands there may be a token that somebody typed
+    raise InvalidInputError(what, do=f"Say one of: {HOW}.", store=provider)

@@ -193,7 +193,7 @@ def test_a_function_of_a_script_travels_as_code_and_one_that_cannot_is_told(arch
         with granted(grant), open_source(archive.urls[0]) as source:
             assert source.read(0, 4) == b"\x89HDF"
     assert archive.server.issued == 1
-    assert "here" in repr(grants[0])
+    assert "here" in repr(grants[0].grants[0].credentials)
     lock = threading.Lock()
     bad = icevirt.http_credentials(get_credentials=lambda: lock)
     with pytest.raises(InvalidInputError, match="cannot be sent"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 from icevirt.api.target import Target
@@ -50,7 +51,7 @@ def refuse_changed(files: tuple[SourceFile, ...]) -> None:
             f"{len(changed)} of {len(files)} files changed since the scan",
             do="Build again when nobody writes to them, or with rescan_changed=True"
             " (--rescan-changed); nothing was committed.",
-            files=changed[:_SHOWN],
+            files=dict(islice(changed.items(), _SHOWN)),
         )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from icevirt.archive.scanned import SourceFile
 from icevirt.connect.urls import as_local_path, file_url, is_url
 from icevirt.errors import InvalidInputError, NotFoundError, StorageError
+from icevirt.objects.changes import change
 from icevirt.objects.expanding import files_below, files_matching, is_pattern
 from icevirt.objects.remote_listing import changed_remotely, remote_files
 from icevirt.objects.source import metadata_of
@@ -128,19 +129,21 @@ def _file(path: str, facts: os.stat_result) -> SourceFile:
     return file
 
 
-def changed_since(files: Iterable[SourceFile]) -> list[str]:
-    """Return the URLs of files whose size or time is no longer what it was, or that are gone."""
-    changed = []
+def changed_since(files: Iterable[SourceFile]) -> dict[str, str]:
+    """Return the URLs of files whose size, etag or time is no longer what it was, and how."""
+    changed = {}
     remote = []
     for file in files:
         if not file.url.startswith("file://"):
             remote.append(file)
-            continue
-        try:
-            facts = os.stat(as_local_path(file.url))
-        except OSError:
-            changed.append(file.url)
-            continue
-        if (facts.st_size, facts.st_mtime_ns) != (file.size, file.last_modified):
-            changed.append(file.url)
-    return changed + changed_remotely(remote)
+        elif (how := change(_now(file.url), file)) is not None:
+            changed[file.url] = how
+    return changed | changed_remotely(remote)
+
+
+def _now(url: str) -> SourceFile | None:
+    try:
+        facts = os.stat(as_local_path(url))
+    except OSError:
+        return None
+    return SourceFile(url=url, size=facts.st_size, last_modified=facts.st_mtime_ns)

@@ -18,7 +18,8 @@ from icevirt.connect.address import Address
 from icevirt.connect.library import obstore
 from icevirt.connect.stores import Bucket, on_store
 from icevirt.errors import InvalidInputError, NotFoundError, ObjectNotFoundError, ScanError
-from icevirt.objects.answers import Meta, opaque
+from icevirt.objects.answers import Meta
+from icevirt.objects.changes import change
 from icevirt.objects.expanding import is_pattern, natural
 from icevirt.objects.grants import carrying, in_force
 from icevirt.objects.hosts import HOSTS
@@ -78,8 +79,8 @@ def _folder_of(url: str) -> str:
     return f"{scheme}://{'/'.join(_fixed(rest.split('/')))}/"
 
 
-def changed_remotely(files: Iterable[SourceFile]) -> list[str]:
-    """Return the URLs of files that are no longer what they were, or that are gone.
+def changed_remotely(files: Iterable[SourceFile]) -> dict[str, str]:
+    """Return the URLs of files that are no longer what they were, and how they changed.
 
     Folders of buckets are listed, files of web servers asked for side by side.
 
@@ -93,19 +94,16 @@ def changed_remotely(files: Iterable[SourceFile]) -> list[str]:
             single.append(file)
         else:
             folders[file.url.rpartition("/")[0] + "/"].append(file)
-    changed = []
+    pairs: list[tuple[SourceFile | None, SourceFile]] = []
     listings = [
         HOSTS.submit(_host(folder), carrying(partial(_in_folder, folder))) for folder in folders
     ]
     for listing, members in zip(listings, folders.values(), strict=True):
         now = {file.url: file for file in listing.result()}
-        changed += [file.url for file in members if not _is_same(now.get(file.url), file)]
+        pairs += [(now.get(file.url), file) for file in members]
     asking = [HOSTS.submit(_host(file.url), carrying(partial(_now, file.url))) for file in single]
-    return changed + [
-        file.url
-        for file, now in zip(single, asking, strict=True)
-        if not _is_same(now.result(), file)
-    ]
+    pairs += [(now.result(), file) for file, now in zip(single, asking, strict=True)]
+    return {file.url: how for now, file in pairs if (how := change(now, file)) is not None}
 
 
 def _host(url: str) -> str:
@@ -117,14 +115,6 @@ def _now(url: str) -> SourceFile | None:
         return _asked(url)
     except (NotFoundError, ScanError):
         return None
-
-
-def _is_same(now: SourceFile | None, then: SourceFile) -> bool:
-    if now is None or now.size != then.size:
-        return False
-    if now.etag and then.etag:  # listings leave out the quotes at Azure
-        return opaque(now.etag) == opaque(then.etag)
-    return now.last_modified == then.last_modified
 
 
 def _asked(url: str) -> SourceFile:

@@ -1,0 +1,22 @@
+"""How a file differs from what it was when it was listed, in words for a person."""
+
+from __future__ import annotations
+
+from icevirt.archive.scanned import SourceFile
+from icevirt.objects.answers import opaque
+
+GONE = "it is gone"
+
+
+def change(now: SourceFile | None, then: SourceFile) -> str | None:
+    """Say how a file changed; None if it did not. Etags, where both have one, outweigh times."""
+    if now is None:
+        return GONE
+    if now.size != then.size:
+        return f"it has {now.size} bytes, and had {then.size}"
+    if now.etag and then.etag:  # listings leave out the quotes at Azure
+        is_same = opaque(now.etag) == opaque(then.etag)
+        return None if is_same else "it was written again: its etag is another"
+    if now.last_modified == then.last_modified:
+        return None
+    return "it was written again, or touched: its time of modification is another"

@@ -54,11 +54,11 @@ races commits="100":
 
 # Scan 5,000 files on Spark, one in a hundred of them poisonous (the tests have 500)
 poison files="5000":
-    ICEVIRT_POISON_FILES={{files}} uv run pytest -s --timeout 0 tests/spark/test_poison.py
+    ICEVIRT_POISON_FILES={{files}} uv run pytest -s --timeout 0 -o faulthandler_timeout=0 tests/spark/test_poison.py
 
 # Kill driver, workers and all of Spark 30 times during a scan (the tests do so 4 times)
 deaths count="30":
-    ICEVIRT_SCAN_DEATHS={{count}} uv run pytest -s --timeout 0 tests/spark/test_deaths.py
+    ICEVIRT_SCAN_DEATHS={{count}} uv run pytest -s --timeout 0 -o faulthandler_timeout=0 tests/spark/test_deaths.py
 
 # Measure a build of 400 files against VirtualiZarr with icechunk
 bench *args:

@@ -65,7 +65,8 @@ def _with_fit_number(
         if fitted.dtype != np.asarray(given).dtype:
             tell("fill-value-cast", f"_FillValue {given!r} was cast to {fitted.dtype}")
         return {**shown, FILL: fitted}
-    if not isinstance(given, np.ndarray | np.generic) or dtype.kind not in "iuf":
+    number = isinstance(given, np.ndarray | np.generic) and given.size > 0
+    if not number or dtype.kind not in "iuf":
         tell("fill-value-left-out", f"_FillValue {given!r} is no value of the variable")
         return rest
     tell("fill-value-moved", f"_FillValue {given!r} became part of missing_value")

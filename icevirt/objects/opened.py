@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
@@ -24,6 +25,11 @@ class OpenedSource(ABC):
     @abstractmethod
     def read(self, offset: int, length: int) -> bytes:
         """Return ``length`` bytes at ``offset``, fewer only at the end of the file."""
+
+    def prefetch(  # noqa: B027 - most need none
+        self, ranges: Sequence[tuple[int, int]], *, page: int = 0
+    ) -> None:
+        """Take note of ranges (begin, end) that will be read soon; a server is asked at once."""
 
     @abstractmethod
     def check_unchanged(self) -> None:

@@ -1,21 +1,23 @@
 """A source file on a server as scanners see it: few requests, all answered by one same file.
 
-Scanners read small pieces here and there, mostly near each other. The first request takes the
-beginning; each further miss takes more than the one before. A file that one request holds is taken
-whole at the first miss, another small one when it keeps being missed. What every answer tells about
-the file has to be what the first one told.
+Scanners read small pieces here and there. The first request takes the beginning. Ranges that a
+scanner announces are fetched side by side; where it announces none, each further miss takes more
+than the one before. A file that one request holds is taken whole at the first miss, another small
+one when that is cheaper than what is asked for. What every answer tells about the file has to be
+what the first one told, so there is no need to ask once more in the end.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from icevirt.archive.scanned import SourceFile
 from icevirt.connect.address import Address
 from icevirt.errors import NotFoundError, ObjectNotFoundError, ScanError, StaleReferenceError
 from icevirt.objects import answers
-from icevirt.objects.answers import Answer, Meta
+from icevirt.objects.answers import Answer, Body, Meta
 from icevirt.objects.buckets import BucketReach
 from icevirt.objects.grants import in_force
 from icevirt.objects.hosts import HOSTS
@@ -24,11 +26,15 @@ from icevirt.objects.opened import OpenedSource
 from icevirt.objects.reach import Reach
 
 _BLOCK = 64 * 1024
-_FIRST = 4 * _BLOCK
+_FIRST = 8 * _BLOCK
 _MOST = 4 * 1024 * 1024  # bytes of one request
 _KEPT = 512  # blocks
 _SMALL = 32 * 1024 * 1024  # bytes of a file that may be taken whole
 _MISSES = 4  # after which it is
+_WORTH = 1024 * 1024  # bytes that take as long as a request
+_GAP = 2  # blocks between two that are wanted which are fetched with them
+_AHEAD = 8  # blocks of a page that are read ahead
+_ANNOUNCED = _KEPT // 2  # blocks that are fetched ahead at a time, at most
 
 
 class RemoteSource(OpenedSource):
@@ -47,10 +53,11 @@ class RemoteSource(OpenedSource):
         self._meta: Meta | None = None
         self._blocks: OrderedDict[int, bytes] = OrderedDict()
         self._misses = 0
+        self._change: StaleReferenceError | None = None
         self.requests = 0
         self.bytes_fetched = 0
         try:
-            answer = self._get(0, _FIRST)
+            answer = self._counted(self._get(0, _FIRST))
         except ObjectNotFoundError as error:
             raise NotFoundError("no such file", do="Check the URL.", file=url) from error
         self._meta = answer.meta
@@ -85,9 +92,44 @@ class RemoteSource(OpenedSource):
         return b"".join(blocks)[offset - first * _BLOCK : end - first * _BLOCK]
 
     def check_unchanged(self) -> None:
-        """Ask once more what the file is. Raises ``StaleReferenceError``."""
-        if self.file.size:
-            self._get(self.file.size - 1, self.file.size)
+        """Say what an answer told. Raises ``StaleReferenceError``.
+
+        All that was read is of the file that was opened, because every answer said so; whoever
+        reads a reference later compares again.
+        """
+        if self._change is not None:
+            raise self._change
+
+    def prefetch(self, ranges: Sequence[tuple[int, int]], *, page: int = 0) -> None:
+        """Fetch the blocks that ranges need and that are not there, side by side.
+
+        What follows them in a page of the file is read ahead: such files keep what describes them
+        together.
+
+        Raises:
+            StaleReferenceError: The file changed since it was opened.
+            StorageError: It cannot be read.
+        """
+        wanted: set[int] = set()
+        for begin, end in ranges:
+            first, last = begin // _BLOCK, (min(end, self.file.size) - 1) // _BLOCK
+            wanted.update(range(first, min(last, first + _ANNOUNCED) + 1))
+            if len(wanted) > _ANNOUNCED:
+                break
+        missing = sorted(wanted.difference(self._blocks))[:_ANNOUNCED]
+        if not missing:
+            return
+        runs = _runs(sorted({*missing, *self._behind(missing, page // _BLOCK)}))
+        if self.file.size <= min(max(_MOST, len(runs) * _WORTH), _SMALL):
+            runs = [(0, -(-self.file.size // _BLOCK))]
+        self._fetch_runs(runs)
+
+    def _behind(self, missing: list[int], page: int) -> Iterator[int]:
+        """Yield blocks that are not there and follow others in their page."""
+        last = -(-self.file.size // _BLOCK)
+        for block in missing if page else ():
+            stop = min((block // page + 1) * page, block + _AHEAD, last)
+            yield from (each for each in range(block, stop) if each not in self._blocks)
 
     def close(self) -> None:
         """Forget what was read."""
@@ -105,30 +147,50 @@ class RemoteSource(OpenedSource):
             stop = min(max(last + 1, first + ahead), count)
         missing = [block for block in range(first, stop) if block not in self._blocks]
         # what is there already between them comes again: a request costs more than some blocks
-        for start in range(missing[0], missing[-1] + 1, _MOST // _BLOCK):
-            end = min(start + _MOST // _BLOCK, missing[-1] + 1)
-            body = self._get(start * _BLOCK, min(end * _BLOCK, self.file.size)).body
-            self._keep(start, bytes(body))
+        self._fetch_runs([(missing[0], missing[-1] + 1)])
+
+    def _fetch_runs(self, runs: list[tuple[int, int]]) -> None:
+        """Fetch runs of blocks and keep them."""
+        most = _MOST // _BLOCK
+        cut = [
+            (at, min(at + most, stop)) for first, stop in runs for at in range(first, stop, most)
+        ]
+        ranges = [(at * _BLOCK, min(stop * _BLOCK, self.file.size)) for at, stop in cut]
+        for (at, _), body in zip(cut, self._bodies(ranges), strict=True):
+            self._keep(at, bytes(body))
+
+    def _bodies(self, ranges: list[tuple[int, int]]) -> list[Body]:
+        """Return the bytes of ranges, fetched side by side."""
+        if len(ranges) == 1:
+            return [self._counted(self._get(*ranges[0])).body]
+        parts = [
+            HOSTS.submit(self._reach.host, lambda low=low, high=high: self._get(low, high))  # type: ignore[misc]
+            for low, high in ranges
+        ]
+        return [self._counted(part.result()).body for part in parts]
 
     def _keep(self, first: int, body: bytes) -> None:
         for at in range(0, len(body), _BLOCK):
             self._blocks[first + at // _BLOCK] = body[at : at + _BLOCK]
 
     def _large(self, begin: int, end: int) -> bytes:
-        """Read many bytes in parts, side by side."""
+        """Read many bytes in parts, side by side, if they are not all there."""
+        first, stop = begin // _BLOCK, -(-end // _BLOCK)
+        if all(block in self._blocks for block in range(first, stop)):
+            held = b"".join(self._blocks[block] for block in range(first, stop))
+            return held[begin - first * _BLOCK : end - first * _BLOCK]
         cuts = [*range(begin, end, _MOST), end]
-        parts = [
-            HOSTS.submit(self._reach.host, lambda low=low, high=high: self._get(low, high))  # type: ignore[misc]
-            for low, high in pairwise(cuts)
-        ]
-        return b"".join([part.result().body for part in parts])
+        return b"".join(self._bodies(list(pairwise(cuts))))
 
     def _get(self, begin: int, end: int) -> Answer:
         answer = self._reach.get(self._key, begin, end, self._check)
-        self.requests += 1
-        self.bytes_fetched += len(answer.body)
         if self._meta is not None and len(answer.body) != end - begin:
             raise self._changed(answer.meta)
+        return answer
+
+    def _counted(self, answer: Answer) -> Answer:
+        self.requests += 1
+        self.bytes_fetched += len(answer.body)
         return answer
 
     def _check(self, meta: Meta) -> None:
@@ -136,13 +198,25 @@ class RemoteSource(OpenedSource):
             raise self._changed(meta)
 
     def _changed(self, meta: Meta) -> StaleReferenceError:
-        return StaleReferenceError(
+        self._change = StaleReferenceError(
             "the file changed while it was scanned",
             do="Scan it again when nobody writes it.",
             file=self._url,
             opened=_told(self._meta),
             found=_told(meta),
         )
+        return self._change
+
+
+def _runs(blocks: list[int]) -> list[tuple[int, int]]:
+    """Return runs of blocks, which are in order, small gaps between them included."""
+    runs: list[tuple[int, int]] = []
+    for block in blocks:
+        if runs and block - runs[-1][1] <= _GAP:
+            runs[-1] = (runs[-1][0], block + 1)
+        else:
+            runs.append((block, block + 1))
+    return runs
 
 
 def reach_for(url: str) -> tuple[Reach, str, str]:

@@ -36,6 +36,17 @@ class ByteSource(Protocol):
         """
 
 
+def prefetch(source: ByteSource, ranges: Sequence[tuple[int, int]], *, page: int = 0) -> None:
+    """Tell a source of ranges (begin, end) that will be read soon.
+
+    Those on servers fetch what they lack side by side, and what follows it in the same ``page``
+    where a file is divided into pages of so many bytes; for all others this does nothing.
+    """
+    ahead = getattr(source, "prefetch", None)
+    if ahead is not None:
+        ahead(ranges, page=page)
+
+
 _COMPARED = 64 * 1024  # bytes of an array that is compared before it is stacked
 
 

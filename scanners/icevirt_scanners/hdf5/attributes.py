@@ -36,7 +36,7 @@ _HIDDEN = frozenset(
         "_nc3_strict",
     }
 )
-_UNREAD = frozenset(name.encode() for name in _HIDDEN - _NEEDED - {"DIMENSION_LIST"})
+UNREAD = frozenset(name.encode() for name in _HIDDEN - _NEEDED - {"DIMENSION_LIST"})
 _NATIVE = {
     (h5t.INTEGER, size, sign): (np.dtype(f"{kind}{size}"), getattr(h5t, f"NATIVE_{c}INT{8 * size}"))
     for size in (1, 2, 4, 8)
@@ -104,7 +104,7 @@ def _plainly(header: Header | None) -> dict[bytes, Value | None] | None:
     if header is None:
         return None
     try:
-        return listed(header.messages, header.heap, unread=_UNREAD)
+        return listed(header.messages, header.heap, unread=UNREAD)
     except NotUnderstoodError:
         return None
 

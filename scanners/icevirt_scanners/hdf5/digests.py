@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from icevirt.scan.contract import prefetch
 from icevirt_scanners.digest import PIECE
 from icevirt_scanners.hdf5 import values
 from icevirt_scanners.hdf5.context import FileContext
@@ -27,6 +28,7 @@ from icevirt_scanners.hdf5.variable import Variable
 _REMEMBERED = 4096  # digests; about 200 bytes each
 _NEAR = 2 * PIECE  # bytes within which ranges are read at once
 _GAPS = 1024 * 1024  # bytes between ranges that are read rather than asked for one by one
+_KEPT = 12 * 1024 * 1024  # bytes that a source on a server surely holds at a time
 _known: OrderedDict[bytes, str] = OrderedDict()
 
 
@@ -37,6 +39,12 @@ def digest_of_dataset(variable: Variable, found: Stored | None, context: FileCon
     """
     if found is None:
         return _decoded(variable)
+    if context.source.local_path is None and not variable.pipeline.undecodable:
+        # bytes from a server are fetched once: kept while they are hashed and decoded, or decoded
+        if int(found.length.sum()) > _KEPT:
+            return _decoded(variable)
+        ends = found.offset + found.length
+        prefetch(context.source, list(zip(found.offset.tolist(), ends.tolist(), strict=True)))
     if variable.pipeline.undecodable:
         return _encoded(_told(variable), found, context).hex()
     key = _encoded(_head(variable), found, context)

@@ -14,7 +14,13 @@ from icevirt_scanners.hdf5.names import node_name
 from icevirt_scanners.hdf5.raw.dataset import DATASPACE, DATATYPE, extent_of
 from icevirt_scanners.hdf5.raw.fields import require
 from icevirt_scanners.hdf5.raw.file import Header, RawFile
-from icevirt_scanners.hdf5.raw.header import LINK_INFO, NEWEST, SYMBOL_TABLE, layout_message
+from icevirt_scanners.hdf5.raw.header import (
+    GUESS,
+    LINK_INFO,
+    NEWEST,
+    SYMBOL_TABLE,
+    layout_message,
+)
 from icevirt_scanners.hdf5.raw.links import HARD, links_of
 from icevirt_scanners.hdf5.walk import FoundDataset, FoundGroup, Handle, Walk
 
@@ -39,7 +45,9 @@ def plain_walk(raw: RawFile, file: HeldFile, url: str) -> Walk:
         require(_kind_of(header) == _GROUP, "no group")
         walk.groups.append(group)
         inner: list[tuple[FoundGroup, bytes]] = []
-        for link in links_of(header.messages, raw.space):
+        links = links_of(header.messages, raw.space)
+        raw.space.soon((link.address, GUESS) for link in links)
+        for link in links:
             require(link.kind == HARD and link.address not in seen, "a second name")
             require(b"/" not in link.name and link.name not in _UNSAYABLE, "an odd name")
             seen.add(link.address)

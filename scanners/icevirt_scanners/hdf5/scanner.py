@@ -22,6 +22,7 @@ from icevirt.errors import ScanError, UnsupportedError
 from icevirt.model import paths
 from icevirt.scan.contract import ByteSource, ScanOptions
 from icevirt.scan.elsewhere import Elsewhere, refuse_changed
+from icevirt_scanners.hdf5.ahead import announce
 from icevirt_scanners.hdf5.attributes import FoundAttributes, attributes_of
 from icevirt_scanners.hdf5.context import FileContext
 from icevirt_scanners.hdf5.datatypes import Element, NoDataTypeError, element_of, encoded_element
@@ -140,6 +141,7 @@ def _tell_attributes(path: str, attributes: FoundAttributes, context: FileContex
 
 
 def _arrays(walk: Walk, context: FileContext) -> tuple[ScannedArray, ...]:
+    announce([found for found in walk.datasets if context.options.wants(found.path)], context)
     attributes = {found: _attributes(found, context) for found in walk.datasets}
     dimensions = Dimensions(context.file)
     for found in walk.datasets:

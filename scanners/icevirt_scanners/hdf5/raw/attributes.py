@@ -6,7 +6,7 @@ file takes. What is not plain (enumerations, compounds, other objects' types) is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from functools import lru_cache, partial
 from math import prod
 from operator import itemgetter
@@ -116,8 +116,37 @@ def _dense(
     return found
 
 
+def heaps_of(messages: list[Message], unread: Collection[bytes]) -> Iterator[int]:
+    """Yield the addresses of heaps that values of attributes stand in.
+
+    Raises:
+        NotUnderstoodError: A message is odd.
+    """
+    for message in messages:
+        if message.kind == ATTRIBUTE and not message.flags & SHARED:
+            name, is_elsewhere, kind, _, value = _parts(message.data)
+            if is_elsewhere or name in unread or not kind or kind[0] & 15 != _SEQUENCE:
+                continue
+            size = _TYPE.unpack_from(kind)[4] if len(kind) >= _TYPE.size else 0
+            if size == 16:  # addresses of 8 bytes
+                for at in range(4, len(value) - 11, size):
+                    yield number(value, at, 8)
+
+
 def _attribute(data: bytes, heap: Heap, unread: Collection[bytes]) -> tuple[bytes, Value | None]:
     """Split a message into the attribute's name and its value."""
+    name, is_elsewhere, kind, space, value = _parts(data)
+    if is_elsewhere or name in unread:
+        return name, None
+    read = _reader(kind, space, heap.space.length_width)
+    try:
+        return name, read(value, heap) if read is not None else None
+    except (NotUnderstoodError, error):
+        return name, None
+
+
+def _parts(data: bytes) -> tuple[bytes, bool, bytes, bytes, bytes]:
+    """Return name, whether its type stands elsewhere, type, dataspace and value."""
     try:
         version, flags, name_size, kind_size, space_size = _HEAD.unpack_from(data)
     except error as cause:
@@ -130,13 +159,7 @@ def _attribute(data: bytes, heap: Heap, unread: Collection[bytes]) -> tuple[byte
     value = space - -space_size // to * to
     require(value <= len(data), "an attribute cut short")
     name = data[begin : begin + name_size].split(b"\0", 1)[0]
-    if (version > 1 and flags) or name in unread:  # its type stands elsewhere
-        return name, None
-    read = _reader(data[kind:space], data[space:value], heap.space.length_width)
-    try:
-        return name, read(data[value:], heap) if read is not None else None
-    except (NotUnderstoodError, error):
-        return name, None
+    return name, version > 1 and bool(flags), data[kind:space], data[space:value], data[value:]
 
 
 @lru_cache(1024)  # the attributes of an archive are of few types

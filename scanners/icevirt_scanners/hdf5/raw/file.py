@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Hashable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple, Self
 
-from icevirt.scan.contract import ByteSource
+from icevirt.scan.contract import ByteSource, prefetch
 from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError
 from icevirt_scanners.hdf5.raw.header import SHARED, Message, messages, space_of
 from icevirt_scanners.hdf5.raw.heap import Heap
@@ -52,6 +53,8 @@ class RawFile:
             space = space_of(Pages(source.read), base=base, size=source.file.size)
         except NotUnderstoodError:
             return None
+        if source.local_path is None:
+            space.announce = partial(prefetch, source)
         return cls(space, Heap(space))
 
     def header(self, address: int) -> Header | None:

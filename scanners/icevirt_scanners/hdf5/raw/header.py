@@ -20,11 +20,12 @@ LAYOUT, ATTRIBUTE, ATTRIBUTE_INFO = 0x08, 0x0C, 0x15  # kinds of messages
 LINK_INFO, LINK, SYMBOL_TABLE, EXTERNAL_FILES = 0x02, 0x06, 0x11, 0x07
 NEWEST = 0x18  # the last kind that is known
 FILL, FILTERS = (0x04, 0x05), (0x0B,)  # all kinds that say it
-_GAP, _CONTINUATION, _CACHE_IMAGE = 0x00, 0x10, 0x18
+_GAP, _CONTINUATION, _FILE_SPACE, _CACHE_IMAGE = 0x00, 0x10, 0x17, 0x18
+_PAGED = b"\1\1"  # how a file's space is managed: version, strategy
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _TIMES, _PHASES, _ORDER = 32, 16, 4  # flags of a header: optional fields
 _MOST = 256  # blocks of a header
-_GUESS = 1024  # bytes that hold most headers
+GUESS = 1024  # bytes that hold most headers
 _OLD = Struct("<HHB3x")  # kind, size and flags of a message
 _NEW = Struct("<BHB")
 _NEW_ORDERED = Struct("<BHBH")
@@ -56,7 +57,16 @@ def space_of(read: Callable[[int, int], bytes], *, base: int, size: int) -> Spac
         if extension != b"\xff" * widths[0]:
             found = messages(space, int.from_bytes(extension, "little"))
             require(all(message.kind != _CACHE_IMAGE for message in found), "a cache image")
+            space.page = _page_of(found, space)
     return space.begin()
+
+
+def _page_of(extension: list[Message], space: Space) -> int:
+    """Return the size of the file's pages, 0 where it has none."""
+    for message in extension:
+        if message.kind == _FILE_SPACE and message.data[:2] == _PAGED:
+            return number(message.data, 3 + space.length_width, space.length_width)
+    return 0
 
 
 def layout_message(found: list[Message]) -> bytes:
@@ -68,7 +78,7 @@ def layout_message(found: list[Message]) -> bytes:
 
 def messages(space: Space, address: int) -> list[Message]:
     """Return all messages of an object header, those of its further blocks included."""
-    start = space.at_most(address, _GUESS)
+    start = space.at_most(address, GUESS)
     require(len(start) >= 16, "no object header")
     new = start.startswith(b"OHDR")
     require(new or start[0] == 1, "no object header")

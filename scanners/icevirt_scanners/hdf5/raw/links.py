@@ -19,6 +19,7 @@ _TRACKED = 1  # flag of a group: it keeps the order in which links were made
 _ORDER, _KIND, _CHARSET = 4, 8, 16  # flags of a link: optional fields
 _CACHED_SOFT = 2  # how a symbol table says that an entry is a soft link
 _DEEPEST = 16
+_SOME = 512  # bytes that hold most nodes of such a tree
 
 
 class Link(NamedTuple):
@@ -93,10 +94,12 @@ def _of_heap(heap_at: int, tree: int, space: Space) -> list[Link]:
 def _of_table(data: bytes, space: Space) -> list[Link]:
     """Read the links of an old group: a tree of symbol nodes, whose names lie in a local heap."""
     wide, long = space.address_width, space.length_width
+    space.soon((number(data, at, wide), _SOME) for at in (0, wide))
     head = space.block(number(data, wide, wide), 8 + 2 * long + wide)
     require(head.startswith(b"HEAP\0"), "no local heap")
     names = space.block(number(head, 8 + 2 * long, wide), number(head, 8, long))
     nodes = _nodes(number(data, 0, wide), space)
+    space.soon((node, _SOME) for node in nodes)
     return [link for node in nodes for link in _symbols(node, names, space)]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -53,6 +53,8 @@ class Space:
     size: int  # of the file
     address_width: int
     length_width: int
+    page: int = 0  # bytes of a page of the file, 0 where it has none
+    announce: Callable[..., None] | None = None  # takes ranges that will be read, and the page
     _left: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -62,6 +64,14 @@ class Space:
         """Begin to read the blocks of another object."""
         self._left = self.size
         return self
+
+    def soon(self, places: Iterable[tuple[int, int]]) -> None:
+        """Announce blocks that will be read, by address and length."""
+        if self.announce is None:
+            return
+        begins = ((self.base + address, length) for address, length in places)
+        ranges = [(at, min(at + length, self.size)) for at, length in begins if at < self.size]
+        self.announce(ranges, page=self.page)
 
     def at_most(self, address: int, length: int) -> bytes:
         """Return up to ``length`` bytes at an address, fewer at the end of the file."""
@@ -102,6 +112,9 @@ class Space:
         found = np.empty((len(at), length), np.uint8)
         apart = (np.diff(at) > length + _GAP) | (np.diff(at // _RUN) != 0)
         cuts = [0, *(np.flatnonzero(apart) + 1).tolist(), len(at)]
+        if self.announce is not None:
+            runs = ((int(at[a]), int(at[b - 1] - at[a]) + length) for a, b in pairwise(cuts))
+            self.soon(runs)
         for first, stop in pairwise(cuts):
             begin = int(at[first])
             span = int(at[stop - 1]) - begin + length

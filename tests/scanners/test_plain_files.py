@@ -13,6 +13,8 @@ from icevirt.api.scan import scan_file
 from icevirt.errors import IcevirtError
 from icevirt.objects.source import open_source
 from icevirt_scanners.hdf5 import files, scanner
+from icevirt_scanners.hdf5.raw import btree2, fractal_heap, header, space, superblock
+from icevirt_scanners.hdf5.raw.attributes import listed
 from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError
 from icevirt_scanners.hdf5.raw.file import RawFile
 from icevirt_scanners.hdf5.raw.links import HARD, links_of
@@ -128,29 +130,36 @@ def test_the_links_of_a_group_stand_in_the_order_that_libhdf5_gives_them(count, 
     assert hard == [address for _, kind, address in wanted if kind == h5py.h5l.TYPE_HARD]
 
 
+@pytest.mark.parametrize("sealed", [True, False])
 @pytest.mark.parametrize("form", ["default", "latest, order tracked"])
-def test_links_and_attributes_that_are_damaged_are_told_or_left_to_libhdf5(form, tmp_path):
-    """Blocks with a checksum are believed only where it fits; old ones never leave the file."""
+def test_damaged_links_and_attributes_are_told_or_left_to_libhdf5(
+    form, sealed, tmp_path, monkeypatch
+):
+    """Blocks with a checksum are believed only where it fits; without one none leaves the file."""
     path = tmp_path / "file.h5"
     write(path, **FORMATS[form])
     with open_source(path) as source:
         raw = RawFile.of(source, base=0)
         wanted = links_of(raw.header(raw.root).messages, raw.space)
+    if not sealed:
+        for module in (btree2, fractal_heap, header, space, superblock):
+            monkeypatch.setattr(module, "check_sum", lambda block: None)
     data = path.read_bytes()
     dice, understood = random.Random(3), 0
     for _ in range(400):
         flipped = bytearray(data)
-        at = dice.randrange(len(data))
-        flipped[at] ^= 1 << dice.randrange(8)
+        for _ in range(1 if sealed else dice.choice([1, 30, 300])):
+            flipped[dice.randrange(len(data))] ^= 1 << dice.randrange(8)
         path.write_bytes(flipped)
         with open_source(path) as source, suppress(NotUnderstoodError):
             raw = RawFile.of(source, base=0)
-            header = raw.header(raw.root) if raw is not None else None
-            if header is not None:
-                found = links_of(header.messages, raw.space)
+            found = raw.header(raw.root) if raw is not None else None
+            if found is not None:
+                links = links_of(found.messages, raw.space)
+                listed(found.messages, found.heap)
                 understood += 1
-                assert "latest" not in form or found == wanted
-    assert understood > 100
+                assert "latest" not in form or not sealed or links == wanted
+    assert understood > 50
 
 
 def test_a_file_cut_short_or_still_written_is_libhdf5s_to_judge(tmp_path):

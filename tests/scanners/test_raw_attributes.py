@@ -129,6 +129,8 @@ def test_random_attributes_are_the_same(found, bounds, tracked, userblock):
 class Bytes:
     """A file in memory."""
 
+    local_path = None
+
     def __init__(self, raw):
         self.raw = raw
         self.file = SourceFile(url="memory:", size=len(raw))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from icevirt.archive.scanned import SourceFile
 from icevirt.errors import BuildError, InvalidInputError, ScanError
 from icevirt.ids import ObjectId12
 from icevirt.logic.items import balanced, write_items
+from icevirt.logic.routes import Route, route_of
 from icevirt.objects.grants import in_force
 from icevirt.repo.layout import manifest
 from icevirt.scan.contract import ScanOptions
@@ -22,10 +23,11 @@ from icevirt.spark import catalog as parts
 from icevirt.spark.described import describe_scan
 from icevirt.spark.facts import ClosedCatalog, read_facts
 from icevirt.spark.limits import DEFAULT, Limits
-from icevirt.spark.runner import reporter, run_on_spark, slots
+from icevirt.spark.runner import reporter, run_on_spark, run_shuffled, slots
 from icevirt.spark.scanning import ScanTask, run_scan
 from icevirt.spark.settled import Settled, forget, settled
-from icevirt.spark.writing import PackedItem, WriteTask, record_path, run_write
+from icevirt.spark.shuffling import Needs, run_map
+from icevirt.spark.writing import PackedItem, WriteTask, record_path, run_write, run_write_shuffled
 from icevirt.storage.below import Below
 from icevirt.storage.protocol import Storage
 from icevirt.wire.manifest import ManifestEncoding
@@ -194,9 +196,10 @@ def write_all(spark: SparkSession, job: Job, plan: BuildPlan) -> list[WriteResul
 def _write(spark: SparkSession, job: Job, plan: BuildPlan) -> list[WriteResult]:
     items = [PackedItem.of(item) for item in write_items(plan)]
     config = job.target.config
-    tasks = [
-        WriteTask(
-            items=pile,
+
+    def task(pile: Sequence[PackedItem]) -> WriteTask:
+        return WriteTask(
+            items=tuple(pile),
             catalog=job.scan.catalog,
             repo=job.target.storage,
             record=job.record,
@@ -204,8 +207,8 @@ def _write(spark: SparkSession, job: Job, plan: BuildPlan) -> list[WriteResult]:
             encoding=ManifestEncoding.of_config(config.document),
             named=tuple((each.url_prefix, each.name) for each in plan.containers if each.name),
         )
-        for pile in balanced(items, slots(spark) * _TASKS_PER_SLOT)
-    ]
+
+    many = slots(spark) * _TASKS_PER_SLOT
     expected = {record_path(item.number): item.expected for item in items}
 
     def look() -> Progress:
@@ -219,8 +222,21 @@ def _write(spark: SparkSession, job: Job, plan: BuildPlan) -> list[WriteResult]:
         )
 
     watch = reporter(job.scan.progress, look)
-    written = run_on_spark(spark, run_write, tasks, progress=watch)
+    if route_of(plan).kind is Route.direct:
+        tasks = [task(pile) for pile in balanced(items, many)]
+        written = run_on_spark(spark, run_write, tasks, progress=watch)
+    else:
+        maps = _needs(items).tasks(job.scan.catalog, many)
+        each = [task([item]) for item in items]
+        written = run_shuffled(spark, run_map, maps, run_write_shuffled, each, progress=watch)
     return sorted((result for pile in written for result in pile), key=lambda each: each.number)
+
+
+def _needs(items: Sequence[PackedItem]) -> Needs:
+    needs = Needs()
+    for number, item in enumerate(items):
+        needs.add(number, item.unpack())
+    return needs
 
 
 def _vanished(job: Job, results: list[WriteResult]) -> bool:

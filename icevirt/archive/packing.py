@@ -79,11 +79,18 @@ def pack(
         boxes=np.array(boxes, "<u4").tobytes() if dense else None,
         index=None if dense else index.astype("<u4").tobytes(),
         kinds=None if bool(np.all(kind == ChunkType.virtual)) else kind.tobytes(),
-        gaps=_transpose(_gaps(offset, length)),
-        lengths=_transpose(length.astype("<u8")),
+        **packed_columns(offset, length),
         data=b"".join(table.inline.tobytes() for table in tables),
         **_targets(tables, urls),
     )
+
+
+def packed_columns(offset: NDArray[np.uint64], length: NDArray[np.uint64]) -> dict[str, bytes]:
+    """Return the columns for offsets and lengths; zstd makes little of them."""
+    return {
+        "gaps": _transpose(_gaps(offset, length)),
+        "lengths": _transpose(length.astype("<u8")),
+    }
 
 
 def unpack(packed: PackedBlock) -> Block:

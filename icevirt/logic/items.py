@@ -24,7 +24,7 @@ SHARED_REFERENCES = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Cut:
+class Cut:
     """One window of one array, and the files that it needs."""
 
     array: PlannedArray
@@ -50,15 +50,15 @@ def write_items(plan: BuildPlan) -> Iterator[WriteItem]:
     No item holds two windows of one array. They are made one at a time, because each knows the
     URLs of its files: those of all items together may be more than a driver can hold.
     """
-    for number, cuts in enumerate(_together(plan)):
-        yield _item(plan, number, cuts)
+    for number, together in enumerate(_together(plan)):
+        yield _item(plan, number, together)
 
 
-def _together(plan: BuildPlan) -> Iterator[list[_Cut]]:
+def _together(plan: BuildPlan) -> Iterator[list[Cut]]:
     """Yield the windows that share a manifest."""
-    shared: dict[tuple[int, int], list[_Cut]] = {}
+    shared: dict[tuple[int, int], list[Cut]] = {}
     for array in plan.arrays:
-        for cut in _cuts(array):
+        for cut in cuts(array):
             if cut.references > SHARED_REFERENCES:
                 yield [cut]
                 continue
@@ -69,15 +69,16 @@ def _together(plan: BuildPlan) -> Iterator[list[_Cut]]:
                 yield list(open_cuts)
                 open_cuts.clear()
             open_cuts.append(cut)
-    yield from (cuts for cuts in shared.values() if cuts)
+    yield from (open_cuts for open_cuts in shared.values() if open_cuts)
 
 
-def _cuts(array: PlannedArray) -> Iterator[_Cut]:
+def cuts(array: PlannedArray) -> Iterator[Cut]:
+    """Yield the windows of an array that some file has chunks in."""
     everything = np.arange(len(array.files))
     for box in boxes(array.grid, array.window):
         of = _files_of(array, box) if array.mode is Mode.concat else everything
         if len(of):  # else nobody wrote any of its chunks
-            yield _Cut(array=array, box=box, of=of)
+            yield Cut(array=array, box=box, of=of)
 
 
 def _files_of(array: PlannedArray, box: Extents) -> NDArray[np.int64]:
@@ -95,18 +96,18 @@ def _files_of(array: PlannedArray, box: Extents) -> NDArray[np.int64]:
     return of if inside.all() else of[inside]
 
 
-def _item(plan: BuildPlan, number: int, cuts: Sequence[_Cut]) -> WriteItem:
-    rows = np.unique(np.concatenate([cut.array.files[cut.of] for cut in cuts]))
+def _item(plan: BuildPlan, number: int, together: Sequence[Cut]) -> WriteItem:
+    rows = np.unique(np.concatenate([cut.array.files[cut.of] for cut in together]))
     return WriteItem(
         number=number,
         first=int(rows[0]),
         files=plan.files.take(rows),
-        windows=tuple(_window(cut, rows) for cut in cuts),
-        expected=sum(cut.references for cut in cuts),
+        windows=tuple(_window(cut, rows) for cut in together),
+        expected=sum(cut.references for cut in together),
     )
 
 
-def _window(cut: _Cut, rows: NDArray[np.int64]) -> WindowTask:
+def _window(cut: Cut, rows: NDArray[np.int64]) -> WindowTask:
     """Return the window; what it knows of files is spread over those of the item."""
     array, of = cut.array, cut.of
     at = np.searchsorted(rows, array.files[of])

@@ -12,12 +12,16 @@ from dataclasses import dataclass, fields
 from itertools import groupby
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from icevirt.archive import catalog
-from icevirt.archive.packing import PackedBlock
+from icevirt.archive.blocks import part_of
+from icevirt.archive.facts import FileColumns
+from icevirt.archive.packing import Block, PackedBlock, unpack
 from icevirt.storage.protocol import Storage
 
 _BUDGET = 256 << 20  # bytes of encoded parts that a reader keeps
@@ -58,6 +62,20 @@ class RefsReader:
         """Yield the packed references of one array in a part."""
         return self._part(part).blocks(path)
 
+    def located(self, files: FileColumns, takes: NDArray[np.bool_], path: str) -> Iterator[Block]:
+        """Yield the references of one array in some of the files.
+
+        Blocks hold no others, and number the files as ``files`` does.
+        """
+        for number, part in enumerate(files.parts):
+            mine = np.flatnonzero((files.part == number) & takes)
+            for packed in self.blocks(part, path) if len(mine) else ():
+                block = unpack(packed)
+                place = places_of(block, files.row[mine], mine)
+                rows = np.flatnonzero(place >= 0)
+                if len(rows):
+                    yield part_of(block, rows, place[rows])
+
     def _part(self, name: str) -> _Part:
         if name not in self._parts:
             self._parts[name] = _Part.of(self._storage.get(catalog.path_of("refs", name)))
@@ -68,6 +86,17 @@ class RefsReader:
 
     def _size(self) -> int:
         return sum(part.size for part in self._parts.values())
+
+
+def places_of(
+    block: Block, rows: NDArray[np.integer], places: NDArray[np.integer]
+) -> NDArray[np.int64]:
+    """Return the place of each reference's file, -1 where it is none of ``rows``."""
+    size = 1 + max(int(rows.max(initial=0)), int(block.file.max(initial=0)))
+    place = np.full(size, -1, np.int64)
+    place[rows] = places
+    found: NDArray[np.int64] = place[block.file]
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

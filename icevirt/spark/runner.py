@@ -9,8 +9,10 @@ from __future__ import annotations
 import pickle
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,7 +21,7 @@ from icevirt.archive.report import Progress
 from icevirt.errors import BuildError, IcevirtError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _COLUMNS: dict[str, Any] = {"id": pa.int32(), "ok": pa.bool_(), "payload": pa.binary()}
 _OUT = pa.schema(_COLUMNS)
@@ -35,12 +37,16 @@ def stage[T, R](
         for batch in batches:
             for row in batch.to_pylist():
                 ok, payload = _run_one(function, row["payload"])
-                columns = [[row["id"]], [ok], [payload]]
-                yield pa.RecordBatch.from_arrays(
-                    [pa.array(c, f.type) for c, f in zip(columns, _OUT, strict=True)], schema=_OUT
-                )
+                yield _result(row["id"], ok=ok, payload=payload)
 
     return run
+
+
+def _result(number: int, *, ok: bool, payload: bytes) -> pa.RecordBatch:
+    columns: list[list[Any]] = [[number], [ok], [payload]]
+    return pa.RecordBatch.from_arrays(
+        [pa.array(c, f.type) for c, f in zip(columns, _OUT, strict=True)], schema=_OUT
+    )
 
 
 def _run_one[T, R](function: Callable[[T], R], payload: bytes) -> tuple[bool, bytes]:
@@ -86,15 +92,18 @@ def run_on_spark[T, R](
     """
     if not tasks:
         return []
-    from pyspark.errors import PySparkException
-
     frame = spark.createDataFrame(batch_of(tasks))
     spread = frame.repartitionById(len(tasks), "id")
+    done = spread.mapInArrow(stage(function), "id int, ok boolean, payload binary")
+    return _collected(done, progress)
+
+
+def _collected(done: DataFrame, progress: Callable[[], None] | None) -> list[Any]:
+    from pyspark.errors import PySparkException
+
     with _Watch(progress):
         try:
-            rows = spread.mapInArrow(
-                stage(function), "id int, ok boolean, payload binary"
-            ).collect()
+            rows = done.collect()
         except PySparkException as error:
             raise BuildError(
                 "a Spark task failed",
@@ -102,6 +111,97 @@ def run_on_spark[T, R](
                 cause=_short(str(error)),
             ) from error
     return results_of([(row["id"], row["ok"], bytes(row["payload"])) for row in rows])
+
+
+def run_shuffled[M, T, R](
+    spark: SparkSession,
+    mapper: Callable[[M, int], Iterator[tuple[int, bytes]]],
+    maps: Sequence[M],
+    function: Callable[[T, list[bytes]], R],
+    tasks: Sequence[T],
+    *,
+    progress: Callable[[], None] | None = None,
+) -> list[R]:
+    """Run every task with the rows that mappers sent to it; return the results in their order.
+
+    Args:
+        spark: The session.
+        mapper: Given one of ``maps`` and its number, yields rows: the number of the task each is
+            for, and its bytes.
+        maps: What mappers are given.
+        function: Given a task and its rows, which come in any order.
+        tasks: The tasks, a partition each.
+        progress: Called now and then.
+
+    Raises:
+        IcevirtError: The one a mapper or a task raised.
+        BuildError: A task failed for another reason, as often as Spark retries it.
+    """
+    if not tasks:
+        return []
+    kinds = "id int, sent boolean, payload binary"
+    sent = (
+        spark.createDataFrame(batch_of(maps))
+        .repartitionById(max(1, len(maps)), "id")
+        .mapInArrow(_mapping(mapper), kinds)
+    )
+    given = spark.createDataFrame(batch_of(tasks)).selectExpr("id", "false AS sent", "payload")
+    frame = given.union(sent).repartitionById(len(tasks), "id")
+    done = frame.mapInArrow(_reducing(function), "id int, ok boolean, payload binary")
+    return _collected(done, progress)
+
+
+def _mapping[M](
+    mapper: Callable[[M, int], Iterator[tuple[int, bytes]]],
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for row in batch.to_pylist():
+                task = pickle.loads(row["payload"])  # noqa: S301  # made by `batch_of`
+                try:
+                    for to, payload in mapper(task, row["id"]):
+                        yield _sent(to, payload)
+                except IcevirtError as error:
+                    yield _sent(0, pickle.dumps(error), ok=None)
+
+    return run
+
+
+def _sent(to: int, payload: bytes, *, ok: bool | None = True) -> pa.RecordBatch:
+    """Return a row of a mapper; what is neither true nor false is an error."""
+    types = [pa.int32(), pa.bool_(), pa.binary()]
+    columns = [pa.array([v], t) for v, t in zip((to, ok, payload), types, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, names=["id", "sent", "payload"])
+
+
+def _reducing[T, R](
+    function: Callable[[T, list[bytes]], R],
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows: dict[int, list[bytes]] = defaultdict(list)
+        tasks: dict[int, bytes] = {}
+        failed: list[bytes] = []
+        for batch in batches:
+            for row in batch.to_pylist():
+                if row["sent"] is None:
+                    failed.append(row["payload"])
+                elif row["sent"]:
+                    rows[row["id"]].append(row["payload"])
+                else:
+                    tasks[row["id"]] = row["payload"]
+        for number, task in sorted(tasks.items()):
+            if failed:
+                yield _result(number, ok=False, payload=failed[0])
+            else:
+                mine = rows.pop(number, [])
+                ok, payload = _run_one(partial(_with_rows, function, mine), task)
+                yield _result(number, ok=ok, payload=payload)
+
+    return run
+
+
+def _with_rows[T, R](function: Callable[[T, list[bytes]], R], rows: list[bytes], task: T) -> R:
+    return function(task, rows)
 
 
 def run_in_process[T, R](function: Callable[[T], R], tasks: Sequence[T]) -> list[R]:

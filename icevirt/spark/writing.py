@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import math
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
+from icevirt.archive.blocks import joined, part_of
 from icevirt.archive.facts import FileColumns
-from icevirt.archive.packing import Block, unpack
+from icevirt.archive.packing import Block
 from icevirt.archive.plan import Mode, WindowResult, WindowTask, WriteItem, WriteResult
 from icevirt.archive.report import ReferenceCounts
 from icevirt.errors import CombineError, FormatError
@@ -28,6 +29,7 @@ from icevirt.logic.relative import with_names
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
 from icevirt.spark.encoding import decode_whole, encode_chunks, fill_of
 from icevirt.spark.refs import RefsReader
+from icevirt.spark.shuffling import Arrived
 from icevirt.storage.protocol import Storage
 from icevirt.wire import manifest
 from icevirt.wire.manifest import ManifestEncoding
@@ -77,7 +79,15 @@ def run_write(task: WriteTask) -> tuple[WriteResult, ...]:
 
     The names of chunk objects stay in the record: the driver is told manifests only.
     """
-    refs = RefsReader(task.catalog)
+    return _run(task, RefsReader(task.catalog))
+
+
+def run_write_shuffled(task: WriteTask, rows: list[bytes]) -> tuple[WriteResult, ...]:
+    """Do the same for a task of one item, whose references were sent to it."""
+    return _run(task, Arrived(rows))
+
+
+def _run(task: WriteTask, refs: Refs) -> tuple[WriteResult, ...]:
     results = (
         _finished(task, item.number) or _write(task, item.unpack(), refs) for item in task.items
     )
@@ -108,7 +118,7 @@ def _finished(task: WriteTask, number: int) -> WriteResult | None:
     return result if sizes == [result.size_bytes] else None
 
 
-def _write(task: WriteTask, item: WriteItem, refs: RefsReader) -> WriteResult:
+def _write(task: WriteTask, item: WriteItem, refs: Refs) -> WriteResult:
     tables = {}
     for window in item.windows:
         assert window.node_id not in tables, "an item holds two windows of one array"
@@ -152,22 +162,25 @@ def _window_result(node_id: ObjectId8, table: ChunkTable) -> WindowResult:
 # -- references of one window --------------------------------------------------------------------
 
 
-def window_table(refs: RefsReader, files: FileColumns, window: WindowTask) -> ChunkTable:
-    """Collect the references of a window from the catalog: virtual and inline rows.
+class Refs(Protocol):
+    """Where a window finds its references: in the catalog, or in what was shuffled to it."""
+
+    def located(self, files: FileColumns, takes: NDArray[np.bool_], path: str) -> Iterator[Block]:
+        """Yield the references of one array in some of the files, which number these."""
+
+
+def window_table(refs: Refs, files: FileColumns, window: WindowTask) -> ChunkTable:
+    """Collect the references of a window: virtual and inline rows.
 
     Raises:
-        FormatError: A value-bearing chunk of the plan is not in the catalog.
+        FormatError: A value-bearing chunk of the plan is not there.
     """
     if window.values is not None:
         return _clipped(_encoded_values(window, window.values), window)
-    blocks = [
-        (number, unpack(packed))
-        for number, part in enumerate(files.parts)
-        for packed in refs.blocks(part, window.source_path)
-    ]
+    blocks = [*refs.located(files, window.takes, window.source_path)]
     if window.mode is Mode.join:
         return _clipped(_joined(files, window, blocks), window)
-    tables = [table for number, block in blocks for table in _shifted(files, window, number, block)]
+    tables = [*_shifted(files, window, joined(blocks))] if blocks else []
     empty = ChunkTable.empty(len(window.chunk_shape))
     return _clipped(ChunkTable.concatenate(tables) if tables else empty, window)
 
@@ -181,54 +194,36 @@ def _clipped(table: ChunkTable, window: WindowTask) -> ChunkTable:
     return table if inside.all() else table.take(inside)
 
 
-def _places(files: FileColumns, window: WindowTask, number: int, block: Block) -> NDArray[np.int64]:
-    """Return for each row of a block its file's place in the item, -1 where it has no part."""
-    mine = np.flatnonzero((files.part == number) & window.takes)
-    size = 1 + max(int(files.row[mine].max(initial=0)), int(block.file.max(initial=0)))
-    place = np.full(size, -1, np.int64)
-    place[files.row[mine]] = mine
-    places: NDArray[np.int64] = place[block.file]
-    return places
-
-
-def _shifted(
-    files: FileColumns, window: WindowTask, number: int, block: Block
-) -> Iterator[ChunkTable]:
-    """Yield the block's chunks where the plan puts their files, encoding those stored whole."""
-    place = _places(files, window, number, block)
-    keep = place >= 0
-    if not window.direct:
-        whole = keep & window.whole[place]
+def _shifted(files: FileColumns, window: WindowTask, block: Block) -> Iterator[ChunkTable]:
+    """Yield the chunks where the plan puts their files, encoding those stored whole."""
+    whole = window.whole[block.file]
+    if not window.direct and whole.any():
         for row in np.flatnonzero(whole).tolist():
-            yield _encoded(window, int(place[row]), _data(block, row))
-        keep &= ~whole
-    yield _moved(files, window, block, place, keep)
+            yield _encoded(window, int(block.file[row]), _data(block, row))
+        rows = np.flatnonzero(~whole)
+        block = part_of(block, rows, block.file[rows])
+    yield _moved(files, window, block)
 
 
-def _moved(
-    files: FileColumns,
-    window: WindowTask,
-    block: Block,
-    place: NDArray[np.int64],
-    keep: NDArray[np.bool_],
-) -> ChunkTable:
-    rows = np.flatnonzero(keep)
-    index = _with_new_axes(block.index[rows].astype(np.int64), len(window.chunk_shape))
+def _moved(files: FileColumns, window: WindowTask, block: Block) -> ChunkTable:
+    index = _with_new_axes(block.index.astype(np.int64), len(window.chunk_shape))
     for at, axis in enumerate(window.axes):
-        index[:, axis] += (window.starts[:, at] // window.chunk_shape[axis])[place[rows]]
-    target = block.source[rows].astype(np.int64)
-    places = np.where(target > 0, len(files) + target - 1, place[rows])
-    used, source = np.unique(places, return_inverse=True)
+        index[:, axis] += (window.starts[:, at] // window.chunk_shape[axis])[block.file]
+    target = block.source.astype(np.int64)
+    places = np.where(target > 0, len(files) + target - 1, block.file)
+    occurs = np.zeros(len(files) + len(block.targets), np.bool_)
+    occurs[places] = True
+    used, source = np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[places]
     own = used < len(files)
-    virtual = block.kind[rows] == ChunkType.virtual
+    virtual = block.kind == ChunkType.virtual
     return ChunkTable(
         index=index.astype(np.uint32),
-        kind=block.kind[rows],
+        kind=block.kind,
         source=np.where(virtual, source, 0).astype(np.uint32),
-        offset=block.offset[rows],
-        length=block.length[rows],
+        offset=block.offset,
+        length=block.length,
         locations=_locations(files, used[own]) + block.targets.take(used[~own] - len(files)),
-        inline=block.data.copy() if len(block.data) else np.zeros(0, np.uint8),
+        inline=block.data,
     ).sorted()
 
 
@@ -283,7 +278,7 @@ def _encoded(window: WindowTask, place: int, raw: bytes) -> ChunkTable:
     )
 
 
-def _joined(files: FileColumns, window: WindowTask, blocks: list[tuple[int, Block]]) -> ChunkTable:
+def _joined(files: FileColumns, window: WindowTask, blocks: Sequence[Block]) -> ChunkTable:
     """Put the values of all files where their boxes lie, and encode them.
 
     Boxes that no file fills hold the array's fill value, which the plan made the missing one.
@@ -291,17 +286,16 @@ def _joined(files: FileColumns, window: WindowTask, blocks: list[tuple[int, Bloc
     assert window.whole_schema is not None
     pieces: dict[tuple[int, ...], NDArray[Any]] = {}  # by where they begin
     origin: dict[tuple[int, ...], int] = {}
-    for number, block in blocks:
-        for row, place in enumerate(_places(files, window, number, block).tolist()):
-            if place >= 0:
-                shape = _file_shape(window, place)
-                values = decode_whole(window.whole_schema, shape, _data(block, row))
-                values = _recoded(files, window, place, values)
-                start = _corner(window, place)
-                if start in pieces and values.size:
-                    _refuse_unlike(files, window, (origin[start], place), pieces[start], values)
-                elif values.size:
-                    pieces[start], origin[start] = values, place
+    for block in blocks:
+        for row, place in enumerate(block.file.tolist()):
+            shape = _file_shape(window, place)
+            values = decode_whole(window.whole_schema, shape, _data(block, row))
+            values = _recoded(files, window, place, values)
+            start = _corner(window, place)
+            if start in pieces and values.size:
+                _refuse_unlike(files, window, (origin[start], place), pieces[start], values)
+            elif values.size:
+                pieces[start], origin[start] = values, place
     lacking = [
         place
         for place in np.flatnonzero(window.takes).tolist()

@@ -1,0 +1,193 @@
+"""The packed shuffle: each part of the catalog is read once, and its references go to their items.
+
+It is for datasets whose order is not that of the catalog's parts, where every window would have to
+look into nearly all of them. A map task reads parts and sends rows of about a mebibyte, in which
+files are numbers; behind the shuffle an item's task holds the references of its windows, and those
+of no other item. Upstream is nothing but the closed catalog, so that no attempt can see another
+version of a file.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import zstandard
+from numpy.typing import NDArray
+
+from icevirt.archive import catalog
+from icevirt.archive.blocks import dumps, joined, loads, part_of
+from icevirt.archive.facts import FileColumns
+from icevirt.archive.packing import Block, unpack
+from icevirt.archive.plan import Mode, WindowTask, WriteItem
+from icevirt.spark.refs import RefsReader, places_of
+from icevirt.storage.protocol import Storage
+
+_AT_ONCE = 4_000_000
+"""References that a map task gathers before it sends all it has."""
+
+
+type _Bound = tuple[int, int, int]
+"""An axis that files are not placed along, counted from the last, and the chunks wanted of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Need:
+    """What an item needs of a part: some files of some arrays."""
+
+    item: int  # its place among those that are to be written
+    boxes: Mapping[str, tuple[_Bound, ...]]  # by array
+    rows: NDArray[np.int32]  # of the files in the part
+    places: NDArray[np.int32]  # of the same files in the item
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapTask:
+    """Parts of the catalog, and who needs what of them."""
+
+    parts: tuple[str, ...]
+    catalog: Storage
+    needs: bytes  # pickled and compressed: for each part its needs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """A row of the shuffle."""
+
+    path: str
+    order: tuple[int, int]  # of rows of one item and array
+    payload: bytes
+
+
+class Needs:
+    """Gathers what items need, by part."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, list[_Need]] = defaultdict(list)
+
+    def add(self, to: int, item: WriteItem) -> None:
+        """Note what an item needs; windows whose values the plan holds need nothing."""
+        boxes = {w.source_path: _bounds(w) for w in item.windows if w.values is None}
+        files = item.files
+        order = np.argsort(files.part, kind="stable")
+        ends = np.searchsorted(files.part[order], np.arange(len(files.parts)), side="right")
+        for name, places in zip(files.parts, np.split(order, ends[:-1]), strict=True):
+            need = _Need(
+                item=to,
+                boxes=boxes,
+                rows=files.row[places].astype(np.int32),
+                places=places.astype(np.int32),
+            )
+            self._of[name].append(need)
+
+    def tasks(self, storage: Storage, count: int) -> tuple[MapTask, ...]:
+        """Deal the parts to at most ``count`` tasks."""
+        names = sorted(self._of)
+        runs = np.array_split(np.arange(len(names)), max(1, min(count, len(names))))
+        return tuple(
+            MapTask(
+                parts=tuple(names[at] for at in run.tolist()),
+                catalog=storage,
+                needs=_frozen([self._of[names[at]] for at in run.tolist()]),
+            )
+            for run in runs
+            if len(run)
+        )
+
+
+def _bounds(window: WindowTask) -> tuple[_Bound, ...]:
+    """Return what a window wants of the axes along which all files begin at 0."""
+    if window.mode is Mode.join or window.whole.any():
+        return ()  # values of a whole file are one chunk
+    ndim = len(window.box)
+    return tuple(
+        (axis - ndim, low, high)
+        for axis, (low, high) in enumerate(window.box)
+        if axis not in window.axes
+    )
+
+
+def _frozen(needs: list[list[_Need]]) -> bytes:
+    return zstandard.ZstdCompressor(level=1).compress(pickle.dumps(needs))
+
+
+def run_map(task: MapTask, number: int) -> Iterator[tuple[int, bytes]]:
+    """Read the parts of a task and yield rows for the items; ``number`` is that of the task."""
+    needs: list[list[_Need]] = pickle.loads(  # noqa: S301  # made by `_frozen`
+        zstandard.ZstdDecompressor().decompress(task.needs)
+    )
+    refs = RefsReader(task.catalog, budget=0)
+    outbox = _Outbox(number)
+    for part, wanted in zip(task.parts, needs, strict=True):
+        for path in sorted({path for need in wanted for path in need.boxes}):
+            for block in map(unpack, refs.blocks(part, path)):
+                for need in wanted:
+                    if path in need.boxes:
+                        yield from outbox.put(need, path, block)
+    yield from outbox.rest()
+
+
+class _Outbox:
+    """Collects references until they are worth a row."""
+
+    def __init__(self, task: int) -> None:
+        self._task = task
+        self._held: dict[tuple[int, str], list[Block]] = defaultdict(list)
+        self._counts: dict[tuple[int, str], int] = defaultdict(int)
+        self._sizes: dict[tuple[int, str], int] = defaultdict(int)
+        self._sent = 0
+
+    def put(self, need: _Need, path: str, block: Block) -> Iterator[tuple[int, bytes]]:
+        """Take what the item needs of a block; yield what is worth a row now."""
+        place = places_of(block, need.rows, need.places)
+        keep = place >= 0
+        for axis, low, high in need.boxes[path]:
+            index = block.index[:, axis]
+            keep &= (index >= low) & (index < high)
+        rows = np.flatnonzero(keep)
+        if not len(rows):
+            return
+        key, mine = (need.item, path), part_of(block, rows, place[rows])
+        self._held[key].append(mine)
+        self._counts[key] += len(mine)
+        self._sizes[key] += len(mine.data)
+        if self._counts[key] >= catalog.BLOCK_REFS or self._sizes[key] >= catalog.BLOCK_DATA:
+            yield self._row(key)
+        elif sum(self._counts.values()) >= _AT_ONCE:
+            yield from self.rest()
+
+    def rest(self) -> Iterator[tuple[int, bytes]]:
+        """Yield all that is held."""
+        for key in sorted(self._held):
+            yield self._row(key)
+
+    def _row(self, key: tuple[int, str]) -> tuple[int, bytes]:
+        self._sent += 1
+        del self._counts[key], self._sizes[key]
+        payload = dumps(joined(self._held.pop(key)))
+        sent = Sent(path=key[1], order=(self._task, self._sent), payload=payload)
+        return key[0], pickle.dumps(sent)
+
+
+class Arrived:
+    """The references that were sent to one item."""
+
+    def __init__(self, rows: Sequence[bytes]) -> None:
+        sent: list[Sent] = [pickle.loads(row) for row in rows]  # noqa: S301  # made by `run_map`
+        self._rows: Mapping[str, list[Sent]] = defaultdict(list)
+        for row in sorted(sent, key=lambda row: row.order):
+            self._rows[row.path].append(row)
+
+    def located(self, files: FileColumns, takes: NDArray[np.bool_], path: str) -> Iterator[Block]:
+        """Yield the references of one array in some of the item's files."""
+        del files  # what was sent numbers them as the item does
+        for row in self._rows[path]:
+            block = loads(row.payload)
+            kept = np.flatnonzero(takes[block.file])
+            if len(kept) == len(block):
+                yield block
+            elif len(kept):
+                yield part_of(block, kept, block.file[kept])

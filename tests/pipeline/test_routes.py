@@ -1,0 +1,277 @@
+"""Two ways from the catalog to the manifests: what they write is the same, byte for byte."""
+
+import os
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import icevirt
+from icevirt.archive.blocks import dumps, joined, loads, part_of
+from icevirt.archive.packing import Block
+from icevirt.errors import FormatError, IcevirtError
+from icevirt.logic import routes
+from icevirt.logic.combine import combine
+from icevirt.logic.items import write_items
+from icevirt.logic.routes import Route, route_of
+from icevirt.logic.wish import Wish
+from icevirt.model.chunks import ChunkType, Locations
+from icevirt.model.strings import Strings
+from icevirt.spark import shuffling, writing
+from icevirt.spark.attempt import Outcome
+from icevirt.spark.catalog import write_part
+from icevirt.spark.facts import read_facts
+from icevirt.spark.rows import tables_of
+from icevirt.spark.runner import run_on_spark, run_shuffled
+from icevirt.storage.memory import MemoryStorage
+from icevirt.wire.manifest import ManifestEncoding
+
+from .support import assert_same_dataset, expected_dataset, opened, write_days
+from .test_combine import data, facts_of, file, static, time
+
+
+def planned(files, *, per_part=3, **wish):
+    """Write a catalog, and return it with the plan."""
+    catalog, names = MemoryStorage(), []
+    for at in range(0, len(files), per_part):
+        outcomes = [
+            Outcome(file=f.source, scanned=f, error=None, seconds=0.0)
+            for f in files[at : at + per_part]
+        ]
+        names.append(write_part(catalog, f"p{at}", tables_of(outcomes)))
+    facts = read_facts(catalog, names).facts
+    return catalog, combine(facts, Wish(build_id="b", concat_dim=("time",), **wish))
+
+
+def task_of(items, catalog, repo):
+    """Return the task for some items."""
+    return writing.WriteTask(
+        items=tuple(items),
+        catalog=catalog,
+        repo=repo,
+        record=MemoryStorage(),
+        inline_threshold=64,
+        encoding=ManifestEncoding(),
+    )
+
+
+def written(catalog, plan, *, shuffled, tasks=2):
+    """Write all items by one of the ways; return what lies in the repository."""
+    repo = MemoryStorage()
+    items = [writing.PackedItem.of(item) for item in write_items(plan)]
+    if not shuffled:
+        writing.run_write(task_of(items, catalog, repo))
+    else:
+        needs, inbox = shuffling.Needs(), [[] for _ in items]
+        for number, item in enumerate(items):
+            needs.add(number, item.unpack())
+        for number, task in enumerate(needs.tasks(catalog, tasks)):
+            for to, row in shuffling.run_map(task, number):
+                inbox[to].insert(0, row)  # rows come in any order
+        for item, rows in zip(items, inbox, strict=True):
+            writing.run_write_shuffled(task_of([item], catalog, repo), rows)
+    return {info.path: repo.get(info.path) for info in repo.list()}
+
+
+def archive(order):
+    """Files of two steps with 3 x 2 chunks each, of which some were read, and a static variable."""
+
+    def field(number, url):
+        index = np.stack(np.unravel_index(np.arange(6), (2, 1, 3)), axis=1)
+        made = data(url, 2, path="/field")
+        references = made.references.virtual(
+            index=index,
+            offset=np.arange(6) * 100 + number,
+            length=np.arange(6) + 10 * number + 1,
+            locations=Locations.one(url),
+        )
+        names, shape, edges = ("time", "y", "x"), (2, 4, 12), (1, 4, 4)
+        return ScannedField(made, references, names, shape, edges)
+
+    return [
+        file(
+            number,
+            lambda u, n=number: field(n, u),
+            lambda u: data(u, 2, edge=2),
+            time([2.0 * number, 2.0 * number + 1]),
+            static,
+        )
+        for number in order
+    ]
+
+
+def ScannedField(made, references, names, shape, edges):
+    """Give an array other dimensions."""
+    from dataclasses import replace
+
+    return replace(
+        made, references=references, dimension_names=names, shape=shape, chunk_shape=edges
+    )
+
+
+@pytest.mark.parametrize("limit", [2, 5, 7, 500_000])
+@pytest.mark.parametrize("tasks", [1, 3, 50])
+def test_both_ways_write_the_same_objects(limit, tasks):
+    """Files in an order that has nothing to do with the catalog's, windows of every size."""
+    order = np.random.default_rng(limit).permutation(17).tolist()
+    catalog, plan = planned(archive(order), max_references=limit)
+    direct = written(catalog, plan, shuffled=False)
+    assert any(path.startswith("manifests/") for path in direct)
+    assert written(catalog, plan, shuffled=True, tasks=tasks) == direct
+
+
+@pytest.mark.parametrize("limit", [1, 3, 40])
+def test_rows_that_are_sent_early_change_nothing(monkeypatch, limit):
+    """A row is sent when it is large enough, or when a task holds too many references."""
+    catalog, plan = planned(archive([4, 2, 0, 3, 1, 5]), max_references=6)
+    direct = written(catalog, plan, shuffled=False)
+    monkeypatch.setattr(shuffling, "_AT_ONCE", limit)
+    assert written(catalog, plan, shuffled=True) == direct
+    monkeypatch.setattr(shuffling.catalog, "BLOCK_REFS", limit)
+    assert written(catalog, plan, shuffled=True) == direct
+
+
+def test_a_window_is_sent_only_the_chunks_it_wants():
+    """Windows that cut the field in three receive a third of it each."""
+    catalog, plan = planned(archive([0, 1, 2]), max_references=1)
+    needs = shuffling.Needs()
+    items = list(write_items(plan))
+    for number, item in enumerate(items):
+        needs.add(number, item)
+    sent = []
+    for number, task in enumerate(needs.tasks(catalog, 1)):
+        for to, row in shuffling.run_map(task, number):
+            takes = np.ones(len(items[to].files), bool)
+            arrived = shuffling.Arrived([row]).located(items[to].files, takes, "/field")
+            sent += [len(block) for block in arrived]
+    # three files of two steps and three columns: to each step and column one column of its file
+    assert sent == [2] * 18
+
+
+def test_the_way_is_chosen_by_how_often_parts_would_be_read(monkeypatch):
+    """Files in the order of the parts need no shuffle; files in another order do."""
+    monkeypatch.setattr(routes, "_FEW", 10)
+    files = archive(range(40))
+    ordered = combine(facts_of(files), Wish(build_id="b", concat_dim=("time",), max_references=12))
+    assert route_of(ordered).kind is Route.direct
+    assert "no shuffle" in route_of(ordered).told()
+    mixed = [files[n] for n in np.random.default_rng(1).permutation(40)]
+    plan = combine(
+        facts_of(mixed, per_part=20), Wish(build_id="b", concat_dim=("time",), max_references=3)
+    )
+    routing = route_of(plan)
+    assert routing.kind is Route.shuffle
+    assert routing.reads > 4 * routing.least
+    monkeypatch.setattr(routes, "_FEW", 10_000)
+    assert route_of(plan).kind is Route.direct
+
+
+@pytest.mark.spark
+def test_a_build_that_shuffles_equals_one_that_does_not(tmp_path, spark, monkeypatch):
+    """On real Spark, through both ways: the same manifests under the same names."""
+    days = write_days(tmp_path / "archive", 6)
+    mixed = [days[n] for n in (3, 0, 5, 1, 4, 2)]
+    icevirt.build(mixed, tmp_path / "direct", concat_dim="time", spark=spark)
+    monkeypatch.setattr(routes, "_FEW", -1)
+    monkeypatch.setattr(routes, "_FACTOR", -1)
+    told = []
+    icevirt.build(
+        mixed, tmp_path / "shuffled", concat_dim="time", spark=spark, progress=told.append
+    )
+    names = [sorted(os.listdir(tmp_path / name / "manifests")) for name in ("direct", "shuffled")]
+    assert names[0] == names[1] != []
+    assert_same_dataset(opened(str(tmp_path / "shuffled")), expected_dataset(days, "time"))
+    assert any(step.phase == "write" and step.done == step.total for step in told)
+
+
+def failing_map(task, number):
+    """Send something, and fail."""
+    yield 1, b"one"
+    if number == task:
+        raise FormatError("a part is damaged", do="Scan it again.", part=number)
+
+
+def gathered(task, rows):
+    """Return what came."""
+    return task, sorted(rows)
+
+
+@pytest.mark.spark
+def test_an_error_of_a_mapper_is_raised_as_itself(spark):
+    """The driver sees the error, not a Java trace; without one all rows are where they belong."""
+    done = run_shuffled(spark, failing_map, [7, 7, 7], gathered, ["a", "b", "c"])
+    assert done == [("a", []), ("b", [b"one"] * 3), ("c", [])]
+    with pytest.raises(FormatError, match="a part is damaged") as caught:
+        run_shuffled(spark, failing_map, [7, 1, 7], gathered, ["a", "b"])
+    assert isinstance(caught.value, IcevirtError)
+    assert run_on_spark(spark, str, [1, 2]) == ["1", "2"]
+
+
+# -- blocks --------------------------------------------------------------------------------------
+
+
+@st.composite
+def blocks(draw):
+    """Blocks of one array of two dimensions, with references of every kind."""
+    n = draw(st.integers(0, 12))
+    kinds = draw(
+        st.lists(st.sampled_from([ChunkType.virtual, ChunkType.inline]), min_size=n, max_size=n)
+    )
+    kind = np.array(kinds, np.uint8)
+    length = np.array(draw(st.lists(st.integers(1, 9), min_size=n, max_size=n)), np.uint64)
+    inline = kind == ChunkType.inline
+    offset = np.array(draw(st.lists(st.integers(0, 2**40), min_size=n, max_size=n)), np.uint64)
+    sizes = np.where(inline, length, 0)
+    offset[inline] = (np.cumsum(sizes) - sizes)[inline]
+    targets = draw(st.integers(0, 3))
+    source = np.array(draw(st.lists(st.integers(0, targets), min_size=n, max_size=n)), np.uint32)
+    raw = draw(st.binary(min_size=int(sizes.sum()), max_size=int(sizes.sum())))
+    return Block(
+        file=np.sort(np.array(draw(st.lists(st.integers(0, 4), min_size=n, max_size=n)), np.int32)),
+        index=np.arange(2 * n, dtype=np.uint32).reshape(n, 2),
+        kind=kind,
+        offset=offset,
+        length=length,
+        data=np.frombuffer(raw, np.uint8),
+        source=np.where(inline, 0, source).astype(np.uint32),
+        targets=Locations(
+            url=Strings.of(f"s3://b/{n}" for n in range(targets)),
+            etag=Strings.of(str(n) for n in range(targets)),
+            last_modified=np.arange(targets, dtype=np.uint32),
+        ),
+    )
+
+
+def meaning(block):
+    """Return what each reference of a block says."""
+    told = []
+    for row in range(len(block)):
+        at, size = int(block.offset[row]), int(block.length[row])
+        if block.kind[row] == ChunkType.inline:
+            where = block.data[at : at + size].tobytes()
+        else:
+            source = int(block.source[row])
+            target = block.targets
+            where = (
+                at,
+                size,
+                None if not source else (target.url[source - 1], target.etag[source - 1]),
+            )
+        told.append((int(block.file[row]), block.index[row].tolist(), where))
+    return told
+
+
+@given(blocks())
+def test_a_block_travels_as_it_is(block):
+    assert meaning(loads(dumps(block))) == meaning(block)
+
+
+@given(st.lists(blocks(), min_size=1, max_size=4), st.randoms())
+def test_blocks_are_cut_and_joined_without_loss(several, random):
+    whole = joined(several)
+    assert meaning(whole) == [row for block in several for row in meaning(block)]
+    rows = np.array(random.sample(range(len(whole)), len(whole) // 2), np.int64)
+    part = part_of(whole, rows, whole.file[rows])
+    assert meaning(part) == [meaning(whole)[row] for row in rows.tolist()]
+    assert len(part.targets) <= len(whole.targets)

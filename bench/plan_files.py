@@ -10,7 +10,8 @@ facts, combines them, and deals the work to tasks. References are not in it; nob
 
 Printed are seconds of processor time by step, the peak of the process's memory beyond what it has
 after its imports, and bytes of the catalog. `x` divides by the row above and by the ratio of files:
-1.0 is linear.
+1.0 is linear. The last two steps stand beside the total and the peak: the same files with four eras
+and a deviating file in every thousand, refused with a report, and planned as four groups.
 """
 
 from __future__ import annotations
@@ -22,14 +23,20 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import netCDF4
 import numpy as np
+import pytest
 
 from icevirt import scan_file
+from icevirt.archive.attributes import Attributes
+from icevirt.archive.facts import CatalogFacts, Coded
 from icevirt.archive.scanned import SourceFile
-from icevirt.logic.combine import combine
+from icevirt.archive.schema import ArraySchema
+from icevirt.errors import CombineError
+from icevirt.logic.era_groups import combine_eras
 from icevirt.logic.items import balanced, write_items
 from icevirt.logic.wish import Wish
 from icevirt.spark.attempt import Outcome
@@ -42,7 +49,7 @@ from icevirt.storage.local import LocalStorage
 
 PART = 256
 IDENTITY = "bench"
-STEPS = ("look up", "read facts", "combine", "deal")
+STEPS = ("look up", "read facts", "combine", "deal", "refused", "grouped")
 
 
 def sources(count: int) -> list[SourceFile]:
@@ -99,6 +106,31 @@ def make(folder: str, files: list[SourceFile]) -> int:
     return sum(info.size for info in storage.list())
 
 
+def with_eras(facts: CatalogFacts, count: int) -> list[float]:
+    """Plan the same files with three eras and single ones apart; refused first, then grouped."""
+    arrays, schemas = facts.arrays, list(facts.arrays.schema.values)
+    row = int(np.argmax(arrays.path.codes == arrays.path.values.index("/v0")))
+    plain = ArraySchema.loads(arrays.schema[row])
+    codes = arrays.schema.codes.copy()
+    mine = arrays.path.codes == arrays.path.values.index("/v0")
+    for number, chosen in enumerate(
+        (arrays.file >= count // 2, arrays.file >= count * 3 // 4, arrays.file % 1000 == 7)
+    ):
+        packed = {**plain.attributes.values, "scale_factor": 0.5 * (1 + number)}
+        schemas.append(replace(plain, attributes=Attributes(values=packed)).dumps())
+        codes[mine & chosen] = len(schemas) - 1
+    changed = replace(facts, arrays=replace(arrays, schema=Coded(codes, tuple(schemas))))
+    wish = Wish(build_id="b", concat_dim=("time",))
+    marks = [time.process_time()]
+    with pytest.raises(CombineError) as refused:
+        combine_eras(changed, wish)
+    assert refused.value.facts["eras"].count == 4
+    marks.append(time.process_time())
+    assert combine_eras(changed, replace(wish, eras="group")).eras.count == 4
+    marks.append(time.process_time())
+    return marks
+
+
 def measure(folder: str, count: int) -> None:
     """Plan in this process, and print what it took."""
     storage = LocalStorage(Path(folder) / "catalog")
@@ -110,17 +142,18 @@ def measure(folder: str, count: int) -> None:
     marks.append(time.process_time())
     closed = read_facts(storage, *known.chosen)
     marks.append(time.process_time())
-    plan = combine(closed.facts, Wish(build_id="b", concat_dim=("time",)))
+    plan = combine_eras(closed.facts, Wish(build_id="b", concat_dim=("time",)))
     marks.append(time.process_time())
     items = [PackedItem.of(item) for item in write_items(plan)]
     balanced(items, 8)
     marks.append(time.process_time())
     assert {array.shape[0] for array in plan.arrays if array.path.startswith("/v")} == {count}
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    eras = with_eras(closed.facts, count)
     print(
         json.dumps(
             {
-                "seconds": np.diff(marks).round(3).tolist(),
+                "seconds": [*np.diff(marks).round(3).tolist(), *np.diff(eras).round(3).tolist()],
                 "mib": (peak - before) // 1024,
                 "items": len(items),
             }
@@ -147,7 +180,7 @@ def main() -> None:
             size = make(folder, sources(count))
             command = [sys.executable, __file__, "--measure", folder, str(count)]
             told = json.loads(subprocess.check_output(command))
-        total = sum(told["seconds"])
+        total = sum(told["seconds"][:-2])
         linear = "" if before is None else f"{total / before[1] / (count / before[0]):.2f}"
         steps = " ".join(f"{each:>11.2f}" for each in told["seconds"])
         print(

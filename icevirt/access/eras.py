@@ -107,7 +107,7 @@ def _told(node: GroupNode) -> EraGroups | None:
         case {
             "version": 1,
             "dimension": str() | None as dimension,
-            "groups": [*names],
+            "groups": [_, *_] as names,
             "contiguous": runs,
         }:
             return EraGroups(

@@ -8,7 +8,7 @@ holds them says which there are, so that the engine can show them as one.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import get_args
 
@@ -33,6 +33,7 @@ from icevirt.model import paths
 MAX_GROUPS = 1000
 """Groups that eras may become; with more of them each file is a group of its own, or nearly."""
 
+_NAMED = 5  # eras in a note
 _CHANGES = 50  # that the attributes of a group tell
 
 
@@ -177,15 +178,23 @@ def _together(
         split_rules=split_rules_of(arrays),
         notes=(
             *duplicates.told(prepared.left_out, wish.duplicates),
-            *(
-                f"{name}: {note}"
-                for name, plan in zip(names, plans, strict=True)
-                for note in plan.notes
-            ),
+            *_notes(names, plans),
         ),
         left_out=prepared.left_out,
         eras=eras,
     )
+
+
+def _notes(names: Sequence[str], plans: Sequence[BuildPlan]) -> Iterator[str]:
+    """Yield the notes of all plans, each once, with the eras that it is about."""
+    about: dict[str, list[str]] = {}
+    for name, plan in zip(names, plans, strict=True):
+        for note in plan.notes:
+            about.setdefault(note, []).append(name)
+    for note, eras in about.items():
+        more = len(eras) - _NAMED
+        told = ", ".join(eras[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+        yield f"{'all eras' if len(eras) == len(names) else told}: {note}"
 
 
 def _files(

@@ -100,6 +100,18 @@ def test_a_coordinate_that_is_everywhere_the_same_orders_nothing(tmp_path):
 
 ONE = {"t": [0, 1], "x": [1.0, 2.0, 3.0]}
 OTHER = {"t": [2, 3, 4], "x": [1.0, 2.0, 3.0]}
+
+
+@pytest.mark.parametrize("calendar", ["noleap", "360_day"])
+def test_dates_of_other_calendars_are_ordered_too(tmp_path, calendar):
+    times = xr.date_range("2000-02-27", periods=6, calendar=calendar, use_cftime=True)
+    whole = packed(0, 6, 0.5).assign_coords(t=times)
+    whole["t"].encoding = {"units": "days since 2000-01-01", "calendar": calendar}
+    eras = whole.isel(t=[0, 1, 4]), whole.isel(t=[2, 3, 5])
+    root = written(tmp_path / "repo", *eras, contiguous=False)
+    xr.testing.assert_identical(opened(root).load(), whole)
+
+
 KINDS = {
     "small integers": (np.int16, np.int32),
     "an integer and a small float": (np.int16, np.float32),
@@ -331,6 +343,19 @@ def test_packed_values_of_other_scales_are_not_put_together_undecoded(tmp_path):
     assert set(raw.variables) == {"t", "x", "depth"}
 
 
+def test_eras_along_several_dimensions_are_refused(tmp_path):
+    root = written(tmp_path / "repo", packed(0, 2, 0.5), packed(2, 2, 0.5), dimension=None)
+    with pytest.raises(CombineError, match="along several dimensions"):
+        opened(root)
+
+
+def test_groups_of_a_mark_that_are_not_there_are_told(tmp_path):
+    for number, names in enumerate((["era_0", "gone"], ["gone"], ["era_0", "../era_0"])):
+        root = written(tmp_path / f"{number}", packed(0, 2, 0.5), groups=names)
+        with pytest.raises((CombineError, NodeNotFoundError, InvalidInputError)):
+            opened(root)
+
+
 def test_eras_between_one_another_need_a_coordinate(tmp_path):
     eras = [packed(first, 2, 0.5).drop_vars("t") for first in (0, 2)]
     root = written(tmp_path / "repo", *eras, contiguous=False)
@@ -348,8 +373,17 @@ def test_a_group_that_only_some_eras_have_is_refused(tmp_path):
         opened(root, group="nowhere")
 
 
-def test_a_mark_of_a_newer_version_is_refused(tmp_path):
-    root = written(tmp_path / "repo", packed(0, 2, 0.5), version=2)
+MARKS = {
+    "of a newer version": {"version": 2},
+    "without groups": {"groups": []},
+    "of no words": {"groups": "era_0"},
+    "with a number as dimension": {"dimension": 7},
+}
+
+
+@pytest.mark.parametrize("mark", MARKS.values(), ids=MARKS.keys())
+def test_a_mark_is_refused_that_is(tmp_path, mark):
+    root = written(tmp_path / "repo", packed(0, 2, 0.5), **mark)
     with pytest.raises(FormatError, match="not understood"):
         opened(root)
     assert not xr.open_dataset(root, engine="icevirt").variables

@@ -18,6 +18,7 @@ from icevirt.api.clock import Clock
 from icevirt.api.commit import commit, refuse_changed, refuse_losses
 from icevirt.api.containing import NamedContainers
 from icevirt.api.inputs import Inputs, Sources
+from icevirt.api.nested import Nest, nest_of
 from icevirt.api.promotion import check_promotion, prepare, promoted, refuse_differences
 from icevirt.api.publishing import Publication, published
 from icevirt.api.request import (
@@ -26,6 +27,7 @@ from icevirt.api.request import (
     MAX_NATIVE_BYTES,
     ConcatDim,
     LabelsLike,
+    RegularLike,
     apart,
     as_choice,
     bad_files_allowed,
@@ -37,6 +39,7 @@ from icevirt.api.request import (
     limits_of,
     listed,
     outside,
+    regular_of,
     scan_options,
     shared,
 )
@@ -50,7 +53,7 @@ from icevirt.logic.attributes import CombineAttrs, check_policy
 from icevirt.logic.duplicates import Duplicates, check_rule
 from icevirt.logic.era_groups import check_eras, combine_eras
 from icevirt.logic.holes import Holes, check_holes
-from icevirt.logic.wish import Wish
+from icevirt.logic.wish import Combine, Wish, check_combine
 from icevirt.model import paths
 from icevirt.model.json import JSON
 from icevirt.objects.grants import SourceAccess, granted
@@ -87,6 +90,9 @@ def build(
     holes: Holes = "refuse",
     eras: EraRule = "refuse",
     labels: LabelsLike | None = None,
+    combine: Combine = "by_coords",
+    regular: RegularLike = None,
+    pad: str | Iterable[str] = (),
     max_bad_files: int | str = 0,
     max_native_bytes: int = MAX_NATIVE_BYTES,
     file_timeout: float = FILE_TIMEOUT,
@@ -134,6 +140,13 @@ def build(
             file's URL, ``"attribute:NAME"`` of the file, or ``"variable:NAME"`` with one value in
             each file. Files of one label are merged. Where ``concat_dim`` names several
             dimensions, a mapping of the new ones to their labels.
+        combine: "by_coords" places files by their coordinates and labels, "nested" where they stand
+            in ``sources``: in the order given, or for several dimensions in nested lists, the
+            outermost along the first dimension, with None for a file that is missing.
+        regular: How far apart the steps of a dimension are, like ``"6h"``, or by dimension
+            ``{"time": "1D"}``: steps that no file holds get their place, and read as missing.
+        pad: Dimensions along which files have different lengths: arrays are as long as the longest
+            file's, and the ends of others read as missing.
         max_bad_files: How many files may be left out because they cannot be scanned: a number, or
             a share like ``"1%"``.
         max_native_bytes: Of values per file that may be stored because they cannot be referenced.
@@ -188,12 +201,14 @@ def build(
     check_rule(duplicates)
     check_holes(holes)
     check_eras(eras)
+    check_combine(combine)
     dimensions = dimensions_of(concat_dim)
     told = labels_of(labels, dimensions)
     options = scan_options(
         concat_dim=dimensions,
         stack=bool(told),
         label_variables=label_variables(told),
+        pad=pad,
         group=source_group,
         variables=variables,
         drop_variables=drop_variables,
@@ -214,7 +229,11 @@ def build(
         holes=holes,
         eras=eras,
         labels=told,
+        combine=combine,
+        regular=regular_of(regular, dimensions),
+        pad=options.pad,
     )
+    nest = nest_of(sources, dimensions, combine)
     request = _Request(
         storage=storage,
         catalog=None if catalog is None else apart(storage, catalog),
@@ -226,6 +245,7 @@ def build(
         limits=limits_of(file_timeout, file_memory),
         options=options,
         wish=wish,
+        nest=nest,
         publication=publication,
         containers=named,
         progress=progress,
@@ -237,7 +257,7 @@ def build(
         stack.enter_context(granted(reach))
         session = _Session(stack, clock, spark)
         with clock.phase("list"):
-            inputs = Inputs(sources, asset=asset)
+            inputs = Inputs(nest.sources if nest else sources, asset=asset)
         report = _until_unchanged(request, inputs, session, clock, rescans=3 * rescan_changed)
         if verify is not None:
             with clock.phase("verify"):
@@ -261,6 +281,7 @@ class _Request:
     limits: Limits
     options: ScanOptions
     wish: Wish
+    nest: Nest | None
     publication: Publication
     containers: NamedContainers
     progress: Callable[[Progress], None] | None
@@ -276,6 +297,9 @@ class _Request:
             "publish_as": [list(pair) for pair in self.publication.prefixes] or None,
             "containers": [list(pair) for pair in self.containers.names] or None,
             "labels": as_choice(self.wish.labels),
+            "combine": None if self.wish.combine == "by_coords" else self.wish.combine,
+            "nest": None if self.nest is None else digest_of(list(map(list, self.nest.places))),
+            "regular": dict(self.wish.regular) or None,
         }
 
 
@@ -366,7 +390,9 @@ def _run(job: Job, request: _Request, inputs: str, session: _Session, clock: Clo
         scanned = scan_missing(session(), job.scan)
     with clock.phase("plan"):
         closed = closed_catalog(job.scan)
-        plan = combine_eras(closed.facts, replace(request.wish, build_id=job.build_id))
+        nest = None if request.nest is None else request.nest.by_url(job.scan.files)
+        wish = replace(request.wish, build_id=job.build_id, nest=nest)
+        plan = combine_eras(closed.facts, wish)
         moved = request.publication.targets(closed.facts, plan)
         plan = request.containers.contained(closed.facts, published(plan, moved))
         job.target.rehearse(plan)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from icevirt.api.containing import NamedContainers
 from icevirt.api.inputs import Inputs, Sources
+from icevirt.api.nested import nest_of
 from icevirt.api.publishing import Publication, published
 from icevirt.api.request import (
     FILE_MEMORY,
@@ -16,6 +17,7 @@ from icevirt.api.request import (
     MAX_NATIVE_BYTES,
     ConcatDim,
     LabelsLike,
+    RegularLike,
     bad_files_allowed,
     check_arguments,
     dimensions_of,
@@ -23,6 +25,7 @@ from icevirt.api.request import (
     labels_of,
     limits_of,
     listed,
+    regular_of,
     scan_options,
     shared,
 )
@@ -35,7 +38,7 @@ from icevirt.logic.attributes import CombineAttrs, check_policy
 from icevirt.logic.duplicates import Duplicates, check_rule
 from icevirt.logic.era_groups import check_eras, combine_eras
 from icevirt.logic.holes import Holes, check_holes
-from icevirt.logic.wish import Wish
+from icevirt.logic.wish import Combine, Wish, check_combine
 from icevirt.objects.grants import SourceAccess, granted
 from icevirt.spark.session import spark_or_local
 from icevirt.storage.resolve import StorageLike
@@ -57,6 +60,9 @@ def plan(
     holes: Holes = "refuse",
     eras: EraRule = "refuse",
     labels: LabelsLike | None = None,
+    combine: Combine = "by_coords",
+    regular: RegularLike = None,
+    pad: str | Iterable[str] = (),
     max_bad_files: int | str = 0,
     max_native_bytes: int = MAX_NATIVE_BYTES,
     file_timeout: float = FILE_TIMEOUT,
@@ -81,12 +87,14 @@ def plan(
     check_rule(duplicates)
     check_holes(holes)
     check_eras(eras)
+    check_combine(combine)
     dimensions = dimensions_of(concat_dim)
     told = labels_of(labels, dimensions)
     options = scan_options(
         concat_dim=dimensions,
         stack=bool(told),
         label_variables=label_variables(told),
+        pad=pad,
         group=source_group,
         variables=variables,
         drop_variables=drop_variables,
@@ -99,7 +107,8 @@ def plan(
     named = NamedContainers.of(containers)
     with contextlib.ExitStack() as stack:
         stack.enter_context(granted(SourceAccess.of(access)))
-        files = Inputs(sources, asset=asset).files()
+        nest = nest_of(sources, dimensions, combine)
+        files = Inputs(nest.sources if nest else sources, asset=asset).files()
         if catalog is None:
             catalog = stack.enter_context(tempfile.TemporaryDirectory(prefix="icevirt-plan-"))
         scan = Scan(
@@ -120,6 +129,10 @@ def plan(
             holes=holes,
             eras=eras,
             labels=told,
+            combine=combine,
+            nest=None if nest is None else nest.by_url(files),
+            regular=regular_of(regular, dimensions),
+            pad=options.pad,
         )
         facts = closed_catalog(scan).facts
         made = combine_eras(facts, wish)

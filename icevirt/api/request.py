@@ -13,6 +13,7 @@ from icevirt.api.target import digest_of
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import InvalidInputError
 from icevirt.logic.new_dimensions import Labels, variable_of
+from icevirt.logic.regular import spacing_of
 from icevirt.model.json import JSON
 from icevirt.repo.settings import as_json
 from icevirt.scan.contract import ScanOptions
@@ -24,6 +25,7 @@ from icevirt.storage.resolve import StorageLike, storage_of
 
 type ConcatDim = str | Sequence[str] | None
 type LabelsLike = Labels | Mapping[str, Labels]
+type RegularLike = str | float | Mapping[str, str | float] | None
 
 MAX_NATIVE_BYTES = 256 * 1024 * 1024
 """Of values per file that may be stored because they cannot be referenced, by default."""
@@ -46,6 +48,7 @@ def scan_options(
     concat_dim: ConcatDim = None,
     stack: bool = False,
     label_variables: str | Iterable[str] = (),
+    pad: str | Iterable[str] = (),
     group: str = "/",
     variables: str | Iterable[str] = (),
     drop_variables: str | Iterable[str] = (),
@@ -67,6 +70,7 @@ def scan_options(
         concat_dim=dimensions if len(dimensions) > 1 else next(iter(dimensions), None),
         stack=stack,
         label_variables=_names("label_variables", label_variables),
+        pad=_names("pad", pad),
         group=group,
         variables=_names("variables", variables),
         drop_variables=_names("drop_variables", drop_variables),
@@ -123,6 +127,27 @@ def labels_of(given: LabelsLike | None, dimensions: Sequence[str]) -> dict[str, 
             concat_dim=list(dimensions),
         )
     return {dimensions[0]: given}
+
+
+def regular_of(given: RegularLike, dimensions: Sequence[str]) -> dict[str, str | float]:
+    """Return how far apart the steps of dimensions are, by their names.
+
+    Raises:
+        InvalidInputError: It is no such thing, or it is not clear for which dimension.
+    """
+    if given is None:
+        return {}
+    told = given if isinstance(given, Mapping) else dict.fromkeys(dimensions, given)
+    if unknown := [name for name in told if name not in dimensions] or (
+        len(dimensions) != 1 and not isinstance(given, Mapping)
+    ):
+        raise InvalidInputError(
+            "regular is for one of the dimensions of concat_dim",
+            do='Name it: regular={"time": "6h"} (--regular time=6h).',
+            unknown=unknown,
+            concat_dim=list(dimensions),
+        )
+    return {name: spacing_of(each) for name, each in told.items()}
 
 
 def label_variables(labels: Mapping[str, Labels]) -> tuple[str, ...]:

@@ -133,6 +133,7 @@ def scan_files(
     asset: str | None = None,
     stack: bool = False,
     label_variables: str | Iterable[str] = (),
+    pad: str | Iterable[str] = (),
     access: Mapping[str, Any] | None = None,
     spark: SparkSession | None = None,
     progress: Callable[[Progress], None] | None = None,
@@ -163,6 +164,7 @@ def scan_files(
         asset: Which asset of STAC items is the file.
         stack: The build will stack files along new dimensions (its ``labels``).
         label_variables: Variables that will tell labels (``"variable:NAME"``).
+        pad: Dimensions that the build will pad.
         access: How servers are reached, by prefix; as for `build`.
         spark: The session to run on; by default the active one, or a local one for this call.
         progress: Called with every step.
@@ -184,6 +186,7 @@ def scan_files(
         allow_references_to=allow_references_to,
         stack=stack,
         label_variables=label_variables,
+        pad=pad,
     )
     limits = limits_of(file_timeout, file_memory)
     storage = shared(catalog)

@@ -55,6 +55,7 @@ def scan(  # noqa: PLR0917 - each is an option of the command
         list[str] | None,
         typer.Option(help="A variable that will tell labels (variable:NAME); may be repeated."),
     ] = None,
+    pad: options.Pad = None,
     output: OutputOption = Output.text,
     quiet: options.Quiet = False,
 ) -> Answer:
@@ -89,6 +90,7 @@ def scan(  # noqa: PLR0917 - each is an option of the command
             asset=asset,
             stack=stack,
             label_variables=tuple(label_variable or ()),
+            pad=tuple(pad or ()),
             progress=listener,
             **how,
         )

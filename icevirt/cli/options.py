@@ -174,6 +174,38 @@ LabelsOption = Annotated[
         " attribute:NAME, or variable:NAME; may be repeated for several dimensions.",
     ),
 ]
+Combine = Annotated[
+    str,
+    typer.Option(
+        help="by_coords places files by coordinates and labels, nested in the order they are named."
+    ),
+]
+
+
+def _regular(given: object) -> tuple[str, str]:
+    """Read DIM=SPACING."""
+    name, sign, spacing = str(given).partition("=")
+    if not (name and sign and spacing):
+        raise typer.BadParameter("write it as DIM=SPACING, like time=6h")
+    return name, spacing
+
+
+Regular = Annotated[
+    list[Any] | None,
+    typer.Option(
+        parser=_regular,
+        metavar="<DIM=SPACING>",
+        help="How far apart the steps of a dimension are, like time=6h: those that no file holds"
+        " read as missing; may be repeated.",
+    ),
+]
+Pad = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A dimension along which files have different lengths: short ones end in missing"
+        " values; may be repeated."
+    ),
+]
 HolesRule = Annotated[
     str,
     typer.Option(

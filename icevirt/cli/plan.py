@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from icevirt.logic.attributes import CombineAttrs
     from icevirt.logic.duplicates import Duplicates
     from icevirt.logic.holes import Holes
+    from icevirt.logic.wish import Combine
 
 
 def plan(  # noqa: PLR0917 - each is an option of the command
@@ -27,6 +28,9 @@ def plan(  # noqa: PLR0917 - each is an option of the command
     holes: options.HolesRule = "refuse",
     eras: options.ErasRule = "refuse",
     labels: options.LabelsOption = None,
+    combine: options.Combine = "by_coords",
+    regular: options.Regular = None,
+    pad: options.Pad = None,
     max_bad_files: options.BadFiles = 0,
     max_native_bytes: options.NativeBytes = options.MANY,
     file_timeout: options.FileTimeout = options.MINUTES,
@@ -60,6 +64,9 @@ def plan(  # noqa: PLR0917 - each is an option of the command
                 holes=cast("Holes", holes),
                 eras=cast("EraRule", eras),
                 labels=options.labels_of(labels),
+                combine=cast("Combine", combine),
+                regular=dict(regular) if regular else None,
+                pad=tuple(pad or ()),
                 combine_attrs=cast("CombineAttrs", combine_attrs),  # plan checks it
                 max_bad_files=max_bad_files,
                 max_native_bytes=max_native_bytes,

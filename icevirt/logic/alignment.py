@@ -31,10 +31,12 @@ class Obstacle(IntEnum):
 class Boxes:
     """The shares of files along the placed axes of an array, in elements."""
 
+    dimensions: Sequence[str]  # (n,)
     starts: NDArray[np.int64]  # (k, n)
     lengths: NDArray[np.int64]  # (k, n)
     edges: Sequence[int]  # (n,) of chunks
     totals: Sequence[int]  # (n,) of the array
+    whole: NDArray[np.bool_]  # (k,) values that are stored, and fill chunks up with the fill value
 
 
 def obstacles(boxes: Boxes) -> NDArray[np.uint8]:
@@ -42,7 +44,7 @@ def obstacles(boxes: Boxes) -> NDArray[np.uint8]:
     edges, ends = np.array(boxes.edges, np.int64), boxes.starts + boxes.lengths
     found = np.zeros(len(boxes.starts), np.uint8)
     within = (ends % edges != 0) & (ends != np.array(boxes.totals, np.int64))
-    found[within.any(axis=1)] = Obstacle.ends_within
+    found[within.any(axis=1) & ~boxes.whole] = Obstacle.ends_within
     found[(boxes.starts % edges != 0).any(axis=1)] = Obstacle.begins_within
     found[(boxes.lengths == 0).any(axis=1)] = Obstacle.none  # nothing to be referenced
     return found
@@ -75,7 +77,7 @@ def refuse_unaligned(
         told = f"a file in the middle has {int(length[axis])} steps"
     raise CombineError(
         f"the chunks of variable {member.path} do not line up along"
-        f" {member.along[axis].dimension!r}: {told}, which is no multiple of the chunk's"
+        f" {boxes.dimensions[axis]!r}: {told}, which is no multiple of the chunk's"
         f" {boxes.edges[axis]}",
         do=f"Leave the variable out with drop_variables=[{member.path!r}], or rechunk the"
         " files (nccopy -c).",

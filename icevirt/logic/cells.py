@@ -9,7 +9,7 @@ file lies in a cell of each, so its share of an array is a box.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError
-from icevirt.logic.labels import labels_of
+from icevirt.logic.labels import coordinate_of
 from icevirt.logic.ordering import order_files
 from icevirt.logic.recoding import bounds_of
+from icevirt.logic.regular import Steps, steps_of
 from icevirt.model import paths
 
 NOWHERE = -1
@@ -36,6 +37,12 @@ class Axis:
     count: int
     reason: str = ""  # why they are in this order; empty where there is no order to speak of
     names: Sequence[Any] | NDArray[Any] = ()  # (count,) what people call a cell; empty: nothing
+    steps: Steps | None = None  # where cells lie, if a person said how far apart steps are
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether there are steps that no cell holds."""
+        return self.steps is not None and len(self.steps.values) > int(self.steps.lengths.sum())
 
     def name(self, cell: int) -> Any:
         """Return what a cell is called in messages: its first label, else its number."""
@@ -75,18 +82,39 @@ def as_given(facts: CatalogFacts, dimensions: Sequence[str]) -> Cells:
     return Cells.of([_in_order(facts, dimension) for dimension in dimensions], files)
 
 
-def place_files(facts: CatalogFacts, dimensions: Sequence[str], known: Mapping[str, Axis]) -> Cells:
+def place_files(
+    facts: CatalogFacts,
+    dimensions: Sequence[str],
+    known: Mapping[str, Axis],
+    regular: Mapping[str, str | float],
+) -> Cells:
     """Return the cells of the files; along some dimensions they may be ``known`` already.
+
+    ``regular`` says how far apart the steps of a dimension are, so that missing ones have a place.
 
     Raises:
         CombineError: Labels are missing (NaN), repeat, or the files' ranges overlap.
     """
     alone = len(dimensions) == 1
     axes = [
-        known[dimension] if dimension in known else _by_labels(facts, dimension, alone=alone)
+        known[dimension]
+        if dimension in known
+        else _by_labels(facts, dimension, alone=alone, spacing=regular.get(dimension))
         for dimension in dimensions
     ]
     return Cells.of(axes, len(facts.files))
+
+
+def placed_axis(facts: CatalogFacts, dimension: str, place: NDArray[np.int64]) -> Axis:
+    """Return the cells of files along a dimension that they have, whose places a person gave."""
+    there = files_along(facts, dimension)
+    used, cell = np.unique(place[there], return_inverse=True)
+    return Axis(
+        dimension=dimension,
+        cell=_spread(len(facts.files), there, cell.astype(np.int64)),
+        count=len(used),
+        reason=f"in the order given along {dimension!r}",
+    )
 
 
 def _in_order(facts: CatalogFacts, dimension: str) -> Axis:
@@ -98,16 +126,19 @@ def _in_order(facts: CatalogFacts, dimension: str) -> Axis:
     )
 
 
-def _by_labels(facts: CatalogFacts, dimension: str, *, alone: bool) -> Axis:
-    """Place files by the values of the coordinate."""
+def _by_labels(
+    facts: CatalogFacts, dimension: str, *, alone: bool, spacing: str | float | None
+) -> Axis:
+    """Place files by the values of the coordinate, at equal steps where a spacing is given."""
     there = files_along(facts, dimension)
-    if len(facts.files) == 1:
+    if len(facts.files) == 1 and spacing is None:
         return _in_order(facts, dimension)
-    labels = labels_of(facts, dimension, there)
+    found = coordinate_of(facts, dimension, there)
     groups = np.arange(len(there))
-    if labels is not None:
-        groups = _grouped([held.tobytes() for held in labels])
-        if alone and groups.max(initial=0) == 0 and _shares_variables(facts, dimension):
+    if found is not None:
+        groups = _grouped([held.tobytes() for held in found.values])
+        nothing = alone and len(there) > 1 and groups.max(initial=0) == 0
+        if nothing and _shares_variables(facts, dimension):
             groups = np.arange(len(there))  # all hold one label, so it orders nothing
     elif not alone:
         raise CombineError(
@@ -118,17 +149,29 @@ def _by_labels(facts: CatalogFacts, dimension: str, *, alone: bool) -> Axis:
             dimension=dimension,
         )
     firsts = np.unique(groups, return_index=True)[1]
-    held = None if labels is None else [labels[at] for at in firsts.tolist()]
+    held = None if found is None else [found.values[at] for at in firsts.tolist()]
     urls = list(facts.files.url[there[firsts]])
     order = order_files(urls, held, dimension=dimension)
     rank = np.empty(len(firsts), np.int64)
     rank[order.rows] = np.arange(len(firsts))
+    steps = None
+    if spacing is not None:
+        if found is None or held is None or not order.by_labels:
+            raise CombineError(
+                f"{dimension!r} cannot be made regular: it has no coordinate that orders files",
+                do="Leave regular out.",
+                dimension=dimension,
+            )
+        rows = order.rows.tolist()
+        ordered = replace(found, values=[held[row] for row in rows])
+        steps = steps_of(ordered, [urls[row] for row in rows], spacing, dimension=dimension)
     return Axis(
         dimension=dimension,
         cell=_spread(len(facts.files), there, rank[groups]),
         count=len(firsts),
         reason=order.reason,
         names=() if held is None else _firsts(held, order.rows),
+        steps=steps,
     )
 
 

@@ -45,9 +45,9 @@ def combined(prepared: Prepared, wish: Wish) -> BuildPlan:
     """
     facts, times = prepared.facts, prepared.times
     # files that disagree have no order to speak of
-    members_of(facts, as_given(facts, wish.concat_dim))
-    cells = prepared.cells(wish.concat_dim)
-    members = members_of(facts, cells)
+    members_of(facts, as_given(facts, wish.concat_dim), wish.pad)
+    cells = prepared.cells(wish)
+    members = members_of(facts, cells, wish.pad)
     gaps = holes.find(facts, members, rule=wish.holes)
     arrays = tuple(
         planned(
@@ -76,6 +76,7 @@ def combined(prepared: Prepared, wish: Wish) -> BuildPlan:
         split_rules=split_rules_of(arrays),
         notes=(
             *(axis.reason for axis in cells.axes if axis.reason),
+            *_steps_told(cells),
             *recoding.told(times),
             *duplicates.told(prepared.left_out, wish.duplicates),
             *holes.told(gaps),
@@ -102,6 +103,11 @@ def split_rules_of(arrays: tuple[PlannedArray, ...]) -> tuple[SplitRule, ...]:
             for array in arrays
         }
     )
+
+
+def _steps_told(cells: Cells) -> list[str]:
+    """Return a line for each axis with steps that no file holds."""
+    return [axis.steps.told(axis.dimension) for axis in cells.axes if axis.has_gaps and axis.steps]
 
 
 def _static_told(facts: CatalogFacts, arrays: tuple[PlannedArray, ...]) -> list[str]:

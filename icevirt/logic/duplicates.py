@@ -18,7 +18,7 @@ from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.plan import LeftOut
 from icevirt.errors import InvalidInputError
 from icevirt.logic.cells import Axis, data_along, files_along
-from icevirt.logic.labels import labels_of
+from icevirt.logic.labels import coordinate_of
 
 type Duplicates = Literal["refuse", "first", "last", "newest", "version"]
 
@@ -52,8 +52,9 @@ def without_duplicates(
     data = np.ones(len(facts.arrays.file), np.bool_)
     for dimension in dimensions:
         there = files_along(facts, dimension)
-        labels = labels_of(facts, dimension, there)
-        if labels is None or (len(dimensions) == 1 and not new and _says_nothing(labels)):
+        found = coordinate_of(facts, dimension, there)
+        labels = () if found is None else found.values
+        if not labels or (len(dimensions) == 1 and not new and _says_nothing(labels)):
             # without labels, or with one and the same value everywhere, nobody can tell
             return everything, ()
         place: list[object] = [None] * len(facts.files)

@@ -131,7 +131,7 @@ def _refuse_overlaps(prepared: Prepared, parted: Parted, wish: Wish) -> None:
     new = {each.name for each in prepared.new}
     existing = [name for name in wish.concat_dim if name not in new]
     if not parted.ordered and all(comparable(prepared.facts, name) for name in existing):
-        prepared.cells(wish.concat_dim)
+        prepared.cells(wish)
 
 
 def _group_of(wish: Wish, number: int) -> str:

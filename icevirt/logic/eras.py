@@ -66,7 +66,7 @@ class Parted:
 def part(prepared: Prepared, wish: Wish) -> Parted:
     """Find the eras of files whose facts were made alike."""
     facts = prepared.facts
-    cells, ordered = _cells(prepared, wish.concat_dim)
+    cells, ordered = _cells(prepared, wish)
     place, boxes = _places(cells, len(facts.files))
     signatures = Signatures.of(facts.arrays)
     variables = tuple(_varying(facts, place, len(boxes), signatures, wish))
@@ -86,16 +86,16 @@ def part(prepared: Prepared, wish: Wish) -> Parted:
     )
 
 
-def _cells(prepared: Prepared, dimensions: Sequence[str]) -> tuple[Cells, bool]:
+def _cells(prepared: Prepared, wish: Wish) -> tuple[Cells, bool]:
     """Return where files lie, in the order given where their labels contradict one another."""
     new = {each.name for each in prepared.new}
-    existing = [name for name in dimensions if name not in new]
+    existing = [name for name in wish.concat_dim if name not in new]
     try:
         if all(comparable(prepared.facts, name) for name in existing):
-            return prepared.cells(dimensions), True
+            return prepared.cells(wish), True
     except CombineError:
         pass  # whoever combines the files says so
-    return as_given(prepared.facts, dimensions), False
+    return as_given(prepared.facts, wish.concat_dim), False
 
 
 def comparable(facts: CatalogFacts, dimension: str) -> bool:

@@ -22,6 +22,7 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError, InvalidInputError
 from icevirt.logic.members import Member
 from icevirt.logic.recoding import missing_of
+from icevirt.logic.regular import Steps
 from icevirt.model import paths
 from icevirt.model.json import JSON
 
@@ -41,12 +42,12 @@ def check_holes(rule: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Gap:
-    """The boxes for which an array has no file."""
+    """What of an array no file holds: whole boxes, steps between them, ends of ragged axes."""
 
-    missing: int
+    missing: int  # boxes
     of: int  # boxes in all
     along: tuple[str, ...]  # dimensions
-    first: str  # what people call the first of them
+    first: str  # what people call the first of them; "" where there is none
     lengths: tuple[NDArray[np.int64], ...]  # elements of each cell, by axis
     fill: JSON  # what they read as
 
@@ -71,22 +72,24 @@ def find(facts: CatalogFacts, members: Sequence[Member], *, rule: Holes) -> dict
         counts = tuple(axis.count for axis in member.along)
         there = np.unique(np.ravel_multi_index(tuple(member.cell.T), counts)) if counts else [0]
         missing = math.prod(counts) - len(there)
-        if not missing:
+        if not missing and not member.is_incomplete:
             continue
+        if steps_of_label(member) is not None:
+            continue  # a coordinate whose steps are all known
         # rank: how many are missing before each that is there
         wanted, rank = np.arange(min(_SHOWN, missing)), there - np.arange(len(there))
         flat = wanted + np.searchsorted(rank, wanted, side="right")
         first = np.stack(np.unravel_index(flat, counts), axis=1)
-        if rule == "refuse":
+        if missing and rule == "refuse":
             raise _refused(facts, member, missing, first)
-        called = _called(member, first[0])
+        called = _called(member, first[0]) if missing else ""
         found[member.path] = Gap(
             missing=missing,
             of=math.prod(counts),
             along=tuple(axis.dimension for axis in member.along),
             first=called,
             lengths=_lengths(facts, members, member),
-            fill=_fill(facts, member, called),
+            fill=_fill(facts, member),
         )
     return found
 
@@ -142,11 +145,19 @@ def _lengths(
     return tuple(found)
 
 
-def _fill(facts: CatalogFacts, member: Member, first: str) -> JSON:
+def steps_of_label(member: Member) -> Steps | None:
+    """Return all steps of an axis, if the array is their coordinate."""
+    steps = (axis.steps for axis in member.along if axis.steps is not None)
+    return next((each for each in steps if each.path == member.path), None)
+
+
+def _fill(facts: CatalogFacts, member: Member) -> JSON:
     """Return the fill value with which unwritten chunks read as missing."""
     wanted = missing_value(member.schema)
+    if member.schema.dimension_names == (paths.name(member.path),):
+        raise _cannot(facts, member, "it is a coordinate")
     if wanted is None:
-        raise _cannot(member, "it has no _FillValue that its data type can hold", first)
+        raise _cannot(facts, member, "it has no _FillValue that its data type can hold")
     has = member.schema.fill_value
     if _equal(has, wanted):
         return has
@@ -157,20 +168,20 @@ def _fill(facts: CatalogFacts, member: Member, first: str) -> JSON:
     full = np.prod(-(-member.shapes // edges), axis=1)
     if (~member.whole & (counts < full)).any():
         raise _cannot(
+            facts,
             member,
             f"some of its chunks were never written and read as {has!r}, which is not its missing"
             f" value {wanted!r}",
-            first,
         )
     return wanted
 
 
-def _cannot(member: Member, why: str, first: str) -> CombineError:
+def _cannot(facts: CatalogFacts, member: Member, why: str) -> CombineError:
     return CombineError(
         f"steps of variable {member.path} cannot be reserved, because {why}",
         do=f"Leave those files out, or the variable with drop_variables=[{member.path!r}].",
         variable=member.path,
-        first=first,
+        first=facts.files.url[int(facts.arrays.file[member.rows[0]])],
     )
 
 
@@ -210,4 +221,5 @@ def told(found: Mapping[str, Gap]) -> list[str]:
         f" {', '.join(map(repr, gap.along))}; they read as missing ({gap.fill}); the first:"
         f" {gap.first}"
         for path, gap in found.items()
+        if gap.missing
     ]

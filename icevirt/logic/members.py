@@ -33,15 +33,21 @@ class Member:
     axes: tuple[int, ...]  # (n,) which axes of the array these are
     cell: NDArray[np.int64]  # (files, n) ascending
     again: NDArray[np.bool_]  # (files,) whether one before it holds the same in the same cells
+    ragged: tuple[int, ...]  # axes whose lengths differ, which are padded at their ends
 
     @property
     def lengths(self) -> NDArray[np.int64]:
         """Elements of each file along the placed axes, shape (files, n)."""
         return self.shapes[:, list(self.axes)]
 
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether the array has elements that no file holds, though no file is missing."""
+        return bool(self.ragged) or any(axis.has_gaps for axis in self.along)
 
-def members_of(facts: CatalogFacts, cells: Cells) -> list[Member]:
-    """Gather the arrays of all files.
+
+def members_of(facts: CatalogFacts, cells: Cells, pad: Sequence[str] = ()) -> list[Member]:
+    """Gather the arrays of all files; along the dimensions of ``pad`` their lengths may differ.
 
     Raises:
         CombineError: An array decodes differently, has another grid, or is in two files for the
@@ -54,7 +60,7 @@ def members_of(facts: CatalogFacts, cells: Cells) -> list[Member]:
         codes = facts.arrays.schema.codes[rows]
         if len({schemas[c].dimension_names for c in np.unique(codes).tolist()}) > 1:
             _refuse_unlike(facts, rows, path, schemas, codes)
-        member = _member(facts, rows, path, schemas, cells, place)
+        member = _member(facts, rows, path, schemas, cells, pad, place)
         codes = facts.arrays.schema.codes[member.rows]
         _refuse_unlike_grids(facts, member)  # says more than unlike chunk shapes would
         _refuse_unlike(facts, member.rows, path, schemas, codes)
@@ -79,6 +85,7 @@ def _member(  # noqa: PLR0917 - the facts of one array
     path: str,
     schemas: Sequence[ArraySchema],
     cells: Cells,
+    pad: Sequence[str],
     place: NDArray[np.int64],
 ) -> Member:
     names = schemas[int(facts.arrays.schema.codes[rows[0]])].dimension_names
@@ -107,6 +114,18 @@ def _member(  # noqa: PLR0917 - the facts of one array
         axes=axes,
         cell=cell,
         again=_again(facts, rows, cell, lengths, comparable=bool(whole.all())),
+        ragged=_ragged(names, pad, lengths) if along else (),
+    )
+
+
+def _ragged(
+    names: Sequence[str | None], pad: Sequence[str], shapes: NDArray[np.int64]
+) -> tuple[int, ...]:
+    """Return the axes that are to be padded, and must be."""
+    return tuple(
+        axis
+        for axis, name in enumerate(names)
+        if name in pad and (shapes[:, axis] != shapes[0, axis]).any()
     )
 
 
@@ -210,14 +229,15 @@ def _told(unlike: dict[str, tuple[object, object]]) -> str:
 def _refuse_unlike_grids(facts: CatalogFacts, member: Member) -> None:
     """Refuse lengths that differ along axes along which files are not placed."""
     unlike = member.shapes != member.shapes[:1]
-    unlike[:, list(member.axes)] = False
+    unlike[:, [*member.axes, *member.ragged]] = False
     if unlike.any():
         other = int(np.argmax(unlike.any(axis=1)))
         names = [name or f"axis {n}" for n, name in enumerate(member.schema.dimension_names)]
         differing = [names[axis] for axis in np.flatnonzero(unlike.any(axis=0)).tolist()]
         raise CombineError(
             f"the grids of variable {member.path} differ along {', '.join(differing)}",
-            do="Build the files of each grid into a group of its own.",
+            do="Build the files of each grid into a group of its own; or, if values are missing at"
+            f" the ends, pad them with pad={differing!r} (--pad).",
             variable=member.path,
             first=facts.files.url[int(facts.arrays.file[member.rows[0]])],
             first_shape=dict(zip(names, member.shapes[0].tolist(), strict=True)),

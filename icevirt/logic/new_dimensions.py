@@ -72,7 +72,7 @@ def new_dimension(facts: CatalogFacts, name: str, labels: Labels) -> NewDimensio
         CombineError: A file does not tell its label, or the files have the dimension already.
     """
     variable = variable_of(labels)
-    _refuse_known(facts, name, variable)
+    refuse_known(facts, name, variable)
     if variable is not None:
         return _by_variable(facts, name, variable)
     if isinstance(labels, str):
@@ -119,7 +119,7 @@ def array_of_labels(values: Sequence[Any]) -> NDArray[Any]:
     return made.astype(str) if made.dtype.kind == "U" else made.astype(_KINDS[made.dtype.kind])
 
 
-def _refuse_known(facts: CatalogFacts, name: str, variable: str | None) -> None:
+def refuse_known(facts: CatalogFacts, name: str, variable: str | None) -> None:
     """Refuse a name that dimensions or variables have, but for the variable of the labels."""
     schemas = (ArraySchema.loads(text) for text in facts.arrays.schema.values)
     taken = {each for schema in schemas for each in schema.dimension_names}

@@ -33,6 +33,7 @@ class Order:
 
     rows: NDArray[np.int64]
     reason: str
+    by_labels: bool = False
 
 
 def order_files(
@@ -64,6 +65,7 @@ def order_files(
     return Order(
         rows=_by_labels(urls, labels, dimension),
         reason=f"ordered by the values of {dimension!r}",
+        by_labels=True,
     )
 
 

@@ -19,9 +19,10 @@ from icevirt.errors import CombineError
 from icevirt.ids import ObjectId8
 from icevirt.logic.alignment import Boxes, refuse_unaligned
 from icevirt.logic.attributes import combine_attributes
-from icevirt.logic.cells import Cells
-from icevirt.logic.holes import Gap
+from icevirt.logic.cells import Axis, Cells
+from icevirt.logic.holes import Gap, steps_of_label
 from icevirt.logic.members import Member
+from icevirt.logic.regular import Steps
 from icevirt.logic.windows import window_of
 from icevirt.logic.wish import Wish
 from icevirt.model import paths
@@ -72,8 +73,10 @@ def planned(
             member,
             share.of,
             Boxes(
+                dimensions=tuple(str(schema.dimension_names[axis]) for axis in share.axes),
                 starts=share.starts,
                 lengths=share.lengths,
+                whole=member.whole[share.of],
                 edges=tuple(edges[axis] for axis in share.axes),
                 totals=tuple(share.shape[axis] for axis in share.axes),
             ),
@@ -82,7 +85,8 @@ def planned(
         schema = replace(schema, codecs=_stored_codecs(schema, facts.arrays, rows))
     path = paths.join(wish.group, member.path)
     grid = [-(-length // edge) for length, edge in zip(share.shape, edges, strict=True)]
-    return PlannedArray(
+    steps = steps_of_label(member)
+    array = PlannedArray(
         path=path,
         source_path=member.path,
         node_id=ObjectId8.of_content(wish.build_id.encode(), path.encode()),
@@ -104,6 +108,24 @@ def planned(
         if share.mode is Mode.join
         else _expected(facts.arrays, member, share, rows, edges),
     )
+    return array if steps is None else _given(array, steps)
+
+
+def _given(array: PlannedArray, steps: Steps) -> PlannedArray:
+    """Return the coordinate of an axis with steps that no file holds."""
+    nowhere = np.zeros((1, 0), np.int64)
+    return replace(
+        array,
+        mode=Mode.given,
+        axes=(),
+        files=array.files[:1],
+        starts=nowhere,
+        lengths=nowhere,
+        whole=array.whole[:1],
+        times=None,
+        expected=math.prod(array.grid),
+        values=steps.values,
+    )
 
 
 def _share(facts: CatalogFacts, member: Member, gap: Gap | None, *, recoded: bool) -> _Share:
@@ -121,22 +143,46 @@ def _share(facts: CatalogFacts, member: Member, gap: Gap | None, *, recoded: boo
             shape=tuple(shape),
         )
     of = np.flatnonzero(~member.again)
-    lengths, cell = member.lengths[of], member.cell[of]
-    starts = np.empty_like(lengths)
-    for at, axis in enumerate(member.axes):
-        of_cell = _lengths_of_cells(facts, member, at) if gap is None else gap.lengths[at]
-        starts[:, at] = (np.cumsum(of_cell) - of_cell)[cell[:, at]]
-        shape[axis] = int(of_cell.sum())
+    axes = (*member.axes, *member.ragged)
+    lengths, cell = member.shapes[:, list(axes)][of], member.cell[of]
+    starts = np.zeros_like(lengths)
+    for at, axis in enumerate(member.along):
+        of_cell = _lengths_of_cells(facts, member, at)
+        of_cell = of_cell if gap is None else gap.lengths[at]
+        begins, total = np.cumsum(of_cell) - of_cell, int(of_cell.sum())
+        if axis.steps is not None:
+            _refuse_other_steps(facts, member, axis, axis.steps, at)
+            begins, total = axis.steps.begins, len(axis.steps.values)
+        starts[:, at] = begins[cell[:, at]]
+        shape[member.axes[at]] = total
+    for ragged in member.ragged:
+        shape[ragged] = int(member.shapes[:, ragged].max())
     # also the only file that is left may count time otherwise than the dataset
-    joined = member.whole.all() and (recoded or len(of) > 1)
+    alone = len(of) == 1 and not recoded and shape == member.shapes[0].tolist()
     return _Share(
-        mode=Mode.join if joined else Mode.concat,
+        mode=Mode.join if member.whole.all() and not alone else Mode.concat,
         of=of,
-        axes=member.axes,
+        axes=axes,
         starts=starts,
         lengths=lengths,
         shape=tuple(shape),
     )
+
+
+def _refuse_other_steps(
+    facts: CatalogFacts, member: Member, axis: Axis, steps: Steps, at: int
+) -> None:
+    other = member.lengths[:, at] != steps.lengths[member.cell[:, at]]
+    if other.any():
+        row = int(np.argmax(other))
+        raise CombineError(
+            f"variable {member.path} has another length along {axis.dimension!r} than the"
+            " coordinate that says which steps are missing",
+            do=f"Leave it out with drop_variables=[{member.path!r}], or leave regular out.",
+            variable=member.path,
+            file=facts.files.url[int(facts.arrays.file[member.rows[row]])],
+            length=int(member.lengths[row, at]),
+        )
 
 
 def _lengths_of_cells(facts: CatalogFacts, member: Member, at: int) -> NDArray[np.int64]:

@@ -18,7 +18,8 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.archive.times import Recoding
 from icevirt.errors import CombineError
 from icevirt.logic import duplicates, recoding
-from icevirt.logic.cells import Cells, place_files
+from icevirt.logic.cells import Cells, place_files, placed_axis
+from icevirt.logic.nesting import nested_dimension, nested_places
 from icevirt.logic.new_dimensions import NewDimension, new_dimension
 from icevirt.logic.stacking import stacked
 from icevirt.logic.wish import Wish
@@ -32,6 +33,7 @@ class Prepared:
     new: tuple[NewDimension, ...]  # (files,) that no file has, in the order of the wish
     times: Mapping[str, Recoding]  # (files,) by path, where files count time differently
     left_out: tuple[LeftOut, ...]
+    nest: NDArray[np.int64] | None = None  # (files, dimensions) places that a person gave
 
     def only(self, rows: NDArray[np.int64]) -> Prepared:
         """Return some of the files, in the order given."""
@@ -40,15 +42,20 @@ class Prepared:
             facts=self.facts.only(rows),
             new=tuple(each.take(rows) for each in self.new),
             times={path: each.take(rows) for path, each in self.times.items()},
+            nest=None if self.nest is None else self.nest[rows],
         )
 
-    def cells(self, dimensions: Sequence[str]) -> Cells:
-        """Return where the files lie along the dimensions.
+    def cells(self, wish: Wish) -> Cells:
+        """Return where the files lie along the dimensions that were asked for.
 
         Raises:
             CombineError: Labels are missing (NaN), repeat, or the files' ranges overlap.
         """
-        return place_files(self.facts, dimensions, {each.name: each.axis for each in self.new})
+        known = {each.name: each.axis for each in self.new}
+        if self.nest is not None:
+            for at, name in enumerate(wish.concat_dim):
+                known.setdefault(name, placed_axis(self.facts, name, self.nest[:, at]))
+        return place_files(self.facts, wish.concat_dim, known, wish.regular)
 
 
 def prepare(facts: CatalogFacts, wish: Wish) -> Prepared:
@@ -59,25 +66,37 @@ def prepare(facts: CatalogFacts, wish: Wish) -> Prepared:
             time has no exact value in the units of the others.
         InvalidInputError: There are too few or too many labels, or they are told wrongly.
     """
-    new = tuple(
-        new_dimension(facts, name, wish.labels[name])
-        for name in wish.concat_dim
-        if name in wish.labels
-    )
-    existing = tuple(name for name in wish.concat_dim if name not in wish.labels)
+    nest = nested_places(facts, wish.concat_dim, wish.nest) if wish.combine == "nested" else None
+    new = _new(facts, wish, nest)
+    existing = tuple(name for name in wish.concat_dim if name not in {e.name for e in new})
     _check_dimensions(facts, wish, existing)
     facts, times = recoding.recode_times(facts, wish.concat_dim)
-    kept, left_out = duplicates.without_duplicates(
-        facts, existing, wish.duplicates, [each.axis for each in new]
-    )
-    found = Prepared(facts=facts, new=new, times=times, left_out=left_out)
-    found = found.only(kept) if left_out else found
+    found = Prepared(facts=facts, new=new, times=times, left_out=(), nest=nest)
+    if nest is None:
+        kept, left_out = duplicates.without_duplicates(
+            facts, existing, wish.duplicates, [each.axis for each in new]
+        )
+        found = replace(found.only(kept), left_out=left_out) if left_out else found
     return _stacked(found, wish, existing) if new else found
+
+
+def _new(
+    facts: CatalogFacts, wish: Wish, nest: NDArray[np.int64] | None
+) -> tuple[NewDimension, ...]:
+    """Return the dimensions that the files do not have: those with labels, or nested ones."""
+    there = _dimensions(facts.arrays)
+    return tuple(
+        new_dimension(facts, name, wish.labels[name])
+        if nest is None
+        else nested_dimension(facts, name, nest[:, at], wish.labels.get(name))
+        for at, name in enumerate(wish.concat_dim)
+        if name in wish.labels or (nest is not None and name not in there)
+    )
 
 
 def _stacked(found: Prepared, wish: Wish, existing: Sequence[str]) -> Prepared:
     """Give arrays the new dimensions, and bring times that get one to one count as well."""
-    cells = found.cells(wish.concat_dim)
+    cells = found.cells(wish)
     others = [axis for axis in cells.axes if axis.dimension in existing]
     facts = stacked(found.facts, found.new, others)
     there = _dimensions(facts.arrays)

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal, get_args
 
 from icevirt.archive.eras import EraRule
+from icevirt.errors import InvalidInputError
 from icevirt.logic.attributes import CombineAttrs
 from icevirt.logic.duplicates import Duplicates
 from icevirt.logic.holes import Holes
 from icevirt.logic.new_dimensions import Labels
 from icevirt.logic.windows import MAX_REFERENCES
+
+type Combine = Literal["by_coords", "nested"]
+
+
+def check_combine(rule: str) -> None:
+    """Raise ``InvalidInputError`` unless ``rule`` is one of ours."""
+    known = get_args(Combine.__value__)
+    if rule not in known:
+        raise InvalidInputError(
+            "unknown way to combine", do=f"Use one of {', '.join(known)}.", combine=rule
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,4 +38,8 @@ class Wish:
     holes: Holes = "refuse"
     eras: EraRule = "refuse"
     labels: Mapping[str, Labels] = field(default_factory=dict)  # of new dimensions
+    combine: Combine = "by_coords"
+    nest: Mapping[str, tuple[int, ...]] | None = None  # URL -> place along each of concat_dim
+    regular: Mapping[str, str | float] = field(default_factory=dict)  # dimension -> spacing
+    pad: tuple[str, ...] = ()  # dimensions whose lengths may differ
     max_references: int = MAX_REFERENCES  # of one manifest

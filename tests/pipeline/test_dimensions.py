@@ -257,3 +257,229 @@ def test_what_is_asked_wrongly_is_refused_before_anything_is_scanned(tmp_path, h
     with pytest.raises(InvalidInputError, match=told):
         icevirt.build(tmp_path, tmp_path / "repo", **how)
     assert not list(tmp_path.iterdir())
+
+
+# -- nested lists ----------------------------------------------------------------------------------
+
+
+def test_nested_lists_say_where_files_lie(tmp_path, repo_path):
+    """As xarray's combine="nested": no coordinate is looked at, new dimensions need no labels."""
+    names = [[f"fc_2024010{a}_f000_m0{b}.nc" for b in (3, 1)] for a in (2, 1)]
+    archives.forecast_like(tmp_path)
+    files = [[str(tmp_path / name) for name in row] for row in names]
+    report = icevirt.build(files, repo_path, concat_dim=["init", "member"], combine="nested")
+    ours = opened(repo_path, report)
+    theirs = xr.combine_nested(
+        [[xr.open_dataset(path) for path in row] for row in files],
+        concat_dim=["init", "member"], join="exact", data_vars="all", coords="minimal",
+        compat="equals", combine_attrs="override",
+    ).transpose("init", "member", ...).load()  # fmt: skip
+    xr.testing.assert_equal(ours, theirs)
+    assert "init" not in ours.coords
+
+
+def test_a_file_that_is_missing_in_nested_lists_is_a_hole(tmp_path, repo_path):
+    files = archives.forecast_like(tmp_path)
+    nest = [[files[0], None], [files[3], files[4]]]
+    how = {"concat_dim": ["init", "member"], "combine": "nested"}
+    with pytest.raises(CombineError, match="missing in 1 of 4 places"):
+        icevirt.build(nest, repo_path, **how)
+    report = icevirt.build(nest, repo_path, **how, holes="reserve", labels={"member": ["a", "b"]})
+    ours = opened(repo_path, report)
+    assert ours.member.values.tolist() == ["a", "b"]
+    assert np.isnan(ours.t2m.values[0, 1]).all()
+
+
+def test_nested_tiles_need_no_coordinate(tmp_path, repo_path):
+    files = sorted(write_tiles(tmp_path))
+    for path in files:
+        with netCDF4.Dataset(path, "r+") as file:
+            file.renameVariable("x", "other")
+    report = icevirt.build(
+        [files[:3], files[3:]], repo_path, concat_dim=["y", "x"], combine="nested"
+    )
+    ours = opened(repo_path, report)
+    np.testing.assert_array_equal(ours.field.values, 100 * np.arange(7)[:, None] + np.arange(13))
+    np.testing.assert_array_equal(ours.other.values, np.arange(13))
+
+
+def test_the_order_given_holds_where_it_is_asked_for(tmp_path, repo_path):
+    files = write_steps(tmp_path, inits=(1,), numbers=(1,))
+    report = icevirt.build(files[::-1], repo_path, concat_dim="time", combine="nested")
+    ours = opened(repo_path, report)
+    assert ours.time.values.tolist() == sorted(ours.time.values.tolist(), reverse=True)
+
+
+WRONGLY_NESTED = {
+    "flat": (lambda files: files[:2], {}, "lists in lists"),
+    "too deep": (lambda files: [[[files[0]]]], {}, "lists in lists"),
+    "one file twice": (lambda files: [[files[0], files[0]]], {}, "2 nested sources are 1 files"),
+    "labels told by files": (
+        lambda files: [files[:2]], {"labels": {"member": CUBE["member"]}}, "a list of one for each",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("nest", "how", "told"), WRONGLY_NESTED.values(), ids=WRONGLY_NESTED.keys()
+)
+def test_wrong_nests_are_refused(tmp_path, repo_path, nest, how, told):
+    files = archives.forecast_like(tmp_path)
+    with pytest.raises(InvalidInputError, match=told):
+        icevirt.build(
+            nest(files), repo_path, concat_dim=["init", "member"], combine="nested", **how
+        )
+
+
+# -- steps that no file holds ----------------------------------------------------------------------
+
+
+def write_times(path, values, *, units="hours since 2024-01-01", kind="f8", **chunks):
+    """Write a field, text-free, at some times, with bounds."""
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("time", None)
+        for name, length in (("x", chunks.get("width", 6)), ("nv", 2)):
+            file.createDimension(name, length)
+        time = file.createVariable("time", kind, ("time",))
+        time.units, time.bounds = units, "time_bnds"
+        time[:] = values
+        bounds = file.createVariable("time_bnds", "f8", ("time", "nv"))
+        bounds[:] = np.array(values)[:, None] + np.array([-3.0, 3.0])
+        field = file.createVariable(
+            "field", "i2", ("time", "x"), zlib=True, fill_value=-1,
+            chunksizes=(chunks.get("edge", 1), chunks.get("width", 6)),
+        )  # fmt: skip
+        field[:] = 10 * np.array(values)[:, None] + np.arange(chunks.get("width", 6)) % 7
+    return str(path)
+
+
+def test_missing_steps_of_a_regular_axis_have_their_place(tmp_path, repo_path):
+    files = [
+        write_times(tmp_path / "b.nc", [30.0, 36.0]),
+        write_times(tmp_path / "a.nc", [0.0, 6.0]),
+        write_times(tmp_path / "c.nc", [2.0], units="days since 2024-01-01"),
+    ]
+    report = icevirt.build(files, repo_path, concat_dim="time", regular="6h")
+    ours = opened(repo_path, report)
+    theirs = xr.combine_nested(
+        [xr.open_dataset(files[at]) for at in (1, 0, 2)], concat_dim="time", join="exact",
+        data_vars="minimal", coords="minimal", compat="equals", combine_attrs="override",
+    ).load()  # fmt: skip
+    every = np.arange(9) * np.timedelta64(6, "h") + np.datetime64("2024-01-01", "ns")
+    np.testing.assert_array_equal(ours.time.values, every)
+    theirs = theirs.reindex(time=every)
+    np.testing.assert_array_equal(ours.field.values, theirs.field.values)
+    np.testing.assert_array_equal(ours.time_bnds.values[:2], theirs.time_bnds.values[:2])
+    assert np.isnat(ours.time_bnds.values[2:5]).all() or np.isnan(ours.time_bnds.values[2:5]).all()
+    assert np.isnan(ours.field.values[[2, 3, 4, 7]]).all()
+    told = next(text for text in report.findings if "in no file" in text)
+    assert told == (
+        "4 of 9 steps along 'time' are in no file and read as missing: 12.0, 18.0, 24.0, 42.0"
+        " hours since 2024-01-01"
+    )
+
+
+IRREGULAR = {
+    "off the grid": ([[0.0], [7.0]], "6h", {}, "no whole number of steps"),
+    "a gap inside a file": ([[0.0, 12.0], [18.0]], "6h", {}, "missing inside the file"),
+    "chunks across the gap": (
+        [[0.0], [18.0]],
+        "6h",
+        {"edge": 2, "width": 600_000},
+        "do not line up",
+    ),
+    "a number for times that fits no unit": ([[0.0], [18.0]], 7, {}, "no whole number"),
+    "steps without end": ([[0.0], [9e6]], "1us", {}, "so small"),
+}
+
+
+@pytest.mark.parametrize(("times", "spacing", "how", "told"), IRREGULAR.values(), ids=IRREGULAR)
+def test_what_is_not_regular_is_refused(tmp_path, times, spacing, how, told):
+    files = [write_times(tmp_path / f"{n}.nc", each, **how) for n, each in enumerate(times)]
+    with pytest.raises((CombineError, InvalidInputError), match=told):
+        icevirt.plan(files, concat_dim="time", regular=spacing)
+
+
+def test_steps_of_flags_without_missing_value_cannot_be_reserved(tmp_path):
+    files = []
+    for hour in (0, 12):
+        files.append(write_times(tmp_path / f"{hour}.nc", [float(hour)]))
+        with netCDF4.Dataset(files[-1], "r+") as file:
+            file.createVariable("good", "i1", ("time", "x"), zlib=True, chunksizes=(1, 6))[:] = 0
+    with pytest.raises(
+        CombineError, match="/good cannot be reserved, because it has no _FillValue"
+    ):
+        icevirt.plan(files, concat_dim="time", regular="6h")
+    report = icevirt.plan(files, concat_dim="time", regular={"time": 6.0}, drop_variables="good")
+    assert [each.shape for each in report.arrays if each.path == "/field"] == [(3, 6)]
+
+
+def test_plain_numbers_are_regular_too(tmp_path, repo_path):
+    files = [write_tile(tmp_path / f"{a}.nc", [0.0, 0.25], [a, a + 1, a + 2]) for a in (0, 9)]
+    report = icevirt.build(files, repo_path, concat_dim="x", regular=1)
+    ours = opened(repo_path, report)
+    assert ours.x.values.tolist() == list(range(12))
+    assert np.isnan(ours.field.values[:, 3:9]).all()
+    assert not np.isnan(ours.field.values[:, 9:]).any()
+
+
+# -- ragged profiles -------------------------------------------------------------------------------
+
+
+def test_argo_profiles_are_padded_where_asked(tmp_path, repo_path):
+    files = archives.argo_like(tmp_path)
+    report = icevirt.build(files, repo_path, concat_dim="N_PROF", pad="N_LEVELS")
+    ours = opened(repo_path, report)
+    single = [xr.open_dataset(path) for path in files]
+    longest = max(each.sizes["N_LEVELS"] for each in single)
+    theirs = xr.combine_nested(
+        [each.pad(N_LEVELS=(0, longest - each.sizes["N_LEVELS"])) for each in single],
+        concat_dim="N_PROF", join="exact", data_vars="minimal", coords="minimal",
+        compat="equals", combine_attrs="override",
+    ).load()  # fmt: skip
+    assert dict(ours.sizes) == {"N_PROF": 3, "N_LEVELS": 8}
+    for name in ("PRES", "TEMP", "JULD"):
+        np.testing.assert_array_equal(ours[name].values, theirs[name].values, err_msg=name)
+
+
+def write_profile(path, levels, *, chunk=100, kind="f4", fill=-1.0):
+    """Write a profile that is too long to be stored, in chunks."""
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("profile", 1)
+        file.createDimension("level", levels)
+        file.createDimension("x", 3000)
+        data = file.createVariable(
+            "data", kind, ("profile", "level", "x"), zlib=True, fill_value=fill,
+            chunksizes=(1, chunk, 3000),
+        )  # fmt: skip
+        data[:] = (np.arange(levels)[:, None] + np.arange(3000)) % 100
+    return str(path)
+
+
+def test_chunks_of_long_profiles_are_referenced_where_they_end_on_the_grid(tmp_path, repo_path):
+    files = [
+        write_profile(tmp_path / f"{n}.nc", levels) for n, levels in enumerate((200, 350, 100))
+    ]
+    report = icevirt.build(files, repo_path, concat_dim="profile", pad=["level"])
+    ours = opened(repo_path, report)
+    assert report.references.virtual == 2 + 4 + 1
+    for row, path in enumerate(files):
+        theirs = xr.open_dataset(path).data.values[0]
+        np.testing.assert_array_equal(ours.data.values[row, : len(theirs)], theirs)
+        assert np.isnan(ours.data.values[row, len(theirs) :]).all()
+
+
+RAGGED = {
+    "not asked for": ((200, 350), {}, {}, r"differ along level.*pad=\['level'\]"),
+    "a chunk that is not full": ((250, 350), {"pad": "level"}, {}, "along 'level'.*no multiple"),
+    "no missing value": (
+        (200, 350), {"pad": "level"}, {"kind": "i2", "fill": None}, "has no _FillValue",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("levels", "how", "kind", "told"), RAGGED.values(), ids=RAGGED)
+def test_profiles_that_cannot_be_padded_are_refused(tmp_path, levels, how, kind, told):
+    files = [write_profile(tmp_path / f"{n}.nc", each, **kind) for n, each in enumerate(levels)]
+    with pytest.raises(CombineError, match=told):
+        icevirt.plan(files, concat_dim="profile", **how)

@@ -38,7 +38,7 @@ def calls(monkeypatch):
 def test_build_passes_its_options_on(calls):
     line = (
         "build a.nc b/*.nc repo --concat-dim time --group /g --branch dev --message hello --mode w"
-        " --drop-variable x --drop-variable y --combine-attrs drop --duplicates newest --holes reserve --eras group --labels a,b --asset data --max-bad-files 3% --max-native-bytes 9 --catalog c --rescan-changed --verify 5 --promote main --publish-as /a=s3://b --container data=s3://b/d/ --access s3://b=anonymous --access https://h/k=v/=my.tokens:fresh"
+        " --drop-variable x --drop-variable y --combine-attrs drop --duplicates newest --holes reserve --eras group --labels a,b --combine nested --regular time=6h --pad z --asset data --max-bad-files 3% --max-native-bytes 9 --catalog c --rescan-changed --verify 5 --promote main --publish-as /a=s3://b --container data=s3://b/d/ --access s3://b=anonymous --access https://h/k=v/=my.tokens:fresh"
         " --source-group /in --variable v --scanner netcdf3 --allow-references-to /data"
     )
     result = RUNNER.invoke(main.app, line.split())
@@ -47,6 +47,9 @@ def test_build_passes_its_options_on(calls):
     assert arguments == (["a.nc", "b/*.nc"], "repo")
     assert options == {
         "concat_dim": ["time"],
+        "combine": "nested",
+        "regular": {"time": "6h"},
+        "pad": ("z",),
         "group": "/g",
         "branch": "dev",
         "message": "hello",
@@ -184,3 +187,28 @@ def test_what_is_no_way_of_access_is_told(said):
     result = RUNNER.invoke(main.app, ["build", "a", "r", "--access", said])
     assert result.exit_code == 2
     assert "PREFIX=HOW" in result.output
+
+
+LABELS = {
+    "of the only dimension": ("--concat-dim m --labels 1,2", ["m"], ["1", "2"]),
+    "of several": (
+        "--concat-dim a --concat-dim b --labels a=regex:x=(.) --labels b=variable:y",
+        ["a", "b"],
+        {"a": "regex:x=(.)", "b": "variable:y"},
+    ),
+    "with a sign in a pattern": ("--concat-dim m --labels regex:m=(.)", ["m"], "regex:m=(.)"),
+}
+
+
+@pytest.mark.parametrize(("line", "dims", "labels"), LABELS.values(), ids=LABELS)
+def test_dimensions_and_their_labels_are_repeated(calls, line, dims, labels):
+    result = RUNNER.invoke(main.app, ["build", "a.nc", "r", *line.split()])
+    assert result.exit_code == 0, result.output
+    ((_, _, options),) = calls
+    assert (options["concat_dim"], options["labels"]) == (dims, labels)
+
+
+def test_labels_of_one_dimension_are_given_once(calls):
+    line = "build a.nc r --concat-dim a --labels a=1 --labels a=2"
+    assert RUNNER.invoke(main.app, line.split()).exit_code == 2
+    assert not calls

@@ -48,6 +48,8 @@ def test_build_passes_its_options_on(calls):
     assert options == {
         "concat_dim": ["time"],
         "combine": "nested",
+        "file_timeout": 600.0,
+        "file_memory": "4GiB",
         "regular": {"time": "6h"},
         "pad": ("z",),
         "group": "/g",
@@ -130,7 +132,8 @@ def test_scan_passes_its_options_on(calls):
         "allow_references_to": ("/data",),
         "access": {},
         "max_native_bytes": 268435456,
-        "timeout": 600.0,
+        "file_timeout": 600.0,
+        "file_memory": "4GiB",
     }
 
 

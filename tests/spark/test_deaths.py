@@ -79,12 +79,13 @@ class Scan:
         site = tmp_path / "site"
         site.mkdir(exist_ok=True)
         (site / "noting_of_tests.py").write_text(textwrap.dedent(SCANNER))
+        path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
         self.noted = tmp_path / "noted"
         self.noted.touch()
         self.began_at = self.noted.stat().st_size
         self.driver = subprocess.Popen(
             [sys.executable, "-c", textwrap.dedent(PROGRAM), archive, catalog],
-            env={**os.environ, "PYTHONPATH": str(site), "NOTED": self.noted, "NAP": str(nap)},
+            env={**os.environ, "PYTHONPATH": path, "NOTED": self.noted, "NAP": str(nap)},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
@@ -102,7 +103,11 @@ class Scan:
 
     def end(self):
         """Wait for the driver, and for Spark to follow it; return the driver's status and words."""
-        _, words = self.driver.communicate(timeout=120)
+        try:
+            _, words = self.driver.communicate(timeout=900)
+        except subprocess.TimeoutExpired:
+            kill([each.pid for each in processes_of(self.driver.pid)])
+            raise
         patience = time.monotonic() + 60
         while processes_of(self.driver.pid):
             assert time.monotonic() < patience, processes_of(self.driver.pid)

@@ -1,0 +1,205 @@
+"""Write a catalog of many files and read its facts back: time, memory and bytes by number of files.
+
+    python bench/catalog_files.py                 # 10,000 and 100,000 files
+    python bench/catalog_files.py --large         # and 1,000,000
+
+The files are synthetic: one small NetCDF file of ten variables, seven of them with four chunks, is
+scanned for real, and what was found is given to every file with a URL, an etag and a time of its
+own, and chunks of other lengths. Rows and packed references are made (`rows`: of 16 parts, for all
+in proportion) and written as scan tasks do, by one process here, on many executors there; scanning
+itself is not in it. Another process then does what the driver does first: it looks the files up and
+reads the facts. A third one looks at all rows of the view's files.
+
+Printed are seconds of processor time and microseconds for each file, peaks of memory beyond what a
+process has after its imports (of the reader: beside the list of files that it is asked for), and
+bytes of the catalog. `x` divides by the row above and by the ratio of files: 1.0 is linear.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import netCDF4
+import numpy as np
+
+from icevirt import catalog_view, scan_file
+from icevirt.archive.catalog import parts_of
+from icevirt.archive.scanned import ScannedFile, SourceFile
+from icevirt.model.chunks import ChunkType, Locations
+from icevirt.model.strings import Strings
+from icevirt.spark.attempt import Outcome
+from icevirt.spark.catalog import mark, write_part
+from icevirt.spark.facts import read_facts
+from icevirt.spark.rows import tables_of
+from icevirt.spark.settled import settled
+from icevirt.storage.local import LocalStorage
+
+IDENTITY = "bench"
+MODIFIED = 1_700_000_000 * 10**9
+TEMPLATES = 16  # parts whose rows are made
+STEPS = ("rows", "write", "look up", "read facts", "view")
+
+
+def sources(count: int) -> list[SourceFile]:
+    """Return the files, as a listing would."""
+    return [
+        SourceFile(
+            url=f"s3://archive/product/2024/{n // 1000:04d}/granule_{n:07d}.nc",
+            size=1_000_000 + n % 1000,
+            etag=f"{n * 0x9E3779B97F4A7C15 % (1 << 128):032x}",
+            last_modified=MODIFIED,
+        )
+        for n in range(count)
+    ]
+
+
+def scanned(folder: str) -> ScannedFile:
+    """Scan one file of ten variables."""
+    path = Path(folder) / "one.nc"
+    with netCDF4.Dataset(path, "w") as file:
+        file.title, file.institution = "made for a benchmark", "none"
+        for name, length in (("time", None), ("lat", 20), ("lon", 30)):
+            file.createDimension(name, length)
+        file.createVariable("time", "f8", ("time",))[:] = [0.0]
+        for name, length in (("lat", 20), ("lon", 30)):
+            file.createVariable(name, "f4", (name,))[:] = np.arange(length)
+        rng = np.random.default_rng(1)
+        for number in range(7):
+            data = file.createVariable(
+                f"v{number}", "f4", ("time", "lat", "lon"), zlib=True, chunksizes=(1, 10, 15)
+            )
+            data.units, data.long_name = "K", f"variable {number}"
+            data[:] = rng.random((1, 20, 30))
+    return scan_file(path, concat_dim="time")
+
+
+def found_in(file: SourceFile, one: ScannedFile, rng: np.random.Generator) -> Outcome:
+    """Return what scanning a file would find: its chunks lie elsewhere, other lengths."""
+    where = Locations(
+        url=Strings.of([file.url]),
+        etag=Strings.of([file.etag]),
+        last_modified=np.array([file.last_modified_seconds], np.uint32),
+    )
+    arrays = []
+    at = 4096
+    for array in one.arrays:
+        table = array.references
+        if table.count(ChunkType.virtual):
+            length = rng.integers(20_000, 40_000, len(table)).astype(np.uint64)
+            ends = at + np.cumsum(length)
+            at = int(ends[-1]) + 8 * int(rng.integers(0, 100))
+            table = replace(table, offset=ends - length, length=length, locations=where)
+        arrays.append(replace(array, references=table))
+    made = replace(one, source=file, arrays=tuple(arrays))
+    return Outcome(file=file, scanned=made, error=None, seconds=0.01, requests=3)
+
+
+def write(folder: str, count: int) -> dict:
+    """Write the catalog: rows are made for some parts, and given to others under other names."""
+    storage = LocalStorage(Path(folder) / "catalog")
+    mark(storage)
+    one, parts = scanned(folder), parts_of(sources(count), identity=IDENTITY)
+    rng = np.random.default_rng(2)
+    made, rows, files = [], 0.0, 0
+    for part in parts[:TEMPLATES]:
+        outcomes = [found_in(file, one, rng) for file in part.files]
+        begin = time.process_time()
+        made.append(tables_of(outcomes))
+        rows += time.process_time() - begin
+        files += len(part.files)
+    last = tables_of([found_in(file, one, rng) for file in parts[-1].files])
+    before, seconds, number = peak(), 0.0, 0
+    for at, part in enumerate(parts):
+        tables = last if part is parts[-1] else made[at % len(made)]
+        columns = dict(tables.files)
+        for name in ("url", "size", "etag", "last_modified"):
+            columns[name] = [getattr(file, name) for file in part.files]
+        arrays = dict(tables.arrays)
+        arrays["labels"] = [
+            np.float64(number + row).tobytes() if path == "/time" else None
+            for row, path in zip(arrays["row"], arrays["path"], strict=True)
+        ]
+        number += len(part.files)
+        begin = time.process_time()
+        write_part(storage, part.name, replace(tables, files=columns, arrays=arrays))
+        seconds += time.process_time() - begin
+    return {"rows": rows / files * count, "write": seconds, "write MiB": peak() - before}
+
+
+def read(folder: str, count: int) -> dict:
+    """Read the facts as the driver does."""
+    storage, files = LocalStorage(Path(folder) / "catalog"), sources(count)
+    before, begin = peak(), time.process_time()
+    known = settled(storage, IDENTITY, files)
+    assert not len(known.missing)
+    between = time.process_time()
+    closed = read_facts(storage, *known.chosen)
+    end = time.process_time()
+    assert len(closed.facts.files) == count
+    assert len(closed.facts.arrays.file) == 10 * count
+    return {"look up": between - begin, "read facts": end - between, "read MiB": peak() - before}
+
+
+def view(folder: str, count: int) -> dict:
+    """Look at the row of every file."""
+    before, begin = peak(), time.process_time()
+    shown = catalog_view(str(Path(folder) / "catalog"))
+    rows = sum(batch.num_rows for batch in shown.files())
+    assert rows == count
+    return {"view": time.process_time() - begin, "view MiB": peak() - before}
+
+
+def peak() -> int:
+    """Return the most memory that this process had so far, in MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+
+DEEDS = {"write": write, "read": read, "view": view}
+
+
+def main() -> None:
+    """Measure each size, each deed in a process of its own."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--large", action="store_true")
+    parser.add_argument("--files", type=int, nargs="*")
+    parser.add_argument("--measure", nargs=3)
+    given = parser.parse_args()
+    if given.measure:
+        deed, folder, count = given.measure
+        print(json.dumps(DEEDS[deed](folder, int(count))))
+        return
+    heads = [f"{step + ' s':>13} {'us':>5} {'x':>5}" for step in STEPS]
+    print(f"{'files':>9} {'catalog MiB':>12} {'B/file':>7}", *heads, "   write/read/view MiB")
+    before = None
+    for count in given.files or [10_000, 100_000, *([1_000_000] if given.large else [])]:
+        with tempfile.TemporaryDirectory(prefix="icevirt-bench-") as folder:
+            told: dict[str, float] = {}
+            for deed in DEEDS:
+                command = [sys.executable, __file__, "--measure", deed, folder, str(count)]
+                told |= json.loads(subprocess.check_output(command))
+            size = sum(info.size for info in LocalStorage(Path(folder) / "catalog").list())
+        cells = []
+        for step in STEPS:
+            linear = before and told[step] / before[1][step] / (count / before[0])
+            ratio = f"{linear:.2f}" if linear else ""
+            cells.append(f"{told[step]:>13.2f} {told[step] / count * 1e6:>5.0f} {ratio:>5}")
+        memory = "/".join(f"{told[f'{deed} MiB']:.0f}" for deed in DEEDS)
+        print(
+            f"{count:>9,} {size / 2**20:>12.1f} {size / count:>7.0f}",
+            *cells,
+            f"   {memory}",
+            flush=True,
+        )
+        before = (count, told)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+"""Parts of a catalog that several tasks write at once, and what becomes of bad files in them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from icevirt.archive.attributes import Attributes
+from icevirt.archive.catalog import parts_of, run_of, scan_of, status_of
+from icevirt.archive.scanned import SourceFile
+from icevirt.archive.schema import ArraySchema, file_signature
+from icevirt.errors import ScanError, ScanTimeoutError, StaleReferenceError
+from icevirt.spark.attempt import Outcome
+from icevirt.spark.catalog import complete_parts, write_part
+from icevirt.spark.facts import Chosen, read_facts
+from icevirt.spark.limits import Limits
+from icevirt.spark.rows import tables_of
+from icevirt.spark.settled import forget, rows_forgotten, settled
+from icevirt.storage.memory import MemoryStorage
+from pipeline.test_combine import data, file, time
+
+FILES = [file(n, lambda u: data(u, 1), time([float(n)])) for n in range(3)]
+SOURCES = [each.source for each in FILES]
+GOOD = [Outcome(file=each.source, scanned=each, error=None, seconds=0.1) for each in FILES]
+
+
+def bad(outcome, error):
+    return replace(outcome, scanned=None, error=error)
+
+
+def chosen(*rows):
+    return Chosen(part=np.zeros(len(rows), np.int32), row=np.array(rows, np.int32))
+
+
+def test_a_task_that_was_thought_dead_mixes_nothing_with_its_successor():
+    """The one saw a file whole, the other changed; both write tables of the same run of files."""
+    storage = MemoryStorage()
+    (part,) = parts_of(SOURCES[:1], identity="scan")
+    found = bad(GOOD[0], StaleReferenceError("changed"))
+    names = [write_part(storage, part.name, tables_of([each])) for each in (GOOD[0], found)]
+    assert len(set(names)) == 2
+    assert {run_of(name) for name in names} == {part.name}
+    assert {scan_of(name) for name in names} == {"scan"}
+    for name, arrays in zip(names, (2, 0), strict=True):
+        assert len(read_facts(storage, [name]).facts.arrays.file) == arrays
+    known = settled(storage, "scan", SOURCES[:1])
+    closed = read_facts(storage, *known.chosen)
+    assert len(closed.facts.arrays.file) == 2 * len(closed.facts.files)  # one of them, whole
+    assert len(closed.bad) == 1 - len(closed.facts.files)
+
+
+def test_a_task_that_repeats_another_replaces_its_tables_by_the_same():
+    storage = MemoryStorage()
+    names = {write_part(storage, "scan-run", tables_of(GOOD)) for _ in range(2)}
+    assert len(names) == 1
+    assert complete_parts(storage) == names
+
+
+def test_scans_that_forget_bad_files_at_once_keep_the_notes_of_both():
+    storage = MemoryStorage()
+    outcomes = [bad(each, ScanError("damaged")) for each in GOOD]
+    name = write_part(storage, "scan-run", tables_of(outcomes))
+    before = settled(storage, "scan", SOURCES)  # as both scans saw it
+    assert not len(before.missing)
+    forget(storage, [name], chosen(0))
+    forget(storage, [name], chosen(1, 2))
+    forget(storage, [name], chosen(0))  # the same again is the same note
+    assert len(rows_forgotten(storage)) == 2
+    after = settled(storage, "scan", SOURCES)
+    assert after.missing.tolist() == [0, 1, 2]
+    assert after.attempt != before.attempt  # so that parts tried again have other names
+
+
+def test_only_what_lower_limits_stopped_is_tried_again():
+    storage = MemoryStorage()
+    outcomes = [GOOD[0], bad(GOOD[1], ScanTimeoutError("slow")), bad(GOOD[2], ScanError("cut"))]
+    low, high = Limits(seconds=5.0), Limits(seconds=6.0)
+    name = write_part(storage, "scan-run", tables_of(outcomes, low))
+    assert not len(settled(storage, "scan", SOURCES, low).missing)
+    assert not len(settled(storage, "scan", SOURCES, replace(low, memory=8 << 40)).missing)
+    found = settled(storage, "scan", SOURCES, high)
+    assert found.missing.tolist() == [1]
+    assert found.outgrown.row.tolist() == [1]
+    forget(storage, found.parts, found.outgrown)
+    for limits in (low, high):
+        found = settled(storage, "scan", SOURCES, limits)
+        assert (found.missing.tolist(), len(found.outgrown.row)) == ([1], 0)
+    again = write_part(storage, "scan-again", tables_of([GOOD[1]], high))
+    for limits in (low, high):
+        names, rows = settled(storage, "scan", SOURCES, limits).chosen
+        assert [names[part] for part in rows.part.tolist()] == [name, again, name]
+
+
+STATUSES = {
+    "scan": "corrupt",
+    "unsupported": "unsupported",
+    "stale-reference": "changed",
+    "not-found": "missing",
+    "crashed": "crashed",
+    "timeout": "timeout",
+    "oom": "oom",
+    "storage": "unreadable",
+    "something-new": "unreadable",
+}
+
+
+@pytest.mark.parametrize(("code", "status"), STATUSES.items())
+def test_the_code_of_an_error_says_what_kind_of_bad_a_file_is(code, status):
+    assert status_of(code) == status
+
+
+# -- signatures ----------------------------------------------------------------------------------
+
+SCHEMA = ArraySchema(
+    dimension_names=("time",),
+    chunk_shape=(4,),
+    data_type="int16",
+    codecs=({"name": "bytes"}, {"name": "numcodecs.zlib", "configuration": {"level": 4}}),
+    fill_value=0,
+    attributes=Attributes(values={"scale_factor": 0.1, "long_name": "one"}),
+)
+OTHERS = {
+    "another chunk shape": {"chunk_shape": (5,)},
+    "another type": {"data_type": "int32"},
+    "another fill value": {"fill_value": 1},
+    "another codec": {"codecs": ({"name": "bytes"},)},
+    "another scale": {"attributes": Attributes(values={"scale_factor": 0.2})},
+    "another dimension": {"dimension_names": ("t",)},
+}
+ALIKE = {
+    "another compression level": {
+        "codecs": ({"name": "bytes"}, {"name": "numcodecs.zlib", "configuration": {"level": 9}})
+    },
+    "another name for people": {
+        "attributes": Attributes(values={"scale_factor": 0.1, "long_name": "two"})
+    },
+}
+
+
+def signature(*arrays):
+    return file_signature((path, schema.dumps()) for path, schema in arrays)
+
+
+@pytest.mark.parametrize("how", OTHERS.values(), ids=OTHERS.keys())
+def test_files_that_decode_otherwise_have_another_signature(how):
+    assert signature(("/v", replace(SCHEMA, **how))) != signature(("/v", SCHEMA))
+
+
+@pytest.mark.parametrize("how", ALIKE.values(), ids=ALIKE.keys())
+def test_files_that_decode_alike_have_one_signature(how):
+    assert signature(("/v", replace(SCHEMA, **how))) == signature(("/v", SCHEMA))
+
+
+def test_a_signature_covers_all_arrays_in_whatever_order():
+    other = replace(SCHEMA, data_type="int32")
+    one = signature(("/a", SCHEMA), ("/b", other))
+    assert one == signature(("/b", other), ("/a", SCHEMA))
+    assert one != signature(("/a", SCHEMA))
+    assert one != signature(("/a", other), ("/b", SCHEMA))
+
+
+def test_the_catalog_has_the_signature_of_good_files_and_none_of_bad_ones():
+    third = file(3, lambda u: data(u, 1, codecs=({"name": "bytes"},)), time([3.0]))
+    other = Outcome(file=third.source, scanned=third, error=None, seconds=0.1)
+    rows = tables_of([GOOD[0], GOOD[1], other, bad(GOOD[2], ScanError("cut"))]).files["signature"]
+    assert rows[0] == rows[1] != rows[2]
+    assert len(rows[0]) == 32
+    assert rows[3] == ""
+
+
+def test_sources_are_told_apart_by_all_that_identifies_them():
+    one = SourceFile(url="s3://b/k", size=1, etag="e", last_modified=2)
+    changes = ({"url": "s3://b/l"}, {"size": 2}, {"etag": "f"}, {"last_modified": 3})
+    names = {
+        part.name
+        for each in (one, *(replace(one, **how) for how in changes))
+        for part in parts_of([each], identity="scan")
+    }
+    assert len(names) == 5

@@ -30,6 +30,10 @@ import numpy as np
 from scan_files import FORMATS, PAGED, one_variable, ten_by_ten
 
 from icevirt.api.scan import scan_file
+from icevirt.archive.scanned import SourceFile
+from icevirt.scan.contract import ScanOptions
+from icevirt.scan.registry import scan
+from icevirt.spark.ahead import Ahead
 
 ROW = "{:<34} {:<22} {:>9} {:>12} {:>9} {:>7}"
 
@@ -197,6 +201,32 @@ def compare(root: Path, url: str, rounds: int) -> None:
         (root / "file.nc").unlink()
 
 
+def many(root: Path, url: str, count: int) -> None:
+    """Print how long many small files take one after the other, as a task of a build scans them."""
+    ten_by_ten(root / "file.nc")
+    names = [f"{number}.nc" for number in range(count)]
+    for name in names:
+        (root / name).symlink_to(root / "file.nc")
+    begun = time.perf_counter()
+    for name in names:
+        scan_file(f"{url}/{name}")
+    alone = time.perf_counter() - begun
+    files = [SourceFile(url=f"{url}/{name}", size=(root / name).stat().st_size) for name in names]
+    begun = time.perf_counter()
+    with Ahead(files) as ahead:
+        for file in files:
+            with ahead.open(file.url) as source:
+                scan(source, ScanOptions())
+    together = time.perf_counter() - begun
+    begun = time.perf_counter()
+    for name in names:
+        virtualizarr(f"{url}/{name}")
+    theirs = time.perf_counter() - begun
+    print(f"{count} small files, milliseconds a file: one by one {1000 * alone / count:.1f},")
+    print(f"  as a task opens them {1000 * together / count:.1f},", end=" ")
+    print(f"VirtualiZarr parser {1000 * theirs / count:.1f}")
+
+
 def main() -> None:
     """Print all figures."""
     warnings.simplefilter("ignore")
@@ -213,6 +243,7 @@ def main() -> None:
         serving(Path(directory), given.latency) as url,
     ):
         compare(Path(directory), url, given.rounds)
+        many(Path(directory), url, 100)
 
 
 if __name__ == "__main__":

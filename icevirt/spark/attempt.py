@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from icevirt.archive.scanned import ScannedFile, SourceFile
 from icevirt.errors import IcevirtError, ScanError, ScanMemoryError, StaleReferenceError
 from icevirt.objects.answers import opaque
+from icevirt.objects.opened import OpenedSource
 from icevirt.objects.source import open_source
 from icevirt.scan.contract import ByteSource, ScanOptions
 from icevirt.scan.registry import scan
@@ -25,13 +27,17 @@ class Outcome:
     bytes_fetched: int = 0
 
 
-def attempt(file: SourceFile, options: ScanOptions) -> Outcome:
-    """Scan a file; errors are part of the outcome."""
+def attempt(
+    file: SourceFile,
+    options: ScanOptions,
+    opening: Callable[[str], OpenedSource] = open_source,
+) -> Outcome:
+    """Scan a file; errors are part of the outcome. ``opening`` may have opened it already."""
     begin = time.perf_counter()
     scanned, error = None, None
     cost = [0, 0]
     try:
-        scanned = _scan(file, options, cost)
+        scanned = _scan(file, options, cost, opening)
     except IcevirtError as refused:
         error = refused
     except MemoryError:
@@ -56,9 +62,14 @@ def attempt(file: SourceFile, options: ScanOptions) -> Outcome:
     )
 
 
-def _scan(file: SourceFile, options: ScanOptions, cost: list[int]) -> ScannedFile:
+def _scan(
+    file: SourceFile,
+    options: ScanOptions,
+    cost: list[int],
+    opening: Callable[[str], OpenedSource],
+) -> ScannedFile:
     """Scan the file; ``cost`` becomes the requests and bytes it took, also where the scan fails."""
-    with open_source(file.url) as source:
+    with opening(file.url) as source:
         try:
             return _scan_opened(source, file, options)
         finally:

@@ -15,6 +15,7 @@ from icevirt.archive.scanned import SourceFile
 from icevirt.objects.grants import SourceAccess, granted
 from icevirt.scan.contract import ScanOptions
 from icevirt.scan.registry import in_use
+from icevirt.spark.ahead import Ahead
 from icevirt.spark.attempt import Outcome, attempt
 from icevirt.spark.catalog import complete_parts, write_part
 from icevirt.spark.containment import Containment
@@ -44,10 +45,10 @@ def run_scan(task: ScanTask) -> int:
     """
     journal = Journal(task.catalog)
     done = {run_of(name) for name in complete_parts(task.catalog)}
-    with granted(task.access), _attempts(task, suspicious=journal.died_in(task.parts)) as scan_file:
-        for part in task.parts:
-            if part.name in done:
-                continue
+    parts = [part for part in task.parts if part.name not in done]
+    suspicious = journal.died_in(task.parts)
+    with granted(task.access), _attempts(task, parts, suspicious=suspicious) as scan_file:
+        for part in parts:
             with journal.scanning(part):
                 outcomes = [scan_file(file) for file in part.files]
                 write_part(task.catalog, part.name, tables_of(outcomes, task.limits))
@@ -55,7 +56,9 @@ def run_scan(task: ScanTask) -> int:
 
 
 @contextmanager
-def _attempts(task: ScanTask, *, suspicious: bool) -> Iterator[Callable[[SourceFile], Outcome]]:
+def _attempts(
+    task: ScanTask, parts: list[Part], *, suspicious: bool
+) -> Iterator[Callable[[SourceFile], Outcome]]:
     """Yield what scans a file: in a child if a file of this task may kill its process."""
     if suspicious:
         with Containment(task.options, task.limits) as containment:
@@ -64,8 +67,10 @@ def _attempts(task: ScanTask, *, suspicious: bool) -> Iterator[Callable[[SourceF
 
     in_use(task.options)  # what scanners import does not count as time of the first file
 
-    def here(file: SourceFile) -> Outcome:
-        with held_to(task.limits):
-            return attempt(file, task.options)
+    with Ahead(file for part in parts for file in part.files) as ahead:
 
-    yield here
+        def here(file: SourceFile) -> Outcome:
+            with held_to(task.limits):
+                return attempt(file, task.options, ahead.open)
+
+        yield here

@@ -59,6 +59,7 @@ from icevirt.model.json import JSON
 from icevirt.objects.grants import SourceAccess, granted
 from icevirt.repo.publish import BUILD_ID
 from icevirt.scan.contract import ScanOptions
+from icevirt.scan.policy import PolicyLike
 from icevirt.spark.limits import Limits
 from icevirt.spark.session import spark_or_local
 from icevirt.storage.protocol import Storage
@@ -99,6 +100,7 @@ def build(
     file_memory: int | str = FILE_MEMORY,
     scanner: str = "",
     allow_references_to: str | Iterable[str] = (),
+    policy: PolicyLike = "fail",
     asset: str | None = None,
     publish_as: Mapping[str, str] | None = None,
     containers: Mapping[str, str] | None = None,
@@ -157,7 +159,13 @@ def build(
         scanner: The scanner to use, like ``virtualizarr:FITSParser``; chosen by each file's content
             by default.
         allow_references_to: Directories and URL prefixes into which references of the files may
-            lead, beside their own directories. Only files of references have any.
+            lead, beside their own directories: of files of references, virtual datasets and raw
+            files of HDF5.
+        policy: What becomes of variables: "fail" (what cannot be represented stops the scan of its
+            file) or "skip" (it is left out, with a warning) for all, or a mapping of names, paths
+            and patterns like ``{"/raw/*": "skip", "mask": "native"}``, the first that fits. More
+            policies are "reference" (or an error), "native" (read and stored in chunks) and
+            "inline" (in one).
         asset: Which asset of STAC items is the file; by default the one with the role "data".
         publish_as: Prefixes of the files, and those under which the same files will be read:
             references are written with these. Lengths and checksums are taken from there; a file
@@ -215,6 +223,7 @@ def build(
         max_native_bytes=max_native_bytes,
         scanner=scanner,
         allow_references_to=allow_references_to,
+        policy=policy,
     )
     publication = Publication.of(publish_as)
     named = NamedContainers.of(containers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from icevirt.api.containing import NamedContainers
@@ -40,6 +41,7 @@ from icevirt.logic.era_groups import check_eras, combine_eras
 from icevirt.logic.holes import Holes, check_holes
 from icevirt.logic.wish import Combine, Wish, check_combine
 from icevirt.objects.grants import SourceAccess, granted
+from icevirt.scan.policy import PolicyLike
 from icevirt.spark.session import spark_or_local
 from icevirt.storage.resolve import StorageLike
 
@@ -69,6 +71,7 @@ def plan(
     file_memory: int | str = FILE_MEMORY,
     scanner: str = "",
     allow_references_to: str | Iterable[str] = (),
+    policy: PolicyLike = "fail",
     asset: str | None = None,
     publish_as: Mapping[str, str] | None = None,
     containers: Mapping[str, str] | None = None,
@@ -101,6 +104,7 @@ def plan(
         max_native_bytes=max_native_bytes,
         scanner=scanner,
         allow_references_to=allow_references_to,
+        policy=policy,
     )
     limits = limits_of(file_timeout, file_memory)
     publication = Publication.of(publish_as)
@@ -134,6 +138,9 @@ def plan(
             regular=regular_of(regular, dimensions),
             pad=options.pad,
         )
-        facts = closed_catalog(scan).facts
-        made = combine_eras(facts, wish)
-        return named.contained(facts, published(made, publication.targets(facts, made)))
+        closed = closed_catalog(scan)
+        made = combine_eras(closed.facts, wish)
+        found = (text for _, text in closed.findings)
+        made = replace(made, notes=(*made.notes, *found))
+        made = published(made, publication.targets(closed.facts, made))
+        return named.contained(closed.facts, made)

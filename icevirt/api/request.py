@@ -17,6 +17,7 @@ from icevirt.logic.regular import spacing_of
 from icevirt.model.json import JSON
 from icevirt.repo.settings import as_json
 from icevirt.scan.contract import ScanOptions
+from icevirt.scan.policy import PolicyLike, rules_of
 from icevirt.scan.registry import in_use, named
 from icevirt.spark.limits import Limits
 from icevirt.storage.memory import MemoryStorage
@@ -55,6 +56,7 @@ def scan_options(
     max_native_bytes: int = MAX_NATIVE_BYTES,
     scanner: str = "",
     allow_references_to: str | Iterable[str] = (),
+    policy: PolicyLike = "fail",
 ) -> ScanOptions:
     """Return the options of a scan; one name may stand without a list around it.
 
@@ -77,6 +79,7 @@ def scan_options(
         max_native_bytes=max_native_bytes,
         scanner=scanner,
         allow_references_to=_names("allow_references_to", allow_references_to),
+        policy=rules_of(policy),
     )
 
 

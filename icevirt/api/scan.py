@@ -36,6 +36,7 @@ from icevirt.objects.grants import SourceAccess, granted
 from icevirt.objects.source import open_source
 from icevirt.scan import registry
 from icevirt.scan.contract import ScanOptions
+from icevirt.scan.policy import PolicyLike
 from icevirt.spark.containment import Containment
 from icevirt.spark.limits import Limits
 from icevirt.spark.session import spark_or_local
@@ -55,6 +56,7 @@ def scan_file(
     max_native_bytes: int = MAX_NATIVE_BYTES,
     scanner: str = "",
     allow_references_to: str | Iterable[str] = (),
+    policy: PolicyLike = "fail",
     access: Mapping[str, Any] | None = None,
     file_timeout: float | None = None,
     file_memory: int | str | None = None,
@@ -72,7 +74,13 @@ def scan_file(
         scanner: The scanner to use, like ``virtualizarr:FITSParser``; chosen by the file's content
             by default.
         allow_references_to: Directories and URL prefixes into which references of the file may
-            lead, beside its own directory. Only files of references have any.
+            lead, beside its own directory: of files of references, virtual datasets and raw
+            files of HDF5.
+        policy: What becomes of variables: "fail" (what cannot be represented stops the scan of its
+            file) or "skip" (it is left out, with a warning) for all, or a mapping of names, paths
+            and patterns like ``{"/raw/*": "skip", "mask": "native"}``, the first that fits. More
+            policies are "reference" (or an error), "native" (read and stored in chunks) and
+            "inline" (in one).
         access: How servers are reached, by prefix; as for `build`.
         file_timeout: Scan in a child process that may take so many seconds. Damaged files can crash
             libhdf5 or keep it busy for ever, and with it the process that asks.
@@ -93,6 +101,7 @@ def scan_file(
         max_native_bytes=max_native_bytes,
         scanner=scanner,
         allow_references_to=allow_references_to,
+        policy=policy,
     )
     limits = limits_of(
         FILE_TIMEOUT if file_timeout is None else file_timeout,
@@ -130,6 +139,7 @@ def scan_files(
     file_memory: int | str = FILE_MEMORY,
     scanner: str = "",
     allow_references_to: str | Iterable[str] = (),
+    policy: PolicyLike = "fail",
     asset: str | None = None,
     stack: bool = False,
     label_variables: str | Iterable[str] = (),
@@ -161,6 +171,7 @@ def scan_files(
             scan that gives it more.
         scanner: The scanner to use.
         allow_references_to: Where references of the files may lead.
+        policy: What becomes of variables.
         asset: Which asset of STAC items is the file.
         stack: The build will stack files along new dimensions (its ``labels``).
         label_variables: Variables that will tell labels (``"variable:NAME"``).
@@ -184,6 +195,7 @@ def scan_files(
         max_native_bytes=max_native_bytes,
         scanner=scanner,
         allow_references_to=allow_references_to,
+        policy=policy,
         stack=stack,
         label_variables=label_variables,
         pad=pad,

@@ -46,6 +46,7 @@ def scan(  # noqa: PLR0917 - each is an option of the command
     file_memory: options.FileMemory = options.FOUR,
     scanner: options.Scanner = "",
     allow_references_to: options.ReferencesTo = None,
+    policy: options.Policies = None,
     asset: options.Asset = None,
     access: options.Access = None,
     stack: Annotated[
@@ -75,6 +76,7 @@ def scan(  # noqa: PLR0917 - each is an option of the command
         file_memory=file_memory,
         scanner=scanner,
         allow_references_to=tuple(allow_references_to or ()),
+        policy=dict(policy) if policy else "fail",
         access=dict(access or ()),
     )
     if catalog is None:
@@ -109,4 +111,5 @@ class _How(TypedDict):
     file_memory: str
     scanner: str
     allow_references_to: tuple[str, ...]
+    policy: dict[str, str] | str
     access: dict[str, str]

@@ -45,6 +45,24 @@ Asset = Annotated[
 ]
 
 
+def _policy(given: object) -> tuple[str, str]:
+    """Read PATTERN=POLICY, or a policy for all variables."""
+    pattern, _, what = str(given).rpartition("=")
+    return pattern or "*", what
+
+
+Policies = Annotated[
+    list[Any] | None,
+    typer.Option(
+        parser=_policy,
+        metavar="<[VARIABLE=]POLICY>",
+        help="What becomes of variables: skip (leave out what cannot be represented), fail,"
+        " reference, native or inline; of all, or of those that a name, path or pattern fits, the"
+        " first counts; may be repeated.",
+    ),
+]
+
+
 def _moved(given: object) -> tuple[str, str]:
     """Read FROM=TO; what follows the sign is a URL or an absolute path, as names may have one."""
     found = re.fullmatch(r"(.+?)=((?:[A-Za-z][A-Za-z0-9+.-]*://|/).*)", str(given))

@@ -12,6 +12,7 @@ from typing import Protocol, runtime_checkable
 
 from icevirt.archive.scanned import ScannedFile, SourceFile
 from icevirt.model import paths
+from icevirt.scan.policy import Policy, fits, is_name, policy_of
 
 
 class ByteSource(Protocol):
@@ -72,6 +73,7 @@ class ScanOptions:
         pad: Dimensions whose lengths may differ between files, and will be padded.
         label_variables: Names or absolute paths of variables with one value, which says where the
             file lies along a dimension that it does not have.
+        policy: Patterns of variables and what becomes of those that fit; see `icevirt.scan.policy`.
     """
 
     concat_dim: str | tuple[str, ...] | None = None
@@ -84,6 +86,11 @@ class ScanOptions:
     stack: bool = False
     pad: tuple[str, ...] = ()
     label_variables: tuple[str, ...] = ()
+    policy: tuple[tuple[str, str], ...] = ()
+
+    def policy_of(self, path: str) -> Policy:
+        """Return what shall become of a variable."""
+        return policy_of(path, self.policy)
 
     @property
     def concat_dims(self) -> tuple[str, ...]:
@@ -126,10 +133,15 @@ class ScanOptions:
     def unknown(self, present: Iterable[str]) -> tuple[str, ...]:
         """Return the names given that fit none of the variables that are there."""
         there = tuple(present)
-        return tuple(
+        named = tuple(
             name
             for name in dict.fromkeys((*self.variables, *self.drop_variables))
             if not any(_is_named(path, (name,)) for path in there)
+        )
+        return named + tuple(
+            pattern
+            for pattern, _ in self.policy
+            if is_name(pattern) and not any(fits(path, pattern) for path in there)
         )
 
 

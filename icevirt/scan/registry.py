@@ -18,6 +18,7 @@ from icevirt.errors import InvalidInputError, ScanError
 from icevirt.model import paths
 from icevirt.scan.contract import ByteSource, Scanner, ScanOptions
 from icevirt.scan.label_values import with_labels
+from icevirt.scan.policy import enforce
 from icevirt.scan.unknown import refusal
 
 GROUP = "icevirt.scanners"
@@ -115,7 +116,9 @@ def scan(source: ByteSource, options: ScanOptions | None = None) -> ScannedFile:
         scanner = named(options.scanner)
     else:
         scanner = scanner_for(source.read(0, HEAD), source.file.url)
-    scanned = with_labels(scanner.scan(source, options), source, options)
+    found = scanner.scan(source, options)
+    enforce(found, options.policy)
+    scanned = with_labels(found, source, options)
     source.check_unchanged()
     return scanned
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -9,6 +10,7 @@ from icevirt.archive.scanned import Finding, Severity
 from icevirt.errors import UnsupportedError
 from icevirt.model.chunks import Locations
 from icevirt.scan.contract import ByteSource, ScanOptions
+from icevirt.scan.policy import Policy
 
 
 @dataclass(slots=True)
@@ -68,6 +70,26 @@ class ScanContext:
         if not wanted:
             self.left_out.append(path)
         return wanted
+
+    def represented[T](self, path: str, make: Callable[[], T]) -> T | None:
+        """Return what is made of a variable, None where it cannot be and may be left out.
+
+        Raises:
+            UnsupportedError: It cannot be represented, and may not be left out.
+        """
+        try:
+            return make()
+        except UnsupportedError as error:
+            if self.options.policy_of(path) is not Policy.skip:
+                raise
+            cause = error.facts.get("cause")  # other facts differ from file to file
+            self.skip(path, f"{error.what}: {cause}" if cause else error.what)
+            return None
+
+    def skip(self, path: str, cause: str) -> None:
+        """Leave a variable out, and say so."""
+        self.left_out.append(path)
+        self.warn(path, "left-out", f"left out, as its policy is to skip: {cause}")
 
     def tell(self, path: str, code: str, message: str, severity: Severity = Severity.note) -> None:
         """Add a finding."""

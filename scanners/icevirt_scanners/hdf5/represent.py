@@ -15,6 +15,7 @@ from h5py import h5d
 from icevirt.archive.scanned import ScannedArray
 from icevirt.errors import UnsupportedError
 from icevirt.model.chunks import ChunkTable
+from icevirt.scan.policy import Policy
 from icevirt_scanners import blocks
 from icevirt_scanners.given import digest_of
 from icevirt_scanners.hdf5 import values
@@ -33,6 +34,8 @@ from icevirt_scanners.hdf5.variable import Variable
 from icevirt_scanners.hdf5.virtual.resolve import Resolved, resolve
 from icevirt_scanners.hdf5.whole import stored_whole, wants_whole
 
+_ASKED = "its policy is native"
+
 
 def represent(variable: Variable, context: FileContext) -> ScannedArray:
     """Return the scanned array.
@@ -50,8 +53,8 @@ def represent(variable: Variable, context: FileContext) -> ScannedArray:
         variable.dimensions, is_coordinate=variable.is_coordinate, nbytes=variable.nbytes
     ):
         more["digest"] = digest_of_dataset(variable, found, context)
-    if variable.not_plain:
-        return _natively(variable, found, context, more)
+    if variable.not_plain or context.options.policy_of(variable.path) is Policy.native:
+        return _natively(variable, found, context, more, cause=_ASKED)
     if found is None:
         return _block(variable, context, more)
     array = reference_chunks(variable, found, context, more)
@@ -61,6 +64,8 @@ def represent(variable: Variable, context: FileContext) -> ScannedArray:
 def _virtual(variable: Variable, context: FileContext) -> ScannedArray:
     """Reference the chunks of the sources of a virtual dataset, or store its values."""
     resolved = resolve(variable, context)
+    if context.options.policy_of(variable.path) is Policy.native:
+        resolved = replace(resolved, array=None, reason=resolved.reason or _ASKED)
     if resolved.missing:
         message = f"{len(resolved.missing)} source files are missing, first {resolved.missing[0]}:"
         context.warn(
@@ -128,10 +133,15 @@ def _block_grid(variable: Variable, context: FileContext) -> tuple[int, ...]:
 
 
 def _natively(
-    variable: Variable, found: Stored | None, context: FileContext, more: dict[str, Any]
+    variable: Variable,
+    found: Stored | None,
+    context: FileContext,
+    more: dict[str, Any],
+    *,
+    cause: str = "filters that libhdf5 skips",
 ) -> ScannedArray:
     """Read and store all chunks."""
-    cause = variable.not_plain or "filters that libhdf5 skips"
+    cause = variable.not_plain or cause
     check_decodable(variable, context, cause)
     if variable.chunk is not None and found is not None:
         chunk = variable.chunk

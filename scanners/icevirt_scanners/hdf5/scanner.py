@@ -22,6 +22,7 @@ from icevirt.errors import ScanError, UnsupportedError
 from icevirt.model import paths
 from icevirt.scan.contract import ByteSource, ScanOptions
 from icevirt.scan.elsewhere import Elsewhere, refuse_changed
+from icevirt.scan.policy import Policy
 from icevirt_scanners.hdf5.ahead import announce
 from icevirt_scanners.hdf5.attributes import FoundAttributes, attributes_of
 from icevirt_scanners.hdf5.context import FileContext
@@ -157,17 +158,22 @@ def _arrays(walk: Walk, context: FileContext) -> tuple[ScannedArray, ...]:
     check_distinct([found.path for found in wanted], context.source.file.url)
     arrays: list[ScannedArray] = []
     for found in wanted:
-        held = attributes[found]
-        with _faithful(context, found.path), explained(context.source.file.url, found.path):
-            variable = describe(
-                found,
-                held,
-                element=elements[found],
-                axes=axes[found],
-                dimensions=dimensions,
-                context=context,
-            )
-            arrays.append(represent(variable, context))
+
+        def make(found: FoundDataset = found) -> ScannedArray:
+            with _faithful(context, found.path), explained(context.source.file.url, found.path):
+                variable = describe(
+                    found,
+                    attributes[found],
+                    element=elements[found],
+                    axes=axes[found],
+                    dimensions=dimensions,
+                    context=context,
+                )
+                return represent(variable, context)
+
+        array = context.represented(found.path, make)
+        if array is not None:
+            arrays.append(array)
     return tuple(arrays)
 
 
@@ -193,14 +199,18 @@ def _elements(datasets: list[FoundDataset], context: FileContext) -> dict[FoundD
             try:
                 elements[found] = _element(found)
             except NoDataTypeError as error:
-                impossible[found.path] = str(error)
+                if context.options.policy_of(found.path) is Policy.skip:
+                    context.skip(found.path, str(error))
+                else:
+                    impossible[found.path] = str(error)
                 continue
         if elements[found].note:
             context.tell(found.path, "values-have-names", elements[found].note)
     if impossible:
         raise UnsupportedError(
             "variables of types that zarr does not have",
-            do=f"Leave them out: drop_variables={sorted(impossible)}.",
+            do=f"Leave them out: drop_variables={sorted(impossible)}, or all that cannot be"
+            ' represented: policy="skip".',
             file=context.source.file.url,
             variables=impossible,
         )

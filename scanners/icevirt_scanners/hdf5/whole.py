@@ -18,7 +18,14 @@ from icevirt.archive.scanned import ScannedArray
 from icevirt.errors import UnsupportedError
 from icevirt.model.chunks import ChunkTable
 from icevirt.scan import values as values_by_zarr
-from icevirt_scanners.blocks import chunks_join_badly, grid_of_block, joins_badly, virtual
+from icevirt.scan.policy import Policy
+from icevirt_scanners.blocks import (
+    SMALL,
+    chunks_join_badly,
+    grid_of_block,
+    joins_badly,
+    virtual,
+)
 from icevirt_scanners.hdf5 import values
 from icevirt_scanners.hdf5.context import FileContext
 from icevirt_scanners.hdf5.datatypes import bytes_codec
@@ -31,7 +38,12 @@ TINY = 64 * 1024  # stored rather than referenced when there is any reason to
 
 def wants_whole(variable: Variable, context: FileContext) -> bool:
     """Say whether a variable is stored whole."""
-    if variable.element.text or not variable.shape or variable.layout == h5d.COMPACT:
+    if variable.element.text or variable.layout == h5d.COMPACT:
+        return True
+    policy = context.options.policy_of(variable.path)
+    if policy is Policy.reference:
+        return context.options.orders(variable.path, variable.dimensions)
+    if policy is Policy.inline or not variable.shape:
         return True
     if variable.is_coordinate:
         affordable = variable.nbytes <= context.budget.left
@@ -57,6 +69,15 @@ def stored_whole(variable: Variable, context: FileContext) -> ScannedArray:
     Raises:
         UnsupportedError: It is too large, or cannot be decoded.
     """
+    inline = context.options.policy_of(variable.path) is Policy.inline
+    if inline and variable.nbytes > SMALL:
+        raise UnsupportedError(
+            f"a variable of more than {SMALL} bytes that its policy wants in one chunk",
+            do='Let it be "native": that stores it in chunks.',
+            file=context.source.file.url,
+            variable=variable.path,
+            nbytes=variable.nbytes,
+        )
     cause = variable.not_plain or "stored whole"
     context.budget.spend(variable.nbytes, variable=variable.path, cause=cause)
     found = _lengthened(_read(variable, context), variable)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from icevirt.archive.attributes import Attributes
@@ -58,11 +59,12 @@ class KerchunkScanner:
                 for path, node in nodes.items()
                 if node.array is None
             )
-            arrays = tuple(
-                found.array(path, node)
+            made = (
+                context.represented(path, partial(found.array, path, node))
                 for path, node in nodes.items()
                 if node.array is not None and context.wants(path)
             )
+            arrays = tuple(array for array in made if array is not None)
             tell_unverifiable(iter(found.targets), context)
         return ScannedFile(
             source=source.file,

@@ -7,6 +7,7 @@ does not say how many records there are, have as many as fit into the file.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -97,7 +98,10 @@ def _root(header: Header, context: ScanContext) -> ScannedGroup:
 def _arrays(layout: Layout, context: ScanContext) -> tuple[ScannedArray, ...]:
     wanted = [placed for placed in layout.variables if context.wants(placed.path)]
     check_distinct([placed.path for placed in wanted], context.source.file.url)
-    return tuple(_array(placed, context) for placed in wanted)
+    found = (
+        context.represented(placed.path, partial(_array, placed, context)) for placed in wanted
+    )
+    return tuple(array for array in found if array is not None)
 
 
 def _array(placed: Placed, context: ScanContext) -> ScannedArray:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from icevirt.archive.attributes import Attributes
@@ -60,11 +61,12 @@ class VirtualizarrScanner:
         with Elsewhere(source, options.allow_references_to) as elsewhere:
             targets: list[Targets] = []
             nodes = list(_below(paths.ROOT, root))
-            arrays = tuple(
-                _array(path, node, context, elsewhere, targets)
+            made = (
+                context.represented(path, partial(_array, path, node, context, elsewhere, targets))
                 for path, node in nodes
                 if not _is_group(node) and context.wants(path)
             )
+            arrays = tuple(array for array in made if array is not None)
             tell_unverifiable(iter(targets), context)
         return ScannedFile(
             source=source.file,

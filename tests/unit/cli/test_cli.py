@@ -40,6 +40,7 @@ def test_build_passes_its_options_on(calls):
         "build a.nc b/*.nc repo --concat-dim time --group /g --branch dev --message hello --mode w"
         " --drop-variable x --drop-variable y --combine-attrs drop --duplicates newest --holes reserve --eras group --labels a,b --combine nested --regular time=6h --pad z --asset data --max-bad-files 3% --max-native-bytes 9 --catalog c --rescan-changed --verify 5 --promote main --publish-as /a=s3://b --container data=s3://b/d/ --access s3://b=anonymous --access https://h/k=v/=my.tokens:fresh"
         " --source-group /in --variable v --scanner netcdf3 --allow-references-to /data"
+        " --policy /raw/*=skip --policy native"
     )
     result = RUNNER.invoke(main.app, line.split())
     assert result.exit_code == 0, result.output
@@ -60,6 +61,7 @@ def test_build_passes_its_options_on(calls):
         "variables": ("v",),
         "scanner": "netcdf3",
         "allow_references_to": ("/data",),
+        "policy": {"/raw/*": "skip", "*": "native"},
         "drop_variables": ("x", "y"),
         "combine_attrs": "drop",
         "duplicates": "newest",
@@ -130,6 +132,7 @@ def test_scan_passes_its_options_on(calls):
         "drop_variables": ("x",),
         "scanner": "netcdf3",
         "allow_references_to": ("/data",),
+        "policy": "fail",
         "access": {},
         "max_native_bytes": 268435456,
         "file_timeout": 600.0,

@@ -36,6 +36,7 @@ from icevirt.archive.eras import EraRule
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.report import Progress
 from icevirt.logic.attributes import CombineAttrs, check_policy
+from icevirt.logic.costs import costs_of
 from icevirt.logic.duplicates import Duplicates, check_rule
 from icevirt.logic.era_groups import check_eras, combine_eras
 from icevirt.logic.holes import Holes, check_holes
@@ -143,4 +144,5 @@ def plan(
         found = (text for _, text in closed.findings)
         made = replace(made, notes=(*made.notes, *found))
         made = published(made, publication.targets(closed.facts, made))
-        return named.contained(closed.facts, made)
+        made = named.contained(closed.facts, made)
+        return replace(made, cost=costs_of(made))

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from icevirt.archive.cost import PlanCost
 from icevirt.archive.eras import Eras
 from icevirt.archive.facts import FileColumns
 from icevirt.archive.report import ReferenceCounts
@@ -89,6 +90,7 @@ class BuildPlan:
     notes: tuple[str, ...]  # decisions, a line each
     left_out: tuple[LeftOut, ...] = ()
     eras: Eras | None = None  # where each is a group
+    cost: PlanCost | None = None  # where it was asked for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -11,6 +11,7 @@ from enum import Enum
 from functools import singledispatch
 from typing import Any
 
+from icevirt.archive.cost import Access, PlanCost
 from icevirt.archive.eras import Era
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.report import BuildReport
@@ -19,6 +20,7 @@ from icevirt.archive.scanned import ScannedFile
 from icevirt.archive.verification import VerifyReport
 from icevirt.display.plan import array_of
 from icevirt.display.scanned import summary_of
+from icevirt.logic.costs import costs_of
 from icevirt.model.json import JSON
 from icevirt.objects.endpoints import entry_of
 from icevirt.repo.check import CheckReport
@@ -59,6 +61,18 @@ def _era(value: Era) -> JSON:
 
 
 @document.register
+def _access(value: Access) -> JSON:
+    fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return document({"requests": value.requests, **fields})
+
+
+@document.register
+def _cost(value: PlanCost) -> JSON:
+    fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return document({**fields, "map": value.map, "series": value.series})
+
+
+@document.register
 def _planned(value: BuildPlan) -> JSON:
     return document(
         {
@@ -73,6 +87,7 @@ def _planned(value: BuildPlan) -> JSON:
             "containers": [entry_of(container) for container in value.containers],
             "notes": value.notes,
             "eras": value.eras,
+            "cost": value.cost or costs_of(value),
         }
     )
 

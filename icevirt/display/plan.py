@@ -5,24 +5,32 @@ from __future__ import annotations
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from icevirt.archive.cost import Access, ArrayCost
 from icevirt.archive.plan import BuildPlan, PlannedArray
-from icevirt.archive.report import ArraySummary, ReferenceCounts
+from icevirt.archive.report import ArraySummary
 from icevirt.display.arrays import array_table, facts
 from icevirt.display.eras import eras
 from icevirt.display.text import count, entry, references, size, words
+from icevirt.logic.costs import costs_of, windows_of
 from icevirt.logic.readers import named, readers_of_json
 from icevirt.objects.endpoints import entry_of
 
 
 def build_plan(plan: BuildPlan) -> RenderableType:
     """Return the plan for a terminal."""
-    counts = sum((array.references for array in plan.arrays), ReferenceCounts())
+    cost = plan.cost or costs_of(plan)
+    counts = cost.references
     told = {
         "files": f"{len(plan.files):,}, {_along(plan)}",
         "arrays": f"{len(plan.arrays)} in {plan.group}",
         "references": f"{references(counts)}: {size(counts.bytes_referenced)} stay in the files,"
         f" {size(counts.bytes_stored)} to be stored",
-        "manifests": count(sum(map(_windows, plan.arrays)), "window"),
+        "manifests": count(cost.windows, "window"),
+        "route": cost.route_told,
+        "memory": f"about {size(cost.task_memory)} in a task, {size(cost.driver_memory)} in the"
+        " driver, beside their processes",
+        **_reading("one map", cost.map, None if cost.map is None else cost.map.map),
+        **_reading("one series", cost.series, None if cost.series is None else cost.series.series),
         "eras": _eras(plan),
         "authorize": ", ".join(entry(entry_of(container)) for container in plan.containers),
     }
@@ -33,6 +41,7 @@ def build_plan(plan: BuildPlan) -> RenderableType:
         array_table(map(array_of, plan.arrays)),
         *([] if plan.eras is None else [Text(), eras(plan.eras)]),
         *(words(f"note: {note}", "dim") for note in plan.notes),
+        *(words(f"warning: {warning}", "yellow") for warning in cost.warnings),
     )
 
 
@@ -49,12 +58,11 @@ def _eras(plan: BuildPlan) -> str:
     return f"{plan.eras.count}, a group each"
 
 
-def _windows(array: PlannedArray) -> int:
-    """Return how many manifests the chunk grid of an array is cut into."""
-    number = 1
-    for chunks, edge in zip(array.grid, array.window, strict=True):
-        number *= -(-chunks // edge)
-    return number
+def _reading(what: str, of: ArrayCost | None, takes: Access | None) -> dict[str, str]:
+    """Return what it takes to read a step, or a point over all steps, of the worst array."""
+    if of is None or takes is None:
+        return {}
+    return {what: f"at most {count(takes.requests, 'request')}, {size(takes.bytes)} of {of.path}"}
 
 
 def array_of(array: PlannedArray) -> ArraySummary:
@@ -66,6 +74,6 @@ def array_of(array: PlannedArray) -> ArraySummary:
         chunk_shape=array.chunk_shape,
         dimension_names=array.schema.dimension_names,
         references=array.references,
-        manifests=_windows(array),
+        manifests=windows_of(array),
         readers=readers_of_json(array.zarr_json),
     )

@@ -12,6 +12,7 @@ from icechunk.credentials import LocalFileSystemAccess
 
 import icevirt
 from icevirt.api import build as build_module
+from icevirt.api import plan as plan_module
 from icevirt.api import stages
 from icevirt.spark.runner import run_in_process
 
@@ -27,7 +28,8 @@ def without_spark(monkeypatch):
 
     monkeypatch.setattr(stages, "run_on_spark", run)
     monkeypatch.setattr(stages, "slots", lambda spark: 2)
-    monkeypatch.setattr(build_module, "spark_or_local", lambda spark: contextlib.nullcontext())
+    for module in (build_module, plan_module):
+        monkeypatch.setattr(module, "spark_or_local", lambda spark: contextlib.nullcontext())
 
 
 def told(catalog):

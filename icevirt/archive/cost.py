@@ -1,0 +1,66 @@
+"""What a plan costs to execute and to read, as values that text and JSON share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from icevirt.archive.report import ReferenceCounts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """What reading one thing takes: at most so many requests, fewer where chunks are neighbours."""
+
+    chunks: int
+    manifests: int
+    bytes: int  # as stored, of the mean chunk
+
+    @property
+    def requests(self) -> int:
+        """Of chunks and manifests."""
+        return self.chunks + self.manifests
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrayCost:
+    """What reading one array takes."""
+
+    path: str
+    bytes_per_chunk: int  # mean of the chunks that are referenced, as stored; 0: there are none
+    map: Access | None  # one step of all; None where files do not lie along any of its dimensions
+    series: Access | None  # one point over all steps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanCost:
+    """What executing a plan takes, and reading its dataset afterwards.
+
+    Memory is an estimate in bytes beside what the processes have when they start.
+    """
+
+    files: int
+    arrays: int
+    references: ReferenceCounts
+    windows: int  # parts of arrays that become manifests; small ones share a manifest
+    route: str  # of references to tasks: "direct" from the catalog, or by a "shuffle"
+    route_told: str  # with the reason
+    bytes_stored: int  # native and inline, in the repository
+    scan_tasks: int  # parts of a catalog
+    task_memory: int  # of the largest window
+    driver_memory: int
+    of_arrays: tuple[ArrayCost, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def map(self) -> ArrayCost | None:
+        """The array of which one step takes most requests."""
+        arrays = enumerate(self.of_arrays)
+        found = [(each.map.requests, -at) for at, each in arrays if each.map]
+        return self.of_arrays[-max(found)[1]] if found else None
+
+    @property
+    def series(self) -> ArrayCost | None:
+        """The array of which one point over all steps takes most requests."""
+        arrays = enumerate(self.of_arrays)
+        found = [(each.series.requests, -at) for at, each in arrays if each.series]
+        return self.of_arrays[-max(found)[1]] if found else None

@@ -1,0 +1,145 @@
+"""What a plan costs: how much work, memory and storage, and how many requests its readers make.
+
+Pure arithmetic over the plan's columns: nothing here depends on the number of references, and of
+a million files only sums are taken.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from icevirt.archive.cost import Access, ArrayCost, PlanCost
+from icevirt.archive.plan import BuildPlan, Mode, PlannedArray
+from icevirt.archive.report import ReferenceCounts
+from icevirt.logic.routes import route_of
+
+SMALL_CHUNK = 10_000
+"""Bytes; of smaller chunks a reader waits for requests and not for data."""
+
+LARGE_CHUNK = 256_000_000
+"""Bytes; of larger chunks a reader holds far more than it asked for, and cannot read a part."""
+
+_PER_REFERENCE = 200  # bytes that a task holds; the table and its manifest take 150 of them
+_PER_FILE = 400  # bytes that a driver holds beside names
+_PER_ARRAY_OF_FILE = 100
+_COPIES = 3  # of values that are joined: pieces, the whole, chunks
+_SHOWN = 5  # arrays in a warning
+
+
+def costs_of(plan: BuildPlan) -> PlanCost:
+    """Return what executing a plan takes, and reading its dataset afterwards."""
+    references = sum((array.references for array in plan.arrays), ReferenceCounts())
+    of_arrays = tuple(map(_array, plan.arrays))
+    routing = route_of(plan)
+    return PlanCost(
+        files=len(plan.files),
+        arrays=len(plan.arrays),
+        references=references,
+        windows=sum(map(windows_of, plan.arrays)),
+        route=routing.kind.value,
+        route_told=routing.told(),
+        bytes_stored=references.bytes_stored,
+        scan_tasks=len(plan.files.parts),
+        task_memory=max(map(_task_memory, plan.arrays), default=0),
+        driver_memory=_driver_memory(plan),
+        of_arrays=of_arrays,
+        warnings=tuple(_warnings(plan, of_arrays)),
+    )
+
+
+def windows_of(array: PlannedArray) -> int:
+    """Return how many windows the chunk grid of an array is cut into."""
+    return math.prod(
+        -(-chunks // edge) for chunks, edge in zip(array.grid, array.window, strict=True)
+    )
+
+
+def _array(array: PlannedArray) -> ArrayCost:
+    counts = array.references
+    mean = counts.bytes_referenced // counts.virtual if counts.virtual else 0
+    stored = -(-(counts.bytes_referenced + counts.bytes_stored) // max(1, math.prod(array.grid)))
+    steps = array.axes or ((0,) if array.mode is Mode.given and array.shape else ())
+    if not steps:
+        return ArrayCost(path=array.path, bytes_per_chunk=mean, map=None, series=None)
+    others = [axis for axis in range(len(array.shape)) if axis not in steps]
+    return ArrayCost(
+        path=array.path,
+        bytes_per_chunk=mean,
+        map=_access(array, others, stored),
+        series=_access(array, steps, stored),
+    )
+
+
+def _access(array: PlannedArray, axes: Sequence[int], stored: int) -> Access:
+    """Return what reading everything along some axes takes, at one place of the others."""
+    chunks = math.prod(array.grid[axis] for axis in axes)
+    manifests = math.prod(-(-array.grid[axis] // array.window[axis]) for axis in axes)
+    return Access(chunks=chunks, manifests=manifests, bytes=chunks * stored)
+
+
+# -- memory --------------------------------------------------------------------------------------
+
+
+def _task_memory(array: PlannedArray) -> int:
+    inside = math.prod(
+        min(chunks, edge) for chunks, edge in zip(array.grid, array.window, strict=True)
+    )
+    held = min(inside, array.references.total or inside) * _PER_REFERENCE
+    values = math.prod(array.shape) * _width(array) if array.mode is Mode.join else 0
+    return held + _COPIES * values
+
+
+def _driver_memory(plan: BuildPlan) -> int:
+    files = plan.files
+    names = files.url.data.nbytes + files.etag.data.nbytes
+    shares = sum(len(array.files) for array in plan.arrays)
+    return 2 * names + _PER_FILE * len(files) + _PER_ARRAY_OF_FILE * shares
+
+
+def _width(array: PlannedArray) -> int:
+    """Return the bytes of one value; 8 where that depends on the value."""
+    try:
+        return np.dtype(str(array.schema.data_type)).itemsize or 8
+    except TypeError:
+        return 8
+
+
+# -- warnings ------------------------------------------------------------------------------------
+
+
+def _warnings(plan: BuildPlan, costs: Sequence[ArrayCost]) -> Iterator[str]:
+    small = [
+        (cost.path, cost.bytes_per_chunk)
+        for array, cost in zip(plan.arrays, costs, strict=True)
+        if 0 < cost.bytes_per_chunk < SMALL_CHUNK and math.prod(array.grid) > 1
+    ]
+    if small:
+        yield (
+            f"chunks of {_listed(small)} hold fewer than 10 KB on average: a reader waits for"
+            " requests, not for data. Where they are read often, write the files in larger chunks"
+            " (nccopy -c)"
+        )
+    large = [
+        (cost.path, max(cost.bytes_per_chunk, _decoded(array)))
+        for array, cost in zip(plan.arrays, costs, strict=True)
+        if cost.bytes_per_chunk
+    ]
+    large = [each for each in large if each[1] > LARGE_CHUNK]
+    if large:
+        yield (
+            f"chunks of {_listed(large)} hold more than 256 MB: a reader holds all of one to read a"
+            " point of it. Write the files in smaller chunks (nccopy -c)"
+        )
+
+
+def _decoded(array: PlannedArray) -> int:
+    return math.prod(array.chunk_shape) * _width(array)
+
+
+def _listed(found: Sequence[tuple[str, int]]) -> str:
+    told = [f"{path} ({size:,} bytes)" for path, size in found[:_SHOWN]]
+    more = len(found) - len(told)
+    return ", ".join([*told, *([f"{more} more"] if more else [])])

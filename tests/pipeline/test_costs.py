@@ -1,0 +1,62 @@
+"""What a plan says that it costs is what its build and its readers then do."""
+
+import netCDF4
+import numpy as np
+import pytest
+
+import icevirt
+from icevirt.display.document import document
+from icevirt.logic.costs import LARGE_CHUNK, SMALL_CHUNK
+from pipeline.support import without_spark, write_days
+
+
+@pytest.fixture(autouse=True)
+def in_process(monkeypatch):
+    without_spark(monkeypatch)
+
+
+def test_the_cost_is_what_the_build_then_does(tmp_path):
+    days = write_days(tmp_path / "days")
+    cost = icevirt.plan(days, concat_dim="time").cost
+    report = icevirt.build(days, tmp_path / "repo", concat_dim="time")
+    assert (cost.files, cost.arrays) == (3, len(report.arrays))
+    assert cost.references.virtual == report.references.virtual
+    assert cost.references.bytes_referenced == report.references.bytes_referenced
+    assert cost.windows == sum(array.manifests for array in report.arrays)
+    assert cost.route == "direct"
+
+
+def test_a_map_and_a_series_read_so_many_chunks(tmp_path):
+    """Counted in the chunks that a reader asks the store for."""
+    days = write_days(tmp_path / "days")
+    of = {each.path: each for each in icevirt.plan(days, concat_dim="time").cost.of_arrays}
+    assert (of["/packed"].map.chunks, of["/packed"].series.chunks) == (1, 12)
+    assert of["/packed"].series.requests == 12 + of["/packed"].series.manifests
+    assert (of["/mask"].map, of["/mask"].series) == (None, None)
+
+
+def test_chunks_that_are_too_small_or_too_large_are_told(tmp_path):
+    path = tmp_path / "one.nc"
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("time", 3)
+        file.createDimension("x", 80_000_000)
+        for name, chunk in (("small", 1000), ("large", 70_000_000), ("fine", 1_000_000)):
+            variable = file.createVariable(
+                name, "f4", ("time", "x"), zlib=name == "large", chunksizes=(1, chunk)
+            )
+            variable[0, :2000] = np.arange(2000)
+    cost = icevirt.plan([path]).cost
+    small, large = cost.warnings
+    assert "/small (4,000 bytes)" in small
+    assert "/large" in large
+    assert "/fine" not in small + large
+    of = {each.path: each.bytes_per_chunk for each in cost.of_arrays}
+    assert of["/small"] < SMALL_CHUNK < of["/fine"] < LARGE_CHUNK
+
+
+def test_a_plan_as_json_holds_its_cost(tmp_path):
+    told = document(icevirt.plan(write_days(tmp_path / "days"), concat_dim="time"))["cost"]
+    assert told["map"]["map"]["requests"] == 2
+    assert told["series"]["path"] == "/packed"
+    assert told["references"]["virtual"] == 13
+    assert {"warnings", "task_memory", "driver_memory", "route"} <= set(told)

@@ -53,6 +53,7 @@ class Elsewhere:
     """
 
     def __init__(self, source: ByteSource, allowed: Iterable[str]) -> None:
+        self._source = source
         self._own = source.file
         path = source.local_path
         self._directory = None if path is None else Path(path).parent
@@ -84,8 +85,10 @@ class Elsewhere:
         """Return bytes of a file that `targets` returned, fewer only at its end.
 
         Raises:
-            UnsupportedError: It is not a local file.
+            UnsupportedError: It is neither a local file nor the scanned one.
         """
+        if url == self._own.url:
+            return self._source.read(offset, length)
         if not url.startswith(_FILE):
             raise UnsupportedError(
                 "values of a remote file are needed while scanning",
@@ -125,7 +128,7 @@ class Elsewhere:
 
     def readable(self, locations: Locations) -> bool:
         """Say whether `read` can read all of these."""
-        return all(url.startswith(_FILE) for url in locations.url)
+        return all(url.startswith(_FILE) or url == self._own.url for url in locations.url)
 
     def close(self) -> None:
         """Close what was opened."""

@@ -65,12 +65,16 @@ def _with_fit_number(
         if fitted.dtype != np.asarray(given).dtype:
             tell("fill-value-cast", f"_FillValue {given!r} was cast to {fitted.dtype}")
         return {**shown, FILL: fitted}
-    number = isinstance(given, np.ndarray | np.generic) and given.size > 0
-    if not number or dtype.kind not in "iuf":
+    joins = _is_number(given) and given.size and _is_number(rest.get(MISSING, given))
+    if not joins or dtype.kind not in "iuf":
         tell("fill-value-left-out", f"_FillValue {given!r} is no value of the variable")
         return rest
     tell("fill-value-moved", f"_FillValue {given!r} became part of missing_value")
     return {**rest, MISSING: _joined(rest.get(MISSING), given)}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "iufb"
 
 
 def _fitted(given: Any, dtype: np.dtype[Any]) -> np.generic | None:
@@ -95,7 +99,7 @@ def _fitted(given: Any, dtype: np.dtype[Any]) -> np.generic | None:
 
 def _joined(missing: Any, given: np.ndarray[Any, Any] | np.generic) -> Any:
     parts = [np.atleast_1d(given)]
-    if isinstance(missing, np.ndarray | np.generic):
+    if missing is not None:
         parts.insert(0, np.atleast_1d(missing))
     joined = np.unique(np.concatenate(parts))
     return joined if joined.size > 1 else joined[0]

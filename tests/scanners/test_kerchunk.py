@@ -472,6 +472,61 @@ def test_damaged_references_are_an_error(held, target, tmp_path):
         KerchunkScanner().scan(source, ScanOptions())
 
 
+CHUNK = np.arange(12, dtype="<i4").tobytes()  # of the array that `zarray` describes
+SIZES = {
+    "shorter than the chunk": ({}, ["TARGET", 0, 44]),
+    "longer than the chunk": ({}, ["TARGET", 0, 52]),
+    "a whole file of another length": ({}, ["TARGET"]),
+    "of no bytes": ({"compressor": {"id": "zlib", "level": 1}}, ["TARGET", 0, 0]),
+    "without its checksum": ({"filters": [{"id": "crc32"}]}, ["TARGET", 0, 48]),
+    "shuffled and short": ({"filters": [{"id": "shuffle", "elementsize": 4}]}, ["TARGET", 0, 40]),
+    "short, in order F": ({"order": "F"}, ["TARGET", 0, 47]),
+    "short bytes in the file itself": ({}, "base64:" + base64.b64encode(CHUNK[:-1]).decode()),
+    "no bytes in the file itself": ({}, ""),
+    "no bytes in base64": ({"compressor": {"id": "zlib", "level": 1}}, "base64:"),
+    "short text": ({"dtype": "|S1"}, "abc"),
+}
+
+
+@pytest.mark.parametrize(("changes", "reference"), SIZES.values(), ids=SIZES)
+def test_a_chunk_that_cannot_have_that_length_is_an_error(changes, reference, target, tmp_path):
+    """fsspec and zarr find out when somebody reads, or never."""
+    if isinstance(reference, list):
+        reference = [target, *reference[1:]]
+    held = {"v/.zarray": zarray(**changes), "v/0.0": reference}
+    with pytest.raises(ScanError, match="damaged references") as caught:
+        scan(write(tmp_path, held))
+    assert caught.value.facts["variable"] == "/v"
+    assert "length" in caught.value.facts
+
+
+def test_a_short_chunk_in_parquet_is_an_error(target, tmp_path):
+    held = {"v/.zarray": zarray(), "v/0.0": [target, 48, 44]}
+    with pytest.raises(ScanError, match="another length") as caught:
+        scan(parquet(tmp_path, held, 10), allow_references_to=(str(tmp_path),))
+    assert (caught.value.facts["length"], caught.value.facts["expected"]) == (44, 48)
+
+
+def test_base64_may_be_broken_into_lines(target, tmp_path):
+    text = "base64:" + base64.encodebytes(CHUNK).decode()
+    assert "\n" in text
+    (array,) = scan(write(tmp_path, {"v/.zarray": zarray(), "v/0.0": text})).arrays
+    np.testing.assert_array_equal(materialise(array)[:2], np.arange(12).reshape(2, 6))
+
+
+@pytest.mark.parametrize("text", ["base64:AAA", "base64:AA=A", "base64:_-__", "base64:\u00e9AAA"])
+def test_base64_that_is_none_is_an_error(text, tmp_path):
+    held = {"v/.zarray": zarray(compressor={"id": "zlib", "level": 1}), "v/0.0": text}
+    with pytest.raises(ScanError, match="base64"):
+        scan(write(tmp_path, held))
+
+
+def test_text_in_the_file_itself_is_its_utf_8(tmp_path):
+    held = {"v/.zarray": zarray(dtype="|S4", shape=[2], chunks=[2]), "v/0": "é{{wxy5"}
+    (array,) = scan(write(tmp_path, {"version": 1, "refs": held})).arrays
+    assert materialise(array).tolist() == ["é{{".encode(), b"wxy5"]
+
+
 def test_values_that_do_not_decode_are_an_error(target, tmp_path):
     path = write(tmp_path, references(target, compressor={"id": "zlib", "level": 1}))
     assert scan(path).arrays

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from icevirt.model.chunks import ChunkTable
 from icevirt.scan.elsewhere import Targets
 from icevirt_scanners.kerchunk.document import damaged, inline_bytes
+from icevirt_scanners.sizes import wrong_size
 
 WHOLE = -1  # as a length: all of the file
 _LAST_CHUNK = 2**32 - 1
@@ -97,6 +98,8 @@ def table_of(
     find: Callable[[Sequence[str]], Targets],
     url: str,
     path: str,
+    *,
+    nbytes: int | None = None,
 ) -> tuple[ChunkTable, Targets]:
     """Make the chunk table, with the files found and all references checked.
 
@@ -106,9 +109,11 @@ def table_of(
         find: Returns the files of names.
         url: Of the file that holds the references.
         path: Of the array.
+        nbytes: How many bytes each chunk must have, where that is known.
 
     Raises:
-        ScanError: A reference leaves its file, or a chunk is outside the array or there twice.
+        ScanError: A reference leaves its file, a chunk is outside the array or there twice, or it
+            has other bytes than its array needs.
         UnsupportedError: A file may not be referred to.
     """
     targets = find(columns.names)
@@ -136,6 +141,11 @@ def table_of(
         if beyond.any():
             chunk = index[int(np.argmax(beyond))].tolist()
             raise damaged(url, variable=path, cause="a chunk outside the array", chunk=chunk)
+    for held in (length, [len(body) for body in columns.inline]):
+        wrong = wrong_size(held, nbytes)
+        if wrong is not None:
+            cause = "a chunk of another length than its array has"
+            raise damaged(url, variable=path, cause=cause, length=wrong, expected=nbytes)
     try:
         table = ChunkTable.concatenate(
             [

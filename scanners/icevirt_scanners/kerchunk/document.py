@@ -96,7 +96,9 @@ def inline_bytes(value: str, url: str, key: str) -> bytes:
     try:
         if not value.startswith("base64:"):
             return value.encode()
-        return base64.b64decode(value.removeprefix("base64:"), validate=True)
+        # lines may be broken, as fsspec bears; what is no letter of base64 is damage
+        letters = "".join(value.removeprefix("base64:").split())
+        return base64.b64decode(letters, validate=True)
     except ValueError as error:
         raise damaged(url, key=key, cause=f"base64: {error}") from error
 

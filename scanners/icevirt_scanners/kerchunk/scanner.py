@@ -24,6 +24,7 @@ from icevirt_scanners.kerchunk.arrays import Array, array_of
 from icevirt_scanners.kerchunk.columns import Columns, of_json, table_of
 from icevirt_scanners.kerchunk.hierarchy import Described, described
 from icevirt_scanners.kerchunk.parquet import of_parquet, record_size
+from icevirt_scanners.sizes import encoded_size
 
 # keys that references begin with; one of them stands in the first kilobytes
 _KEYS = (".zgroup", ".zattrs", ".zarray", ".zmetadata", "zarr.json", "refs", "templates")
@@ -36,7 +37,7 @@ class KerchunkScanner:
     """Describes kerchunk's references, JSON and parquet."""
 
     name = "kerchunk"
-    version = "1"
+    version = "2"
 
     def accepts(self, head: bytes) -> bool:
         """Look for a JSON object with zarr's metadata keys, or kerchunk's own."""
@@ -115,7 +116,15 @@ class _Found:
         array = array_of(path, node, self.context)
         url = self.context.source.file.url
         columns = self.read(path, node, array)
-        table, targets = table_of(columns, array.grid, self.elsewhere.targets, url, path)
+        fixed = None if array.dtype.hasobject else array.dtype.itemsize
+        table, targets = table_of(
+            columns,
+            array.grid,
+            self.elsewhere.targets,
+            url,
+            path,
+            nbytes=None if fixed is None else encoded_size(array.scanned, fixed),
+        )
         self.targets.append(targets)
         scanned: Any = replace(array.scanned, references=table)
         return completed(scanned, array.dtype, self.context, self.elsewhere)

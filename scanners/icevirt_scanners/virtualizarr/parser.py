@@ -7,6 +7,9 @@ from importlib import import_module, metadata
 from typing import Any
 
 from icevirt.errors import IcevirtError, InvalidInputError, ScanError
+from icevirt.scan.contract import ByteSource
+from icevirt.scan.elsewhere import Elsewhere
+from icevirt_scanners.virtualizarr.store import SourceStore
 
 _PARSERS = "virtualizarr.parsers"
 _INSTALL = "Run `pip install virtualizarr obspec-utils`."
@@ -62,18 +65,29 @@ def _own_parsers() -> list[str]:
     return sorted(import_module(_PARSERS).__all__)
 
 
-def parsed(parser: Parser, path: str, file: str) -> Any:
-    """Run a parser on a local file and return the group at the root of what it found.
+def parsed(parser: Parser, source: ByteSource, elsewhere: Elsewhere) -> Any:
+    """Run a parser on a file and return the group at the root of what it found.
+
+    A local file is read by the parser itself; one on a server, and what lies beside it, as
+    ``source`` and ``elsewhere`` read.
 
     Raises:
         ScanError: It fails, whatever it raises.
+        StorageError: The server fails.
     """
     from obspec_utils.registry import ObjectStoreRegistry
     from obstore.store import LocalStore
 
-    registry: Any = ObjectStoreRegistry({"file://": LocalStore()})
+    file, path = source.file.url, source.local_path
+    stores: dict[str, Any] = {"file://": LocalStore()}
+    remote = None
+    if path is None:
+        remote = SourceStore(source, elsewhere)
+        stores = {remote.root: remote}
+    registry: Any = ObjectStoreRegistry(stores)
     try:
-        return parser(url=f"file://{path}", registry=registry)._group  # noqa: SLF001 - as VirtualiZarr
+        url = file if path is None else f"file://{path}"
+        return parser(url=url, registry=registry)._group  # noqa: SLF001 - as VirtualiZarr
     except (IcevirtError, MemoryError):
         raise
     except ImportError as error:
@@ -84,6 +98,8 @@ def parsed(parser: Parser, path: str, file: str) -> Any:
             cause=str(error),
         ) from error
     except Exception as error:
+        if remote is not None and remote.error is not None:
+            raise remote.error from error
         raise ScanError(
             f"VirtualiZarr cannot read the file: {type(error).__name__}",
             do="Leave it out, or name another scanner.",

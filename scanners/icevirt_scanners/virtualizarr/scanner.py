@@ -14,7 +14,7 @@ from typing import Any
 
 from icevirt.archive.attributes import Attributes
 from icevirt.archive.scanned import ScannedArray, ScannedFile, ScannedGroup
-from icevirt.errors import InvalidInputError, ScanError, UnsupportedError
+from icevirt.errors import InvalidInputError, ScanError
 from icevirt.model import paths
 from icevirt.scan.contract import ByteSource, ScanOptions
 from icevirt.scan.elsewhere import Elsewhere, Targets
@@ -22,6 +22,7 @@ from icevirt_scanners.context import ScanContext
 from icevirt_scanners.given import completed, tell_unverifiable
 from icevirt_scanners.kerchunk.columns import table_of
 from icevirt_scanners.names import node_name
+from icevirt_scanners.sizes import encoded_size
 from icevirt_scanners.virtualizarr.arrays import found_array
 from icevirt_scanners.virtualizarr.parser import Parser, installed_version, parsed, parser_of
 
@@ -42,7 +43,7 @@ class VirtualizarrScanner:
     def __init__(self, parser: Parser | str = "") -> None:
         self._parser = parser_of(parser) if isinstance(parser, str) and parser else parser
         self._label = parser if isinstance(parser, str) else type(parser).__name__
-        self.version = f"1 (VirtualiZarr {installed_version()} {self._label})"
+        self.version = f"2 (VirtualiZarr {installed_version()} {self._label})"
 
     def accepts(self, head: bytes) -> bool:  # noqa: ARG002
         """Say no: this scanner is only used where it is named."""
@@ -53,12 +54,12 @@ class VirtualizarrScanner:
 
         Raises:
             ScanError: The parser fails, or refers to bytes that are not there.
-            UnsupportedError: It is a remote file, or refers to where it may not.
+            UnsupportedError: It refers to where it may not.
         """
-        root = self._root(source, options.group)
         context = ScanContext.of(source, options)
         context.tell(paths.ROOT, "by-virtualizarr", f"described by VirtualiZarr's {self._label}")
         with Elsewhere(source, options.allow_references_to) as elsewhere:
+            root = self._root(source, elsewhere, options.group)
             targets: list[Targets] = []
             nodes = list(_below(paths.ROOT, root))
             made = (
@@ -82,17 +83,13 @@ class VirtualizarrScanner:
             left_out=tuple(context.left_out),
         )
 
-    def _root(self, source: ByteSource, group: str) -> Any:
+    def _root(self, source: ByteSource, elsewhere: Elsewhere, group: str) -> Any:
         url = source.file.url
         if isinstance(self._parser, str):
             raise InvalidInputError(
                 "the name of a parser is missing", do="Name one: virtualizarr:HDFParser.", file=url
             )
-        if source.local_path is None:
-            raise UnsupportedError(
-                "a remote file for a parser of VirtualiZarr", do="Copy it to local disk.", file=url
-            )
-        node = parsed(self._parser, source.local_path, url)
+        node = parsed(self._parser, source, elsewhere)
         for name in paths.canonical(group).split("/")[1:]:
             if name and name not in node.groups:
                 there = sorted(node.groups)
@@ -119,6 +116,14 @@ def _array(
 ) -> ScannedArray:
     url = context.source.file.url
     found = found_array(path, node, url)
-    table, led_to = table_of(found.columns, found.grid, elsewhere.targets, url, path)
+    fixed = None if found.dtype.hasobject else found.dtype.itemsize
+    table, led_to = table_of(
+        found.columns,
+        found.grid,
+        elsewhere.targets,
+        url,
+        path,
+        nbytes=None if fixed is None else encoded_size(found.scanned, fixed),
+    )
     targets.append(led_to)
     return completed(replace(found.scanned, references=table), found.dtype, context, elsewhere)

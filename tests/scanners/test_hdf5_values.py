@@ -175,3 +175,9 @@ def test_a_mask_that_all_chunks_share_is_referenced_when_the_budget_is_short(tmp
     scanned = scan_file(tmp_path / "a.h5", max_native_bytes=100)
     assert scanned.counts()["inline"] == 0
     assert_same(materialise(scanned.array("d")), hdf5_cases.CUBE, "d")
+
+
+@pytest.mark.parametrize("name", ["shuffle_only", "shuffle_only_latest", "early_allocation"])
+def test_edges_whose_filter_keeps_their_size_are_referenced(name, tmp_path):
+    hdf5_cases.CASES[name].write(tmp_path / "a.h5")
+    assert scan_file(tmp_path / "a.h5", max_native_bytes=0).counts()["inline"] == 0

@@ -19,6 +19,7 @@ from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError
 from icevirt_scanners.hdf5.raw.file import RawFile
 from icevirt_scanners.hdf5.raw.links import HARD, links_of
 from icevirt_scanners.hdf5.walk import _links_of
+from scanners.materialise import materialise
 
 FORMATS = {
     "default": {},
@@ -59,6 +60,10 @@ def scanned(path, **how):
         return type(error), str(error)
 
 
+# h5py does not say whether edge chunks are filtered, so those that could lie bare are stored
+EDGES_UNTOLD = {"shuffle_only", "shuffle_only_latest", "shuffle_u1", "early_allocation"}
+
+
 @pytest.mark.parametrize("concat_dim", [None, "time", "phony_dim_0"])
 @pytest.mark.parametrize("name", hdf5_cases.CASES)
 def test_odd_files_are_described_alike_from_their_bytes(name, concat_dim, tmp_path, monkeypatch):
@@ -68,6 +73,10 @@ def test_odd_files_are_described_alike_from_their_bytes(name, concat_dim, tmp_pa
     ours, theirs = scanned(path, **how), by_libhdf5(path, monkeypatch, **how)
     if isinstance(theirs, tuple) and "a chunk index that cannot be read" in theirs[1]:
         return  # libhdf5 lists its chunks wrongly
+    if name in EDGES_UNTOLD and any(each.code == "chunks-stored" for each in theirs.findings):
+        for mine, other in zip(ours.arrays, theirs.arrays, strict=True):
+            assert materialise(mine).tobytes() == materialise(other).tobytes()
+        return
     assert ours == theirs
 
 

@@ -14,9 +14,14 @@ from icevirt.model.json import JSON
 from icevirt_scanners import blocks
 from icevirt_scanners.hdf5.context import FileContext
 from icevirt_scanners.hdf5.plugins import REMEDY
+from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError, number
+from icevirt_scanners.hdf5.raw.header import layout_message
 from icevirt_scanners.hdf5.references import STORED, Stored
 from icevirt_scanners.hdf5.stored import store_some
 from icevirt_scanners.hdf5.variable import Variable
+
+_FLAGGED, _NEWEST = 4, 5  # versions of layout messages that have flags
+_LEFT = 1  # partial edge chunks are not filtered
 
 
 def reference_chunks(
@@ -67,12 +72,28 @@ def _odd(variable: Variable, found: Stored) -> np.ndarray[Any, np.dtype[np.bool_
     """
     odd: np.ndarray[Any, np.dtype[np.bool_]] = found.mask != 0
     own, shape = variable.own_chunk, variable.own_shape
-    if variable.pipeline.codecs and any(n % edge for n, edge in zip(shape, own, strict=True)):
+    cut = any(n % edge for n, edge in zip(shape, own, strict=True))
+    if cut and variable.pipeline.codecs and _may_leave_edges(variable):
         full = found.length == prod(own) * variable.stored_size
         if full.any():
             partial = ((found.index + 1) * np.array(own) > np.array(shape)).any(axis=1)
             odd = odd | (partial & full)
     return odd
+
+
+def _may_leave_edges(variable: Variable) -> bool:
+    """Say whether partial edge chunks may lie there unfiltered.
+
+    The layout message says so by a flag, which it has since version 4 (HDF5 1.10).
+    """
+    if variable.header is None:
+        return True
+    try:
+        message = layout_message(variable.header.messages)
+        version, flags = number(message, 0, 1), number(message, 2, 1)
+    except NotUnderstoodError:
+        return True
+    return version > _NEWEST or (version >= _FLAGGED and bool(flags & _LEFT))
 
 
 def with_inner(index: np.ndarray[Any, Any], ndim: int) -> np.ndarray[Any, Any]:

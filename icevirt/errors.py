@@ -218,6 +218,12 @@ class SourcesChangedError(BuildError):
     code = "sources-changed"
 
 
+class PlanChangedError(BuildError):
+    """A build would take away or change what an earlier one made; say so if that is meant."""
+
+    code = "plan-changed"
+
+
 class VerificationError(BuildError):
     """A repository does not say what its source files hold."""
 

@@ -21,6 +21,7 @@ from icevirt.api.inputs import Inputs, Sources
 from icevirt.api.nested import Nest, nest_of
 from icevirt.api.promotion import check_promotion, prepare, promoted, refuse_differences
 from icevirt.api.publishing import Publication, published
+from icevirt.api.replacing import refuse_losses_of
 from icevirt.api.request import (
     FILE_MEMORY,
     FILE_TIMEOUT,
@@ -83,6 +84,7 @@ def build(
     message: str | None = None,
     metadata: Mapping[str, Any] | None = None,
     mode: str = "w-",
+    allow_changes: bool = False,
     source_group: str = "/",
     variables: str | Iterable[str] = (),
     drop_variables: str | Iterable[str] = (),
@@ -125,6 +127,8 @@ def build(
         message: Of the commit.
         metadata: Of the snapshot, beside what the build says of itself.
         mode: "w-" builds into an empty group; "w" replaces what is in the group, in a new snapshot.
+        allow_changes: Whether "w" may take away variables and steps that the last build of the
+            group made, or change their types, fixed lengths and decoding; refused without it.
         source_group: Take only what is below this group of the files.
         variables: Names or absolute paths of the only variables to take, coordinates included.
         drop_variables: Names or absolute paths of variables to leave out.
@@ -198,6 +202,7 @@ def build(
         CombineError: The files do not combine without changing values.
         ConflictError: Somebody committed to the same group meanwhile.
         SourcesChangedError: Files changed between scan and commit.
+        PlanChangedError: Variables or steps of the last build would vanish, or decode unlike.
         VerificationError: The repository does not say what the files hold.
         BuildError: Spark failed, or something else outside the files.
     """
@@ -248,6 +253,7 @@ def build(
         catalog=None if catalog is None else apart(storage, catalog),
         branch=branch,
         mode=mode,
+        allow_changes=allow_changes,
         message=message,
         metadata=metadata or {},
         max_bad_files=max_bad_files,
@@ -284,6 +290,7 @@ class _Request:
     catalog: Storage | None  # None: in the build's own folder
     branch: str
     mode: str
+    allow_changes: bool
     message: str | None
     metadata: Mapping[str, Any]
     max_bad_files: int | str
@@ -405,6 +412,7 @@ def _run(job: Job, request: _Request, inputs: str, session: _Session, clock: Clo
         moved = request.publication.targets(closed.facts, plan)
         plan = request.containers.contained(closed.facts, published(plan, moved))
         job.target.rehearse(plan)
+        refuse_losses_of(job.target, plan, allowed=request.allow_changes)
     with clock.phase("write"):
         # manifests of another attempt say what was there then
         record = job.record.below(f"items/{digest_of(listed(moved))}/") if moved else job.record

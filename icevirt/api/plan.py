@@ -12,6 +12,7 @@ from icevirt.api.containing import NamedContainers
 from icevirt.api.inputs import Inputs, Sources
 from icevirt.api.nested import nest_of
 from icevirt.api.publishing import Publication, published
+from icevirt.api.replacing import difference
 from icevirt.api.request import (
     FILE_MEMORY,
     FILE_TIMEOUT,
@@ -31,7 +32,7 @@ from icevirt.api.request import (
     shared,
 )
 from icevirt.api.stages import Scan, closed_catalog, scan_missing
-from icevirt.api.target import digest_of
+from icevirt.api.target import Target, digest_of
 from icevirt.archive.eras import EraRule
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.report import Progress
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
 def plan(
     sources: Sources,
     *,
+    repo: StorageLike | None = None,
+    branch: str = "main",
     concat_dim: ConcatDim = None,
     group: str = "/",
     source_group: str = "/",
@@ -84,7 +87,8 @@ def plan(
     """Scan files on Spark and say what `build` would make of them; nothing is written elsewhere.
 
     Arguments and errors are those of `build`. With ``catalog`` the scan is kept in that directory,
-    and a build that is given the same one does not scan again.
+    and a build that is given the same one does not scan again. With ``repo``, the plan's
+    ``difference`` is that from the last build of the same group on ``branch``.
     """
     check_arguments(group=group, max_bad_files=max_bad_files)
     check_policy(combine_attrs)
@@ -145,4 +149,13 @@ def plan(
         made = replace(made, notes=(*made.notes, *found))
         made = published(made, publication.targets(closed.facts, made))
         made = named.contained(closed.facts, made)
-        return replace(made, cost=costs_of(made))
+        target = (
+            None
+            if repo is None
+            else Target.look(shared(repo), branch=branch, group=group, mode="w")
+        )
+        return replace(
+            made,
+            cost=costs_of(made),
+            difference=None if target is None else difference(target, made),
+        )

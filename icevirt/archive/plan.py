@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.cost import PlanCost
+from icevirt.archive.difference import PlanDifference
 from icevirt.archive.eras import Eras
 from icevirt.archive.facts import FileColumns
 from icevirt.archive.report import ReferenceCounts
@@ -91,6 +92,7 @@ class BuildPlan:
     left_out: tuple[LeftOut, ...] = ()
     eras: Eras | None = None  # where each is a group
     cost: PlanCost | None = None  # where it was asked for
+    difference: PlanDifference | None = None  # from the last build, where one was looked at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -107,7 +107,7 @@ class ArraySchema:
         }
         if stored:
             facts["chunk shape"] = list(self.chunk_shape or ())
-            facts["codecs"] = [_decoder(codec) for codec in self.codecs]
+            facts["codecs"] = [decoder_of(codec) for codec in self.codecs]
         for name in DECODING:
             if name in self.attributes.values:
                 facts[f"attribute {name}"] = [
@@ -146,7 +146,8 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, t
     }
 
 
-def _decoder(codec: JSON) -> JSON:
+def decoder_of(codec: JSON) -> JSON:
+    """Return a codec without the settings that only an encoder uses."""
     if not isinstance(codec, Mapping):
         return codec
     configuration = codec.get("configuration")

@@ -35,6 +35,14 @@ def build(  # noqa: PLR0917 - each is an option of the command
     mode: Annotated[
         Mode, typer.Option(help="w- refuses a group that holds nodes, w replaces them.")
     ] = Mode.refuse,
+    allow_changes: Annotated[
+        bool,
+        typer.Option(
+            "--allow-changes",
+            help="Let --mode w take away variables and steps of the last build, or change how they"
+            " decode.",
+        ),
+    ] = False,
     source_group: options.SourceGroup = "/",
     variable: options.Variable = None,
     drop_variable: options.DropVariable = None,
@@ -84,6 +92,7 @@ def build(  # noqa: PLR0917 - each is an option of the command
             branch=branch,
             message=message,
             mode=mode.value,
+            allow_changes=allow_changes,
             source_group=source_group,
             variables=tuple(variable or ()),
             drop_variables=tuple(drop_variable or ()),

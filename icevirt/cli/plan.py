@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
 
 from icevirt.cli import options
 from icevirt.cli.output import Answer, Output, OutputOption, progress, show_error
@@ -18,6 +20,10 @@ if TYPE_CHECKING:
 
 def plan(  # noqa: PLR0917 - each is an option of the command
     sources: options.Sources,
+    repo: Annotated[
+        str | None, typer.Option(help="A repository, to show what differs from its last build.")
+    ] = None,
+    branch: Annotated[str, typer.Option(help="The branch of --repo to look at.")] = "main",
     concat_dim: options.ConcatDim = None,
     group: options.Group = "/",
     source_group: options.SourceGroup = "/",
@@ -56,6 +62,8 @@ def plan(  # noqa: PLR0917 - each is an option of the command
         with progress(quiet=quiet) as listener:
             planned = icevirt.plan(
                 sources,
+                repo=repo,
+                branch=branch,
                 concat_dim=concat_dim or None,
                 group=group,
                 source_group=source_group,

@@ -88,6 +88,7 @@ def _planned(value: BuildPlan) -> JSON:
             "notes": value.notes,
             "eras": value.eras,
             "cost": value.cost or costs_of(value),
+            "difference": value.difference,
         }
     )
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from icevirt.archive.cost import Access, ArrayCost
+from icevirt.archive.difference import PlanDifference
 from icevirt.archive.plan import BuildPlan, PlannedArray
 from icevirt.archive.report import ArraySummary
 from icevirt.display.arrays import array_table, facts
@@ -40,6 +43,7 @@ def build_plan(plan: BuildPlan) -> RenderableType:
         Text(),
         array_table(map(array_of, plan.arrays)),
         *([] if plan.eras is None else [Text(), eras(plan.eras)]),
+        *_differing(plan.difference),
         *(words(f"note: {note}", "dim") for note in plan.notes),
         *(words(f"warning: {warning}", "yellow") for warning in cost.warnings),
     )
@@ -77,3 +81,16 @@ def array_of(array: PlannedArray) -> ArraySummary:
         manifests=windows_of(array),
         readers=readers_of_json(array.zarr_json),
     )
+
+
+def _differing(found: PlanDifference | None) -> Iterator[Text]:
+    if found is None:
+        return
+    if not found.changes:
+        yield words(f"as the last build ({found.snapshot_id})", "dim")
+    for change in found.changes:
+        yield words(
+            f"since the last build: {change.what}"
+            f"{'; refused without --allow-changes' if change.stops else ''}",
+            "yellow" if change.stops else "",
+        )

@@ -96,7 +96,7 @@ def test_a_build_that_the_branch_no_longer_holds_is_made_again(days, repo_path):
     """Replaced by another build, or changed by a commit: mode="w" repairs it."""
     call = {"concat_dim": "time", "group": "g"}
     icevirt.build(days, repo_path, **call)
-    icevirt.build(days[:1], repo_path, mode="w")
+    icevirt.build(days[:1], repo_path, mode="w", allow_changes=True)
     assert not icevirt.build(days, repo_path, **call).already_built
     session = icevirt.Repository.open(repo_path).writable_session("main")
     session.delete("/g/mask")

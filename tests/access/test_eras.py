@@ -202,7 +202,7 @@ SHORT = st.one_of(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(name=st.sampled_from(["a", "b", "text"]), along=INDEX, across=SHORT)
 def test_what_is_indexed_is_read_as_from_memory(interleaved, name, along, across):
     root, expected = interleaved
@@ -210,7 +210,7 @@ def test_what_is_indexed_is_read_as_from_memory(interleaved, name, along, across
     xr.testing.assert_identical(opened(root)[name].isel(key).load(), expected[name].isel(key))
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(points=st.lists(st.tuples(st.integers(0, 11), st.integers(0, 2)), min_size=1, max_size=8))
 def test_points_are_read_as_from_memory(interleaved, points):
     root, expected = interleaved

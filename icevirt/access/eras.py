@@ -37,7 +37,8 @@ class EraGroups:
     path: str  # of that group
     dimension: str | None  # None: they lie beside one another along several
     names: tuple[str, ...]  # of the groups, in the order of the eras
-    contiguous: bool  # each is one run of steps
+    by_coordinate: bool  # steps are in the order of its values
+    contiguous: bool  # each era is one run of steps
 
     def below(self, inner: str) -> list[str]:
         """Return the path of a group of the files in each era."""
@@ -108,13 +109,15 @@ def _told(node: GroupNode) -> EraGroups | None:
             "version": 1,
             "dimension": str() | None as dimension,
             "groups": [_, *_] as names,
-            "contiguous": runs,
+            "order": "coordinate" | "given" as order,
+            "contiguous": bool() as contiguous,
         }:
             return EraGroups(
                 path=node.path,
                 dimension=dimension,
                 names=tuple(map(str, names)),
-                contiguous=bool(runs),
+                by_coordinate=order == "coordinate",
+                contiguous=contiguous,
             )
         case _:
             raise FormatError(
@@ -237,14 +240,15 @@ class _Concatenation:
         lengths = [each.sizes[self._dim] for each in self._datasets]
         era = np.repeat(np.arange(len(lengths)), lengths)
         inner = np.concatenate([np.arange(length) for length in lengths])
-        if all(self._dim in each.variables for each in self._datasets):
+        told = all(self._dim in each.variables for each in self._datasets)
+        if told and self._eras.by_coordinate:
             order = self._by_coordinate(era)
             if order is not None:
                 return Steps.of(era[order], inner[order])
         if not self._eras.contiguous:
             raise CombineError(
                 "the eras cannot be shown as one dataset: their steps lie between one another, and"
-                f" no coordinate {self._dim!r} tells the order",
+                f" the values of a coordinate {self._dim!r} do not tell the order",
                 do=_DO,
                 group=self._group,
             )

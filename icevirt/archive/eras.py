@@ -13,11 +13,13 @@ type EraRule = Literal["refuse", "group"]
 """What becomes of an archive with several eras: no dataset, or a group for each."""
 
 MARK = "icevirt_eras"
-"""Attribute of the group that holds eras: ``{"version": 1, "dimension", "groups", "contiguous"}``.
+"""Attribute of the group that holds eras: ``{"version": 1, "dimension", "groups", "order",
+"contiguous"}``.
 
 ``dimension`` is that along which they follow one another, null where it is not one; ``groups`` are
-names in the order of the eras; ``contiguous`` says that each is one run of steps, so that they
-follow one another even where no coordinate tells the order.
+names in the order of the eras; ``order`` is "coordinate" where steps are in the order of its
+values, "given" where a person said it; ``contiguous`` says that each era is one run of steps, so
+that they follow one another even where no coordinate tells the order.
 """
 
 ERA = "icevirt_era"

@@ -84,6 +84,13 @@ def _grouped(prepared: Prepared, wish: Wish) -> BuildPlan:
             " eras only.",
             eras=eras,
         )
+    if wish.regular and not parted.contiguous:
+        raise CombineError(
+            "steps that no file holds cannot be reserved where eras lie between one another",
+            do="Leave regular out: then there are no such steps.",
+            regular=dict(wish.regular),
+            eras=eras,
+        )
     _refuse_halves(prepared, parted, wish)
     _refuse_overlaps(prepared, parted, wish)
     plans = [
@@ -163,7 +170,7 @@ def _together(
         for array in plan.arrays
     )
     told = {era.number: era for era in eras.eras}
-    groups = {paths.canonical(wish.group): _mark(parted)}
+    groups = {paths.canonical(wish.group): _mark(parted, wish)}
     for number, plan in enumerate(plans):
         groups |= plan.groups
         top = paths.canonical(_group_of(wish, number))
@@ -231,13 +238,14 @@ def _placed(array: PlannedArray, place: NDArray[np.int64], size: int) -> Planned
 # -- what groups say -----------------------------------------------------------------------------
 
 
-def _mark(parted: Parted) -> bytes:
-    runs = 1 + int(np.count_nonzero(np.diff(parted.of_place)))
+def _mark(parted: Parted, wish: Wish) -> bytes:
+    listed = not isinstance(wish.labels.get(parted.dimension or "", ""), str)
     told = {
         "version": 1,
         "dimension": parted.dimension,
         "groups": [f"era_{number}" for number in range(parted.count)],
-        "contiguous": runs == parted.count,
+        "order": "given" if listed or wish.combine == "nested" else "coordinate",
+        "contiguous": parted.contiguous,
     }
     return ScannedGroup(path=paths.ROOT, attributes=Attributes(values={MARK: told})).zarr_json()
 

@@ -58,6 +58,11 @@ class Parted:
     variables: tuple[Variable, ...]
     signatures: Signatures
 
+    @property
+    def contiguous(self) -> bool:
+        """Whether each era is one run of places."""
+        return 1 + int(np.count_nonzero(np.diff(self.of_place))) == self.count
+
     def rows(self, era: int) -> NDArray[np.int64]:
         """Return the files of an era, those that belong to all of them included."""
         return np.flatnonzero((self.of_file == era) | (self.of_file == EVERYWHERE))

@@ -20,7 +20,10 @@ def written(root, *datasets, parent=None, marked=True, dimension="t", contiguous
     repo = Repository.create(root)
     session = repo.writable_session("main")
     names = [f"era_{number}" for number in range(len(datasets))]
-    told = {"version": 1, "dimension": dimension, "groups": names, "contiguous": contiguous} | mark
+    told = {
+        "version": 1, "dimension": dimension, "groups": names, "order": "coordinate",
+        "contiguous": contiguous,
+    } | mark  # fmt: skip
     at = "" if parent is None else f"{parent}/"
     xr.Dataset(attrs={"icevirt_eras": told} if marked else {}).to_zarr(
         session.store, group=parent, mode="a", zarr_format=3, consolidated=False
@@ -90,6 +93,15 @@ def test_a_coordinate_may_fall(tmp_path):
 def test_eras_without_a_coordinate_follow_one_another(tmp_path):
     eras = packed(0, 3, 0.5).drop_vars("t"), packed(3, 2, 0.5).drop_vars("t")
     xr.testing.assert_identical(opened(written(tmp_path / "repo", *eras)).load(), by_xarray(*eras))
+
+
+def test_an_order_that_a_person_gave_counts_more_than_a_coordinate(tmp_path):
+    eras = packed(5, 3, 0.5), packed(0, 3, 0.25)
+    root = written(tmp_path / "repo", *eras, order="given")
+    xr.testing.assert_identical(opened(root).load(), by_xarray(*eras))
+    root = written(tmp_path / "other", *eras, order="given", contiguous=False)
+    with pytest.raises(CombineError, match="do not tell the order"):
+        opened(root)
 
 
 def test_a_coordinate_that_is_everywhere_the_same_orders_nothing(tmp_path):
@@ -359,7 +371,7 @@ def test_groups_of_a_mark_that_are_not_there_are_told(tmp_path):
 def test_eras_between_one_another_need_a_coordinate(tmp_path):
     eras = [packed(first, 2, 0.5).drop_vars("t") for first in (0, 2)]
     root = written(tmp_path / "repo", *eras, contiguous=False)
-    with pytest.raises(CombineError, match="no coordinate 't' tells the order"):
+    with pytest.raises(CombineError, match="coordinate 't' do not tell the order"):
         opened(root)
 
 
@@ -378,6 +390,7 @@ MARKS = {
     "without groups": {"groups": []},
     "of no words": {"groups": "era_0"},
     "with a number as dimension": {"dimension": 7},
+    "of an unknown order": {"order": "random"},
 }
 
 

@@ -222,7 +222,8 @@ def test_each_era_is_a_group_that_says_what_it_is():
     mark, one, two = (json.loads(each)["attributes"] for each in made.groups.values())
     assert mark == {
         "icevirt_eras": {
-            "version": 1, "dimension": "time", "groups": ["era_0", "era_1"], "contiguous": True,
+            "version": 1, "dimension": "time", "groups": ["era_0", "era_1"],
+            "order": "coordinate", "contiguous": True,
         }
     }  # fmt: skip
     assert one == {
@@ -238,6 +239,24 @@ def test_eras_between_one_another_are_marked():
     made = grouped([step(0), step(1, **SHUFFLED), step(2)])
     assert not json.loads(made.groups["/"])["attributes"]["icevirt_eras"]["contiguous"]
     assert [array.shape for array in made.arrays if "tos" in array.path] == [(2, 4), (1, 4)]
+
+
+def test_an_order_that_a_person_gave_is_marked():
+    def scenario(number, **changes):
+        return file(number, variable("/tos", **changes))
+
+    files = [scenario(0), scenario(1, **SHUFFLED)]
+    for labels, order in (["B", "A"], "given"), (r"regex:f([0-9])\.nc", "coordinate"):
+        made = grouped(files, concat_dim=("scenario",), labels={"scenario": labels})
+        assert json.loads(made.groups["/"])["attributes"]["icevirt_eras"]["order"] == order
+
+
+def test_steps_of_a_regular_axis_are_reserved_within_an_era_only():
+    files = [step(0), step(2), step(3, **SHUFFLED), step(6, **SHUFFLED)]
+    made = grouped(files, holes="reserve", regular={"time": "1D"})
+    assert [array.shape[0] for array in made.arrays if "tos" in array.path] == [3, 4]
+    with pytest.raises(CombineError, match="where eras lie between one another"):
+        grouped([*files, step(8)], holes="reserve", regular={"time": "1D"})
 
 
 def test_one_era_is_no_group():

@@ -149,7 +149,8 @@ def write_archive(folder):
 def test_each_bad_file_has_its_reason_and_all_good_ones_are_there(tmp_path):
     bad = write_archive(tmp_path / "archive")
     program = [sys.executable, "-c", textwrap.dedent(PROGRAM)]
-    environment = {**os.environ, "PYTHONPATH": install(tmp_path / "site")}
+    path = [install(tmp_path / "site"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
     begin, most = time.monotonic(), Counter()
     with subprocess.Popen(
         [*program, tmp_path / "archive", tmp_path / "catalog"],

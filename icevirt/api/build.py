@@ -44,7 +44,14 @@ from icevirt.api.request import (
     scan_options,
     shared,
 )
-from icevirt.api.stages import Job, Scan, closed_catalog, scan_missing, write_all
+from icevirt.api.stages import (
+    Job,
+    Scan,
+    closed_catalog,
+    refuse_changed_targets,
+    scan_missing,
+    write_all,
+)
 from icevirt.api.target import METADATA, Target, digest_of
 from icevirt.archive.eras import EraRule
 from icevirt.archive.report import BuildReport, Progress
@@ -420,6 +427,8 @@ def _run(job: Job, request: _Request, inputs: str, session: _Session, clock: Clo
     with clock.phase("commit"):
         refuse_losses(plan, results)
         refuse_changed((*job.scan.files, *moved))
+        if closed.facts.places is not closed.facts.files.url:
+            refuse_changed_targets(session, job, plan)
         told = outcome.provenance(job, plan, closed, inputs=inputs, choices=request.choices)
         snapshot_id = commit(
             job.target,

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from icevirt.api.request import identity_of, told_of
 from icevirt.api.target import Target
@@ -12,7 +15,7 @@ from icevirt.archive import catalog as schema
 from icevirt.archive.plan import BuildPlan, WriteResult
 from icevirt.archive.report import BadFile, Progress
 from icevirt.archive.scanned import SourceFile
-from icevirt.errors import BuildError, InvalidInputError, ScanError
+from icevirt.errors import BuildError, InvalidInputError, ScanError, SourcesChangedError
 from icevirt.ids import ObjectId12
 from icevirt.logic.items import balanced, write_items
 from icevirt.logic.routes import Route, route_of
@@ -27,6 +30,7 @@ from icevirt.spark.runner import reporter, run_on_spark, run_shuffled, slots
 from icevirt.spark.scanning import ScanTask, run_scan
 from icevirt.spark.settled import Settled, forget, settled
 from icevirt.spark.shuffling import Needs, run_map
+from icevirt.spark.targets import TargetTask, look_at_targets
 from icevirt.spark.writing import PackedItem, WriteTask, record_path, run_write, run_write_shuffled
 from icevirt.storage.below import Below
 from icevirt.storage.protocol import Storage
@@ -230,6 +234,31 @@ def _write(spark: SparkSession, job: Job, plan: BuildPlan) -> list[WriteResult]:
         each = [task([item]) for item in items]
         written = run_shuffled(spark, run_map, maps, run_write_shuffled, each, progress=watch)
     return sorted((result for pile in written for result in pile), key=lambda each: each.number)
+
+
+def refuse_changed_targets(session: Callable[[], SparkSession], job: Job, plan: BuildPlan) -> None:
+    """Look once more at files that the plan's files refer to.
+
+    Raises:
+        SourcesChangedError: Some changed or are gone.
+    """
+    files, paths = plan.files, tuple({array.source_path for array in plan.arrays})
+    order = np.argsort(files.part, kind="stable")
+    cuts = np.flatnonzero(np.diff(files.part[order])) + 1
+    tasks = [
+        TargetTask(files=files.take(rows), paths=paths, catalog=job.scan.catalog, access=in_force())
+        for rows in np.split(order, cuts)
+    ]
+    found = run_on_spark(session(), look_at_targets, tasks)
+    if changed := sum(each.changed for each in found):
+        how = {url: text for each in found for url, text in each.how.items()}
+        raise SourcesChangedError(
+            f"{changed} of {sum(each.looked for each in found)} files that references lead to"
+            " changed since the scan",
+            do="Build again when nobody writes to them, and with a new catalog where one is kept;"
+            " nothing was committed.",
+            files=dict(islice(how.items(), _SHOWN)),
+        )
 
 
 def _needs(items: Sequence[PackedItem]) -> Needs:

@@ -9,14 +9,18 @@ GONE = "it is gone"
 
 
 def change(now: SourceFile | None, then: SourceFile) -> str | None:
-    """Say how a file changed; None if it did not. Etags, where both have one, outweigh times."""
+    """Say how a file changed; None if it did not. Etags, where both have one, outweigh times.
+
+    Of a file that is known by a reference to it, ``then`` has size -1, and whole seconds.
+    """
     if now is None:
         return GONE
-    if now.size != then.size:
+    if now.size != then.size >= 0:
         return f"it has {now.size} bytes, and had {then.size}"
     if now.etag and then.etag:  # listings leave out the quotes at Azure
         is_same = opaque(now.etag) == opaque(then.etag)
         return None if is_same else "it was written again: its etag is another"
-    if now.last_modified == then.last_modified:
+    seconds = now.last_modified_seconds == then.last_modified_seconds
+    if now.last_modified == then.last_modified or (then.size < 0 and seconds):
         return None
     return "it was written again, or touched: its time of modification is another"

@@ -147,7 +147,7 @@ class _Found:
         for text in set(files["left_out"].to_pylist()):
             self._left_out |= {*json.loads(text)}
         for at, text in enumerate(files["places"].to_pylist()):
-            if good[at] and text not in ("", "[]"):
+            if good[at] and text:
                 self._referring.append((int(places[at]), text))
         for at, text in enumerate(files["findings"].to_pylist()):
             for finding in json.loads(text) if text != "[]" else ():
@@ -232,7 +232,7 @@ class _Found:
 
     def _places(self, files: FileColumns, places: NDArray[np.int64]) -> Strings:
         """Return the files, or in the place of those that refer to others, what they refer to."""
-        if not self._referring:
+        if all(text == "[]" for _, text in self._referring):
             return files.url
         own = np.ones(len(files), np.bool_)
         own[np.searchsorted(places, [place for place, _ in self._referring])] = False

@@ -1,6 +1,7 @@
 """Builds over kerchunk's references read back as the files that the references lead to."""
 
 import json
+import os
 
 import netCDF4
 import numpy as np
@@ -9,7 +10,7 @@ import xarray as xr
 from kerchunk.hdf import SingleHdf5ToZarr
 
 import icevirt
-from icevirt.errors import CombineError, InvalidInputError
+from icevirt.errors import CombineError, InvalidInputError, SourcesChangedError
 from pipeline.support import without_spark, write_day
 
 KERCHUNK = "icevirt_scanners.kerchunk.scanner:KerchunkScanner"
@@ -78,6 +79,31 @@ def test_references_in_the_repository_lead_to_the_files_with_their_times(archive
     urls = {f"file://{archive}/data/{day}.nc" for day in (0, 2)}  # the other's chunks are inline
     assert set(session.all_virtual_chunk_locations()) == urls
     assert (table.locations.last_modified > 0).all()
+
+
+@pytest.mark.parametrize("how", ["touched", "rewritten", "removed"])
+def test_a_file_that_references_lead_to_is_looked_at_before_the_commit(archive, how):
+    """The files of references are as they were; what they lead to is not."""
+    target = archive / "data/2.nc"  # that of day 1 is in its references
+
+    def change(step):
+        if step.phase != "write" or not step.done:
+            return
+        if how == "removed":
+            target.unlink(missing_ok=True)
+        else:
+            if how == "rewritten":
+                write_day(target, 7)
+            os.utime(target, (1_500_000_000, 1_500_000_000))
+
+    with pytest.raises(SourcesChangedError, match="1 of 2 files that references lead to") as caught:
+        build(archive, progress=change)
+    assert list(caught.value.facts["files"]) == [f"file://{target}"]
+    assert "catalog" in caught.value.do
+    assert not (archive / "repo/repo").exists(), "nothing was committed"
+    if how == "touched":
+        build(archive)
+        assert_equal(archive, raw=True)
 
 
 def test_only_some_variables(archive):

@@ -1,0 +1,74 @@
+"""Look again at files that others refer to: references of kerchunk, virtual datasets, raw files.
+
+A build lists the files that it was given again before it commits. What those refer to is known to
+their references alone, so tasks read them, and each target once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import islice
+
+import numpy as np
+
+from icevirt.archive.facts import FileColumns
+from icevirt.archive.packing import Block
+from icevirt.archive.scanned import SourceFile
+from icevirt.model.chunks import ChunkType
+from icevirt.objects.grants import SourceAccess, granted
+from icevirt.objects.listing import changed_since
+from icevirt.spark.refs import RefsReader
+from icevirt.storage.protocol import Storage
+
+_TOLD = 20  # changed files that a task brings home; the others are counted
+_SECOND = 1_000_000_000  # nanoseconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TargetTask:
+    """Some files of a plan, and the arrays that it takes of them."""
+
+    files: FileColumns
+    paths: tuple[str, ...]
+    catalog: Storage
+    access: SourceAccess = field(default_factory=SourceAccess)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetsChanged:
+    """What a task found."""
+
+    looked: int  # at so many targets
+    changed: int
+    how: dict[str, str] = field(default_factory=dict)  # by URL, of some
+
+
+def look_at_targets(task: TargetTask) -> TargetsChanged:
+    """Compare the targets of references with what they were when they were scanned.
+
+    Those without a checksum, of which the scan told, are passed over.
+    """
+    reader = RefsReader(task.catalog)
+    everything = np.ones(len(task.files), np.bool_)
+    found: set[tuple[str, str, int]] = set()
+    for path in task.paths:
+        for block in reader.located(task.files, everything, path):
+            found.update(_targets(block))
+    files = [
+        SourceFile(url=url, size=-1, etag=etag, last_modified=seconds * _SECOND)
+        for url, etag, seconds in sorted(found)
+        if etag or seconds
+    ]
+    with granted(task.access):
+        changed = changed_since(files)
+    return TargetsChanged(
+        looked=len(files), changed=len(changed), how=dict(islice(changed.items(), _TOLD))
+    )
+
+
+def _targets(block: Block) -> Iterable[tuple[str, str, int]]:
+    """Return URL, etag and time in seconds of the targets that references of a block lead to."""
+    numbers = np.unique(block.source[block.kind == ChunkType.virtual].astype(np.int64))
+    held = block.targets.take(numbers[numbers > 0] - 1)
+    return zip(held.url, held.etag, held.last_modified.tolist(), strict=True)

@@ -206,7 +206,8 @@ def build(
         InvalidInputError: Something named here is wrong; `NotFoundError` if it does not exist.
         AlreadyExistsError: The path holds something else, or the group is not empty.
         ScanError: More files are bad than allowed.
-        CombineError: The files do not combine without changing values.
+        CombineError: The files do not combine without changing values. Where that is because they
+            decode unlike, ``error.facts["eras"]`` describes their eras.
         ConflictError: Somebody committed to the same group meanwhile.
         SourcesChangedError: Files changed between scan and commit.
         PlanChangedError: Variables or steps of the last build would vanish, or decode unlike.

@@ -151,6 +151,17 @@ def test_goes_eras_are_groups_that_read_as_xarray_reads_the_files(tmp_path, repo
     assert len(versions) == 2  # one commit on the initial one
 
 
+def test_goes_steps_that_no_file_holds_never_read_as_good_quality(tmp_path, repo_path):
+    """Two scans are missing and one is cut off; the first flag, 0, means "good"."""
+    files, kept, _ = goes(tmp_path)
+    report = icevirt.build(files, repo_path, eras="group", regular="10min", **GOES)
+    found = as_one(repo_path, report)
+    every = xr.date_range("2000-01-01T12:00", periods=60, freq="10min", unit="us")
+    xr.testing.assert_equal(found.load(), by_xarray(kept, "t").reindex(t=every))
+    missing = found.DQF.isel(t=[33, 34, 50]).values
+    assert np.isnan(missing).all()
+
+
 def test_goes_holes_are_an_era_where_they_are_not_reserved(tmp_path, repo_path):
     files, _, _ = goes(tmp_path, range(18, 34))
     report = icevirt.build(files, repo_path, concat_dim="t", eras="group")

@@ -78,6 +78,8 @@ def _found(context: FileContext, name: str, facts: dict[str, Any]) -> Any:
     places = [directory / name]  # of an absolute name it is the name itself
     if os.path.isabs(name):
         places.append(directory / Path(name).name)
+    if os.path.isabs(name) and not os.path.lexists(name):
+        del places[0]  # libhdf5 goes on as well, and files with such names were often moved
     for place in places:
         found = context.elsewhere.source(str(place))
         if found is not None:

@@ -25,7 +25,6 @@ from icevirt.api.replacing import refuse_losses_of
 from icevirt.api.request import (
     FILE_MEMORY,
     FILE_TIMEOUT,
-    MAX_NATIVE_BYTES,
     ConcatDim,
     LabelsLike,
     RegularLike,
@@ -41,6 +40,7 @@ from icevirt.api.request import (
     listed,
     outside,
     regular_of,
+    rules,
     scan_options,
     shared,
 )
@@ -58,6 +58,7 @@ from icevirt.archive.report import BuildReport, Progress
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import BuildError, ObjectNotFoundError, SourcesChangedError
 from icevirt.logic.attributes import CombineAttrs, check_policy
+from icevirt.logic.deviating import MAX_NATIVE_BYTES, ChunkGrid, Deviating
 from icevirt.logic.duplicates import Duplicates, check_rule
 from icevirt.logic.era_groups import check_eras, combine_eras
 from icevirt.logic.holes import Holes, check_holes
@@ -105,6 +106,9 @@ def build(
     pad: str | Iterable[str] = (),
     max_bad_files: int | str = 0,
     max_native_bytes: int = MAX_NATIVE_BYTES,
+    deviating: Deviating = "refuse",
+    float_variables: str | Iterable[str] = (),
+    chunk_grid: ChunkGrid = "regular",
     file_timeout: float = FILE_TIMEOUT,
     file_memory: int | str = FILE_MEMORY,
     scanner: str = "",
@@ -162,7 +166,16 @@ def build(
             file's, and the ends of others read as missing.
         max_bad_files: How many files may be left out because they cannot be scanned: a number, or
             a share like ``"1%"``.
-        max_native_bytes: Of values per file that may be stored because they cannot be referenced.
+        max_native_bytes: Of values that may be stored because they cannot be referenced: of each
+            file when it is scanned, and of all chunks that files meet in or that differ.
+        deviating: What becomes of files that cut, compress or pack a variable in another way than
+            most: "native" reads them and stores these chunks as the others are encoded, where
+            every value survives exactly; by default they are refused.
+        float_variables: Names or absolute paths of packed variables that are stored as the floats
+            that their values mean, all of them.
+        chunk_grid: "rectilinear" lets chunks follow those of the files where a grid of chunks of
+            one length would not (years of 365 and 366 days); readers need zarr 3.4 and its
+            setting ``array.rectilinear_chunks``.
         file_timeout: Seconds that the scan of one file may take; one that takes longer is bad as
             ``timeout``, until it is given more.
         file_memory: Memory that the scan of one file may take beside what its process has: bytes,
@@ -223,6 +236,7 @@ def build(
     check_holes(holes)
     check_eras(eras)
     check_combine(combine)
+    stored = rules(deviating, float_variables, chunk_grid, max_native_bytes)
     dimensions = dimensions_of(concat_dim)
     told = labels_of(labels, dimensions)
     options = scan_options(
@@ -254,6 +268,7 @@ def build(
         combine=combine,
         regular=regular_of(regular, dimensions),
         pad=options.pad,
+        rules=stored,
     )
     nest = nest_of(sources, dimensions, combine)
     request = _Request(
@@ -320,6 +335,9 @@ class _Request:
             "eras": self.wish.eras,
             "publish_as": [list(pair) for pair in self.publication.prefixes] or None,
             "containers": [list(pair) for pair in self.containers.names] or None,
+            "deviating": self.wish.rules.deviating,
+            "float_variables": list(self.wish.rules.float_variables) or None,
+            "chunk_grid": self.wish.rules.chunk_grid,
             "labels": as_choice(self.wish.labels),
             "combine": None if self.wish.combine == "by_coords" else self.wish.combine,
             "nest": None if self.nest is None else digest_of(list(map(list, self.nest.places))),

@@ -28,7 +28,7 @@ def refuse_losses(plan: BuildPlan, results: list[WriteResult]) -> None:
     written: Counter[bytes] = Counter()
     for result in results:
         for window in result.windows:
-            written[window.node_id] += window.references.total
+            written[window.node_id] += window.references.total + window.replaced
     for array in plan.arrays:
         if written[bytes(array.node_id)] != array.expected:
             raise BuildError(

@@ -16,7 +16,6 @@ from icevirt.api.replacing import difference
 from icevirt.api.request import (
     FILE_MEMORY,
     FILE_TIMEOUT,
-    MAX_NATIVE_BYTES,
     ConcatDim,
     LabelsLike,
     RegularLike,
@@ -28,6 +27,7 @@ from icevirt.api.request import (
     limits_of,
     listed,
     regular_of,
+    rules,
     scan_options,
     shared,
 )
@@ -38,6 +38,7 @@ from icevirt.archive.plan import BuildPlan
 from icevirt.archive.report import Progress
 from icevirt.logic.attributes import CombineAttrs, check_policy
 from icevirt.logic.costs import costs_of
+from icevirt.logic.deviating import MAX_NATIVE_BYTES, ChunkGrid, Deviating
 from icevirt.logic.duplicates import Duplicates, check_rule
 from icevirt.logic.era_groups import check_eras, combine_eras
 from icevirt.logic.holes import Holes, check_holes
@@ -71,6 +72,9 @@ def plan(
     pad: str | Iterable[str] = (),
     max_bad_files: int | str = 0,
     max_native_bytes: int = MAX_NATIVE_BYTES,
+    deviating: Deviating = "refuse",
+    float_variables: str | Iterable[str] = (),
+    chunk_grid: ChunkGrid = "regular",
     file_timeout: float = FILE_TIMEOUT,
     file_memory: int | str = FILE_MEMORY,
     scanner: str = "",
@@ -96,6 +100,7 @@ def plan(
     check_holes(holes)
     check_eras(eras)
     check_combine(combine)
+    stored = rules(deviating, float_variables, chunk_grid, max_native_bytes)
     dimensions = dimensions_of(concat_dim)
     told = labels_of(labels, dimensions)
     options = scan_options(
@@ -142,6 +147,7 @@ def plan(
             nest=None if nest is None else nest.by_url(files),
             regular=regular_of(regular, dimensions),
             pad=options.pad,
+            rules=stored,
         )
         closed = closed_catalog(scan)
         made = combine_eras(closed.facts, wish)

@@ -125,7 +125,7 @@ def published(plan: BuildPlan, targets: Sequence[SourceFile]) -> BuildPlan:
         etag=Strings.of([file.etag for file in targets]),
         last_modified=np.array([file.last_modified for file in targets], np.int64),
     )
-    return replace(plan, files=files, containers=containers_for(urls))
+    return replace(plan, files=files, origin=plan.files, containers=containers_for(urls))
 
 
 def prefix_url(given: Any) -> str:

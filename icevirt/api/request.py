@@ -12,6 +12,7 @@ from typing import Any
 from icevirt.api.target import digest_of
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import InvalidInputError
+from icevirt.logic.deviating import MAX_NATIVE_BYTES, ChunkGrid, Deviating, Rules
 from icevirt.logic.new_dimensions import Labels, variable_of
 from icevirt.logic.regular import spacing_of
 from icevirt.model.json import JSON
@@ -27,9 +28,6 @@ from icevirt.storage.resolve import StorageLike, storage_of
 type ConcatDim = str | Sequence[str] | None
 type LabelsLike = Labels | Mapping[str, Labels]
 type RegularLike = str | float | Mapping[str, str | float] | None
-
-MAX_NATIVE_BYTES = 256 * 1024 * 1024
-"""Of values per file that may be stored because they cannot be referenced, by default."""
 
 FILE_TIMEOUT = 600.0
 """Seconds that the scan of a file may take, by default."""
@@ -164,6 +162,23 @@ def as_choice(labels: Mapping[str, Labels]) -> dict[str, JSON] | None:
         name: each if isinstance(each, str) else list(each) for name, each in labels.items()
     }
     return told or None
+
+
+def rules(
+    deviating: Deviating,
+    float_variables: str | Iterable[str],
+    chunk_grid: ChunkGrid,
+    max_native_bytes: int,
+) -> Rules:
+    """Return what is stored that cannot be referenced. Raises ``InvalidInputError``."""
+    made = Rules(
+        deviating=deviating,
+        float_variables=_names("float_variables", float_variables),
+        chunk_grid=chunk_grid,
+        max_native_bytes=max_native_bytes,
+    )
+    made.check()
+    return made
 
 
 def _names(argument: str, given: str | Iterable[str]) -> tuple[str, ...]:

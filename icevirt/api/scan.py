@@ -17,7 +17,6 @@ from icevirt.api.inputs import Inputs, Sources
 from icevirt.api.request import (
     FILE_MEMORY,
     FILE_TIMEOUT,
-    MAX_NATIVE_BYTES,
     ConcatDim,
     bad_files_allowed,
     check_arguments,
@@ -32,6 +31,7 @@ from icevirt.archive.report import Progress, ReferenceCounts
 from icevirt.archive.scan_report import PathSummary, ScanReport
 from icevirt.archive.scanned import ScannedFile, SourceFile
 from icevirt.logic import readers
+from icevirt.logic.deviating import MAX_NATIVE_BYTES
 from icevirt.objects.grants import SourceAccess, granted
 from icevirt.objects.source import open_source
 from icevirt.scan import registry

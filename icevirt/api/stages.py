@@ -30,6 +30,7 @@ from icevirt.spark.runner import reporter, run_on_spark, run_shuffled, slots
 from icevirt.spark.scanning import ScanTask, run_scan
 from icevirt.spark.settled import Settled, forget, settled
 from icevirt.spark.shuffling import Needs, run_map
+from icevirt.spark.source_values import Reading
 from icevirt.spark.targets import TargetTask, look_at_targets
 from icevirt.spark.writing import PackedItem, WriteTask, record_path, run_write, run_write_shuffled
 from icevirt.storage.below import Below
@@ -210,6 +211,9 @@ def _write(spark: SparkSession, job: Job, plan: BuildPlan) -> list[WriteResult]:
             inline_threshold=config.inline_threshold,
             encoding=ManifestEncoding.of_config(config.document),
             named=tuple((each.url_prefix, each.name) for each in plan.containers if each.name),
+            reading=Reading(
+                group=job.scan.options.group, limits=job.scan.limits, access=in_force()
+            ),
         )
 
     many = slots(spark) * _TASKS_PER_SLOT

@@ -5,6 +5,7 @@ The write stage reads nothing but the closed catalog and the items of a plan.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -16,6 +17,7 @@ from icevirt.archive.cost import PlanCost
 from icevirt.archive.difference import PlanDifference
 from icevirt.archive.eras import Eras
 from icevirt.archive.facts import FileColumns
+from icevirt.archive.hybrid import AxisGrid, Hybrid
 from icevirt.archive.report import ReferenceCounts
 from icevirt.archive.schema import ArraySchema
 from icevirt.archive.times import Recoding
@@ -56,13 +58,28 @@ class PlannedArray:
     expected: int  # references that must have been written, of every kind
     times: Recoding | None = None  # (the plan's files,) where files count time differently
     values: NDArray[Any] | None = None  # of mode given
+    hybrid: Hybrid | None = None  # where some chunks are stored, or differ in length
 
     @property
     def grid(self) -> tuple[int, ...]:
         """Number of chunks along each axis."""
-        return tuple(
-            -(-length // edge) for length, edge in zip(self.shape, self.chunk_shape, strict=True)
-        )
+        return tuple(map(len, self.grids))
+
+    @property
+    def grids(self) -> tuple[AxisGrid, ...]:
+        """The chunks along each axis."""
+        return grids_of(self.shape, self.chunk_shape, self.axes, self.hybrid)
+
+
+def grids_of(
+    shape: Sequence[int], edges: Sequence[int], axes: Sequence[int], hybrid: Hybrid | None
+) -> tuple[AxisGrid, ...]:
+    """Return the chunks along each axis; along the first of ``axes`` they may differ in length."""
+    bounds = None if hybrid is None else hybrid.bounds
+    return tuple(
+        AxisGrid(total=length, edge=edge, bounds=bounds if (at,) == axes[:1] else None)
+        for at, (length, edge) in enumerate(zip(shape, edges, strict=True))
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +110,7 @@ class BuildPlan:
     eras: Eras | None = None  # where each is a group
     cost: PlanCost | None = None  # where it was asked for
     difference: PlanDifference | None = None  # from the last build, where one was looked at
+    origin: FileColumns | None = None  # where the files are read, if they are published elsewhere
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -115,6 +133,12 @@ class WindowTask:
     whole_schema: ArraySchema | None
     times: Recoding | None = None  # (files of the item,)
     values: NDArray[Any] | None = None  # of mode given
+    hybrid: Hybrid | None = None  # (files of the item,)
+
+    @property
+    def grids(self) -> tuple[AxisGrid, ...]:
+        """The chunks along each axis."""
+        return grids_of(self.shape, self.chunk_shape, self.axes, self.hybrid)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -126,6 +150,7 @@ class WriteItem:
     files: FileColumns
     windows: tuple[WindowTask, ...]
     expected: int  # references, for balancing
+    origin: FileColumns | None = None  # where the files are read, if they are published elsewhere
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +160,7 @@ class WindowResult:
     node_id: bytes
     extents: Extents
     references: ReferenceCounts
+    replaced: int = 0  # references of the catalog whose chunks were stored instead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

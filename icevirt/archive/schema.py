@@ -103,9 +103,9 @@ class ArraySchema:
         facts: dict[str, Any] = {
             "dimension names": list(self.dimension_names),
             "data type": self.data_type,
-            "fill value": self.fill_value,
         }
         if stored:
+            facts["fill value"] = self.fill_value  # of chunks that were never written
             facts["chunk shape"] = list(self.chunk_shape or ())
             facts["codecs"] = [decoder_of(codec) for codec in self.codecs]
         for name in DECODING:

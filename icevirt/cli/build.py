@@ -13,6 +13,7 @@ from icevirt.cli.output import Answer, Output, OutputOption, progress
 if TYPE_CHECKING:
     from icevirt.archive.eras import EraRule
     from icevirt.logic.attributes import CombineAttrs
+    from icevirt.logic.deviating import ChunkGrid, Deviating
     from icevirt.logic.duplicates import Duplicates
     from icevirt.logic.holes import Holes
     from icevirt.logic.wish import Combine
@@ -56,6 +57,9 @@ def build(  # noqa: PLR0917 - each is an option of the command
     pad: options.Pad = None,
     max_bad_files: options.BadFiles = 0,
     max_native_bytes: options.NativeBytes = options.MANY,
+    deviating: options.DeviatingRule = "refuse",
+    float_variable: options.FloatVariable = None,
+    chunk_grid: options.Grid = "regular",
     file_timeout: options.FileTimeout = options.MINUTES,
     file_memory: options.FileMemory = options.FOUR,
     scanner: options.Scanner = "",
@@ -106,6 +110,9 @@ def build(  # noqa: PLR0917 - each is an option of the command
             combine_attrs=cast("CombineAttrs", combine_attrs),  # build checks it
             max_bad_files=max_bad_files,
             max_native_bytes=max_native_bytes,
+            deviating=cast("Deviating", deviating),
+            float_variables=tuple(float_variable or ()),
+            chunk_grid=cast("ChunkGrid", chunk_grid),
             file_timeout=file_timeout,
             file_memory=file_memory,
             scanner=scanner,

@@ -260,7 +260,28 @@ BadFiles = Annotated[
 ]
 NativeBytes = Annotated[
     int,
-    typer.Option(min=0, help="How many bytes of a file may be copied that cannot be referenced."),
+    typer.Option(
+        min=0,
+        help="How many bytes of values may be copied that cannot be referenced: of a file, and of"
+        " all chunks that files meet in or that differ.",
+    ),
+]
+DeviatingRule = Annotated[
+    str,
+    typer.Option(
+        help="What becomes of files that cut, compress or pack a variable otherwise: refuse, or"
+        " native, which stores their chunks where every value survives exactly."
+    ),
+]
+FloatVariable = Annotated[
+    list[str] | None,
+    typer.Option(help="Store this packed variable as decoded floats; may be repeated."),
+]
+Grid = Annotated[
+    str,
+    typer.Option(
+        help="regular, or rectilinear: chunks follow those of the files, for readers with zarr 3.4."
+    ),
 ]
 MINUTES = 600.0
 FileTimeout = Annotated[

@@ -18,6 +18,8 @@ from icevirt.logic import duplicates, holes, readers, recoding
 from icevirt.logic.attributes import combine_attributes
 from icevirt.logic.cells import Cells, as_given
 from icevirt.logic.containers import containers_for
+from icevirt.logic.hybrid_cost import refuse_expensive
+from icevirt.logic.hybrid_cost import told as hybrids_told
 from icevirt.logic.members import members_of
 from icevirt.logic.planned import planned
 from icevirt.logic.prepared import Prepared, prepare
@@ -45,9 +47,9 @@ def combined(prepared: Prepared, wish: Wish) -> BuildPlan:
     """
     facts, times = prepared.facts, prepared.times
     # files that disagree have no order to speak of
-    members_of(facts, as_given(facts, wish.concat_dim), wish.pad)
+    members_of(facts, as_given(facts, wish.concat_dim), wish.pad, wish.rules)
     cells = prepared.cells(wish)
-    members = members_of(facts, cells, wish.pad)
+    members = members_of(facts, cells, wish.pad, wish.rules)
     gaps = holes.find(facts, members, rule=wish.holes)
     arrays = tuple(
         planned(
@@ -57,9 +59,11 @@ def combined(prepared: Prepared, wish: Wish) -> BuildPlan:
             wish,
             gap=gaps.get(member.path),
             times=_in_order(times.get(member.path), cells),
+            new=[each.name for each in prepared.new],
         )
         for member in members
     )
+    refuse_expensive(arrays, wish)
     arrays += tuple(
         coordinate(each, each.values, wish.group, wish.build_id)
         for each in prepared.new
@@ -80,6 +84,7 @@ def combined(prepared: Prepared, wish: Wish) -> BuildPlan:
             *recoding.told(times),
             *duplicates.told(prepared.left_out, wish.duplicates),
             *holes.told(gaps),
+            *hybrids_told(arrays),
             *_static_told(facts, arrays),
             *readers.told({each.path: readers.readers_of_json(each.zarr_json) for each in arrays}),
         ),

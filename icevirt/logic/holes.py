@@ -89,7 +89,7 @@ def find(facts: CatalogFacts, members: Sequence[Member], *, rule: Holes) -> dict
             along=tuple(axis.dimension for axis in member.along),
             first=called,
             lengths=_lengths(facts, members, member),
-            fill=_fill(facts, member),
+            fill="NaN" if member.as_floats else _fill(facts, member),
         )
     return found
 
@@ -158,15 +158,20 @@ def _fill(facts: CatalogFacts, member: Member) -> JSON:
         raise _cannot(facts, member, "it is a coordinate")
     if wanted is None:
         raise _cannot(facts, member, "it has no _FillValue that its data type can hold")
-    has = member.schema.fill_value
-    if _equal(has, wanted):
-        return has
+    used, codes = np.unique(facts.arrays.schema.codes[member.rows], return_inverse=True)
+    schemas = [ArraySchema.loads(facts.arrays.schema.values[code]) for code in used.tolist()]
+    other = np.array([not _equal(each.fill_value, wanted) for each in schemas])[codes]
+    if not other.any():
+        return member.schema.fill_value
     if member.whole.all():
         return wanted  # of values that are stored, what is missing is stored too
     counts = facts.arrays.virtual[member.rows] + facts.arrays.inline[member.rows]
-    edges = np.array(member.schema.chunk_shape or (1,), np.int64)
-    full = np.prod(-(-member.shapes // edges), axis=1)
-    if (~member.whole & (counts < full)).any():
+    whole = (1,) * member.shapes.shape[1]
+    edges = np.array([each.chunk_shape or whole for each in schemas], np.int64)
+    full = np.prod(-(-member.shapes // edges.reshape(len(used), -1)[codes]), axis=1)
+    sparse = other & ~member.whole & member.alike & (counts < full)
+    if sparse.any():
+        has = schemas[int(codes[int(np.argmax(sparse))])].fill_value
         raise _cannot(
             facts,
             member,

@@ -22,6 +22,12 @@ from icevirt.model.snapshot import Extents
 SHARED_REFERENCES = 10_000
 """Arrays with fewer references share manifests, up to this many in one."""
 
+SHARED_BYTES = 16 << 20
+"""Hybrid arrays of which more is stored do not share manifests, so that many tasks store them."""
+
+BYTES_PER_REFERENCE = 1024
+"""Of values that are read, encoded and stored while one reference is written."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
@@ -43,6 +49,23 @@ class Cut:
         inside = math.prod(high - low for low, high in self.box)
         return min(inside, self.array.references.total)
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether the window is work enough for a manifest of its own."""
+        hybrid = self.array.hybrid
+        return self.references > SHARED_REFERENCES or (
+            hybrid is not None and hybrid.nbytes > SHARED_BYTES
+        )
+
+    @property
+    def work(self) -> int:
+        """How long it takes, in references; storing values counts for many."""
+        hybrid = self.array.hybrid
+        if hybrid is None:
+            return self.references
+        share = self.references / max(1, self.array.references.total)
+        return self.references + int(share * hybrid.nbytes) // BYTES_PER_REFERENCE
+
 
 def write_items(plan: BuildPlan) -> Iterator[WriteItem]:
     """Yield the items of a plan; small arrays over the same run of files share one.
@@ -59,7 +82,7 @@ def _together(plan: BuildPlan) -> Iterator[list[Cut]]:
     shared: dict[tuple[int, int], list[Cut]] = {}
     for array in plan.arrays:
         for cut in cuts(array):
-            if cut.references > SHARED_REFERENCES:
+            if cut.is_alone:
                 yield [cut]
                 continue
             open_cuts = shared.setdefault(cut.run, [])
@@ -85,8 +108,8 @@ def _files_of(array: PlannedArray, box: Extents) -> NDArray[np.int64]:
     """Return the files whose chunks can lie in the box; starts along the first axis ascend."""
     if not array.axes:
         return np.arange(len(array.files))
-    edges = np.array([array.chunk_shape[axis] for axis in array.axes], np.int64)
-    bounds = np.array([box[axis] for axis in array.axes], np.int64) * edges[:, None]
+    grids = array.grids
+    bounds = np.stack([grids[axis].begins(np.array(box[axis])) for axis in array.axes])
     (low, high), starts, lengths = bounds[0], array.starts, array.lengths
     first = int(np.searchsorted(starts[:, 0] + lengths[:, 0], low, side="right"))
     last = int(np.searchsorted(starts[:, 0], high, side="left"))
@@ -103,7 +126,8 @@ def _item(plan: BuildPlan, number: int, together: Sequence[Cut]) -> WriteItem:
         first=int(rows[0]),
         files=plan.files.take(rows),
         windows=tuple(_window(cut, rows) for cut in together),
-        expected=sum(cut.references for cut in together),
+        expected=sum(cut.work for cut in together),
+        origin=None if plan.origin is None else plan.origin.take(rows),
     )
 
 
@@ -134,6 +158,7 @@ def _window(cut: Cut, rows: NDArray[np.int64]) -> WindowTask:
         whole_schema=array.whole_schema,
         times=None if array.times is None else array.times.take(rows),
         values=array.values,
+        hybrid=None if array.hybrid is None else array.hybrid.spread(at, of, len(rows)),
     )
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,7 @@ from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.schema import ArraySchema, differences
 from icevirt.errors import CombineError
 from icevirt.logic.cells import Axis, Cells
+from icevirt.logic.deviating import Rules, is_packing, is_storage, signature
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -25,7 +27,7 @@ class Member:
 
     path: str
     rows: NDArray[np.int64]  # (files,) rows of the array columns
-    schema: ArraySchema  # of the first file that keeps its chunks, else of the first
+    schema: ArraySchema  # of the first file that keeps its chunks and decodes as most values do
     shapes: NDArray[np.int64]  # (files, ndim)
     whole: NDArray[np.bool_]  # (files,)
     whole_schema: ArraySchema | None  # of the files whose values were read
@@ -34,6 +36,8 @@ class Member:
     cell: NDArray[np.int64]  # (files, n) ascending
     again: NDArray[np.bool_]  # (files,) whether one before it holds the same in the same cells
     ragged: tuple[int, ...]  # axes whose lengths differ, which are padded at their ends
+    alike: NDArray[np.bool_]  # (files,) whether the values mean what the schema says
+    as_floats: bool  # whether it is to be stored as decoded floats
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -46,8 +50,10 @@ class Member:
         return bool(self.ragged) or any(axis.has_gaps for axis in self.along)
 
 
-def members_of(facts: CatalogFacts, cells: Cells, pad: Sequence[str] = ()) -> list[Member]:
+def members_of(facts: CatalogFacts, cells: Cells, pad: Sequence[str], rules: Rules) -> list[Member]:
     """Gather the arrays of all files; along the dimensions of ``pad`` their lengths may differ.
+
+    ``rules`` say in what else they may.
 
     Raises:
         CombineError: An array decodes differently, has another grid, or is in two files for the
@@ -59,11 +65,11 @@ def members_of(facts: CatalogFacts, cells: Cells, pad: Sequence[str] = ()) -> li
     for path, rows in by_path(facts):
         codes = facts.arrays.schema.codes[rows]
         if len({schemas[c].dimension_names for c in np.unique(codes).tolist()}) > 1:
-            _refuse_unlike(facts, rows, path, schemas, codes)
-        member = _member(facts, rows, path, schemas, cells, pad, place)
+            _refuse_unlike(facts, rows, path, schemas, codes, Rules(), ())
+        member = _member(facts, rows, path, schemas, cells, pad, place, rules)
         codes = facts.arrays.schema.codes[member.rows]
         _refuse_unlike_grids(facts, member)  # says more than unlike chunk shapes would
-        _refuse_unlike(facts, member.rows, path, schemas, codes)
+        _refuse_unlike(facts, member.rows, path, schemas, codes, rules, member.axes)
         _refuse_twice(facts, member)
         members.append(member)
     return members
@@ -87,6 +93,7 @@ def _member(  # noqa: PLR0917 - the facts of one array
     cells: Cells,
     pad: Sequence[str],
     place: NDArray[np.int64],
+    rules: Rules,
 ) -> Member:
     names = schemas[int(facts.arrays.schema.codes[rows[0]])].dimension_names
     along = tuple(axis for axis in cells.axes if axis.dimension in names)
@@ -100,13 +107,17 @@ def _member(  # noqa: PLR0917 - the facts of one array
     whole: NDArray[np.bool_] = is_whole[codes]
     first = schemas[int(used[codes[0]])]
     stored = None if whole.all() else schemas[int(used[codes[int(np.argmin(whole))]])]
+    schema, alike = stored or first, np.ones(len(used), np.bool_)
+    keys = [signature(schemas[code], stored=False) for code in used.tolist()]
+    if len(set(keys)) > 1:
+        schema, alike = _most(facts, rows, [schemas[c] for c in used.tolist()], keys, codes)
     sizes, shapes = np.unique(facts.arrays.shape.codes[rows], return_inverse=True)
     distinct = [json.loads(facts.arrays.shape.values[code]) for code in sizes.tolist()]
     lengths = np.array(distinct, np.int64).reshape(len(sizes), len(names))[shapes]
     return Member(
         path=path,
         rows=rows,
-        schema=stored or first,
+        schema=schema,
         shapes=lengths,
         whole=whole,
         whole_schema=schemas[int(used[codes[int(np.argmax(whole))]])] if whole.any() else None,
@@ -115,6 +126,8 @@ def _member(  # noqa: PLR0917 - the facts of one array
         cell=cell,
         again=_again(facts, rows, cell, lengths, comparable=bool(whole.all())),
         ragged=_ragged(names, pad, lengths) if along else (),
+        alike=alike[codes],
+        as_floats=rules.as_floats(path),
     )
 
 
@@ -127,6 +140,26 @@ def _ragged(
         for axis, name in enumerate(names)
         if name in pad and (shapes[:, axis] != shapes[0, axis]).any()
     )
+
+
+def _most(
+    facts: CatalogFacts,
+    rows: NDArray[np.int64],
+    schemas: Sequence[ArraySchema],
+    keys: Sequence[str],
+    codes: NDArray[np.int64],
+) -> tuple[ArraySchema, NDArray[np.bool_]]:
+    """Return the schema of those that most values have, and which schemas decode alike."""
+    sizes = np.array([math.prod(json.loads(text)) for text in facts.arrays.shape.values])
+    volume = np.bincount(codes, sizes[facts.arrays.shape.codes[rows]], len(schemas))
+    best: dict[str, float] = {}
+    for key, size in zip(keys, volume.tolist(), strict=True):
+        best[key] = best.get(key, 0.0) + size
+    most = max(best, key=lambda key: best[key])
+    alike = np.array([key == most for key in keys])
+    order = sorted(range(len(schemas)), key=lambda at: int(np.argmax(codes == at)))
+    mine = [schemas[at] for at in order if alike[at]]
+    return next((each for each in mine if not each.whole), mine[0]), alike
 
 
 def _none(count: int) -> NDArray[np.int64]:
@@ -188,12 +221,14 @@ def _refuse_twice(facts: CatalogFacts, member: Member) -> None:
         )
 
 
-def _refuse_unlike(
+def _refuse_unlike(  # noqa: PLR0917 - the facts of one array
     facts: CatalogFacts,
     rows: NDArray[np.int64],
     path: str,
     schemas: Sequence[ArraySchema],
     codes: NDArray[np.int32],
+    rules: Rules,
+    axes: Sequence[int],
 ) -> None:
     """Refuse arrays that decode differently; files that share a schema are compared once."""
     distinct, at = np.unique(codes, return_index=True)
@@ -204,15 +239,42 @@ def _refuse_unlike(
             unlike = differences(
                 group[0].decode_signature(stored=kind), other.decode_signature(stored=kind)
             )
-            if unlike:
+            if unlike and not rules.permit(path, axes, unlike):
                 raise CombineError(
                     f"variable {path} is not decoded alike in all files: {_told(unlike)}",
-                    do="Build the deviating files into another group, or leave the variable out"
-                    f" with drop_variables=[{path!r}].",
+                    do=_remedy(facts, rows, path, unlike, axes),
                     variable=path,
                     first=_file_with(facts, rows, codes, schemas.index(group[0])),
                     other=_file_with(facts, rows, codes, schemas.index(other)),
                 )
+
+
+def _remedy(
+    facts: CatalogFacts,
+    rows: NDArray[np.int64],
+    path: str,
+    unlike: Mapping[str, object],
+    axes: Sequence[int],
+) -> str:
+    groups = (
+        "Build the deviating files into another group, or leave the variable out with"
+        f" drop_variables=[{path!r}]"
+    )
+    if not axes or not (is_packing(unlike) or is_storage(unlike)):
+        return f"{groups}."
+    native = (
+        f'{groups}; deviating="native" (--deviating native) stores the files that differ, within'
+        " max_native_bytes"
+    )
+    if not is_packing(unlike):
+        return f"{native}."
+    sizes = np.array([math.prod(json.loads(text)) for text in facts.arrays.shape.values])
+    count = int(sizes[facts.arrays.shape.codes[rows]].sum())
+    return (
+        f"{native}, if every value survives exactly; float_variables=[{path!r}]"
+        f" (--float-variable {path}) stores decoded floats, {4 * count:,} bytes of values as"
+        " float32 and twice that as float64."
+    )
 
 
 def _file_with(

@@ -9,18 +9,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from icevirt.archive.attributes import Attributes
 from icevirt.archive.facts import ArrayColumns, CatalogFacts
-from icevirt.archive.plan import Mode, PlannedArray
+from icevirt.archive.hybrid import AxisGrid, Hybrid
+from icevirt.archive.plan import Mode, PlannedArray, grids_of
 from icevirt.archive.report import ReferenceCounts
 from icevirt.archive.scanned import ScannedArray
 from icevirt.archive.schema import DECODING, ArraySchema
 from icevirt.archive.times import Recoding
 from icevirt.errors import CombineError
 from icevirt.ids import ObjectId8
-from icevirt.logic.alignment import Boxes, refuse_unaligned
 from icevirt.logic.attributes import combine_attributes
 from icevirt.logic.cells import Axis, Cells
+from icevirt.logic.decoding import PACKING
 from icevirt.logic.holes import Gap, steps_of_label
+from icevirt.logic.hybrid import Decision, Place, decide
+from icevirt.logic.hybrid_cost import hybrid_counts, hybrid_window, with_grid
 from icevirt.logic.members import Member
 from icevirt.logic.regular import Steps
 from icevirt.logic.windows import window_of
@@ -56,8 +60,11 @@ def planned(
     *,
     gap: Gap | None = None,
     times: Recoding | None = None,
+    new: Sequence[str] = (),
 ) -> PlannedArray:
     """Plan one array; ``gap`` tells of boxes for which it has no file, ``times`` of its units.
+
+    ``new`` are the dimensions that the files do not have.
 
     Raises:
         CombineError: Its files do not fit together.
@@ -67,24 +74,19 @@ def planned(
     schema = _with_attributes(facts, member, wish)
     schema = schema if gap is None else gap.readable(schema)
     edges = _edges(member, share)
-    if share.mode is Mode.concat:
-        refuse_unaligned(
-            facts,
-            member,
-            share.of,
-            Boxes(
-                dimensions=tuple(str(schema.dimension_names[axis]) for axis in share.axes),
-                starts=share.starts,
-                lengths=share.lengths,
-                whole=member.whole[share.of],
-                edges=tuple(edges[axis] for axis in share.axes),
-                totals=tuple(share.shape[axis] for axis in share.axes),
-            ),
-        )
-    if share.mode is Mode.join:
+    made = _decision(facts, member, share, wish, times, new)
+    if made is not None:
+        share, edges = replace(share, mode=Mode.concat), list(made.edges)
+        fill = made.hybrid.target.fill_value if gap is None else schema.fill_value
+        schema = _as_stored(schema, replace(made.hybrid.target, fill_value=fill), member)
+        made = replace(made, hybrid=replace(made.hybrid, target=schema))
+    elif share.mode is Mode.join:
         schema = replace(schema, codecs=_stored_codecs(schema, facts.arrays, rows))
     path = paths.join(wish.group, member.path)
-    grid = [-(-length // edge) for length, edge in zip(share.shape, edges, strict=True)]
+    hybrid = None if made is None else made.hybrid
+    grids = grids_of(share.shape, edges, share.axes, hybrid)
+    grid = list(map(len, grids))
+    axis = share.axes[0] if share.axes else 0
     steps = steps_of_label(member)
     array = PlannedArray(
         path=path,
@@ -94,21 +96,93 @@ def planned(
         axes=share.axes,
         shape=share.shape,
         chunk_shape=tuple(edges),
-        zarr_json=_zarr_json(schema, share.shape, edges),
+        zarr_json=_zarr_json(schema, share.shape, edges, grids),
         schema=schema,
         files=cells.place[facts.arrays.file[rows]],
         starts=share.starts,
         lengths=share.lengths,
         whole=member.whole[share.of],
         whole_schema=member.whole_schema,
-        window=window_of(grid, share.axes[0] if share.axes else 0, wish.max_references),
-        references=_counts(facts.arrays, rows),
+        window=window_of(grid, axis, wish.max_references)
+        if hybrid is None
+        else hybrid_window(grid, axis, wish.max_references, hybrid),
+        references=_counts(facts.arrays, rows)
+        if hybrid is None
+        else hybrid_counts(facts.arrays, rows, hybrid),
         times=times,
-        expected=math.prod(grid)
-        if share.mode is Mode.join
-        else _expected(facts.arrays, member, share, rows, edges),
+        expected=_expected(facts.arrays, member, share, rows, edges, grid, hybrid),
+        hybrid=hybrid,
     )
     return array if steps is None else _given(array, steps)
+
+
+def _decision(  # noqa: PLR0917 - the facts of one array
+    facts: CatalogFacts,
+    member: Member,
+    share: _Share,
+    wish: Wish,
+    times: Recoding | None,
+    new: Sequence[str],
+) -> Decision | None:
+    """Return how the array is made of references and stored chunks, where it is of both."""
+    if not share.axes or steps_of_label(member) is not None:
+        return None
+    rows = member.rows[share.of]
+    edges = _edges(member, replace(share, mode=Mode.join))
+    made = decide(
+        facts,
+        member,
+        rows,
+        Place(
+            axes=share.axes,
+            starts=share.starts,
+            lengths=share.lengths,
+            shape=share.shape,
+            new=sum(axis.dimension in new for axis in member.along),
+        ),
+        wish.rules,
+        joined=(tuple(edges), _stored_codecs(member.schema, facts.arrays, rows)),
+    )
+    if made is None:
+        return None
+    begins = np.unique(share.starts, axis=0)
+    if len(begins) < len(share.starts):
+        raise CombineError(
+            f"several files hold {member.path} for the same steps, and store it in different ways",
+            do='Say which one counts with duplicates="newest" or "version", or leave the variable'
+            f" out with drop_variables=[{member.path!r}].",
+            variable=member.path,
+            why=made.hybrid.why,
+        )
+    if times is not None:
+        raise CombineError(
+            f"the times of {member.path} count from different dates, and are stored in different"
+            f" ways: {made.hybrid.why}",
+            do="Build the deviating files into another group.",
+            variable=member.path,
+        )
+    return made
+
+
+def _as_stored(schema: ArraySchema, target: ArraySchema, member: Member) -> ArraySchema:
+    """Return the schema of a hybrid array: encoded like ``target``, described by its attributes."""
+    if not member.as_floats:
+        return replace(
+            schema,
+            codecs=target.codecs,
+            chunk_shape=target.chunk_shape,
+            fill_value=target.fill_value,
+        )
+    kept = schema.attributes.without(*PACKING)
+    missing = target.attributes.values["_FillValue"]
+    return replace(
+        target,
+        attributes=replace(
+            kept,
+            values={**kept.values, "_FillValue": missing},
+            dtypes={**kept.dtypes, "_FillValue": target.attributes.dtypes["_FillValue"]},
+        ),
+    )
 
 
 def _given(array: PlannedArray, steps: Steps) -> PlannedArray:
@@ -215,11 +289,24 @@ def _lengths_of_cells(facts: CatalogFacts, member: Member, at: int) -> NDArray[n
 def _with_attributes(facts: CatalogFacts, member: Member, wish: Wish) -> ArraySchema:
     codes = dict.fromkeys(facts.arrays.schema.codes[member.rows].tolist())
     found = [ArraySchema.loads(facts.arrays.schema.values[code]).attributes for code in codes]
-    return replace(
-        member.schema,
-        attributes=combine_attributes(
-            found, wish.combine_attrs, path=member.path, keep=(*DECODING, "coordinates", "bounds")
-        ),
+    combined = combine_attributes(
+        found, wish.combine_attrs, path=member.path, keep=(*DECODING, "coordinates", "bounds")
+    )
+    if not member.alike.all():
+        combined = _decoding_as(combined, member.schema.attributes)
+    return replace(member.schema, attributes=combined)
+
+
+def _decoding_as(combined: Attributes, own: Attributes) -> Attributes:
+    """Return attributes of which those that decode values are those of the array's own packing."""
+    kept, mine = combined.without(*PACKING), own.values.keys() & set(PACKING)
+    return Attributes(
+        values={**kept.values, **{name: own.values[name] for name in mine}},
+        dtypes={**kept.dtypes, **{name: own.dtypes[name] for name in mine & own.dtypes.keys()}},
+        replaced={
+            **kept.replaced,
+            **{name: own.replaced[name] for name in own.replaced.keys() & set(PACKING)},
+        },
     )
 
 
@@ -267,14 +354,20 @@ def _counts(arrays: ArrayColumns, rows: NDArray[np.int64]) -> ReferenceCounts:
     )
 
 
-def _expected(
+def _expected(  # noqa: PLR0917 - the facts of one array
     arrays: ArrayColumns,
     member: Member,
     share: _Share,
     rows: NDArray[np.int64],
     edges: Sequence[int],
+    grid: Sequence[int],
+    hybrid: Hybrid | None,
 ) -> int:
     """Count the references of the files; values stored whole fill chunks of the others' shape."""
+    if hybrid is not None:
+        return hybrid.scanned + hybrid.chunks
+    if share.mode is Mode.join:
+        return math.prod(grid)
     counts = arrays.virtual[rows] + arrays.inline[rows]
     whole = member.whole[share.of]
     if member.schema.whole or not whole.any():
@@ -283,8 +376,10 @@ def _expected(
     return int(np.where(whole, chunks, counts).sum())
 
 
-def _zarr_json(schema: ArraySchema, shape: Sequence[int], edges: Sequence[int]) -> bytes:
-    return ScannedArray(
+def _zarr_json(
+    schema: ArraySchema, shape: Sequence[int], edges: Sequence[int], grids: Sequence[AxisGrid]
+) -> bytes:
+    made = ScannedArray(
         path="/",
         dimension_names=schema.dimension_names,
         shape=tuple(shape),
@@ -295,3 +390,4 @@ def _zarr_json(schema: ArraySchema, shape: Sequence[int], edges: Sequence[int]) 
         attributes=schema.attributes,
         references=ChunkTable.empty(len(shape)),
     ).zarr_json()
+    return with_grid(made, grids)

@@ -9,6 +9,7 @@ from typing import Literal, get_args
 from icevirt.archive.eras import EraRule
 from icevirt.errors import InvalidInputError
 from icevirt.logic.attributes import CombineAttrs
+from icevirt.logic.deviating import Rules
 from icevirt.logic.duplicates import Duplicates
 from icevirt.logic.holes import Holes
 from icevirt.logic.new_dimensions import Labels
@@ -42,4 +43,5 @@ class Wish:
     nest: Mapping[str, tuple[int, ...]] | None = None  # URL -> place along each of concat_dim
     regular: Mapping[str, str | float] = field(default_factory=dict)  # dimension -> spacing
     pad: tuple[str, ...] = ()  # dimensions whose lengths may differ
+    rules: Rules = field(default_factory=Rules)
     max_references: int = MAX_REFERENCES  # of one manifest

@@ -41,7 +41,7 @@ def decode_whole(schema: ArraySchema, shape: tuple[int, ...], raw: bytes) -> NDA
     Raises:
         FormatError: There are more or fewer bytes than the shape says.
     """
-    dtype = _plain_dtype(schema.data_type, schema.codecs)
+    dtype = plain_dtype(schema.data_type, schema.codecs)
     if dtype is None or len(schema.codecs) > 1:
         return _decode_by_zarr(schema, shape, raw)
     if len(raw) != dtype.itemsize * math.prod(shape):
@@ -62,7 +62,7 @@ def encode_chunks(
         FormatError: There are more or fewer chunks than expected.
     """
     document = json.loads(zarr_json)
-    dtype = _plain_dtype(document["data_type"], document["codecs"])
+    dtype = plain_dtype(document["data_type"], document["codecs"])
     fill = document["fill_value"]
     if dtype is None or not isinstance(fill, int | float):
         chunks = _encode_by_zarr(document, values, at)
@@ -80,7 +80,49 @@ def fill_of(zarr_json: bytes) -> Any:
     return float(fill) if isinstance(fill, str) else fill
 
 
-def _plain_dtype(data_type: object, codecs: Sequence[Any]) -> np.dtype[Any] | None:
+class ChunkEncoder:
+    """Encodes chunks of one array as its metadata says, one at a time."""
+
+    def __init__(self, document: Mapping[str, Any], dtype: np.dtype[Any]) -> None:
+        self._document = document
+        self._dtype = dtype
+        self._plain = plain_dtype(document["data_type"], document["codecs"])
+        self._pack = bytes
+        if self._plain is not None and len(document["codecs"]) > 1:
+            self._pack = compressor(document["codecs"][1])
+
+    def encode(self, chunk: NDArray[Any]) -> bytes:
+        """Return the bytes of a full chunk.
+
+        Raises:
+            ValueError: The codecs cannot encode, or what they encode decodes to something else.
+        """
+        if self._plain is not None:
+            raw: bytes = self._pack(chunk.astype(self._plain).tobytes())
+            return raw
+        import zarr
+
+        document = {
+            **self._document,
+            "shape": list(chunk.shape),
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(chunk.shape)}},
+            "attributes": {},
+        }
+        store = _store(document)
+        array = _open(store)
+        try:
+            with zarr.config.set({"array.write_empty_chunks": True}):
+                array[...] = chunk
+            again = np.asarray(array[...])
+        except (RuntimeError, NotImplementedError, TypeError) as error:
+            raise ValueError(str(error)) from error
+        if again.dtype != chunk.dtype or again.tobytes() != chunk.tobytes():
+            raise ValueError("they are lossy")
+        (key,) = (key for key in store._store_dict if key != "zarr.json")  # noqa: SLF001  # ours
+        return store._store_dict[key].to_bytes()  # noqa: SLF001  # ours
+
+
+def plain_dtype(data_type: object, codecs: Sequence[Any]) -> np.dtype[Any] | None:
     """Return the dtype in its stored byte order where the codecs are ``bytes`` and ``zstd``."""
     if not isinstance(data_type, str) or data_type not in _NUMBERS:
         return None
@@ -98,7 +140,7 @@ def _encode_plain(
     edges = document["chunk_grid"]["configuration"]["chunk_shape"]
     counts = [-(-n // edge) for n, edge in zip(values.shape, edges, strict=True)]
     codecs = document["codecs"]
-    pack = _compressor(codecs[1]) if len(codecs) > 1 else bytes
+    pack = compressor(codecs[1]) if len(codecs) > 1 else bytes
     chunks = {}
     for cell in itertools.product(*map(range, counts)):
         corner = [c * edge for c, edge in zip(cell, edges, strict=True)]
@@ -110,7 +152,8 @@ def _encode_plain(
     return chunks
 
 
-def _compressor(codec: Mapping[str, Any]) -> Any:
+def compressor(codec: Mapping[str, Any]) -> Any:
+    """Return the function that compresses as a ``zstd`` codec says."""
     configuration = codec.get("configuration") or {}
     return zstandard.ZstdCompressor(
         level=configuration.get("level", 0),

@@ -10,7 +10,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import groupby
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -43,6 +43,13 @@ def _table(path: str, blocks: Sequence[PackedBlock]) -> Any:
     for name in _COLUMNS:
         columns[name] = [getattr(block, name) for block in blocks]
     return pa.table(columns, schema=_SCHEMA)
+
+
+class Refs(Protocol):
+    """Where a window finds its references: in the catalog, or in what was shuffled to it."""
+
+    def located(self, files: FileColumns, takes: NDArray[np.bool_], path: str) -> Iterator[Block]:
+        """Yield the references of one array in some of the files, which number these."""
 
 
 class RefsReader:

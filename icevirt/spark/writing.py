@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import zstandard
@@ -27,9 +27,12 @@ from icevirt.logic.equality import same_values
 from icevirt.logic.recoding import recoded_values
 from icevirt.logic.relative import with_names
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
+from icevirt.objects.grants import granted
 from icevirt.spark.encoding import decode_whole, encode_chunks, fill_of
-from icevirt.spark.refs import RefsReader
+from icevirt.spark.rechunking import Sink, plain_only, rechunked
+from icevirt.spark.refs import Refs, RefsReader
 from icevirt.spark.shuffling import Arrived
+from icevirt.spark.source_values import Reading
 from icevirt.storage.protocol import Storage
 from icevirt.wire import manifest
 from icevirt.wire.manifest import ManifestEncoding
@@ -72,6 +75,7 @@ class WriteTask:
     inline_threshold: int  # bytes
     encoding: ManifestEncoding
     named: tuple[tuple[str, str], ...] = ()  # (url_prefix, name) to which locations are relative
+    reading: Reading = field(default_factory=Reading)
 
 
 def run_write(task: WriteTask) -> tuple[WriteResult, ...]:
@@ -88,10 +92,11 @@ def run_write_shuffled(task: WriteTask, rows: list[bytes]) -> tuple[WriteResult,
 
 
 def _run(task: WriteTask, refs: Refs) -> tuple[WriteResult, ...]:
-    results = (
-        _finished(task, item.number) or _write(task, item.unpack(), refs) for item in task.items
-    )
-    return tuple(replace(result, chunk_ids=frozenset()) for result in results)
+    with granted(task.reading.access):
+        results = (
+            _finished(task, item.number) or _write(task, item.unpack(), refs) for item in task.items
+        )
+        return tuple(replace(result, chunk_ids=frozenset()) for result in results)
 
 
 def recorded(record: Storage) -> Iterator[WriteResult]:
@@ -120,9 +125,10 @@ def _finished(task: WriteTask, number: int) -> WriteResult | None:
 
 def _write(task: WriteTask, item: WriteItem, refs: Refs) -> WriteResult:
     tables = {}
+    replaced: dict[ObjectId8, int] = {}
     for window in item.windows:
         assert window.node_id not in tables, "an item holds two windows of one array"
-        table = _stored(window_table(refs, item.files, window), task)
+        table, replaced[window.node_id] = _table(task, item, refs, window)
         if len(table):
             tables[window.node_id] = with_names(table, task.named)
     result = WriteResult(
@@ -137,14 +143,27 @@ def _write(task: WriteTask, item: WriteItem, refs: Refs) -> WriteResult:
             manifest_id=bytes(encoded.id),
             size_bytes=len(encoded.raw),
             num_chunk_refs=encoded.num_chunk_refs,
-            windows=tuple(_window_result(node, table) for node, table in tables.items()),
+            windows=tuple(
+                _window_result(node, table, replaced[node]) for node, table in tables.items()
+            ),
             chunk_ids=frozenset(bytes(row) for table in tables.values() for row in table.chunk_ids),
         )
     task.record.put(record_path(item.number), pickle.dumps(result))
     return result
 
 
-def _window_result(node_id: ObjectId8, table: ChunkTable) -> WindowResult:
+def _table(
+    task: WriteTask, item: WriteItem, refs: Refs, window: WindowTask
+) -> tuple[ChunkTable, int]:
+    """Return the chunks of a window, and how many references were replaced by stored chunks."""
+    table = _stored(window_table(refs, item.files, plain_only(window)), task)
+    if window.hybrid is None:
+        return table, 0
+    sink = Sink(repo=task.repo, inline_threshold=task.inline_threshold)
+    return rechunked(table, refs, item.origin or item.files, window, sink, task.reading)
+
+
+def _window_result(node_id: ObjectId8, table: ChunkTable, replaced: int) -> WindowResult:
     virtual = table.kind == ChunkType.virtual
     return WindowResult(
         node_id=bytes(node_id),
@@ -156,17 +175,11 @@ def _window_result(node_id: ObjectId8, table: ChunkTable) -> WindowResult:
             bytes_referenced=int(table.length[virtual].sum()),
             bytes_stored=int(table.length[~virtual].sum()),
         ),
+        replaced=replaced,
     )
 
 
 # -- references of one window --------------------------------------------------------------------
-
-
-class Refs(Protocol):
-    """Where a window finds its references: in the catalog, or in what was shuffled to it."""
-
-    def located(self, files: FileColumns, takes: NDArray[np.bool_], path: str) -> Iterator[Block]:
-        """Yield the references of one array in some of the files, which number these."""
 
 
 def window_table(refs: Refs, files: FileColumns, window: WindowTask) -> ChunkTable:
@@ -208,7 +221,7 @@ def _shifted(files: FileColumns, window: WindowTask, block: Block) -> Iterator[C
 def _moved(files: FileColumns, window: WindowTask, block: Block) -> ChunkTable:
     index = _with_new_axes(block.index.astype(np.int64), len(window.chunk_shape))
     for at, axis in enumerate(window.axes):
-        index[:, axis] += (window.starts[:, at] // window.chunk_shape[axis])[block.file]
+        index[:, axis] += window.grids[axis].chunk_at(window.starts[:, at])[block.file]
     target = block.source.astype(np.int64)
     places = np.where(target > 0, len(files) + target - 1, block.file)
     occurs = np.zeros(len(files) + len(block.targets), np.bool_)

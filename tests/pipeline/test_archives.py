@@ -12,7 +12,7 @@ import icevirt
 from fixtures import archives
 from icevirt.api import plan as plan_module
 from icevirt.errors import CombineError
-from pipeline.support import without_spark
+from pipeline.support import official, without_spark
 
 MICROSECONDS = xr.coders.CFDatetimeCoder(time_unit="us")
 
@@ -45,6 +45,26 @@ def by_xarray(files, dim, **how):
         files, combine="nested", concat_dim=dim, data_vars="minimal", coords="minimal",
         compat="override", join="outer", decode_times=MICROSECONDS, **how,
     ).load()  # fmt: skip
+
+
+def same_through_the_official_client(repo, ours, group=""):
+    """Compare what zarr reads through the official client with what icevirt showed.
+
+    Without the dtypes of attributes, which only icevirt restores, xarray decodes to wider floats.
+    """
+    theirs = xr.open_zarr(
+        official(repo).readonly_session("main").store,
+        group=group,
+        consolidated=False,
+        decode_times=MICROSECONDS,
+    ).load()
+    assert set(theirs.variables) == set(ours.variables)
+    for name in ours.variables:
+        mine, found = ours[name].values, theirs[name].values
+        if mine.dtype.kind == "f":
+            np.testing.assert_allclose(found, mine, rtol=2e-6, err_msg=str(name))
+        else:
+            np.testing.assert_array_equal(found, mine, err_msg=str(name))
 
 
 # -- A: GOES-like ----------------------------------------------------------------------------------
@@ -115,6 +135,24 @@ def test_imerg_other_chunks_are_refused_with_the_file(tmp_path, repo_path):
     with pytest.raises(CombineError, match="chunk shape") as caught:
         icevirt.build(files, repo_path, concat_dim="time")
     assert "0020" in caught.value.facts["other"]
+
+
+def test_imerg_the_whole_archive_stores_five_days_and_shows_no_rain_in_a_hole(tmp_path, repo_path):
+    files = archives.imerg_like(tmp_path)
+    report = icevirt.build(files, repo_path, concat_dim="time", holes="reserve", deviating="native")
+    ours = opened(repo_path, report, group="Grid")
+    theirs = by_xarray(files, "time", group="Grid")
+    xr.testing.assert_equal(ours, theirs)
+    for name in ours.variables:
+        assert ours[name].dtype == theirs[name].dtype, name
+    assert np.isnan(ours.quality.values[:29]).all()
+    assert not (ours.precipitation.values == 0).any()
+    kinds = {array.path: array.references for array in report.arrays}
+    rain, quality = kinds["/Grid/precipitation"], kinds["/Grid/quality"]
+    assert (rain.virtual, rain.native + rain.inline) == (35, 5)
+    assert (quality.virtual, quality.native + quality.inline) == (11, 0)
+    assert any("5 of 40 chunks" in text and "0020.nc4" in text for text in report.findings)
+    same_through_the_official_client(repo_path, ours, group="Grid")
 
 
 def test_a_hole_that_would_read_as_a_plausible_number_is_refused(tmp_path, repo_path):
@@ -191,11 +229,44 @@ def test_era5_leap_years_of_small_variables_are_joined(tmp_path, repo_path):
     assert ours.sizes["time"] == 365 + 366 + 365
 
 
-def test_era5_chunks_that_divide_no_year_are_refused_with_the_file(tmp_path, repo_path):
-    files = archives.era5_like(tmp_path, drift=False, grid=(40, 50))
-    with pytest.raises(CombineError, match="line up") as caught:
+def test_era5_the_refusal_of_the_drift_offers_groups_and_floats(tmp_path, repo_path):
+    """With what the floats would take, and nothing is written."""
+    files = archives.era5_like(tmp_path, drift=True, grid=(40, 50))
+    with pytest.raises(CombineError, match=r"scale_factor.*group.*float_variables") as caught:
         icevirt.build(files, repo_path, concat_dim="time")
-    assert "2019" in caught.value.facts["file"]
+    assert f"{1096 * 40 * 50 * 4:,} bytes" in str(caught.value)
+    with pytest.raises(CombineError, match=r"maximum error would be [0-9.e-]+ "):
+        icevirt.build(files, repo_path, concat_dim="time", deviating="native")
+
+
+@pytest.mark.parametrize("grid", [(4, 5), (40, 50)], ids=["small", "large"])
+def test_era5_drift_as_floats_within_the_budget(tmp_path, repo_path, grid):
+    files = archives.era5_like(tmp_path, drift=True, grid=grid)
+    report = icevirt.build(files, repo_path, concat_dim="time", float_variables=["t2m"])
+    ours = opened(repo_path, report)
+    theirs = by_xarray(files, "time")
+    xr.testing.assert_equal(ours, theirs)
+    assert ours.t2m.dtype == theirs.t2m.dtype
+    same_through_the_official_client(repo_path, ours)
+
+
+def test_era5_floats_beyond_the_budget_are_refused_with_their_size(tmp_path, repo_path):
+    files = archives.era5_like(tmp_path, drift=True, grid=(40, 50))
+    with pytest.raises(CombineError, match=r"16\.7 MiB of values.*max_native_bytes=3000000"):
+        icevirt.build(
+            files, repo_path, concat_dim="time", float_variables="t2m", max_native_bytes=3_000_000
+        )
+
+
+def test_era5_leap_years_in_chunks_that_divide_no_year(tmp_path, repo_path):
+    """The first year is referenced; chunks in which years meet, and those behind, are stored."""
+    files = archives.era5_like(tmp_path, drift=False, grid=(40, 50))
+    report = icevirt.build(files, repo_path, concat_dim="time")
+    ours = opened(repo_path, report)
+    xr.testing.assert_equal(ours, by_xarray(files, "time"))
+    kinds = next(array.references for array in report.arrays if array.path == "/t2m")
+    assert (kinds.virtual, kinds.native) == (12, 25)
+    same_through_the_official_client(repo_path, ours)
 
 
 # -- E: Argo-like ----------------------------------------------------------------------------------

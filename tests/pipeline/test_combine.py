@@ -221,10 +221,10 @@ REFUSED = {
     ),
     "a short file in the middle": (
         lambda: [
-            file(1, lambda u: data(u, 3, edge=2), time([1.0, 2.0, 3.0])),
-            file(2, lambda u: data(u, 2, edge=2), time([4.0, 5.0])),
+            file(1, lambda u: data(u, 3, edge=2, x=1 << 26), time([1.0, 2.0, 3.0])),
+            file(2, lambda u: data(u, 2, edge=2, x=1 << 26), time([4.0, 5.0])),
         ],
-        "line up",
+        r"2 chunks.*1 files do not begin where a chunk",
     ),
     "one step twice": (lambda: [step(1, 1.0), step(2, 2.0), step(3, 2.0)], "overlap"),
     "time units differ": (

@@ -39,6 +39,7 @@ def test_build_passes_its_options_on(calls):
     line = (
         "build a.nc b/*.nc repo --concat-dim time --group /g --branch dev --message hello --mode w"
         " --drop-variable x --drop-variable y --combine-attrs drop --duplicates newest --holes reserve --eras group --labels a,b --combine nested --regular time=6h --pad z --asset data --max-bad-files 3% --max-native-bytes 9 --catalog c --rescan-changed --verify 5 --promote main --publish-as /a=s3://b --container data=s3://b/d/ --access s3://b=anonymous --access https://h/k=v/=my.tokens:fresh"
+        " --deviating native --float-variable t --chunk-grid rectilinear"
         " --source-group /in --variable v --scanner netcdf3 --allow-references-to /data"
         " --policy /raw/*=skip --policy native"
     )
@@ -71,6 +72,9 @@ def test_build_passes_its_options_on(calls):
         "asset": "data",
         "max_bad_files": "3%",
         "max_native_bytes": 9,
+        "deviating": "native",
+        "float_variables": ("t",),
+        "chunk_grid": "rectilinear",
         "catalog": "c",
         "rescan_changed": True,
         "verify": 5,

@@ -1,0 +1,115 @@
+"""Packed values to what they mean and back, and the proof that nothing is lost on the way.
+
+Decoding is xarray's own (``mask_and_scale``): a value survives where xarray shows the very same
+number from the packing of the array as from that of the file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.attributes import Attributes, restore
+
+PACKING = ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
+"""Attributes by which one and the same value is stored as another number (CF 8.1, NUG)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """Values that another packing cannot hold."""
+
+    count: int
+    maximum_error: float  # NaN where a missing value has no counterpart
+    first: float  # one of them, as the file means it
+
+
+def packing_of(attributes: Attributes) -> dict[str, Any]:
+    """Return the attributes that pack, with the dtypes of the file."""
+    shown = dict(attributes.values)
+    for name, (was, now) in attributes.replaced.items():
+        if shown.get(name) == now:
+            shown.pop(name, None)
+            if was is not None:
+                shown[name] = was
+    held = {name: value for name, value in shown.items() if name in PACKING}
+    return restore(held, attributes.dtypes)
+
+
+def decoded(values: NDArray[Any], packing: dict[str, Any]) -> NDArray[Any]:
+    """Return what packed numbers mean, in the dtype that xarray gives them."""
+    from xarray import Variable
+    from xarray.conventions import decode_cf_variable
+
+    if not packing:
+        return values
+    dims = tuple(f"d{axis}" for axis in range(values.ndim))
+    shown = decode_cf_variable(
+        "values", Variable(dims, values, dict(packing)), decode_times=False, use_cftime=None
+    )
+    return np.asarray(shown.values)
+
+
+def repacked(
+    values: NDArray[Any], dtype: np.dtype[Any], packing: dict[str, Any]
+) -> NDArray[Any] | Lost:
+    """Pack decoded values anew, if every one of them survives exactly.
+
+    Args:
+        values: As `decoded` returns them.
+        dtype: Of the packed values.
+        packing: Attributes of the array that they are packed for.
+    """
+    packed = _packed(values, dtype, packing)
+    again = decoded(packed, packing)
+    wrong = ~_same(values, again)
+    if not wrong.any():
+        return packed
+    both = wrong & np.isfinite(values) & np.isfinite(again)
+    error = np.abs(values[both].astype(np.float64) - again[both].astype(np.float64))
+    return Lost(
+        count=int(wrong.sum()),
+        maximum_error=float(error.max()) if both.any() else float("nan"),
+        first=float(values[wrong][0]),
+    )
+
+
+def _packed(values: NDArray[Any], dtype: np.dtype[Any], packing: dict[str, Any]) -> NDArray[Any]:
+    scale, offset = packing.get("scale_factor"), packing.get("add_offset")
+    if scale is None and offset is None and not (values.dtype.kind == "f" and dtype.kind in "iu"):
+        numbers = values
+    else:
+        numbers = values.astype(np.float64)
+        numbers = numbers - (0.0 if offset is None else float(np.asarray(offset).reshape(-1)[0]))
+        numbers = numbers / (1.0 if scale is None else float(np.asarray(scale).reshape(-1)[0]))
+    missing = np.isnan(values) if values.dtype.kind == "f" else np.zeros(values.shape, np.bool_)
+    fill = packing.get("_FillValue", packing.get("missing_value"))
+    with np.errstate(invalid="ignore", over="ignore"):
+        if dtype.kind in "iu":
+            whole = np.rint(numbers) if numbers.dtype.kind == "f" else numbers
+            # what is out of range wraps, and unsigned numbers in signed ones are meant to
+            held = np.where(missing, 0, whole).astype(np.int64).astype(dtype)
+        else:
+            held = np.asarray(numbers).astype(dtype)
+    if fill is not None:
+        first = np.asarray(fill).reshape(-1)[0]
+        held[missing] = first.astype(dtype) if isinstance(first, np.generic) else first
+    return held
+
+
+def _same(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.bool_]:
+    """Say for each value whether both are one number, NaN being NaN and -0 not 0."""
+    common = np.result_type(one.dtype, other.dtype)
+    kinds = one.dtype.kind + other.dtype.kind
+    with np.errstate(invalid="ignore", over="ignore"):
+        same: NDArray[np.bool_] = one.astype(common) == other.astype(common)
+        if kinds == "ff":
+            same &= np.signbit(one) == np.signbit(other)
+            same |= np.isnan(one) & np.isnan(other)
+        elif "f" in kinds:  # large whole numbers are no exact floats
+            real, whole = (one, other) if kinds[0] == "f" else (other, one)
+            same &= real.astype(whole.dtype) == whole
+    return same

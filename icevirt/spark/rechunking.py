@@ -1,0 +1,313 @@
+"""The chunks of hybrid arrays that are no references: assembled from files, encoded, stored.
+
+Values are assembled in slabs of a few chunks, so that memory stays bounded whatever the array's
+size, and each chunk goes to the repository as soon as it is encoded. Its name covers its bytes,
+which follow from the values and the array's metadata: another attempt writes the same objects.
+Whatever codecs there are, what is stored decodes to the values that were read, or the build stops.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.facts import FileColumns
+from icevirt.archive.hybrid import Hybrid
+from icevirt.archive.packing import Block
+from icevirt.archive.plan import WindowTask
+from icevirt.errors import CombineError, FormatError
+from icevirt.ids import ObjectId12
+from icevirt.logic.decoding import Lost, decoded, packing_of, repacked
+from icevirt.logic.hybrid_grid import native_chunks, slabs
+from icevirt.model.chunks import ChunkTable, ChunkType
+from icevirt.model.snapshot import Extents
+from icevirt.spark.encoding import ChunkEncoder, decode_whole
+from icevirt.spark.refs import Refs
+from icevirt.spark.source_values import Reading, SourceValues, checked
+from icevirt.storage.protocol import Storage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sink:
+    """Where encoded chunks go."""
+
+    repo: Storage
+    inline_threshold: int  # bytes; up to it chunks lie in the manifest
+
+
+def rechunked(  # noqa: PLR0917 - one window and where it comes from
+    referenced: ChunkTable,
+    refs: Refs,
+    files: FileColumns,
+    window: WindowTask,
+    sink: Sink,
+    how: Reading,
+) -> tuple[ChunkTable, int]:
+    """Return the chunks of a window of a hybrid array, and how many references were replaced.
+
+    Args:
+        referenced: The references of the plain files.
+        refs: Of the catalog.
+        files: Of the item, where they are read.
+        window: What is written.
+        sink: Where stored chunks go.
+        how: Files are read.
+
+    Raises:
+        CombineError: Values do not survive.
+        SourcesChangedError: A file changed since the scan.
+        ScanError: A file cannot be read.
+    """
+    assert window.hybrid is not None
+    axes, takes = window.axes, window.takes
+    chunks = native_chunks(
+        [window.grids[axis] for axis in axes],
+        window.starts[takes],
+        window.lengths[takes],
+        window.hybrid.plain[takes],
+        box=[window.box[axis] for axis in axes],
+        own_edges=_own_edges(window, window.hybrid)[takes],
+    )
+    kept = referenced.take(~_among(referenced.index[:, list(axes)], chunks))
+    dtype = np.dtype(str(window.hybrid.target.data_type))
+    with SourceValues(files, how) as source:
+        assembly = _Assembly(window, window.hybrid, files, source, refs, dtype)
+        stored = _Stored(window, sink, dtype)
+        for box in slabs(chunks, axes, window.box, window.grids, dtype.itemsize):
+            stored.put(box, *assembly.values(box))
+    tables = [each for each in (kept, stored.table()) if len(each)]
+    table = ChunkTable.concatenate(tables) if tables else kept
+    return table, len(referenced) - len(kept)
+
+
+def _own_edges(window: WindowTask, hybrid: Hybrid) -> NDArray[np.int64]:
+    axis = window.axes[0]
+    edges = [each.chunk_shape or window.chunk_shape for each in hybrid.schemas]
+    return np.array([each[axis] for each in edges], np.int64)[hybrid.own]
+
+
+def _among(index: NDArray[np.uint32], chunks: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Say which rows of an index, shape (n, m), are among the chunks."""
+    if chunks.shape[1] == 1:
+        found: NDArray[np.bool_] = np.isin(index[:, 0].astype(np.int64), chunks[:, 0])
+        return found
+    known = set(map(tuple, chunks.tolist()))
+    return np.array([tuple(row) in known for row in index.tolist()], np.bool_)
+
+
+class _Assembly:
+    """Values of the array, from whatever files they lie in."""
+
+    def __init__(  # noqa: PLR0917 - the parts of one window
+        self,
+        window: WindowTask,
+        hybrid: Hybrid,
+        files: FileColumns,
+        source: SourceValues,
+        refs: Refs,
+        dtype: np.dtype[Any],
+    ) -> None:
+        self._window, self._hybrid, self._files = window, hybrid, files
+        self._source, self._refs, self._dtype = source, refs, dtype
+        self._packing = packing_of(hybrid.target.attributes)
+        self._alike = [
+            each.data_type == hybrid.target.data_type
+            and _same_packing(packing_of(each.attributes), self._packing)
+            for each in hybrid.schemas
+        ]
+        self._read: dict[int, bytes] = {}  # by file, of those that the scan read in one slab
+        self.fill = fill_of(hybrid.target.fill_value, dtype)
+
+    def values(self, box: Extents) -> tuple[NDArray[Any], tuple[int, ...]]:
+        """Return the values in a box of chunks, and the element at which it begins."""
+        grids = self._window.grids
+        low = [int(grid.begins(b)) for grid, (b, _) in zip(grids, box, strict=True)]
+        high = [int(grid.begins(e)) for grid, (_, e) in zip(grids, box, strict=True)]
+        made = np.full([h - w for w, h in zip(low, high, strict=True)], self.fill, self._dtype)
+        axes = list(self._window.axes)
+        starts, ends = self._window.starts, self._window.starts + self._window.lengths
+        lows, highs = np.array(low)[axes], np.array(high)[axes]
+        there = self._window.takes & ((starts < highs) & (ends > lows)).all(axis=1)
+        self._read = self._raws(there & self._window.whole)
+        for place in np.flatnonzero(there).tolist():
+            here = [slice(0, h - w) for w, h in zip(low, high, strict=True)]
+            inside = [slice(w, h) for w, h in zip(low, high, strict=True)]
+            for at, axis in enumerate(axes):
+                start = int(starts[place, at])
+                begin, end = max(low[axis], start), min(high[axis], int(ends[place, at]))
+                here[axis] = slice(begin - low[axis], end - low[axis])
+                inside[axis] = slice(begin - start, end - start)
+            made[tuple(here)] = self._in_packing(place, self._of_file(place, tuple(inside)))
+        return made, tuple(low)
+
+    def _of_file(self, place: int, region: tuple[slice, ...]) -> NDArray[Any]:
+        """Return a box of one file's share, as the file packs it."""
+        schema = self._hybrid.schemas[int(self._hybrid.own[place])]
+        dtype = np.dtype(str(schema.data_type))
+        path, url = self._window.source_path, self._files.url[place]
+        if schema.whole:
+            shape = list(self._window.shape)
+            for at, axis in enumerate(self._window.axes):
+                shape[axis] = int(self._window.lengths[place, at])
+            return decode_whole(schema, tuple(shape), self._raw(place))[region]
+        new = self._hybrid.new_axes
+        values = self._source.read(place, path, region[new:])
+        values = checked(values, dtype, path=path, url=url)
+        return values.reshape([part.stop - part.start for part in region])
+
+    def _raws(self, wanted: NDArray[np.bool_]) -> dict[int, bytes]:
+        """Return the values that the scan read of some files."""
+        if not wanted.any():
+            return {}
+        found = self._refs.located(self._files, wanted, self._window.source_path)
+        return dict(row for block in found for row in _rows(block))
+
+    def _raw(self, place: int) -> bytes:
+        try:
+            return self._read[place]
+        except KeyError as error:
+            raise FormatError(
+                "the catalog lacks values that the plan counts on",
+                do="Delete the catalog and scan again.",
+                variable=self._window.source_path,
+                file=self._files.url[place],
+            ) from error
+
+    def _in_packing(self, place: int, values: NDArray[Any]) -> NDArray[Any]:
+        """Return values as the array packs them.
+
+        Raises:
+            CombineError: One of them has no exact counterpart.
+        """
+        own = int(self._hybrid.own[place])
+        if self._alike[own]:
+            return values
+        theirs = packing_of(self._hybrid.schemas[own].attributes)
+        found = repacked(decoded(values, theirs), self._dtype, self._packing)
+        if not isinstance(found, Lost):
+            return found
+        path = self._window.source_path
+        raise CombineError(
+            f"{found.count:,} values of {path} cannot be packed as those of the other files are;"
+            f" the maximum error would be {found.maximum_error:g}",
+            do="Build the deviating files into another group, or store the variable as decoded"
+            f" floats with float_variables=[{path!r}] (--float-variable {path}).",
+            variable=path,
+            file=self._files.url[place],
+            value=found.first,
+            maximum_error=found.maximum_error,
+            packing={name: str(value) for name, value in theirs.items()},
+            of_the_array={name: str(value) for name, value in self._packing.items()},
+        )
+
+
+def _rows(block: Block) -> Iterator[tuple[int, bytes]]:
+    for row in np.flatnonzero(block.kind == ChunkType.inline).tolist():
+        at, size = int(block.offset[row]), int(block.length[row])
+        yield int(block.file[row]), block.data[at : at + size].tobytes()
+
+
+def _same_packing(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Say whether attributes pack alike, dtypes included; NaN is like NaN."""
+
+    def key(value: Any) -> Any:
+        if isinstance(value, np.generic | np.ndarray):
+            return np.asarray(value).dtype.str, np.asarray(value).tobytes()
+        return type(value).__name__, value
+
+    return {n: key(v) for n, v in one.items()} == {n: key(v) for n, v in other.items()}
+
+
+def fill_of(fill: Any, dtype: np.dtype[Any]) -> Any:
+    """Return the fill value of zarr.json as a number."""
+    from zarr.core.dtype import get_data_type_from_json
+
+    return get_data_type_from_json(dtype.name, zarr_format=3).from_json_scalar(fill, zarr_format=3)
+
+
+class _Stored:
+    """Chunks of one window, encoded and put away one after another."""
+
+    def __init__(self, window: WindowTask, sink: Sink, dtype: np.dtype[Any]) -> None:
+        document = json.loads(window.zarr_json)
+        self._window, self._sink = window, sink
+        self._encoder = ChunkEncoder(document, dtype)
+        self._fill = fill_of(document["fill_value"], dtype)
+        self._index: list[tuple[int, ...]] = []
+        self._length: list[int] = []
+        self._ids: list[bytes | None] = []
+        self._inline: list[bytes] = []
+
+    def put(self, box: Extents, values: NDArray[Any], at: tuple[int, ...]) -> None:
+        """Encode the chunks of a box, whose values begin at element ``at``."""
+        grids = self._window.grids
+        for index in itertools.product(*(range(low, high) for low, high in box)):
+            begins = [int(grid.begins(n)) for grid, n in zip(grids, index, strict=True)]
+            ends = [int(grid.begins(n + 1)) for grid, n in zip(grids, index, strict=True)]
+            edges = [grid.edge_of(n) for grid, n in zip(grids, index, strict=True)]
+            part = values[
+                tuple(slice(b - a, e - a) for b, e, a in zip(begins, ends, at, strict=True))
+            ]
+            if list(part.shape) != edges:
+                full = np.full(edges, self._fill, values.dtype)
+                full[tuple(slice(0, length) for length in part.shape)] = part
+                part = full
+            self._add(index, self._encoded(np.ascontiguousarray(part)))
+
+    def _encoded(self, chunk: NDArray[Any]) -> bytes:
+        try:
+            return self._encoder.encode(chunk)
+        except ValueError as error:
+            path = self._window.source_path
+            raise CombineError(
+                f"the codecs of {path} do not give back the values that were encoded: {error}",
+                do="Build the files that differ into another group, or leave the variable out"
+                f" with drop_variables=[{path!r}].",
+                variable=path,
+            ) from error
+
+    def _add(self, index: tuple[int, ...], raw: bytes) -> None:
+        self._index.append(index)
+        self._length.append(len(raw))
+        if len(raw) <= self._sink.inline_threshold:
+            self._ids.append(None)
+            self._inline.append(raw)
+            return
+        name = ObjectId12.of_content(raw)
+        self._sink.repo.put(f"chunks/{name}", raw)
+        self._ids.append(bytes(name))
+
+    def table(self) -> ChunkTable:
+        """Return the references of all chunks."""
+        ndim, length = len(self._window.chunk_shape), np.array(self._length, np.uint64)
+        inline = np.array([each is None for each in self._ids], np.bool_)
+        at = np.zeros(len(length), np.uint64)
+        sizes = length[inline]
+        at[inline] = np.cumsum(sizes) - sizes
+        source = np.where(inline, 0, np.cumsum(~inline) - 1)
+        return ChunkTable(
+            index=np.array(self._index, np.uint32).reshape(-1, ndim),
+            kind=np.where(inline, ChunkType.inline, ChunkType.native).astype(np.uint8),
+            source=source.astype(np.uint32),
+            offset=at,
+            length=length,
+            chunk_ids=np.frombuffer(
+                b"".join(each for each in self._ids if each is not None), np.uint8
+            )
+            .reshape(-1, 12)
+            .copy(),
+            inline=np.frombuffer(b"".join(self._inline), np.uint8).copy(),
+        ).sorted()
+
+
+def plain_only(window: WindowTask) -> WindowTask:
+    """Return the window with only the files whose chunks are referenced."""
+    if window.hybrid is None:
+        return window
+    return replace(window, takes=window.takes & window.hybrid.plain)

@@ -6,6 +6,7 @@ number from the packing of the array as from that of the file.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,16 +42,18 @@ def packing_of(attributes: Attributes) -> dict[str, Any]:
 
 def decoded(values: NDArray[Any], packing: dict[str, Any]) -> NDArray[Any]:
     """Return what packed numbers mean, in the dtype that xarray gives them."""
-    from xarray import Variable
+    from xarray import SerializationWarning, Variable
     from xarray.conventions import decode_cf_variable
 
     if not packing:
         return values
     dims = tuple(f"d{axis}" for axis in range(values.ndim))
-    shown = decode_cf_variable(
-        "values", Variable(dims, values, dict(packing)), decode_times=False, use_cftime=None
-    )
-    return np.asarray(shown.values)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SerializationWarning)  # several values mean "missing"
+        shown = decode_cf_variable(
+            "values", Variable(dims, values, dict(packing)), decode_times=False
+        )
+        return np.asarray(shown.values)
 
 
 def repacked(

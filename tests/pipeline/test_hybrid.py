@@ -254,7 +254,7 @@ def test_a_file_that_changed_since_the_scan_stops_the_build(tmp_path, repo_path)
     icevirt.plan(files, concat_dim="time", catalog=str(tmp_path / "catalog"))
     from icevirt.api import build as build_module
 
-    combine = build_module.combine
+    combine = build_module.combine_eras
 
     def late(facts, wish):
         made = combine(facts, wish)
@@ -262,7 +262,7 @@ def test_a_file_that_changed_since_the_scan_stops_the_build(tmp_path, repo_path)
         return made
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(build_module, "combine", late)
+        patch.setattr(build_module, "combine_eras", late)
         with pytest.raises(icevirt.errors.SourcesChangedError, match="changed since the scan"):
             icevirt.build(files, repo_path, concat_dim="time")
 

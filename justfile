@@ -60,6 +60,10 @@ poison files="5000":
 deaths count="30":
     ICEVIRT_SCAN_DEATHS={{count}} uv run pytest -s --timeout 0 -o faulthandler_timeout=0 tests/spark/test_deaths.py
 
+# Kill driver, JVM, executors and workers during 50 builds (the tests do so during 2)
+build-deaths builds="50":
+    ICEVIRT_BUILD_DEATHS={{builds}} uv run pytest -s --timeout 0 -o faulthandler_timeout=0 tests/spark/test_build_deaths.py
+
 # Measure a build of 400 files against VirtualiZarr with icechunk
 bench *args:
     uv run python bench/build_archive.py {{args}}

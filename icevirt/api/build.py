@@ -50,10 +50,13 @@ from icevirt.api.stages import (
     closed_catalog,
     refuse_changed_targets,
     scan_missing,
+    vanished,
     write_all,
 )
 from icevirt.api.target import METADATA, Target, digest_of
 from icevirt.archive.eras import EraRule
+from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.plan import BuildPlan, WriteResult
 from icevirt.archive.report import BuildReport, Progress
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import BuildError, ObjectNotFoundError, SourcesChangedError
@@ -77,6 +80,8 @@ from icevirt.version import __version__
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_ATTEMPTS = 3  # to write objects that somebody else deletes
 
 KEEP_SCAN_OF = 1000
 """A refused build of fewer files takes its catalog with it; a longer scan is worth keeping."""
@@ -426,6 +431,38 @@ def _attempt(
     return report
 
 
+def _written(  # noqa: PLR0917 - all that a build knows by then
+    session: _Session,
+    job: Job,
+    plan: BuildPlan,
+    facts: CatalogFacts,
+    sources: tuple[SourceFile, ...],
+    clock: Clock,
+) -> list[WriteResult]:
+    """Write all objects of the plan, those again that vanish until the sources are looked at.
+
+    Raises:
+        BuildError: References are missing, or objects vanish faster than they are written.
+        SourcesChangedError: Files changed since their scan.
+    """
+    for _ in range(_ATTEMPTS):
+        with clock.phase("write"):
+            results = write_all(session(), job, plan)
+        with clock.phase("commit"):
+            refuse_losses(plan, results)
+            refuse_changed(sources)
+            if facts.places is not facts.files.url:
+                refuse_changed_targets(session, job, plan)
+            # the last look of all, as somebody may collect garbage meanwhile
+            if not vanished(job, results):
+                return results
+    raise BuildError(
+        "objects that were just written are gone",
+        do="Stop whatever deletes objects of this repository, and build again.",
+        repo=job.target.storage.url,
+    )
+
+
 def _run(job: Job, request: _Request, inputs: str, session: _Session, clock: Clock) -> BuildReport:
     session()
     with clock.phase("scan"):
@@ -439,15 +476,12 @@ def _run(job: Job, request: _Request, inputs: str, session: _Session, clock: Clo
         plan = request.containers.contained(closed.facts, published(plan, moved))
         job.target.rehearse(plan)
         refuse_losses_of(job.target, plan, allowed=request.allow_changes)
-    with clock.phase("write"):
-        # manifests of another attempt say what was there then
-        record = job.record.below(f"items/{digest_of(listed(moved))}/") if moved else job.record
-        results = write_all(session(), replace(job, record=record), plan)
+    # manifests of another attempt say what was there then
+    record = job.record.below(f"items/{digest_of(listed(moved))}/") if moved else job.record
+    sources = (*job.scan.files, *moved)
+    writing = replace(job, record=record)
+    results = _written(session, writing, plan, closed.facts, sources, clock)
     with clock.phase("commit"):
-        refuse_losses(plan, results)
-        refuse_changed((*job.scan.files, *moved))
-        if closed.facts.places is not closed.facts.files.url:
-            refuse_changed_targets(session, job, plan)
         told = outcome.provenance(job, plan, closed, inputs=inputs, choices=request.choices)
         snapshot_id = commit(
             job.target,

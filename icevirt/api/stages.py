@@ -20,7 +20,7 @@ from icevirt.ids import ObjectId12
 from icevirt.logic.items import balanced, write_items
 from icevirt.logic.routes import Route, route_of
 from icevirt.objects.grants import in_force
-from icevirt.repo.layout import manifest
+from icevirt.repo.layout import chunk, manifest
 from icevirt.scan.contract import ScanOptions
 from icevirt.spark import catalog as parts
 from icevirt.spark.described import describe_scan
@@ -32,7 +32,14 @@ from icevirt.spark.settled import Settled, forget, settled
 from icevirt.spark.shuffling import Needs, run_map
 from icevirt.spark.source_values import Reading
 from icevirt.spark.targets import TargetTask, look_at_targets
-from icevirt.spark.writing import PackedItem, WriteTask, record_path, run_write, run_write_shuffled
+from icevirt.spark.writing import (
+    PackedItem,
+    WriteTask,
+    record_path,
+    recorded_chunks,
+    run_write,
+    run_write_shuffled,
+)
 from icevirt.storage.below import Below
 from icevirt.storage.protocol import Storage
 from icevirt.wire.manifest import ManifestEncoding
@@ -182,23 +189,7 @@ def _too_many(bad: tuple[BadFile, ...], total: int) -> ScanError:
 
 
 def write_all(spark: SparkSession, job: Job, plan: BuildPlan) -> list[WriteResult]:
-    """Write every manifest of the plan, and once more those that vanished meanwhile.
-
-    Raises:
-        BuildError: Manifests vanish faster than they are written.
-    """
-    for _ in range(2):
-        results = _write(spark, job, plan)
-        if not _vanished(job, results):
-            return results
-    raise BuildError(
-        "manifests that were just written are gone",
-        do="Stop whatever deletes objects of this repository, and build again.",
-        repo=job.target.storage.url,
-    )
-
-
-def _write(spark: SparkSession, job: Job, plan: BuildPlan) -> list[WriteResult]:
+    """Write every object of the plan that an earlier attempt did not leave."""
     items = [PackedItem.of(item) for item in write_items(plan)]
     config = job.target.config
 
@@ -272,10 +263,22 @@ def _needs(items: Sequence[PackedItem]) -> Needs:
     return needs
 
 
-def _vanished(job: Job, results: list[WriteResult]) -> bool:
-    there = {info.path: info.size for info in job.target.storage.list("manifests")}
-    return any(
-        there.get(manifest(ObjectId12(result.manifest_id))) != result.size_bytes
+def vanished(job: Job, results: Sequence[WriteResult]) -> bool:
+    """Say whether objects that were written are not there any more."""
+    storage = job.target.storage
+    sizes = {info.path: info.size for info in storage.list("manifests")}
+    if any(
+        sizes.get(manifest(ObjectId12(result.manifest_id))) != result.size_bytes
         for result in results
         if result.manifest_id is not None
+    ):
+        return True
+    stored = [result for result in results if any(w.references.native for w in result.windows)]
+    if not stored:
+        return False
+    chunks = {info.path for info in storage.list("chunks")}
+    return any(
+        chunk(ObjectId12(key)) not in chunks
+        for result in stored
+        for key in recorded_chunks(job.record, result.number)
     )

@@ -105,13 +105,19 @@ def recorded(record: Storage) -> Iterator[WriteResult]:
         yield pickle.loads(record.get(info.path))  # noqa: S301  # our own record
 
 
+def recorded_chunks(record: Storage, number: int) -> frozenset[bytes]:
+    """Return the ids of the chunk objects that were written with an item."""
+    result: WriteResult = pickle.loads(record.get(record_path(number)))  # noqa: S301  # our own
+    return result.chunk_ids
+
+
 def record_path(number: int) -> str:
     """Return where the result of an item is recorded."""
     return f"items/{number:08d}"
 
 
 def _finished(task: WriteTask, number: int) -> WriteResult | None:
-    """Return the recorded result if there is one and its manifest is still there."""
+    """Return the recorded result if there is one and its objects are still there."""
     path = record_path(number)
     if next(task.record.list(path), None) is None:
         return None
@@ -120,7 +126,9 @@ def _finished(task: WriteTask, number: int) -> WriteResult | None:
         return result
     name = f"manifests/{ObjectId12(result.manifest_id)}"
     sizes = [info.size for info in task.repo.list(name)]
-    return result if sizes == [result.size_bytes] else None
+    chunks = (f"chunks/{ObjectId12(key)}" for key in result.chunk_ids)
+    there = all(next(task.repo.list(path), None) is not None for path in chunks)
+    return result if sizes == [result.size_bytes] and there else None
 
 
 def _write(task: WriteTask, item: WriteItem, refs: Refs) -> WriteResult:

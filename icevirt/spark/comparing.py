@@ -20,7 +20,13 @@ from numpy.typing import NDArray
 from icevirt.archive.scanned import ScannedArray, ScannedFile
 from icevirt.archive.verification import Checked, Difference, DifferenceKind, total
 from icevirt.connect.address import PROVIDERS
-from icevirt.errors import IcevirtError, UnsupportedError
+from icevirt.errors import (
+    IcevirtError,
+    ScanCrashError,
+    ScanMemoryError,
+    ScanTimeoutError,
+    UnsupportedError,
+)
 from icevirt.ids import ObjectId12
 from icevirt.logic.equality import same_values
 from icevirt.logic.recoding import counting_array, missing_of, units_of
@@ -37,7 +43,9 @@ from icevirt.repo.session import Session
 from icevirt.scan.contract import ByteSource, ScanOptions
 from icevirt.scan.oracle import Oracle, oracle_for
 from icevirt.scan.registry import scan
+from icevirt.spark.containment import Apart
 from icevirt.spark.verifying import VerifyTask, kind_of
+from icevirt.storage.memory import MemoryStorage
 
 type Box = tuple[slice, ...]
 
@@ -53,16 +61,56 @@ class _Wanted:
 
 
 def compare_values(task: VerifyTask) -> Checked:
-    """Compare the chunks of the task, file by file."""
-    session = Repository.open(
-        task.repo, authorize_virtual_chunk_access=task.access
-    ).readonly_session(snapshot_id=task.snapshot_id)
-    with granted(_access_of(task, session)):
-        return total(
-            _compare_file(session, url, wanted)
-            for key, rows in zip(task.manifests, task.rows, strict=True)
-            for url, wanted in _chosen(session, ObjectId12(key), rows).items()
+    """Compare the chunks of the task, file by file, where a file cannot do harm.
+
+    A repository in memory is not to be seen from another process; its files are compared here.
+    """
+    session = session_of(task)
+    chosen = [
+        (url, wanted)
+        for key, rows in zip(task.manifests, task.rows, strict=True)
+        for url, wanted in _chosen(session, ObjectId12(key), rows).items()
+    ]
+    if isinstance(task.repo, MemoryStorage):
+        with granted(_access_of(task, session)):
+            return total(_compare_file(session, url, wanted) for url, wanted in chosen)
+    place = replace(task, manifests=(), rows=())
+    with Apart() as apart:
+        return total(_compare_apart(apart, place, url, wanted) for url, wanted in chosen)
+
+
+def session_of(task: VerifyTask) -> Session:
+    """Open the version that is verified."""
+    opened = Repository.open(task.repo, authorize_virtual_chunk_access=task.access)
+    return opened.readonly_session(snapshot_id=task.snapshot_id)
+
+
+def _compare_apart(apart: Apart, place: VerifyTask, url: str, wanted: list[_Wanted]) -> Checked:
+    try:
+        return apart.call(url, compare_file, place, url, wanted)
+    except (ScanCrashError, ScanTimeoutError, ScanMemoryError) as error:
+        return Checked(differences=(_difference(url, wanted[0].array, error),))
+
+
+_sessions: dict[tuple[str, str], Session] = {}  # of a child, which serves one task
+
+
+def compare_file(place: VerifyTask, url: str, wanted: list[_Wanted]) -> Checked:
+    """Compare chunks of one file, in a child."""
+    key = (place.repo.url, place.snapshot_id)
+    if key not in _sessions:
+        _sessions[key] = session_of(place)
+    session = _sessions[key]
+    try:
+        with granted(_access_of(place, session)):
+            return _compare_file(session, url, wanted)
+    except MemoryError:
+        memory = ScanMemoryError(
+            "the file needs more memory than there is",
+            do="Compare it where there is more.",
+            file=url,
         )
+        return Checked(differences=(_difference(url, wanted[0].array, memory),))
 
 
 def _access_of(task: VerifyTask, session: Session) -> SourceAccess:

@@ -1,4 +1,4 @@
-"""The child of `icevirt.spark.containment`: scans the files it is told of until nobody tells more.
+"""The child of `icevirt.spark.containment`: does what it is told of files until nobody tells more.
 
 Its memory is limited, and it dies by an alarm when a file takes too long, even when its parent is
 gone and the library never comes back to Python.
@@ -12,9 +12,7 @@ import sys
 from contextlib import suppress
 from multiprocessing.connection import Connection
 
-from icevirt.objects.grants import granted
 from icevirt.scan.registry import scanners
-from icevirt.spark.attempt import attempt
 from icevirt.spark.limits import limited_memory
 
 _GRACE = 5.0  # seconds in which the parent's deadline comes first
@@ -28,12 +26,11 @@ def main(fileno: int, memory: int, seconds: float) -> None:
     line.send(True)
     with limited_memory(memory), suppress(EOFError, BrokenPipeError):
         while True:
-            file, options, access = line.recv()
+            work, args, kwargs = line.recv()
             signal.setitimer(signal.ITIMER_REAL, seconds + _GRACE)
-            with granted(access):
-                outcome = attempt(file, options)
+            found = work(*args, **kwargs)
             signal.setitimer(signal.ITIMER_REAL, 0)
-            line.send(outcome)
+            line.send(found)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Scan files in a child process, where a crash, a hang or hunger costs one file and nothing else.
+"""Read files in a child process, where a crash, a hang or hunger costs one file and nothing else.
 
-Damaged files can make libhdf5 crash, or run for ever. Children are for files among which one is
-suspected to have killed a process already: one child scans file after file, and only where it dies
-is another started. The child runs `icevirt.spark.contained`.
+Damaged files can make libhdf5 crash, or run for ever. Files are scanned so where one of them is
+suspected to have killed a process already, and compared so always: one child reads file after
+file, and only where it dies is another started. The child runs `icevirt.spark.contained`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any, Self
@@ -25,37 +26,44 @@ from icevirt.errors import (
     ScanMemoryError,
     ScanTimeoutError,
 )
-from icevirt.objects.grants import in_force
+from icevirt.objects.grants import SourceAccess, granted, in_force
 from icevirt.scan.contract import ScanOptions
-from icevirt.spark.attempt import Outcome
-from icevirt.spark.limits import Limits
+from icevirt.spark.attempt import Outcome, attempt
+from icevirt.spark.limits import DEFAULT, Limits
 
 _START = 120.0  # seconds for Python and the scanners to come up on a busy machine
 
 
-class Containment:
-    """Child processes that scan files, one at a time; a context that ends them."""
+class Apart:
+    """Child processes that do work about files, one at a time; a context that ends them."""
 
-    def __init__(self, options: ScanOptions, limits: Limits) -> None:
-        self._options = options
+    def __init__(self, limits: Limits = DEFAULT) -> None:
         self._limits = limits
         self._child: subprocess.Popen[bytes] | None = None
         self._line: Connection[Any, Any] | None = None
 
-    def attempt(self, file: SourceFile) -> Outcome:
-        """Scan a file in a child, which is started where there is none."""
+    def call[**P, R](self, url: str, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Do the work about a file in a child, which is started where there is none.
+
+        Args:
+            url: Of the file, for errors.
+            work: A function of a module, which handles its own errors.
+            args: For it; they pickle.
+            kwargs: The same.
+
+        Raises:
+            ScanCrashError: The child died, `ScanTimeoutError` if it took too long,
+                `ScanMemoryError` if the system ended it.
+        """
         line = self._ready()
-        begin = time.perf_counter()
         try:
-            line.send((file, self._options, in_force()))
+            line.send((work, args, kwargs))
             if line.poll(self._limits.seconds):
-                outcome: Outcome = line.recv()
-                return outcome
-            error = self._too_slow(file)
+                found: R = line.recv()
+                return found
         except (EOFError, OSError):
-            error = self._crashed(file)
-        seconds = time.perf_counter() - begin
-        return Outcome(file=file, scanned=None, error=error, seconds=seconds)
+            raise self._crashed(url) from None
+        raise self._too_slow(url)
 
     def _ready(self) -> Connection[Any, Any]:
         """Return the line to a child that waits for a file."""
@@ -69,7 +77,7 @@ class Containment:
         except (EOFError, OSError):
             pass
         raise BuildError(
-            "the process that should scan suspicious files does not start",
+            "the process that should read suspicious files does not start",
             do="Its own words are in the log of the worker.",
             exit_code=self._stop(),
         )
@@ -87,31 +95,31 @@ class Containment:
             )
         return ours
 
-    def _too_slow(self, file: SourceFile) -> IcevirtError:
+    def _too_slow(self, url: str) -> IcevirtError:
         if self._child is not None:
             self._child.kill()
         self._stop()
         return ScanTimeoutError(
             "the file takes longer to scan than it may",
             do="Leave it out, or give it more with file_timeout (--file-timeout).",
-            file=file.url,
+            file=url,
             seconds=self._limits.seconds,
         )
 
-    def _crashed(self, file: SourceFile) -> IcevirtError:
+    def _crashed(self, url: str) -> IcevirtError:
         code = self._stop()
         if code == -signal.SIGALRM:  # its own deadline came first
-            return self._too_slow(file)
+            return self._too_slow(url)
         if code == -signal.SIGKILL:  # nobody else does that
             return ScanMemoryError(
                 "the system ended the process that scans the file, for want of memory",
                 do="Leave it out, or scan it where there is more.",
-                file=file.url,
+                file=url,
             )
         return ScanCrashError(
             "the file crashes the process that scans it",
             do="It is damaged in a way that its library does not survive: leave it out.",
-            file=file.url,
+            file=url,
             cause=signal.strsignal(-code) if code < 0 else f"exit code {code}",
         )
 
@@ -138,3 +146,26 @@ class Containment:
         trace: TracebackType | None,
     ) -> None:
         self._stop()
+
+
+class Containment(Apart):
+    """Scans files in children."""
+
+    def __init__(self, options: ScanOptions, limits: Limits) -> None:
+        super().__init__(limits)
+        self._options = options
+
+    def attempt(self, file: SourceFile) -> Outcome:
+        """Scan a file in a child."""
+        begin = time.perf_counter()
+        try:
+            return self.call(file.url, attempt_as, in_force(), file, self._options)
+        except (ScanCrashError, ScanTimeoutError, ScanMemoryError) as error:
+            seconds = time.perf_counter() - begin
+            return Outcome(file=file, scanned=None, error=error, seconds=seconds)
+
+
+def attempt_as(access: SourceAccess, file: SourceFile, options: ScanOptions) -> Outcome:
+    """Scan a file with the access of somebody else."""
+    with granted(access):
+        return attempt(file, options)

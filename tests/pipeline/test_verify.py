@@ -1,5 +1,6 @@
 """`icevirt.verify` finds what differs between a repository and its files, and nothing else."""
 
+import importlib
 import os
 import shutil
 from pathlib import Path
@@ -13,6 +14,7 @@ from fixtures import hdf5_cases
 from icevirt.archive.verification import DifferenceKind
 from icevirt.errors import InvalidInputError, UnauthorizedError
 from icevirt.model.chunks import ChunkTable
+from icevirt.spark import comparing
 from pipeline.support import without_spark, write_day
 
 
@@ -208,3 +210,31 @@ def test_real_files_have_no_difference(nemo_files, repo_path, monkeypatch):
     assert not checked.differences
     assert not checked.not_compared
     assert checked.chunks == report.references.virtual
+
+
+DEADLY = """
+import os, signal
+from icevirt.spark.comparing import compare_file
+
+def compare(place, url, wanted):
+    if url.endswith("{name}"):
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return compare_file(place, url, wanted)
+"""
+
+
+def test_a_file_that_crashes_its_library_is_told_and_the_others_compared(
+    built, tmp_path, monkeypatch
+):
+    """Files are read in a child: whoever verifies lives on."""
+    name = Path(built[2][1]).name
+    (tmp_path / "deadly.py").write_text(DEADLY.format(name=name))
+    monkeypatch.syspath_prepend(tmp_path)
+    deadly = importlib.import_module("deadly")
+    monkeypatch.setattr(comparing, "compare_file", deadly.compare)
+    report = verify(built, full=True)
+    (difference,) = report.checked.differences
+    assert difference.file.endswith(name)
+    assert difference.kind is DifferenceKind.unreadable
+    assert "crashes the process" in difference.what
+    assert report.checked.chunks > 0

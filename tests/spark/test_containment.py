@@ -13,7 +13,7 @@ import pytest
 from icevirt.api.scan import scan_file
 from icevirt.archive.catalog import Part, parts_of, run_of
 from icevirt.archive.scanned import SourceFile
-from icevirt.errors import BuildError, ScanError
+from icevirt.errors import BuildError, ScanError, ScanTimeoutError
 from icevirt.scan import registry
 from icevirt.scan.contract import ScanOptions
 from icevirt.spark import catalog, containment
@@ -102,10 +102,11 @@ def test_one_child_scans_many_files_and_is_gone_in_the_end(tmp_path, monkeypatch
 
 def test_a_child_whose_parent_is_gone_does_not_outlive_a_hanging_file(tmp_path, monkeypatch):
     monkeypatch.setattr(containment.Connection, "poll", lambda self, seconds: True)
-    monkeypatch.setattr("icevirt.spark.containment.Containment._too_slow", lambda *_: "alarmed")
+    alarmed = ScanTimeoutError("alarmed")
+    monkeypatch.setattr("icevirt.spark.containment.Containment._too_slow", lambda *_: alarmed)
     file = write(tmp_path / "a.stub", "hang")
     with Containment(ScanOptions(), Limits(seconds=-4.5)) as contained:  # grace is five seconds
-        assert contained.attempt(file).error == "alarmed"
+        assert contained.attempt(file).error is alarmed
 
 
 def test_a_child_that_does_not_start_is_no_fault_of_the_file(tmp_path, monkeypatch):

@@ -89,7 +89,7 @@ class Choice:
     does: str
     groups: int = 0
     bytes_stored: int = 0
-    max_error: float | None = None  # of decoded values; None where all survive exactly
+    max_error: float | None = None  # by which values could be off; None where all survive exactly
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

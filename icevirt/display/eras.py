@@ -90,7 +90,9 @@ def _absences(found: Eras) -> Iterator[str]:
 def choice(told: Choice) -> str:
     """Return one thing that can be done, on one line."""
     stored = f"; {size(told.bytes_stored)} to be stored" if told.bytes_stored else ""
-    error = "" if told.max_error is None else f"; values change by up to {told.max_error:g}"
+    error = ""
+    if told.max_error is not None:
+        error = f"; values could be off by up to {told.max_error:g}"
     return f"{told.option}  {told.does}{stored}{error}"
 
 

@@ -24,8 +24,10 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError, InvalidInputError
 from icevirt.logic import duplicates, recoding
 from icevirt.logic.combine import combined, split_rules_of
+from icevirt.logic.era_costs import stored_natively
 from icevirt.logic.era_report import described
 from icevirt.logic.eras import EVERYWHERE, Parted, comparable, part
+from icevirt.logic.hybrid_cost import refuse_expensive
 from icevirt.logic.prepared import Prepared, prepare
 from icevirt.logic.wish import Wish
 from icevirt.model import paths
@@ -62,7 +64,9 @@ def combine_eras(facts: CatalogFacts, wish: Wish) -> BuildPlan:
         parted = part(prepared, wish)
         if parted.count < 2:
             raise
-        raise _refused(error, described(prepared, parted, wish)) from error
+        eras = described(prepared, parted, wish)
+        natively = tuple(stored_natively(prepared, wish))
+        raise _refused(error, replace(eras, choices=(*eras.choices, *natively))) from error
 
 
 def _refused(error: CombineError, eras: Eras) -> CombineError:
@@ -169,6 +173,7 @@ def _together(
         for plan, place in zip(plans, places, strict=True)
         for array in plan.arrays
     )
+    refuse_expensive(arrays, wish)  # what each era stores may be little, and all of it much
     told = {era.number: era for era in eras.eras}
     groups = {paths.canonical(wish.group): _mark(parted, wish)}
     for number, plan in enumerate(plans):

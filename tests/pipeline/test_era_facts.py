@@ -21,7 +21,15 @@ from pipeline.test_combine import BYTES, ZLIB, data, facts_of, file, static, tim
 
 SHUFFLE = {"name": "numcodecs.shuffle", "configuration": {"elementsize": 4}}
 SHUFFLED = {"codecs": (BYTES[0], SHUFFLE, ZLIB[1])}
-SCALED = {"attributes": Attributes(values={"units": "K", "scale_factor": 2.0, "_FillValue": 9})}
+
+
+def scaled(scale):
+    told = {"units": "K", "scale_factor": scale, "_FillValue": 9}
+    kinds = {"scale_factor": "f4", "_FillValue": "i2"}
+    return {"data_type": "int16", "attributes": Attributes(values=told, dtypes=kinds)}
+
+
+PACKED, SCALED = scaled(1.0), scaled(2.0)
 FILLED = {"attributes": Attributes(values={"units": "K", "_FillValue": 9})}
 
 
@@ -66,7 +74,7 @@ def test_an_era_begins_where_a_variable_is_decoded_otherwise():
     assert (two.files, two.first[-5:], two.since, two.runs) == (2, "f3.nc", 0, 1)
     assert (two.first_label, two.last_label) == ("2000-01-04", "2000-01-05")
     assert [str(change) for change in two.changes] == ["/tos: shuffle added"]
-    assert [choice.groups for choice in eras.choices] == [0, 2]
+    assert [choice.groups for choice in eras.choices] == [0, 2, 0]
     assert eras.apart == ()
 
 
@@ -75,6 +83,26 @@ def test_the_refusal_names_the_eras_and_offers_groups():
         combine_eras(facts_of([step(0), step(1, **SHUFFLED)]), wish())
     assert "<2 eras: era_0 at f0.nc, era_1 at f1.nc>" in str(caught.value)
     assert 'eras="group" (--eras group)' in caught.value.do
+
+
+def test_the_refusal_says_what_storing_the_deviating_files_would_take():
+    """Sixteen bytes a file, exact where only the filters differ."""
+    *_, native = refused([step(0), step(1), step(2, **SHUFFLED)]).choices
+    assert (native.option, native.bytes_stored, native.max_error) == (
+        'deviating="native"',
+        16,
+        None,
+    )
+    *_, native, floats = refused([step(0, **PACKED), step(1, **PACKED), step(2, **SCALED)]).choices
+    assert (native.bytes_stored, native.max_error) == (8, 0.5)
+    assert "/tos is packed unlike" in native.does
+    assert (floats.option, floats.bytes_stored) == (
+        "deviating=\"native\", float_variables=['/tos']", 48,
+    )  # fmt: skip
+    (_, _, native) = refused(
+        [step(0), step(1, attributes=Attributes(values={"units": "m"}))]
+    ).choices
+    assert native.does.startswith("is not possible: variable /tos is not decoded alike")
 
 
 def test_files_that_go_back_to_what_was_are_the_same_era():

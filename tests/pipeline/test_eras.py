@@ -210,6 +210,13 @@ def test_era5_every_year_is_a_group_and_all_of_them_one_dataset(tmp_path, repo_p
     assert eras.eras[1].changes[0].what.startswith("scale_factor 0.019 → 0.02; add_offset")
     assert eras.eras[2].first_label == "2021-01-01"
     assert 'eras="group" (--eras group)' in str(caught.value)
+    _, groups, native, floats = eras.choices
+    assert (groups.groups, groups.bytes_stored) == (3, 0)
+    assert native.max_error == pytest.approx(0.01, rel=0.1)  # half of a scale
+    assert "float_variables=['/t2m']" in floats.option
+    assert floats.max_error is None
+    small = grid == (4, 5)  # the scan read its values already
+    assert floats.bytes_stored == (0 if small else 1096 * grid[0] * grid[1] * 8)
     report = icevirt.build(files, repo_path, concat_dim="time", eras="group")
     found = as_one(repo_path, report)
     assert found.sizes["time"] == 365 + 366 + 365

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from icevirt.api.scan import scan_file, scan_files
     from icevirt.api.upgrade import UpgradeReport, upgrade_icechunk_repository
     from icevirt.api.verify import verify
+    from icevirt.archive.edits import FileChanges, FileFacts, VariableFacts
     from icevirt.archive.plan import BuildPlan
     from icevirt.archive.report import BuildReport, RepositorySummary
     from icevirt.archive.scan_report import ScanReport
@@ -157,6 +158,8 @@ __all__ = [
     "ConflictType",
     "Diff",
     "FeatureFlag",
+    "FileChanges",
+    "FileFacts",
     "ForkSession",
     "FormatError",
     "GCSummary",
@@ -205,6 +208,7 @@ __all__ = [
     "Update",
     "UpdateType",
     "UpgradeReport",
+    "VariableFacts",
     "VerifyReport",
     "VersionSelection",
     "VirtualChunkContainer",
@@ -263,6 +267,9 @@ _HOME = {
     "AzureRefreshableCredential": "icevirt.connect.azure_credentials",
     "BasicConflictSolver": "icevirt.logic.conflicts",
     "BuildPlan": "icevirt.archive.plan",
+    "VariableFacts": "icevirt.archive.edits",
+    "FileFacts": "icevirt.archive.edits",
+    "FileChanges": "icevirt.archive.edits",
     "BuildReport": "icevirt.archive.report",
     "CachingConfig": "icevirt.model.tuning",
     "CatalogView": "icevirt.api.catalog_view",

@@ -17,6 +17,7 @@ from icevirt.api import outcome
 from icevirt.api.clock import Clock
 from icevirt.api.commit import commit, refuse_changed, refuse_losses
 from icevirt.api.containing import NamedContainers
+from icevirt.api.editing import Edits, Preprocess
 from icevirt.api.inputs import Inputs, Sources
 from icevirt.api.nested import Nest, nest_of
 from icevirt.api.promotion import check_promotion, prepare, promoted, refuse_differences
@@ -38,6 +39,7 @@ from icevirt.api.request import (
     labels_of,
     limits_of,
     listed,
+    names_of,
     outside,
     regular_of,
     rules,
@@ -101,6 +103,9 @@ def build(
     source_group: str = "/",
     variables: str | Iterable[str] = (),
     drop_variables: str | Iterable[str] = (),
+    rename: Mapping[str, str] | None = None,
+    attrs: Mapping[str, Mapping[str, Any]] | None = None,
+    preprocess: Preprocess = None,
     combine_attrs: CombineAttrs = "override",
     duplicates: Duplicates = "refuse",
     holes: Holes = "refuse",
@@ -148,6 +153,13 @@ def build(
         source_group: Take only what is below this group of the files.
         variables: Names or absolute paths of the only variables to take, coordinates included.
         drop_variables: Names or absolute paths of variables to leave out.
+        rename: New names of variables and dimensions by old ones, as in ``Dataset.rename``;
+            absolute paths of variables are names too.
+        attrs: Attributes to set by variable (``"/"`` is the dataset), each a mapping of names to
+            values; None removes one.
+        preprocess: A function, or its name as ``"package.module:function"``, that is given an
+            `icevirt.FileFacts` of each file and returns `icevirt.FileChanges` (names, variables to
+            drop, attributes) or None. It runs here, before ``rename`` and ``attrs``.
         combine_attrs: xarray's policy for attributes that differ between files.
         duplicates: Which of several files counts that hold the same steps along ``concat_dim``:
             "newest" by the time of modification, "version" by the name (numbers in it count as
@@ -244,11 +256,13 @@ def build(
     stored = rules(deviating, float_variables, chunk_grid, max_native_bytes)
     dimensions = dimensions_of(concat_dim)
     told = labels_of(labels, dimensions)
+    edits = Edits.of(rename, attrs, preprocess)
     options = scan_options(
         concat_dim=dimensions,
         stack=bool(told),
         label_variables=label_variables(told),
         pad=pad,
+        rename=edits.scanned((*dimensions, *names_of("pad", pad))),
         group=source_group,
         variables=variables,
         drop_variables=drop_variables,
@@ -288,6 +302,7 @@ def build(
         limits=limits_of(file_timeout, file_memory),
         options=options,
         wish=wish,
+        edits=edits,
         nest=nest,
         publication=publication,
         containers=named,
@@ -325,6 +340,7 @@ class _Request:
     limits: Limits
     options: ScanOptions
     wish: Wish
+    edits: Edits
     nest: Nest | None
     publication: Publication
     containers: NamedContainers
@@ -347,6 +363,7 @@ class _Request:
             "combine": None if self.wish.combine == "by_coords" else self.wish.combine,
             "nest": None if self.nest is None else digest_of(list(map(list, self.nest.places))),
             "regular": dict(self.wish.regular) or None,
+            "edits": self.edits.choice,
         }
 
 
@@ -393,8 +410,9 @@ def _attempt(
         __version__, identity_of(request.options), request.choices, target.group, listed(files)
     )
     last = target.last_build()
-    # what lies where files are published is no input, and may be another today
-    again = request.mode == "w" and bool(request.publication.prefixes)
+    # what lies where files are published is no input, nor is what a function does: both may change
+    may_change = bool(request.publication.prefixes) or request.edits.function is not None
+    again = request.mode == "w" and may_change
     is_same = last is not None and outcome.inputs_of(last) == inputs
     if last is not None and is_same and not again and target.still_holds(last):
         report = outcome.already_built(target, last, clock.seconds)
@@ -471,16 +489,19 @@ def _run(job: Job, request: _Request, inputs: str, session: _Session, clock: Clo
         closed = closed_catalog(job.scan)
         nest = None if request.nest is None else request.nest.by_url(job.scan.files)
         wish = replace(request.wish, build_id=job.build_id, nest=nest)
-        plan = combine_eras(closed.facts, wish)
-        moved = request.publication.targets(closed.facts, plan)
-        plan = request.containers.contained(closed.facts, published(plan, moved))
+        facts = request.edits.applied(closed.facts, wish.concat_dim)
+        plan = combine_eras(facts, wish)
+        moved = request.publication.targets(facts, plan)
+        plan = request.containers.contained(facts, published(plan, moved))
         job.target.rehearse(plan)
         refuse_losses_of(job.target, plan, allowed=request.allow_changes)
     # manifests of another attempt say what was there then
-    record = job.record.below(f"items/{digest_of(listed(moved))}/") if moved else job.record
+    record = job.record
+    if moved or request.edits.function is not None:
+        record = record.below(f"items/{digest_of(listed(moved), outcome.digest_of_plan(plan))}/")
     sources = (*job.scan.files, *moved)
     writing = replace(job, record=record)
-    results = _written(session, writing, plan, closed.facts, sources, clock)
+    results = _written(session, writing, plan, facts, sources, clock)
     with clock.phase("commit"):
         told = outcome.provenance(job, plan, closed, inputs=inputs, choices=request.choices)
         snapshot_id = commit(

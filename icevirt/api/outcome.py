@@ -62,7 +62,7 @@ def provenance(
     return {
         "build_id": job.build_id,
         "inputs": inputs,  # digest of versions, options and files
-        "plan": _digest_of_plan(plan),
+        "plan": digest_of_plan(plan),
         "group": job.target.group,
         "icevirt": __version__,
         "scan": {name: value for name, value in asdict(job.scan.options).items() if value},
@@ -80,7 +80,7 @@ def _eras(plan: BuildPlan) -> int:
     return 1 if plan.eras is None else plan.eras.count
 
 
-def _digest_of_plan(plan: BuildPlan) -> str:
+def digest_of_plan(plan: BuildPlan) -> str:
     """Return a digest of files with their checksums, arrays and where each file's box lies."""
     told = hashlib.blake2b(digest_size=16)
     files = plan.files

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from icevirt.api.containing import NamedContainers
+from icevirt.api.editing import Edits, Preprocess
 from icevirt.api.inputs import Inputs, Sources
 from icevirt.api.nested import nest_of
 from icevirt.api.publishing import Publication, published
@@ -26,6 +27,7 @@ from icevirt.api.request import (
     labels_of,
     limits_of,
     listed,
+    names_of,
     regular_of,
     rules,
     scan_options,
@@ -62,6 +64,9 @@ def plan(
     source_group: str = "/",
     variables: str | Iterable[str] = (),
     drop_variables: str | Iterable[str] = (),
+    rename: Mapping[str, str] | None = None,
+    attrs: Mapping[str, Mapping[str, Any]] | None = None,
+    preprocess: Preprocess = None,
     combine_attrs: CombineAttrs = "override",
     duplicates: Duplicates = "refuse",
     holes: Holes = "refuse",
@@ -103,11 +108,13 @@ def plan(
     stored = rules(deviating, float_variables, chunk_grid, max_native_bytes)
     dimensions = dimensions_of(concat_dim)
     told = labels_of(labels, dimensions)
+    edits = Edits.of(rename, attrs, preprocess)
     options = scan_options(
         concat_dim=dimensions,
         stack=bool(told),
         label_variables=label_variables(told),
         pad=pad,
+        rename=edits.scanned((*dimensions, *names_of("pad", pad))),
         group=source_group,
         variables=variables,
         drop_variables=drop_variables,
@@ -150,11 +157,12 @@ def plan(
             rules=stored,
         )
         closed = closed_catalog(scan)
-        made = combine_eras(closed.facts, wish)
+        facts = edits.applied(closed.facts, dimensions)
+        made = combine_eras(facts, wish)
         found = (text for _, text in closed.findings)
         made = replace(made, notes=(*made.notes, *found))
-        made = published(made, publication.targets(closed.facts, made))
-        made = named.contained(closed.facts, made)
+        made = published(made, publication.targets(facts, made))
+        made = named.contained(facts, made)
         target = (
             None
             if repo is None

@@ -48,6 +48,7 @@ def scan_options(
     stack: bool = False,
     label_variables: str | Iterable[str] = (),
     pad: str | Iterable[str] = (),
+    rename: Sequence[tuple[str, str]] = (),
     group: str = "/",
     variables: str | Iterable[str] = (),
     drop_variables: str | Iterable[str] = (),
@@ -69,14 +70,15 @@ def scan_options(
         # one name is kept as it is, so that catalogs of earlier scans are found
         concat_dim=dimensions if len(dimensions) > 1 else next(iter(dimensions), None),
         stack=stack,
-        label_variables=_names("label_variables", label_variables),
-        pad=_names("pad", pad),
+        label_variables=names_of("label_variables", label_variables),
+        pad=names_of("pad", pad),
+        rename=tuple(rename),
         group=group,
-        variables=_names("variables", variables),
-        drop_variables=_names("drop_variables", drop_variables),
+        variables=names_of("variables", variables),
+        drop_variables=names_of("drop_variables", drop_variables),
         max_native_bytes=max_native_bytes,
         scanner=scanner,
-        allow_references_to=_names("allow_references_to", allow_references_to),
+        allow_references_to=names_of("allow_references_to", allow_references_to),
         policy=rules_of(policy),
     )
 
@@ -173,7 +175,7 @@ def rules(
     """Return what is stored that cannot be referenced. Raises ``InvalidInputError``."""
     made = Rules(
         deviating=deviating,
-        float_variables=_names("float_variables", float_variables),
+        float_variables=names_of("float_variables", float_variables),
         chunk_grid=chunk_grid,
         max_native_bytes=max_native_bytes,
     )
@@ -181,7 +183,12 @@ def rules(
     return made
 
 
-def _names(argument: str, given: str | Iterable[str]) -> tuple[str, ...]:
+def names_of(argument: str, given: str | Iterable[str]) -> tuple[str, ...]:
+    """Return names as a tuple; one may stand without a list around it.
+
+    Raises:
+        InvalidInputError: Something is no name.
+    """
     names = (given,) if isinstance(given, str) else tuple(given)
     if not all(isinstance(name, str) for name in names):
         raise InvalidInputError(

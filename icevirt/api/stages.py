@@ -237,7 +237,8 @@ def refuse_changed_targets(session: Callable[[], SparkSession], job: Job, plan: 
     Raises:
         SourcesChangedError: Some changed or are gone.
     """
-    files, paths = plan.files, tuple({array.source_path for array in plan.arrays})
+    files = plan.files
+    paths = tuple({path for array in plan.arrays for path in array.paths_in_files})
     order = np.argsort(files.part, kind="stable")
     cuts = np.flatnonzero(np.diff(files.part[order])) + 1
     tasks = [

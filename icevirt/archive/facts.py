@@ -86,6 +86,7 @@ class ArrayColumns:
     inline: NDArray[np.int64]  # (n,)
     virtual_bytes: NDArray[np.int64]  # (n,)
     inline_bytes: NDArray[np.int64]  # (n,)
+    own_path: Coded | None = None  # in the files, where arrays were renamed
 
     def of_files(self, files: NDArray[np.int64], count: int) -> ArrayColumns:
         """Return the arrays of some files, which are numbered anew in the order given."""
@@ -105,6 +106,7 @@ class ArrayColumns:
             inline=self.inline[rows],
             virtual_bytes=self.virtual_bytes[rows],
             inline_bytes=self.inline_bytes[rows],
+            own_path=None if self.own_path is None else self.own_path.take(rows),
         )
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from icevirt.archive.cost import PlanCost
 from icevirt.archive.difference import PlanDifference
 from icevirt.archive.eras import Eras
-from icevirt.archive.facts import FileColumns
+from icevirt.archive.facts import Coded, FileColumns
 from icevirt.archive.hybrid import AxisGrid, Hybrid
 from icevirt.archive.report import ReferenceCounts
 from icevirt.archive.schema import ArraySchema
@@ -40,7 +40,7 @@ class PlannedArray:
     """An array of the dataset to be."""
 
     path: str  # in the repository
-    source_path: str  # in the files
+    source_path: str  # in the files, unless ``sources`` says otherwise
     node_id: ObjectId8
     mode: Mode
     axes: tuple[int, ...]  # n of them, along which files lie beside each other; () in mode once
@@ -59,6 +59,12 @@ class PlannedArray:
     times: Recoding | None = None  # (the plan's files,) where files count time differently
     values: NDArray[Any] | None = None  # of mode given
     hybrid: Hybrid | None = None  # where some chunks are stored, or differ in length
+    sources: Coded | None = None  # (k,) paths in the files, where these have other ones
+
+    @property
+    def paths_in_files(self) -> tuple[str, ...]:
+        """The paths under which the files have the array."""
+        return (self.source_path,) if self.sources is None else self.sources.values
 
     @property
     def grid(self) -> tuple[int, ...]:
@@ -134,11 +140,22 @@ class WindowTask:
     times: Recoding | None = None  # (files of the item,)
     values: NDArray[Any] | None = None  # of mode given
     hybrid: Hybrid | None = None  # (files of the item,)
+    reads: tuple[tuple[str, NDArray[np.bool_]], ...] = ()  # path in, (files of the item,)
 
     @property
     def grids(self) -> tuple[AxisGrid, ...]:
         """The chunks along each axis."""
         return grids_of(self.shape, self.chunk_shape, self.axes, self.hybrid)
+
+    def read_from(self, of: NDArray[np.bool_]) -> tuple[tuple[str, NDArray[np.bool_]], ...]:
+        """Return paths of the array in some of the item's files, and which have it there."""
+        if not self.reads:
+            return ((self.source_path, of),)
+        return tuple((path, mine & of) for path, mine in self.reads if (mine & of).any())
+
+    def path_in(self, place: int) -> str:
+        """Return the path of the array in one of the item's files."""
+        return next((path for path, mine in self.reads if mine[place]), self.source_path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

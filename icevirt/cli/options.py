@@ -27,6 +27,64 @@ Group = Annotated[str, typer.Option(help="The group of the repository to build i
 DropVariable = Annotated[
     list[str] | None, typer.Option(help="A variable to leave out; may be repeated.")
 ]
+
+
+def _renamed(given: object) -> tuple[str, str]:
+    """Read OLD=NEW."""
+    old, sign, new = str(given).rpartition("=")
+    if not (old and sign and new):
+        raise typer.BadParameter("write it as OLD=NEW")
+    return old, new
+
+
+Rename = Annotated[
+    list[Any] | None,
+    typer.Option(
+        parser=_renamed,
+        metavar="<OLD=NEW>",
+        help="Another name for variables and dimensions of a name; may be repeated.",
+    ),
+]
+
+
+def _attribute(given: object) -> tuple[str, str, Any]:
+    """Read VARIABLE:NAME=VALUE; numbers, lists and null are JSON, everything else is text."""
+    import json
+
+    found = re.fullmatch(r"([^=]+):([^=:]+)=(.*)", str(given), re.DOTALL)
+    if found is None:
+        raise typer.BadParameter("write it as VARIABLE:NAME=VALUE; VARIABLE / is the dataset")
+    try:
+        value = json.loads(found[3])
+    except ValueError:
+        value = found[3]
+    return found[1], found[2], value
+
+
+def attrs_of(given: list[Any] | None) -> dict[str, dict[str, Any]]:
+    """Return attributes by variable."""
+    told: dict[str, dict[str, Any]] = {}
+    for variable, name, value in given or ():
+        told.setdefault(variable, {})[name] = value
+    return told
+
+
+Attrs = Annotated[
+    list[Any] | None,
+    typer.Option(
+        "--attr",
+        parser=_attribute,
+        metavar="<VARIABLE:NAME=VALUE>",
+        help="An attribute to set, null to remove it; VARIABLE / is the dataset; may be repeated.",
+    ),
+]
+Preprocess = Annotated[
+    str | None,
+    typer.Option(
+        metavar="<package.module:function>",
+        help="A function that is told of each file and returns new names and attributes.",
+    ),
+]
 SourceGroup = Annotated[str, typer.Option(help="Take only what is below this group of the files.")]
 Variable = Annotated[
     list[str] | None, typer.Option(help="Take only this variable; may be repeated.")

@@ -8,13 +8,14 @@ catalog. No shuffle.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from icevirt.archive.facts import Coded
 from icevirt.archive.plan import BuildPlan, Mode, PlannedArray, WindowTask, WriteItem
 from icevirt.logic.windows import boxes
 from icevirt.model.snapshot import Extents
@@ -141,6 +142,8 @@ def _window(cut: Cut, rows: NDArray[np.int64]) -> WindowTask:
         out[at] = column[of]
         return out
 
+    takes = spread(np.ones(len(array.files), np.bool_))
+    reads = () if array.sources is None else _reads(array.sources, spread, takes)
     return WindowTask(
         source_path=array.source_path,
         node_id=array.node_id,
@@ -151,7 +154,7 @@ def _window(cut: Cut, rows: NDArray[np.int64]) -> WindowTask:
         zarr_json=array.zarr_json,
         chunk_shape=array.chunk_shape,
         shape=array.shape,
-        takes=spread(np.ones(len(array.files), np.bool_)),
+        takes=takes,
         starts=spread(array.starts),
         lengths=spread(array.lengths),
         whole=spread(array.whole),
@@ -159,6 +162,21 @@ def _window(cut: Cut, rows: NDArray[np.int64]) -> WindowTask:
         times=None if array.times is None else array.times.take(rows),
         values=array.values,
         hybrid=None if array.hybrid is None else array.hybrid.spread(at, of, len(rows)),
+        reads=reads,
+    )
+
+
+def _reads(
+    sources: Coded,
+    spread: Callable[[NDArray[np.int32]], NDArray[np.int32]],
+    takes: NDArray[np.bool_],
+) -> tuple[tuple[str, NDArray[np.bool_]], ...]:
+    """Return under which paths an array is read, and of which of the item's files."""
+    codes = spread(sources.codes)
+    return tuple(
+        (path, takes & (codes == code))
+        for code, path in enumerate(sources.values)
+        if (takes & (codes == code)).any()
     )
 
 

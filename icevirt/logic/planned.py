@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.attributes import Attributes
-from icevirt.archive.facts import ArrayColumns, CatalogFacts
+from icevirt.archive.facts import ArrayColumns, CatalogFacts, Coded
 from icevirt.archive.hybrid import AxisGrid, Hybrid
 from icevirt.archive.plan import Mode, PlannedArray, grids_of
 from icevirt.archive.report import ReferenceCounts
@@ -110,6 +110,7 @@ def planned(
         if hybrid is None
         else hybrid_counts(facts.arrays, rows, hybrid),
         times=times,
+        sources=_sources(facts.arrays, rows, member.path),
         expected=_expected(facts.arrays, member, share, rows, edges, grid, hybrid),
         hybrid=hybrid,
     )
@@ -200,6 +201,14 @@ def _given(array: PlannedArray, steps: Steps) -> PlannedArray:
         expected=math.prod(array.grid),
         values=steps.values,
     )
+
+
+def _sources(arrays: ArrayColumns, rows: NDArray[np.int64], path: str) -> Coded | None:
+    """Return where the files have an array that was renamed in some of them."""
+    if arrays.own_path is None:
+        return None
+    own = arrays.own_path.take(rows)
+    return None if own.values == (path,) else own
 
 
 def _share(facts: CatalogFacts, member: Member, gap: Gap | None, *, recoded: bool) -> _Share:

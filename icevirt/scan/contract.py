@@ -74,6 +74,8 @@ class ScanOptions:
         label_variables: Names or absolute paths of variables with one value, which says where the
             file lies along a dimension that it does not have.
         policy: Patterns of variables and what becomes of those that fit; see `icevirt.scan.policy`.
+        rename: Names in the file, and the names of dimensions in ``concat_dim`` and ``pad`` that
+            they will get.
     """
 
     concat_dim: str | tuple[str, ...] | None = None
@@ -87,6 +89,7 @@ class ScanOptions:
     pad: tuple[str, ...] = ()
     label_variables: tuple[str, ...] = ()
     policy: tuple[tuple[str, str], ...] = ()
+    rename: tuple[tuple[str, str], ...] = ()
 
     def policy_of(self, path: str) -> Policy:
         """Return what shall become of a variable."""
@@ -99,18 +102,26 @@ class ScanOptions:
             return ()
         return (self.concat_dim,) if isinstance(self.concat_dim, str) else self.concat_dim
 
+    def _called(self, names: Sequence[str | None]) -> tuple[str | None, ...]:
+        """Return dimensions as they will be called."""
+        if not self.rename:
+            return tuple(names)
+        told = dict(self.rename)
+        return tuple(None if name is None else told.get(name, name) for name in names)
+
     def joined_axes(self, names: Sequence[str | None]) -> tuple[int, ...]:
         """Return the axes of an array, given its dimensions, whose length is not the dataset's."""
         joined = {*self.concat_dims, *self.pad}
-        return tuple(axis for axis, name in enumerate(names) if name in joined)
+        return tuple(axis for axis, name in enumerate(self._called(names)) if name in joined)
 
     def orders(self, path: str, names: Sequence[str | None]) -> bool:
         """Say whether a variable is the coordinate of a dimension along which files are placed."""
-        return tuple(names) == (paths.name(path),) and names[0] in self.concat_dims
+        called = self._called(names)
+        return called == self._called((paths.name(path),)) and called[0] in self.concat_dims
 
     def compares(self, names: Sequence[str | None]) -> bool:
         """Say whether files hold an array of these dimensions again that must be equal."""
-        return any(name not in names for name in self.concat_dims)
+        return any(name not in self._called(names) for name in self.concat_dims)
 
     def wants_digest(
         self, names: Sequence[str | None], *, is_coordinate: bool, nbytes: int

@@ -150,7 +150,7 @@ class _Assembly:
         """Return a box of one file's share, as the file packs it."""
         schema = self._hybrid.schemas[int(self._hybrid.own[place])]
         dtype = np.dtype(str(schema.data_type))
-        path, url = self._window.source_path, self._files.url[place]
+        path, url = self._window.path_in(place), self._files.url[place]
         if schema.whole:
             shape = list(self._window.shape)
             for at, axis in enumerate(self._window.axes):
@@ -165,8 +165,12 @@ class _Assembly:
         """Return the values that the scan read of some files."""
         if not wanted.any():
             return {}
-        found = self._refs.located(self._files, wanted, self._window.source_path)
-        return dict(row for block in found for row in _rows(block))
+        return dict(
+            row
+            for path, mine in self._window.read_from(wanted)
+            for block in self._refs.located(self._files, mine, path)
+            for row in _rows(block)
+        )
 
     def _raw(self, place: int) -> bytes:
         try:

@@ -70,7 +70,12 @@ class Needs:
 
     def add(self, to: int, item: WriteItem) -> None:
         """Note what an item needs; windows whose values the plan holds need nothing."""
-        boxes = {w.source_path: _bounds(w) for w in item.windows if w.values is None}
+        boxes: dict[str, tuple[_Bound, ...]] = {}
+        for window in item.windows:
+            for path, _ in window.read_from(window.takes) if window.values is None else ():
+                bounds = _bounds(window)
+                # arrays that files call each other's names want all that either wants
+                boxes[path] = bounds if boxes.get(path, bounds) == bounds else ()
         files = item.files
         order = np.argsort(files.part, kind="stable")
         ends = np.searchsorted(files.part[order], np.arange(len(files.parts)), side="right")

@@ -198,7 +198,11 @@ def window_table(refs: Refs, files: FileColumns, window: WindowTask) -> ChunkTab
     """
     if window.values is not None:
         return _clipped(_encoded_values(window, window.values), window)
-    blocks = [*refs.located(files, window.takes, window.source_path)]
+    blocks = [
+        block
+        for path, takes in window.read_from(window.takes)
+        for block in refs.located(files, takes, path)
+    ]
     if window.mode is Mode.join:
         return _clipped(_joined(files, window, blocks), window)
     tables = [*_shifted(files, window, joined(blocks))] if blocks else []

@@ -1,0 +1,154 @@
+"""What is changed about files before they are combined: ``rename``, ``attrs``, ``preprocess``."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from icevirt.archive.edits import FileChanges, FileFacts
+from icevirt.archive.facts import CatalogFacts
+from icevirt.errors import InvalidInputError
+from icevirt.logic.edited import Edit, edited, facts_of_file, refuse_unknown
+from icevirt.model.json import JSON
+
+type Preprocess = str | Callable[[FileFacts], FileChanges | None] | None
+
+_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edits:
+    """What was asked for: of each file by a function first, then of all alike."""
+
+    everywhere: Edit
+    function: Callable[[FileFacts], FileChanges | None] | None
+    name: str  # of the function
+
+    @classmethod
+    def of(
+        cls,
+        rename: Mapping[str, str] | None,
+        attrs: Mapping[str, Mapping[str, Any]] | None,
+        preprocess: Preprocess,
+    ) -> Edits:
+        """Check what was passed.
+
+        Raises:
+            InvalidInputError: It is no mapping of names, or there is no such function.
+        """
+        for name, given in (("rename", rename), ("attrs", attrs)):
+            if given is not None and not isinstance(given, Mapping):
+                raise InvalidInputError(
+                    f"{name} is no mapping", do="Correct the call.", given=given
+                )
+        function = _imported(preprocess) if isinstance(preprocess, str) else preprocess
+        if function is not None and not callable(function):
+            raise InvalidInputError(
+                "preprocess is no function",
+                do="Pass one that takes icevirt.FileFacts, or its name as"
+                ' "package.module:function".',
+                given=preprocess,
+            )
+        return cls(
+            everywhere=Edit.of(FileChanges(rename=rename or {}, attrs=attrs or {})),
+            function=function,
+            name=preprocess if isinstance(preprocess, str) else _name_of(function),
+        )
+
+    def scanned(self, dimensions: Sequence[str]) -> tuple[tuple[str, str], ...]:
+        """Return the renaming that a scan must know: of dimensions that files are placed along."""
+        return tuple(pair for pair in self.everywhere.rename if pair[1] in dimensions)
+
+    def applied(self, facts: CatalogFacts, dimensions: Sequence[str]) -> CatalogFacts:
+        """Return the facts as they are to be combined along ``dimensions``.
+
+        Raises:
+            CombineError: Two variables of a file would get one name.
+            InvalidInputError: No file has what is named, or the function returns something else.
+        """
+        if self.function is not None:
+            facts = _preprocessed(facts, self.function, dimensions)
+        refuse_unknown(facts, self.everywhere)
+        return edited(facts, [self.everywhere], np.zeros(len(facts.files), np.int64))
+
+    @property
+    def choice(self) -> JSON:
+        """What a snapshot tells of it; None where there is nothing to tell."""
+        told: dict[str, JSON] = {
+            "rename": dict(self.everywhere.rename),
+            "attrs": [list(each) for each in self.everywhere.attrs],
+            "preprocess": self.name,
+        }
+        return {name: value for name, value in told.items() if value} or None
+
+
+def _preprocessed(
+    facts: CatalogFacts,
+    function: Callable[[FileFacts], FileChanges | None],
+    dimensions: Sequence[str],
+) -> CatalogFacts:
+    arrays = facts.arrays
+    order = np.argsort(arrays.file, kind="stable")
+    ends = np.searchsorted(arrays.file[order], np.arange(len(facts.files)), side="right")
+    number: dict[Edit, int] = {}
+    of_file = np.zeros(len(facts.files), np.int64)
+    for file, rows in enumerate(np.split(order, ends[:-1])):
+        told = facts_of_file(facts, file, rows)
+        try:
+            changes = function(told)
+        except Exception as error:
+            raise InvalidInputError(
+                "preprocess failed",
+                do="Correct the function.",
+                file=told.url,
+                cause=f"{type(error).__name__}: {error}",
+            ) from error
+        edit = Edit.of(changes)
+        _refuse_unscanned(edit, dimensions, told.url)
+        of_file[file] = number.setdefault(edit, len(number))
+    return edited(facts, list(number), of_file)
+
+
+def _refuse_unscanned(edit: Edit, dimensions: Sequence[str], url: str) -> None:
+    """Refuse names that a scan has to know, because it reads the coordinates that have them."""
+    for old, new in edit.rename:
+        if new in dimensions:
+            raise InvalidInputError(
+                f"preprocess gives a dimension the name {new!r}, along which files are placed",
+                do=f'Pass rename={{"{old}": "{new}"}} (--rename {old}={new}), which scans know of;'
+                " files that have no such name stay as they are.",
+                file=url,
+            )
+
+
+def _imported(name: str) -> Callable[[FileFacts], FileChanges | None]:
+    if not _FUNCTION.fullmatch(name):
+        raise InvalidInputError(
+            "not the name of a function", do="Write it as package.module:function.", given=name
+        )
+    module, _, path = name.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise InvalidInputError(
+            "no such function for preprocess can be imported here",
+            do="Install its module, or add its directory to PYTHONPATH.",
+            function=name,
+            cause=type(error).__name__,
+        ) from error
+    made: Callable[[FileFacts], FileChanges | None] = found
+    return made
+
+
+def _name_of(function: object) -> str:
+    if function is None:
+        return ""
+    home = getattr(function, "__module__", "?")
+    return f"{home}:{getattr(function, '__qualname__', type(function).__name__)}"

@@ -1,0 +1,43 @@
+"""What may be changed about files before they are combined: names and attributes, never values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariableFacts:
+    """A variable of a file, as a function for ``preprocess`` sees it."""
+
+    dims: tuple[str | None, ...]
+    shape: tuple[int, ...]
+    dtype: str  # as Zarr names it
+    attrs: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileFacts:
+    """A file, as a function for ``preprocess`` sees it; there are no values in it."""
+
+    url: str
+    attrs: Mapping[str, Any]  # of the root group
+    variables: Mapping[str, VariableFacts]  # by absolute path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileChanges:
+    """What a function for ``preprocess`` returns; None in its place changes nothing.
+
+    Args:
+        rename: Old names of variables and dimensions (of variables, absolute paths too) and new
+            ones, as in xarray's ``Dataset.rename``.
+        drop_variables: Names or absolute paths.
+        attrs: Attributes to set, by variable (name or absolute path; ``"/"`` is the file), each a
+            mapping of names to values; None removes one.
+    """
+
+    rename: Mapping[str, str] = field(default_factory=dict)
+    drop_variables: Iterable[str] = ()
+    attrs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

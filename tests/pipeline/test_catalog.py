@@ -29,9 +29,9 @@ def scanned(monkeypatch):
     """Names of the files, in the order in which they are scanned."""
     names, attempt = [], scanning.attempt
 
-    def noted(file, options):
+    def noted(file, *how):
         names.append(Path(file.url).name)
-        return attempt(file, options)
+        return attempt(file, *how)
 
     monkeypatch.setattr(scanning, "attempt", noted)
     return names
@@ -178,11 +178,8 @@ def test_what_was_built_is_told_by_the_snapshot(days, tmp_path):
     repo = icevirt.Repository.open(str(tmp_path / "a"))
     told = repo.lookup_snapshot(report.snapshot_id).metadata["icevirt_build"]
     assert told["scan"]["concat_dim"] == "time"
-    assert told["combine"] == {
-        "combine_attrs": "override",
-        "duplicates": "newest",
-        "holes": "refuse",
-    }
+    chosen = {"combine_attrs": "override", "duplicates": "newest", "holes": "refuse"}
+    assert chosen.items() <= told["combine"].items()
     assert told["catalog"].endswith("/catalog")
     assert told["files"] == 6
     assert len(told["plan"]) == 32

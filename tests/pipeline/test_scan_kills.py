@@ -24,10 +24,10 @@ def days(tmp_path, monkeypatch):
         write_day(path, day)
     noted, attempt = tmp_path / "noted", scanning.attempt
 
-    def note(file, options):
+    def note(file, *how):
         with noted.open("a") as log:
             log.write(Path(file.url).name + "\n")
-        return attempt(file, options)
+        return attempt(file, *how)
 
     monkeypatch.setattr(scanning, "attempt", note)
     return files, noted

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from importlib.metadata import version
 from types import NoneType
 from typing import Any
 
@@ -180,6 +181,12 @@ def rules(
         max_native_bytes=max_native_bytes,
     )
     made.check()
+    if chunk_grid == "rectilinear" and tuple(map(int, version("zarr").split(".")[:2])) < (3, 4):
+        raise InvalidInputError(
+            "chunks whose lengths differ need zarr 3.4 or newer",
+            do='Install it, or leave chunk_grid at "regular".',
+            installed=version("zarr"),
+        )
     return made
 
 

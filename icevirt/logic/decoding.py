@@ -7,6 +7,7 @@ number from the packing of the array as from that of the file.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,8 +37,23 @@ def packing_of(attributes: Attributes) -> dict[str, Any]:
             shown.pop(name, None)
             if was is not None:
                 shown[name] = was
-    held = {name: value for name, value in shown.items() if name in PACKING}
-    return restore(held, attributes.dtypes)
+    return restore(packing_in(shown), attributes.dtypes)
+
+
+def packing_in(shown: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of the attributes that pack."""
+    return {name: value for name, value in shown.items() if name in PACKING}
+
+
+def same_packing(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Say whether attributes pack alike, dtypes included; NaN is like NaN."""
+
+    def key(value: Any) -> Any:
+        if isinstance(value, np.generic | np.ndarray):
+            return np.asarray(value).dtype.str, np.asarray(value).tobytes()
+        return type(value).__name__, value
+
+    return {n: key(v) for n, v in one.items()} == {n: key(v) for n, v in other.items()}
 
 
 def decoded(values: NDArray[Any], packing: dict[str, Any]) -> NDArray[Any]:

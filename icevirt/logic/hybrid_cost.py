@@ -60,12 +60,18 @@ def told(arrays: Sequence[PlannedArray]) -> list[str]:
 
 
 def _line(array: PlannedArray, hybrid: Hybrid) -> str:
-    if not hybrid.chunks:
-        return f"{array.path}: the lengths of chunks follow the files"
-    return (
-        f"{array.path}: {hybrid.chunks:,} of {math.prod(array.grid):,} chunks"
-        f" ({size_of(hybrid.nbytes)} of values) are stored, because {hybrid.why}"
-    )
+    said = []
+    if hybrid.chunks:
+        said.append(
+            f"{hybrid.chunks:,} of {math.prod(array.grid):,} chunks ({size_of(hybrid.nbytes)} of"
+            f" values) are stored, because {hybrid.why}"
+        )
+    if hybrid.bounds is not None:
+        said.append(
+            "the lengths of chunks follow the files, so readers need zarr 3.4 and its setting"
+            " array.rectilinear_chunks"
+        )
+    return f"{array.path}: {'; '.join(said)}"
 
 
 def size_of(count: int) -> str:

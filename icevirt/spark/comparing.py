@@ -8,6 +8,7 @@ a file in the wrong place is found though its values are right.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
+from icevirt.access.attributes import shown
 from icevirt.archive.scanned import ScannedArray, ScannedFile
 from icevirt.archive.verification import Checked, Difference, DifferenceKind, total
 from icevirt.connect.address import PROVIDERS
@@ -28,6 +30,7 @@ from icevirt.errors import (
     UnsupportedError,
 )
 from icevirt.ids import ObjectId12
+from icevirt.logic.decoding import decoded, packing_in, packing_of, same_packing
 from icevirt.logic.equality import same_values
 from icevirt.logic.recoding import counting_array, missing_of, units_of
 from icevirt.logic.times import InexactError, recoded
@@ -40,6 +43,7 @@ from icevirt.objects.reach import persistable
 from icevirt.objects.source import open_source
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
+from icevirt.repo.validation import any_grid
 from icevirt.scan.contract import ByteSource, ScanOptions
 from icevirt.scan.oracle import Oracle, oracle_for
 from icevirt.scan.registry import scan
@@ -72,7 +76,7 @@ def compare_values(task: VerifyTask) -> Checked:
         for url, wanted in _chosen(session, ObjectId12(key), rows).items()
     ]
     if isinstance(task.repo, MemoryStorage):
-        with granted(_access_of(task, session)):
+        with granted(_access_of(task, session)), any_grid():
             return total(_compare_file(session, url, wanted) for url, wanted in chosen)
     place = replace(task, manifests=(), rows=())
     with Apart() as apart:
@@ -102,7 +106,7 @@ def compare_file(place: VerifyTask, url: str, wanted: list[_Wanted]) -> Checked:
         _sessions[key] = session_of(place)
     session = _sessions[key]
     try:
-        with granted(_access_of(place, session)):
+        with granted(_access_of(place, session)), any_grid():
             return _compare_file(session, url, wanted)
     except MemoryError:
         memory = ScanMemoryError(
@@ -192,7 +196,7 @@ class _Comparison:
             if found is None:
                 return self._of_another_name(wanted, held)
             array, index = found
-            here = _box(wanted.index, held.chunks, held.shape)
+            here = _box_of(held, wanted.index)
             there = _box(index, array.chunk_shape, array.shape)
             new = len(here) - len(there)  # axes along which files were stacked
             if [_length(part) for part in here] != [1] * new + [_length(part) for part in there]:
@@ -247,7 +251,7 @@ class _Comparison:
             for array in arrays:
                 row = _row_of(wanted, array)
                 if row is not None:
-                    here = _box(wanted.index, held.chunks, held.shape)
+                    here = _box_of(held, wanted.index)
                     index = array.references.index[row].tolist()
                     there = _box(tuple(index), array.chunk_shape, array.shape)
                     return self._compare_form(wanted.array, here, array.path, there)
@@ -298,7 +302,7 @@ class _Comparison:
         in_file = self._group.rstrip("/") + variable
         theirs = self._oracle.read_values(self._source, in_file, there)
         theirs = self._recoded(theirs, variable, root=path.removesuffix(variable))
-        equal = same_values(mine, theirs)
+        equal = same_values(mine, theirs) or self._mean_the_same(mine, theirs, path, variable)
         if equal is None:
             reason = f"{theirs.dtype} in the file, {mine.dtype} in the repository"
             return Checked(not_compared=((path, reason),))
@@ -312,6 +316,20 @@ class _Comparison:
             what=f"its values are not those of {variable} at {_told(there)}",
         )
         return Checked(arrays=1, values=mine.size, differences=(difference,))
+
+    def _mean_the_same(
+        self, mine: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any], path: str, variable: str
+    ) -> bool | None:
+        """Compare what values mean, where the dataset packs them in another way than the file."""
+        node = self._session.find(path)
+        own = next((each for each in self._scan(None).arrays if each.path == variable), None)
+        if not isinstance(node, ArrayNode) or own is None:
+            return None
+        packing = packing_in(shown(json.loads(node.user_data), mine.dtype))
+        other = packing_of(own.attributes)
+        if mine.dtype == theirs.dtype and same_packing(packing, other):
+            return same_values(mine, theirs)
+        return same_values(decoded(mine, packing), decoded(theirs, other))
 
     def _recoded(
         self, theirs: np.ndarray[Any, Any], variable: str, root: str
@@ -397,7 +415,10 @@ class _Comparison:
         if paths.name(other.path) in other.dimension_names:
             return True
         held = zarr.open_array(self._session.store, path=path, mode="r")
-        index = [part.start // edge for part, edge in zip(here, held.chunks, strict=True)]
+        index = [
+            int(np.searchsorted(bounds, part.start, side="right")) - 1
+            for part, bounds in zip(here, _bounds(held), strict=True)
+        ]
         kind = self._session.chunk_type(path, index)
         return kind in (ChunkType.native, ChunkType.inline)
 
@@ -451,6 +472,24 @@ def _names(held: Any) -> tuple[str | None, ...]:
 
 def _dimensions(held: Any) -> tuple[str | None, ...]:
     return tuple(held.metadata.dimension_names or ())
+
+
+def _bounds(held: Any) -> list[np.ndarray[Any, np.dtype[np.int64]]]:
+    """Return where chunks begin along each axis, and where the last one ends."""
+    try:
+        return [
+            np.minimum(np.arange(-(-length // edge) + 1) * edge, length)
+            for length, edge in zip(held.shape, held.chunks, strict=True)
+        ]
+    except NotImplementedError:  # their lengths differ
+        return [np.cumsum([0, *sizes]) for sizes in held.read_chunk_sizes]
+
+
+def _box_of(held: Any, index: Sequence[int]) -> Box:
+    return tuple(
+        slice(int(bounds[number]), int(bounds[number + 1]))
+        for number, bounds in zip(index, _bounds(held), strict=True)
+    )
 
 
 def _box(index: Sequence[int], edges: Sequence[int], shape: Sequence[int]) -> Box:

@@ -23,7 +23,7 @@ from icevirt.archive.packing import Block
 from icevirt.archive.plan import WindowTask
 from icevirt.errors import CombineError, FormatError
 from icevirt.ids import ObjectId12
-from icevirt.logic.decoding import Lost, decoded, packing_of, repacked
+from icevirt.logic.decoding import Lost, decoded, packing_of, repacked, same_packing
 from icevirt.logic.hybrid_grid import native_chunks, slabs
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.snapshot import Extents
@@ -118,7 +118,7 @@ class _Assembly:
         self._packing = packing_of(hybrid.target.attributes)
         self._alike = [
             each.data_type == hybrid.target.data_type
-            and _same_packing(packing_of(each.attributes), self._packing)
+            and same_packing(packing_of(each.attributes), self._packing)
             for each in hybrid.schemas
         ]
         self._read: dict[int, bytes] = {}  # by file, of those that the scan read in one slab
@@ -215,17 +215,6 @@ def _rows(block: Block) -> Iterator[tuple[int, bytes]]:
     for row in np.flatnonzero(block.kind == ChunkType.inline).tolist():
         at, size = int(block.offset[row]), int(block.length[row])
         yield int(block.file[row]), block.data[at : at + size].tobytes()
-
-
-def _same_packing(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Say whether attributes pack alike, dtypes included; NaN is like NaN."""
-
-    def key(value: Any) -> Any:
-        if isinstance(value, np.generic | np.ndarray):
-            return np.asarray(value).dtype.str, np.asarray(value).tobytes()
-        return type(value).__name__, value
-
-    return {n: key(v) for n, v in one.items()} == {n: key(v) for n, v in other.items()}
 
 
 def fill_of(fill: Any, dtype: np.dtype[Any]) -> Any:

@@ -3,6 +3,8 @@
     python bench/build_references.py                          # 10 million, 1,000 a file
     python bench/build_references.py --references 100_000_000
     python bench/build_references.py --references 100_000_000 --per-file 10
+    python bench/build_references.py --mixed                  # in an order that needs a shuffle
+    python bench/build_references.py --per-file 10_000_000    # one file
 
 The catalog is synthetic: ten arrays of (time, y, x), a hundred chunks of each in every file (one
 with `--per-file 10`), at random offsets and lengths, and a coordinate of one value a file. A few
@@ -45,6 +47,7 @@ class Archive:
     root: Path
     references: int
     per_file: int
+    mixed: bool  # files lie in the dataset in another order than in the catalog
 
     @property
     def files(self) -> int:
@@ -84,6 +87,9 @@ def make(archive: Archive) -> None:
     mark(storage)
     parts = parts_of(archive.sources(), identity=IDENTITY)
     made = [_template(archive, parts[0].files, seed) for seed in range(TEMPLATES)]
+    moments = np.arange(archive.files, dtype=np.float64)
+    if archive.mixed:
+        np.random.default_rng(0).shuffle(moments)
     at = 0
     for number, part in enumerate(parts):
         count = len(part.files)
@@ -95,7 +101,7 @@ def make(archive: Archive) -> None:
             files[name] = [getattr(file, name) for file in part.files]
         arrays = dict(tables.arrays)
         arrays["labels"] = [
-            np.float64(at + row).tobytes() if path == "/time" else None
+            moments[at + row].tobytes() if path == "/time" else None
             for row, path in zip(arrays["row"], arrays["path"], strict=True)
         ]
         write_part(storage, part.name, PartTables(files=files, arrays=arrays, refs=tables.refs))
@@ -183,6 +189,7 @@ def build(archive: Archive) -> dict:
     from icevirt.api.stages import Job, Scan, write_all
     from icevirt.api.target import Target
     from icevirt.logic.combine import combine
+    from icevirt.logic.routes import route_of
     from icevirt.logic.wish import Wish
     from icevirt.scan.contract import ScanOptions
     from icevirt.spark.facts import read_facts
@@ -202,7 +209,7 @@ def build(archive: Archive) -> dict:
     known = settled(catalog, IDENTITY, files)
     closed = read_facts(catalog, *known.chosen)
     mark("facts")
-    plan = combine(closed.facts, Wish(build_id="b" * 20, concat_dim="time"))
+    plan = combine(closed.facts, Wish(build_id="b" * 20, concat_dim=("time",)))
     mark("plan")
     target = Target.look(LocalStorage(archive.root / "repo"), branch="main", group="/", mode="w-")
     scan = Scan(files=(), options=ScanOptions(), catalog=catalog, max_bad_files=0, progress=None)
@@ -217,6 +224,7 @@ def build(archive: Archive) -> dict:
     spark.stop()
     names = list(marks)
     return {
+        "route": route_of(plan).told(),
         "seconds": {b: round(marks[b] - marks[a], 1) for a, b in itertools.pairwise(names)},
         "total_s": round(marks["commit"] - marks["begin"], 1),
         "manifests": sum(result.manifest_id is not None for result in results),
@@ -380,6 +388,7 @@ def step(name: str, archive: Archive) -> dict:
     """Run one step in a new process, and add the peak of its memory."""
     command = [sys.executable, __file__, "--step", name, "--root", str(archive.root)]
     command += ["--references", str(archive.references), "--per-file", str(archive.per_file)]
+    command += ["--mixed"] * archive.mixed
     begin = time.perf_counter()
     with (
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child,
@@ -400,16 +409,17 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--references", type=int, default=10_000_000)
     parser.add_argument("--per-file", type=int, default=1000)
+    parser.add_argument("--mixed", action="store_true")
     parser.add_argument("--root", help="where all is kept; by default a temporary directory")
     parser.add_argument("--step", choices=["make", "build", "official"], help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.step:
-        archive = Archive(Path(given.root), given.references, given.per_file)
+        archive = Archive(Path(given.root), given.references, given.per_file, given.mixed)
         told = {"make": make, "build": build, "official": official}[given.step](archive)
         print(json.dumps(told or {}))
         return
     root = Path(given.root or tempfile.mkdtemp(prefix="icevirt-bench-"))
-    archive = Archive(root, given.references, given.per_file)
+    archive = Archive(root, given.references, given.per_file, given.mixed)
     try:
         if not (root / "catalog").exists():
             step("make", archive)

@@ -15,8 +15,9 @@ import numpy as np
 from icevirt.archive.plan import BuildPlan
 from icevirt.logic.items import cuts
 
-_FACTOR = 4  # times that a part may be read for an array before a shuffle is cheaper
-_FEW = 4096  # reads that cost less than a shuffle does
+_FACTOR = 4  # times that references may be read before a shuffle is cheaper
+_FEW_READS = 4096  # of parts, which cost less than a shuffle does
+_FEW_REFERENCES = 10_000_000  # that are read in the same time
 
 
 class Route(StrEnum):
@@ -33,32 +34,38 @@ class Routing:
     kind: Route
     windows: int  # manifests' shares of arrays
     reads: int  # of an array in a part of the catalog, on the direct way
-    least: int  # the same if each were read once
+    times: float  # that a reference is read on it, in the mean
 
     def told(self) -> str:
         """Return it in words."""
-        times = self.reads / max(1, self.least)
-        return (
-            f"{self.kind} (each part of the catalog would be read {times:,.1f} times without)"
-            if self.kind is Route.shuffle
-            else f"{self.kind}, no shuffle"
-        )
+        if self.kind is Route.direct:
+            return f"{self.kind}, no shuffle"
+        return f"{self.kind} (each reference would be read {self.times:,.0f} times without)"
 
 
 def route_of(plan: BuildPlan) -> Routing:
     """Choose the way of a plan."""
-    windows = reads = least = 0
+    windows = reads = references = 0
+    total = 0.0
     part = plan.files.part
     for array in plan.arrays:
         if array.values is not None:
             continue
+        here = 0
         for cut in cuts(array):
             windows += 1
-            reads += _runs(part[array.files[cut.of]], len(plan.files.parts))
-        least += min(len(plan.files.parts), _runs(np.sort(part[array.files]), len(part)))
-    shuffled = reads > _FACTOR * least and reads > _FEW
+            here += _runs(part[array.files[cut.of]], len(plan.files.parts))
+        least = _runs(np.sort(part[array.files]), len(plan.files.parts))
+        reads += here
+        references += array.references.total
+        total += array.references.total * here / max(1, least)
+    costly = reads > _FEW_READS or total > _FEW_REFERENCES
+    shuffled = costly and total > _FACTOR * references
     return Routing(
-        kind=Route.shuffle if shuffled else Route.direct, windows=windows, reads=reads, least=least
+        kind=Route.shuffle if shuffled else Route.direct,
+        windows=windows,
+        reads=reads,
+        times=total / max(1, references),
     )
 
 

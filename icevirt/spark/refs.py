@@ -24,6 +24,7 @@ from icevirt.archive.facts import FileColumns
 from icevirt.archive.packing import Block, PackedBlock, unpack
 from icevirt.storage.protocol import Storage
 
+_BLOCKS = 16  # of one array in a row group: what a reader of a huge file has in memory at once
 _BUDGET = 256 << 20  # bytes of encoded parts that a reader keeps
 _COLUMNS = tuple(column.name for column in fields(PackedBlock))
 _SCHEMA = pa.schema([(name, getattr(pa, kind)()) for name, kind in catalog.REFS])
@@ -34,7 +35,8 @@ def encode(refs: Sequence[tuple[str, PackedBlock]]) -> bytes:
     sink = io.BytesIO()
     with pq.ParquetWriter(sink, _SCHEMA, compression="zstd", write_statistics=["path"]) as writer:
         for path, rows in groupby(refs, key=lambda row: row[0]):
-            writer.write_table(_table(path, [block for _, block in rows]))
+            table = _table(path, [block for _, block in rows])
+            writer.write_table(table, row_group_size=_BLOCKS)
     return sink.getvalue()
 
 
@@ -123,12 +125,10 @@ class _Part:
         return cls(size=len(raw), file=file, groups=dict(groups))
 
     def blocks(self, path: str) -> Iterator[PackedBlock]:
-        numbers = sorted([*self.groups.get(path, ()), *self.groups.get(None, ())])
-        if not numbers:
-            return
-        table = self.file.read_row_groups(numbers).filter(pc.field("path") == path)
-        for row in table.select(_COLUMNS).to_pylist():
-            yield PackedBlock(**row)
+        for number in sorted([*self.groups.get(path, ()), *self.groups.get(None, ())]):
+            table = self.file.read_row_group(number).filter(pc.field("path") == path)
+            for row in table.select(_COLUMNS).to_pylist():
+                yield PackedBlock(**row)
 
 
 def _only_path(group: Any) -> str | None:

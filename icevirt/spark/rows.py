@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
+
+import numpy as np
 
 from icevirt.archive import catalog
 from icevirt.archive.packing import PackedBlock, pack
@@ -110,15 +112,26 @@ def _array_row(row: int, array: ScannedArray) -> dict[str, Any]:
 def _blocks(tables: Iterable[tuple[int, ChunkTable]], urls: Sequence[str]) -> Iterable[PackedBlock]:
     """Pack tables, closing a block when it holds enough references or bytes."""
     run: list[tuple[int, ChunkTable]] = []
+    refs = data = 0
     for row, table in tables:
-        run.append((row, table))
-        refs = sum(len(each) for _, each in run)
-        data = sum(len(each.inline) for _, each in run)
-        if refs >= catalog.BLOCK_REFS or data >= catalog.BLOCK_DATA:
-            yield _packed(run, urls)
-            run = []
+        for piece in _pieces(table):
+            run.append((row, piece))
+            refs += len(piece)
+            data += len(piece.inline)
+            if refs >= catalog.BLOCK_REFS or data >= catalog.BLOCK_DATA:
+                yield _packed(run, urls)
+                run, refs, data = [], 0, 0
     if run:
         yield _packed(run, urls)
+
+
+def _pieces(table: ChunkTable) -> Iterator[ChunkTable]:
+    """Cut the table of a huge array, so that nobody has to hold all of it."""
+    if len(table) <= catalog.BLOCK_REFS or len(table.inline):
+        yield table
+        return
+    for low in range(0, len(table), catalog.BLOCK_REFS):
+        yield table.take(np.arange(low, min(low + catalog.BLOCK_REFS, len(table))))
 
 
 def _packed(run: Sequence[tuple[int, ChunkTable]], urls: Sequence[str]) -> PackedBlock:

@@ -30,8 +30,14 @@ _AT_ONCE = 4_000_000
 """References that a map task gathers before it sends all it has."""
 
 
-type _Bound = tuple[int, int, int]
-"""An axis that files are not placed along, counted from the last, and the chunks wanted of it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bound:
+    """The chunks that a window wants of an axis."""
+
+    axis: int  # counted from the last, -1
+    low: int
+    high: int
+    begin: NDArray[np.uint32] | None  # (files of the part,) None: all begin at 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,19 +76,13 @@ class Needs:
 
     def add(self, to: int, item: WriteItem) -> None:
         """Note what an item needs; windows whose values the plan holds need nothing."""
-        boxes: dict[str, tuple[_Bound, ...]] = {}
-        for window in item.windows:
-            for path, _ in window.read_from(window.takes) if window.values is None else ():
-                bounds = _bounds(window)
-                # arrays that files call each other's names want all that either wants
-                boxes[path] = bounds if boxes.get(path, bounds) == bounds else ()
         files = item.files
         order = np.argsort(files.part, kind="stable")
         ends = np.searchsorted(files.part[order], np.arange(len(files.parts)), side="right")
         for name, places in zip(files.parts, np.split(order, ends[:-1]), strict=True):
             need = _Need(
                 item=to,
-                boxes=boxes,
+                boxes=_boxes(item, places),
                 rows=files.row[places].astype(np.int32),
                 places=places.astype(np.int32),
             )
@@ -103,16 +103,29 @@ class Needs:
         )
 
 
-def _bounds(window: WindowTask) -> tuple[_Bound, ...]:
-    """Return what a window wants of the axes along which all files begin at 0."""
+def _boxes(item: WriteItem, places: NDArray[np.int64]) -> dict[str, tuple[_Bound, ...]]:
+    """Return what an item wants of some of its files, by array."""
+    boxes: dict[str, tuple[_Bound, ...]] = {}
+    for window in item.windows:
+        for path, _ in window.read_from(window.takes) if window.values is None else ():
+            # arrays that files call each other's names want all that either wants
+            boxes[path] = () if path in boxes else _bounds(window, places)
+    return boxes
+
+
+def _bounds(window: WindowTask, places: NDArray[np.int64]) -> tuple[_Bound, ...]:
+    """Return what a window wants of some files of its item."""
     if window.mode is Mode.join or window.whole.any():
         return ()  # values of a whole file are one chunk
     ndim = len(window.box)
-    return tuple(
-        (axis - ndim, low, high)
-        for axis, (low, high) in enumerate(window.box)
-        if axis not in window.axes
-    )
+    bounds = []
+    for axis, (low, high) in enumerate(window.box):
+        begin = None
+        if axis in window.axes:
+            starts = window.starts[places, window.axes.index(axis)]
+            begin = (starts // window.chunk_shape[axis]).astype(np.uint32)
+        bounds.append(_Bound(axis=axis - ndim, low=low, high=high, begin=begin))
+    return tuple(bounds)
 
 
 def _frozen(needs: list[list[_Need]]) -> bytes:
@@ -147,15 +160,18 @@ class _Outbox:
 
     def put(self, need: _Need, path: str, block: Block) -> Iterator[tuple[int, bytes]]:
         """Take what the item needs of a block; yield what is worth a row now."""
-        place = places_of(block, need.rows, need.places)
-        keep = place >= 0
-        for axis, low, high in need.boxes[path]:
-            index = block.index[:, axis]
-            keep &= (index >= low) & (index < high)
-        rows = np.flatnonzero(keep)
+        mine_of = places_of(block, need.rows, np.arange(len(need.rows)))
+        rows = np.flatnonzero(mine_of >= 0)
+        for bound in need.boxes[path]:
+            if bound.axis + block.index.shape[1] < 0:
+                continue  # an axis that the file has not; it lies where its window is
+            index = block.index[rows, bound.axis].astype(np.int64)
+            if bound.begin is not None:
+                index += bound.begin[mine_of[rows]]
+            rows = rows[(index >= bound.low) & (index < bound.high)]
         if not len(rows):
             return
-        key, mine = (need.item, path), part_of(block, rows, place[rows])
+        key, mine = (need.item, path), part_of(block, rows, need.places[mine_of[rows]])
         self._held[key].append(mine)
         self._counts[key] += len(mine)
         self._sizes[key] += len(mine.data)

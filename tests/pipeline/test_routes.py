@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import icevirt
 from icevirt.archive.blocks import dumps, joined, loads, part_of
-from icevirt.archive.packing import Block
+from icevirt.archive.packing import Block, unpack
 from icevirt.errors import FormatError, IcevirtError
 from icevirt.logic import routes
 from icevirt.logic.combine import combine
@@ -18,7 +18,7 @@ from icevirt.logic.routes import Route, route_of
 from icevirt.logic.wish import Wish
 from icevirt.model.chunks import ChunkType, Locations
 from icevirt.model.strings import Strings
-from icevirt.spark import shuffling, writing
+from icevirt.spark import refs, rows, shuffling, writing
 from icevirt.spark.attempt import Outcome
 from icevirt.spark.catalog import write_part
 from icevirt.spark.facts import read_facts
@@ -145,13 +145,28 @@ def test_a_window_is_sent_only_the_chunks_it_wants():
             takes = np.ones(len(items[to].files), bool)
             arrived = shuffling.Arrived([row]).located(items[to].files, takes, "/field")
             sent += [len(block) for block in arrived]
-    # three files of two steps and three columns: to each step and column one column of its file
-    assert sent == [2] * 18
+    assert sent == [1] * 18  # three files of two steps and three columns
+
+
+def test_a_huge_array_is_cut_into_blocks_that_nobody_has_to_hold_together(monkeypatch):
+    """One file alone: its windows read what is theirs, and blocks are small."""
+    monkeypatch.setattr(rows.catalog, "BLOCK_REFS", 7)
+    monkeypatch.setattr(refs, "_BLOCKS", 2)
+    catalog, plan = planned(
+        [file(0, lambda u: data(u, 100, edge=2), time(np.arange(100.0)))], max_references=9
+    )
+    (part,) = plan.files.parts
+    blocks = list(refs.RefsReader(catalog).blocks(part, "/tos"))
+    assert [len(unpack(block)) for block in blocks] == [7] * 7 + [1]
+    found = np.concatenate([unpack(block).index for block in blocks])
+    assert found.tolist() == [[n, 0] for n in range(50)]
+    direct = written(catalog, plan, shuffled=False)
+    assert written(catalog, plan, shuffled=True) == direct
 
 
 def test_the_way_is_chosen_by_how_often_parts_would_be_read(monkeypatch):
     """Files in the order of the parts need no shuffle; files in another order do."""
-    monkeypatch.setattr(routes, "_FEW", 10)
+    monkeypatch.setattr(routes, "_FEW_READS", 10)
     files = archive(range(40))
     ordered = combine(facts_of(files), Wish(build_id="b", concat_dim=("time",), max_references=12))
     assert route_of(ordered).kind is Route.direct
@@ -162,9 +177,12 @@ def test_the_way_is_chosen_by_how_often_parts_would_be_read(monkeypatch):
     )
     routing = route_of(plan)
     assert routing.kind is Route.shuffle
-    assert routing.reads > 4 * routing.least
-    monkeypatch.setattr(routes, "_FEW", 10_000)
+    assert routing.times > 4
+    assert "times without" in routing.told()
+    monkeypatch.setattr(routes, "_FEW_READS", 10_000)
     assert route_of(plan).kind is Route.direct
+    monkeypatch.setattr(routes, "_FEW_REFERENCES", 100)
+    assert route_of(plan).kind is Route.shuffle
 
 
 @pytest.mark.spark
@@ -173,7 +191,7 @@ def test_a_build_that_shuffles_equals_one_that_does_not(tmp_path, spark, monkeyp
     days = write_days(tmp_path / "archive", 6)
     mixed = [days[n] for n in (3, 0, 5, 1, 4, 2)]
     icevirt.build(mixed, tmp_path / "direct", concat_dim="time", spark=spark)
-    monkeypatch.setattr(routes, "_FEW", -1)
+    monkeypatch.setattr(routes, "_FEW_READS", -1)
     monkeypatch.setattr(routes, "_FACTOR", -1)
     told = []
     icevirt.build(

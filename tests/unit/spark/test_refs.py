@@ -78,15 +78,15 @@ def test_equal_references_are_equal_bytes_with_a_row_group_for_each_array():
 
 def test_no_row_group_of_another_array_is_decoded(monkeypatch):
     decoded = []
-    read = pq.ParquetFile.read_row_groups
+    read = pq.ParquetFile.read_row_group
     monkeypatch.setattr(
         pq.ParquetFile,
-        "read_row_groups",
-        lambda file, numbers: decoded.append(numbers) or read(file, numbers),
+        "read_row_group",
+        lambda file, number: decoded.append(number) or read(file, number),
     )
     reader = refs.RefsReader(catalog_of(p=refs.encode([row for row in ROWS if row[0] != LONG])))
     list(reader.blocks("p", "/b"))
-    assert decoded == [[1]]
+    assert decoded == [1]
 
 
 def test_a_part_is_fetched_once_however_many_arrays_are_read():

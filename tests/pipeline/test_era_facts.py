@@ -1,6 +1,7 @@
 """Eras are found from facts alone, and each of them is one whose files combine."""
 
 import json
+import pickle
 from collections import defaultdict
 
 import numpy as np
@@ -363,6 +364,46 @@ def test_labels_of_a_new_dimension_are_places_too():
     assert shapes["/era_0/tos"] == (2, 1, 4)
     assert shapes["/era_1/tos"] == (1, 1, 4)
     assert shapes["/era_1/scenario"] == (1,)
+
+
+def cube(changed):
+    """Files of two starts and three leads, told by their names; some are packed otherwise."""
+    return [
+        file(10 * init + lead, variable("/tos", **(SHUFFLED if changed(init, lead) else {})))
+        for init in (1, 2)
+        for lead in (3, 4, 5)
+    ]
+
+
+CUBE = {
+    "concat_dim": ("init", "lead"),
+    "labels": {"init": r"regex:f([0-9])[0-9]\.nc", "lead": r"regex:f[0-9]([0-9])\.nc"},
+}
+
+
+def test_eras_along_one_of_several_dimensions_are_put_together_along_it():
+    for changed, dimension, shapes in (
+        (lambda init, lead: init == 2, "init", [(1, 3, 1, 4), (1, 3, 1, 4)]),
+        (lambda init, lead: lead == 5, "lead", [(2, 2, 1, 4), (2, 1, 1, 4)]),
+    ):
+        made = grouped(cube(changed), **CUBE)
+        mark = json.loads(made.groups["/"])["attributes"]["icevirt_eras"]
+        assert mark["dimension"] == dimension
+        assert [array.shape for array in made.arrays if "tos" in array.path] == shapes
+
+
+def test_eras_that_are_no_boxes_have_no_dimension():
+    made = grouped(cube(lambda init, lead: (init, lead) == (2, 5)), holes="reserve", **CUBE)
+    mark = json.loads(made.groups["/"])["attributes"]["icevirt_eras"]
+    assert (mark["dimension"], mark["groups"]) == (None, ["era_0", "era_1"])
+
+
+def test_a_refusal_with_its_eras_travels_between_processes():
+    with pytest.raises(CombineError) as caught:
+        combine_eras(facts_of([step(0), step(1, **SHUFFLED)]), wish())
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert again.facts["eras"] == caught.value.facts["eras"]
+    assert str(again) == str(caught.value)
 
 
 def test_an_unknown_rule_is_refused():

@@ -322,6 +322,36 @@ def test_a_fixed_field_and_variables_in_files_of_their_own_are_in_each_group(tmp
     xr.testing.assert_equal(as_one(repo_path, report).load(), expected)
 
 
+def test_a_cube_of_starts_and_leads_is_put_together_along_the_starts(tmp_path, repo_path):
+    """The service that makes forecasts packs them otherwise since the second start."""
+    nested = []
+    for init in (1, 2, 3):
+        nested.append([])
+        for lead in (0, 6):
+            path = tmp_path / f"fc_i{init}_l{lead:02d}.nc"
+            values = np.arange(20.0).reshape(4, 5) + 100 * init + lead
+            xr.Dataset({"t2m": (("y", "x"), values, {"units": "K"})}).to_netcdf(
+                path,
+                encoding={"t2m": {
+                    "dtype": "i4", "scale_factor": 0.5 if init == 1 else 0.25, "zlib": True,
+                    "chunksizes": (2, 5), "_FillValue": -1,
+                }},
+            )  # fmt: skip
+            nested[-1].append(str(path))
+    report = icevirt.build(
+        [file for files in nested for file in files], repo_path, eras="group", concat_dim=("init", "lead"),
+        labels={"init": r"regex:_i([0-9])_", "lead": r"regex:_l([0-9]+)\.nc"},
+    )  # fmt: skip
+    expected = xr.open_mfdataset(
+        nested, combine="nested", concat_dim=["init", "lead"], combine_attrs="override",
+        compat="equals", join="exact", data_vars="all", coords="minimal",
+    ).assign_coords(init=[1, 2, 3], lead=[0, 6]).transpose("init", "lead", ...)  # fmt: skip
+    found = as_one(repo_path, report)
+    assert report.eras == 2
+    xr.testing.assert_equal(found.load(), expected.load())
+    assert found.t2m.dtype == expected.t2m.dtype
+
+
 def test_files_that_decode_alike_are_no_group(tmp_path, repo_path):
     files = days(tmp_path / "in", [0.01] * 3)
     report = icevirt.build(

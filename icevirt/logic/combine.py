@@ -8,6 +8,9 @@ and the difference.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 
 from icevirt.archive.facts import CatalogFacts
@@ -28,6 +31,8 @@ from icevirt.logic.windows import split_rules
 from icevirt.logic.wish import Wish
 from icevirt.model import paths
 from icevirt.model.config import SplitRule
+
+_NEIGHBOURS = 4  # arrays before one that are looked at for equal columns
 
 
 def combine(facts: CatalogFacts, wish: Wish) -> BuildPlan:
@@ -51,18 +56,13 @@ def combined(prepared: Prepared, wish: Wish) -> BuildPlan:
     cells = prepared.cells(wish)
     members = members_of(facts, cells, wish.pad, wish.rules)
     gaps = holes.find(facts, members, rule=wish.holes)
-    arrays = tuple(
-        planned(
-            facts,
-            member,
-            cells,
-            wish,
-            gap=gaps.get(member.path),
-            times=_in_order(times.get(member.path), cells),
-            new=[each.name for each in prepared.new],
-        )
-        for member in members
-    )
+    new = [each.name for each in prepared.new]
+    arrays: tuple[PlannedArray, ...] = ()
+    for member in members:
+        recoded = _in_order(times.get(member.path), cells)
+        gap = gaps.get(member.path)
+        made = planned(facts, member, cells, wish, gap=gap, times=recoded, new=new)
+        arrays += (_sharing(arrays, made),)
     refuse_expensive(arrays, wish)
     arrays += tuple(
         coordinate(each, each.values, wish.group, wish.build_id)
@@ -90,6 +90,15 @@ def combined(prepared: Prepared, wish: Wish) -> BuildPlan:
         ),
         left_out=prepared.left_out,
     )
+
+
+def _sharing(others: Sequence[PlannedArray], array: PlannedArray) -> PlannedArray:
+    """Let an array hold the columns of another one where they are equal, as they mostly are."""
+    for other in reversed(others[-_NEIGHBOURS:]):
+        if len(other.files) == len(array.files) and np.array_equal(other.files, array.files):
+            starts = other.starts if np.array_equal(other.starts, array.starts) else array.starts
+            return replace(array, files=other.files, starts=starts)
+    return array
 
 
 def _in_order(times: Recoding | None, cells: Cells) -> Recoding | None:

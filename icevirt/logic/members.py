@@ -28,7 +28,8 @@ class Member:
     path: str
     rows: NDArray[np.int64]  # (files,) rows of the array columns
     schema: ArraySchema  # of the first file that keeps its chunks and decodes as most values do
-    shapes: NDArray[np.int64]  # (files, ndim)
+    sizes: NDArray[np.int64]  # (m, ndim) the shapes that occur
+    size: NDArray[np.int32]  # (files,) which of them a file has
     whole: NDArray[np.bool_]  # (files,)
     whole_schema: ArraySchema | None  # of the files whose values were read
     along: tuple[Axis, ...]  # n dimensions of the array along which files are placed
@@ -40,9 +41,18 @@ class Member:
     as_floats: bool  # whether it is to be stored as decoded floats
 
     @property
+    def shapes(self) -> NDArray[np.int64]:
+        """The shape of each file's share, (files, ndim)."""
+        return self.sizes[self.size]
+
+    @property
     def lengths(self) -> NDArray[np.int64]:
         """Elements of each file along the placed axes, shape (files, n)."""
-        return self.shapes[:, list(self.axes)]
+        return self.along_axes(self.axes)
+
+    def along_axes(self, axes: Sequence[int]) -> NDArray[np.int64]:
+        """Return the elements of each file along some axes, shape (files, axes)."""
+        return self.sizes[:, list(axes)][self.size]
 
     @property
     def is_incomplete(self) -> bool:
@@ -111,34 +121,35 @@ def _member(  # noqa: PLR0917 - the facts of one array
     keys = [signature(schemas[code], stored=False) for code in used.tolist()]
     if len(set(keys)) > 1:
         schema, alike = _most(facts, rows, [schemas[c] for c in used.tolist()], keys, codes)
-    sizes, shapes = np.unique(facts.arrays.shape.codes[rows], return_inverse=True)
-    distinct = [json.loads(facts.arrays.shape.values[code]) for code in sizes.tolist()]
-    lengths = np.array(distinct, np.int64).reshape(len(sizes), len(names))[shapes]
+    shapes, size = np.unique(facts.arrays.shape.codes[rows], return_inverse=True)
+    distinct = [json.loads(facts.arrays.shape.values[code]) for code in shapes.tolist()]
+    sizes = np.array(distinct, np.int64).reshape(len(shapes), len(names))
     return Member(
         path=path,
         rows=rows,
         schema=schema,
-        shapes=lengths,
+        sizes=sizes,
+        size=size.astype(np.int32),
         whole=whole,
         whole_schema=schemas[int(used[codes[int(np.argmax(whole))]])] if whole.any() else None,
         along=along,
         axes=axes,
         cell=cell,
-        again=_again(facts, rows, cell, lengths, comparable=bool(whole.all())),
-        ragged=_ragged(names, pad, lengths) if along else (),
+        again=_again(facts, rows, cell, size, comparable=bool(whole.all())),
+        ragged=_ragged(names, pad, sizes) if along else (),
         alike=alike[codes],
         as_floats=rules.as_floats(path),
     )
 
 
 def _ragged(
-    names: Sequence[str | None], pad: Sequence[str], shapes: NDArray[np.int64]
+    names: Sequence[str | None], pad: Sequence[str], sizes: NDArray[np.int64]
 ) -> tuple[int, ...]:
     """Return the axes that are to be padded, and must be."""
     return tuple(
         axis
         for axis, name in enumerate(names)
-        if name in pad and (shapes[:, axis] != shapes[0, axis]).any()
+        if name in pad and (sizes[:, axis] != sizes[0, axis]).any()
     )
 
 
@@ -181,7 +192,7 @@ def _again(
     facts: CatalogFacts,
     rows: NDArray[np.int64],
     cell: NDArray[np.int64],
-    shapes: NDArray[np.int64],
+    size: NDArray[np.intp],
     *,
     comparable: bool,
 ) -> NDArray[np.bool_]:
@@ -195,7 +206,7 @@ def _again(
     digests = facts.arrays.digest.codes[rows]
     empty = [code for code, text in enumerate(facts.arrays.digest.values) if not text]
     same = (digests[1:] == digests[:-1]) & ~np.isin(digests[1:], empty)
-    same &= (cell[1:] == cell[:-1]).all(axis=1) & (shapes[1:] == shapes[:-1]).all(axis=1)
+    same &= (cell[1:] == cell[:-1]).all(axis=1) & (size[1:] == size[:-1])
     again[1:] = same
     return again
 
@@ -290,10 +301,11 @@ def _told(unlike: dict[str, tuple[object, object]]) -> str:
 
 def _refuse_unlike_grids(facts: CatalogFacts, member: Member) -> None:
     """Refuse lengths that differ along axes along which files are not placed."""
-    unlike = member.shapes != member.shapes[:1]
+    first = member.sizes[int(member.size[0])]
+    unlike = member.sizes != first
     unlike[:, [*member.axes, *member.ragged]] = False
     if unlike.any():
-        other = int(np.argmax(unlike.any(axis=1)))
+        other = int(np.argmax(unlike.any(axis=1)[member.size]))
         names = [name or f"axis {n}" for n, name in enumerate(member.schema.dimension_names)]
         differing = [names[axis] for axis in np.flatnonzero(unlike.any(axis=0)).tolist()]
         raise CombineError(
@@ -302,7 +314,7 @@ def _refuse_unlike_grids(facts: CatalogFacts, member: Member) -> None:
             f" the ends, pad them with pad={differing!r} (--pad).",
             variable=member.path,
             first=facts.files.url[int(facts.arrays.file[member.rows[0]])],
-            first_shape=dict(zip(names, member.shapes[0].tolist(), strict=True)),
+            first_shape=dict(zip(names, first.tolist(), strict=True)),
             other=facts.files.url[int(facts.arrays.file[member.rows[other]])],
             other_shape=dict(zip(names, member.shapes[other].tolist(), strict=True)),
         )

@@ -213,7 +213,7 @@ def _sources(arrays: ArrayColumns, rows: NDArray[np.int64], path: str) -> Coded 
 
 def _share(facts: CatalogFacts, member: Member, gap: Gap | None, *, recoded: bool) -> _Share:
     """Return where the files' shares begin; those of one cell begin at one place."""
-    shape = member.shapes[0].tolist()
+    shape = first = member.sizes[int(member.size[0])].tolist()
     if not member.axes:
         _refuse_unequal(facts, member)
         nowhere = np.zeros((1, 0), np.int64)
@@ -227,7 +227,8 @@ def _share(facts: CatalogFacts, member: Member, gap: Gap | None, *, recoded: boo
         )
     of = np.flatnonzero(~member.again)
     axes = (*member.axes, *member.ragged)
-    lengths, cell = member.shapes[:, list(axes)][of], member.cell[of]
+    lengths, cell = member.along_axes(axes)[of], member.cell[of]
+    shape = list(first)
     starts = np.zeros_like(lengths)
     for at, axis in enumerate(member.along):
         of_cell = _lengths_of_cells(facts, member, at)
@@ -239,9 +240,11 @@ def _share(facts: CatalogFacts, member: Member, gap: Gap | None, *, recoded: boo
         starts[:, at] = begins[cell[:, at]]
         shape[member.axes[at]] = total
     for ragged in member.ragged:
-        shape[ragged] = int(member.shapes[:, ragged].max())
+        shape[ragged] = int(member.sizes[:, ragged].max())
     # also the only file that is left may count time otherwise than the dataset
-    alone = len(of) == 1 and not recoded and shape == member.shapes[0].tolist()
+    alone = len(of) == 1 and not recoded and shape == first
+    if (lengths == lengths[:1]).all():  # nearly always; it then takes no room
+        lengths = np.broadcast_to(lengths[:1], lengths.shape)
     return _Share(
         mode=Mode.join if member.whole.all() and not alone else Mode.concat,
         of=of,
@@ -381,7 +384,7 @@ def _expected(  # noqa: PLR0917 - the facts of one array
     whole = member.whole[share.of]
     if member.schema.whole or not whole.any():
         return int(counts.sum())
-    chunks = np.prod(-(-member.shapes[share.of] // np.array(edges, np.int64)), axis=1)
+    chunks = np.prod(-(-member.sizes // np.array(edges, np.int64)), axis=1)[member.size[share.of]]
     return int(np.where(whole, chunks, counts).sum())
 
 

@@ -150,7 +150,7 @@ def _by_labels(
         )
     firsts = np.unique(groups, return_index=True)[1]
     held = None if found is None else [found.values[at] for at in firsts.tolist()]
-    urls = list(facts.files.url[there[firsts]])
+    urls = facts.files.url[there[firsts]]
     order = order_files(urls, held, dimension=dimension)
     rank = np.empty(len(firsts), np.int64)
     rank[order.rows] = np.arange(len(firsts))
@@ -177,8 +177,10 @@ def _by_labels(
 
 def _firsts(labels: Sequence[NDArray[np.generic]], rows: NDArray[np.int64]) -> NDArray[Any]:
     """Return the first label of each; of a file without any, 0."""
-    none = np.zeros(1, np.int8)
-    return np.concatenate([*(labels[row][:1] if len(labels[row]) else none for row in rows)])
+    lengths = np.fromiter(map(len, labels), np.int64, len(labels))
+    flat: NDArray[Any] = np.concatenate([*labels, np.zeros(1, np.int8)])
+    first = np.where(lengths > 0, np.cumsum(lengths) - lengths, len(flat) - 1)
+    return flat[first[rows]]
 
 
 def files_along(facts: CatalogFacts, dimension: str) -> NDArray[np.int64]:

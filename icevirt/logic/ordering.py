@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.errors import CombineError
+from icevirt.model.strings import Strings
 
 
 def decoded(raw: NDArray[np.generic], attributes: Mapping[str, object]) -> NDArray[np.generic]:
@@ -37,7 +38,10 @@ class Order:
 
 
 def order_files(
-    urls: Sequence[str], labels: Sequence[NDArray[np.generic]] | None, *, dimension: str
+    urls: Sequence[str] | Strings,
+    labels: Sequence[NDArray[np.generic]] | None,
+    *,
+    dimension: str,
 ) -> Order:
     """Order files by their labels along ``dimension``; where these say nothing, keep the order.
 
@@ -75,40 +79,46 @@ def _constant(labels: Sequence[NDArray[np.generic]]) -> bool:
 
 
 def _by_labels(
-    urls: Sequence[str], labels: Sequence[NDArray[np.generic]], dimension: str
+    urls: Sequence[str] | Strings, labels: Sequence[NDArray[np.generic]], dimension: str
 ) -> NDArray[np.int64]:
-    for row, held in enumerate(labels):
-        if held.dtype.kind == "f" and bool(np.isnan(held).any()):
-            raise CombineError(
-                "a coordinate that orders files holds NaN",
-                do="Leave the file out, or repair it.",
-                file=urls[row],
-                dimension=dimension,
-            )
-    falling = _falling(labels)
-    filled = [row for row in range(len(urls)) if len(labels[row])]
-    ends = {row: (labels[row].min().item(), labels[row].max().item()) for row in filled}
-    filled.sort(key=lambda row: ends[row], reverse=falling)
-    for one, other in itertools.pairwise(filled):
-        low, high = (other, one) if falling else (one, other)
-        if not ends[low][1] < ends[high][0]:
-            raise CombineError(
-                f"two files overlap along {dimension!r}",
-                do="Leave one of them out; if it is the same steps twice, say which one counts"
-                ' with duplicates="newest" or "version".',
-                first=urls[one],
-                first_range=ends[one],
-                second=urls[other],
-                second_range=ends[other],
-            )
-    empty = [row for row in range(len(urls)) if not len(labels[row])]
-    return np.array([*filled, *empty], np.int64)
+    lengths = np.fromiter(map(len, labels), np.int64, len(labels))
+    filled, empty = np.flatnonzero(lengths), np.flatnonzero(lengths == 0)
+    if not len(filled):
+        return empty
+    flat: NDArray[Any] = np.concatenate(labels)
+    starts = (np.cumsum(lengths) - lengths)[filled]
+    if flat.dtype.kind == "f" and bool(np.isnan(flat).any()):
+        row = int(np.searchsorted(starts, int(np.argmax(np.isnan(flat))), side="right")) - 1
+        raise CombineError(
+            "a coordinate that orders files holds NaN",
+            do="Leave the file out, or repair it.",
+            file=urls[int(filled[row])],
+            dimension=dimension,
+        )
+    low, high = np.minimum.reduceat(flat, starts), np.maximum.reduceat(flat, starts)
+    order = np.lexsort((high, low))
+    if falling := _falling(flat, starts):
+        order = order[::-1]
+    before, after = (order[1:], order[:-1]) if falling else (order[:-1], order[1:])
+    overlap = ~(high[before] < low[after])
+    if overlap.any():
+        at = int(np.argmax(overlap))
+        one, other = int(order[at]), int(order[at + 1])
+        raise CombineError(
+            f"two files overlap along {dimension!r}",
+            do="Leave one of them out; if it is the same steps twice, say which one counts"
+            ' with duplicates="newest" or "version".',
+            first=urls[int(filled[one])],
+            first_range=(low[one].item(), high[one].item()),
+            second=urls[int(filled[other])],
+            second_range=(low[other].item(), high[other].item()),
+        )
+    return np.concatenate([filled[order], empty])
 
 
-def _falling(labels: Sequence[NDArray[np.generic]]) -> bool:
+def _falling(flat: NDArray[Any], starts: NDArray[np.int64]) -> bool:
     """Say whether the files count down: every file with more than one label does."""
-    longer = [each for each in labels if len(each) > 1]
-    return bool(longer) and all(
-        bool(np.all(each[1:] < each[:-1]))  # type: ignore[operator]  # labels are numbers here
-        for each in longer
-    )
+    falls = flat[1:] < flat[:-1]
+    inside = np.ones(len(falls), np.bool_)
+    inside[starts[1:] - 1] = False
+    return bool(inside.any()) and bool(falls[inside].all())

@@ -20,7 +20,7 @@ _STDERR = 2
 @contextmanager
 def held_to(limits: Limits) -> Iterator[None]:
     """Run the block within the limits, in a Spark worker; too much time ends the process."""
-    if not _in_worker():
+    if not in_worker():
         yield
         return
     faulthandler.dump_traceback_later(limits.seconds, exit=True, file=_STDERR)
@@ -31,6 +31,7 @@ def held_to(limits: Limits) -> Iterator[None]:
         faulthandler.cancel_dump_traceback_later()
 
 
-def _in_worker() -> bool:
+def in_worker() -> bool:
+    """Say whether this process works for Spark."""
     module = sys.modules.get("pyspark.taskcontext")
     return module is not None and module.TaskContext.get() is not None

@@ -19,7 +19,9 @@ from pipeline.support import official, without_spark
 
 
 @pytest.fixture(autouse=True)
-def _in_process(monkeypatch):
+def _in_process(monkeypatch, request):
+    if "spark" in request.fixturenames:
+        return
     without_spark(monkeypatch)
     monkeypatch.setattr(plan_module, "spark_or_local", lambda spark: contextlib.nullcontext())
 
@@ -243,7 +245,7 @@ def test_a_hole_in_a_stored_chunk_reads_as_missing(tmp_path, repo_path):
     np.testing.assert_array_equal(found[:3], raw(files[:1]))
     np.testing.assert_array_equal(found[6:], raw(files[2:]))
     assert (found[3:6] == -9).all()
-    assert counts(report).virtual == 3
+    assert (counts(report).virtual, counts(report).native) == (6, 12)
 
 
 def test_a_file_that_changed_since_the_scan_stops_the_build(tmp_path, repo_path):
@@ -375,6 +377,38 @@ def test_whatever_the_files_values_are_theirs_or_the_build_stops(tmp_path_factor
         np.testing.assert_array_equal(ours.values, theirs)
         if len({str(how.get("packing")) for _, how in made}) == 1:
             np.testing.assert_array_equal(held(repo), raw(files))
+
+
+def test_a_worker_reads_in_a_process_apart(tmp_path, repo_path, monkeypatch):
+    """Values, errors and changes come back from there."""
+    from icevirt.spark import source_values
+
+    monkeypatch.setattr(source_values, "in_worker", lambda: True)
+    files = names(tmp_path, 2)
+    write(files[0], 0, 5)
+    write(files[1], 5, 6)
+    report = icevirt.build(files, repo_path, concat_dim="time")
+    np.testing.assert_array_equal(held(repo_path), raw(files))
+    assert counts(report).native == 4
+    with h5py.File(files[1], "r+") as file:
+        info = file["data"].id.get_chunk_info(1)
+    body = bytearray(Path(files[1]).read_bytes())
+    body[info.byte_offset + 10 : info.byte_offset + 40] = bytes(30)
+    Path(files[1]).write_bytes(body)
+    with pytest.raises(icevirt.errors.ScanError) as caught:
+        icevirt.build(files, str(tmp_path / "damaged"), concat_dim="time")
+    assert "f01.nc" in str(caught.value)
+
+
+def test_hybrid_arrays_are_written_by_spark(tmp_path, repo_path, spark):
+    """Several tasks, each with a part of the chunks."""
+    files, begin = names(tmp_path, 5), 0
+    for path, steps in zip(files, (7, 8, 6, 9, 5), strict=True):
+        write(path, begin, steps)
+        begin += steps
+    report = icevirt.build(files, repo_path, concat_dim="time", spark=spark)
+    np.testing.assert_array_equal(held(repo_path), raw(files))
+    assert (counts(report).virtual, counts(report).native) == (6, 12)
 
 
 # -- chunks that follow the files ------------------------------------------------------------------

@@ -185,7 +185,7 @@ HANGING = """
     with watch.held_to(Limits(seconds=0.1)):
         time.sleep(0.3)
     print("alive", flush=True)
-    watch._in_worker = lambda: True
+    watch.in_worker = lambda: True
     with watch.held_to(Limits(seconds=10)):
         pass
     with watch.held_to(Limits(seconds=0.1)):

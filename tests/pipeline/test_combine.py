@@ -360,3 +360,31 @@ def test_items_cover_every_window_once_and_share_small_manifests():
     items = list(write_items(made))
     assert [len(item.windows) for item in items] == [2, 1]
     assert sum(len(pile) for pile in balanced(items, 3)) == len(items)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 4, 7, 100])
+def test_a_window_takes_the_files_whose_boxes_meet_it(limit):
+    """Along two dimensions, one of them new, with a hole, in no order."""
+    files = [
+        file(10 * member + step, lambda u: data(u, 2, fill_value="NaN"), time([2.0 * step, 2.0 * step + 1]))
+        for step in (2, 0, 1)
+        for member in (3, 1, 2)
+        if (member, step) != (2, 1)
+    ]  # fmt: skip
+    made = plan(
+        *files, dim=("member", "time"), labels={"member": r"regex:f(\d)\d?\.nc"},
+        holes="reserve", max_references=limit,
+    )  # fmt: skip
+    tos = next(array for array in made.arrays if array.path == "/tos")
+    assert (tos.axes, tos.shape, tos.grid) == ((0, 1), (3, 6, 4), (3, 6, 1))
+    ends = tos.starts + tos.lengths
+    seen = []
+    for item in write_items(made):
+        for window in (each for each in item.windows if each.source_path == "/tos"):
+            low, high = np.array(window.box[:2]).T
+            wanted = ((tos.starts < high) & (ends > low)).all(axis=1)
+            taken = {item.files.url[row] for row in np.flatnonzero(window.takes).tolist()}
+            assert taken == {made.files.url[row] for row in tos.files[wanted].tolist()}
+            seen.append(window.box)
+    assert len(set(seen)) == len(seen)
+    assert sum(np.prod([b - a for a, b in box]) for box in seen) >= tos.expected == 16

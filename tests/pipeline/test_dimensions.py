@@ -379,6 +379,21 @@ def test_missing_steps_of_a_regular_axis_have_their_place(tmp_path, repo_path):
     )
 
 
+def test_a_chunk_that_reaches_into_a_gap_is_stored(tmp_path, repo_path):
+    """What lies behind the values in the file's chunk is not shown for the missing steps."""
+    files = [
+        write_times(tmp_path / f"{n}.nc", times, edge=2, width=600_000)
+        for n, times in enumerate(([0.0, 6.0, 12.0], [36.0, 42.0], [48.0]))
+    ]
+    report = icevirt.build(files, repo_path, concat_dim="time", regular="6h")
+    ours = opened(repo_path, report)
+    assert (report.references.virtual, report.references.bytes_stored > 0) == (3, True)
+    values = ours.field.values[:, :7]
+    hours = 6.0 * np.arange(9)[:, None]
+    wanted = np.where(np.isin(hours, (18, 24, 30)), np.nan, 10 * hours + np.arange(7))
+    np.testing.assert_array_equal(values, wanted)
+
+
 IRREGULAR = {
     "off the grid": ([[0.0], [7.0]], "6h", {}, "no whole number of steps"),
     "a gap inside a file": ([[0.0, 12.0], [18.0]], "6h", {}, "missing inside the file"),

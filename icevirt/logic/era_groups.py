@@ -56,6 +56,7 @@ def combine_eras(facts: CatalogFacts, wish: Wish) -> BuildPlan:
             unlike, ``error.facts["eras"]`` is an `Eras`.
     """
     prepared = prepare(facts, wish)
+    wish.rules.check_names(prepared.facts.arrays.path.values)
     if wish.eras == "group":
         return _grouped(prepared, wish)
     try:

@@ -201,6 +201,37 @@ def test_cmip_variables_periods_and_a_fixed_field_are_one_group(tmp_path, repo_p
     assert group["time"].attrs["units"] == "days since 2000-01-01"
 
 
+def test_cmip_models_are_groups_of_one_repository_with_their_calendars(tmp_path, repo_path):
+    """A build for each; through the official client too, times as cftime shows them."""
+    files = archives.cmip_like(tmp_path)
+    for model in archives.CMIP_CALENDARS:
+        mine = [path for path in files if f"/{model}/" in path]
+        icevirt.build(mine, repo_path, concat_dim="time", group=model, duplicates="version")
+    coder = xr.coders.CFDatetimeCoder(use_cftime=True)
+    for model, calendar in archives.CMIP_CALENDARS.items():
+        theirs = xr.open_mfdataset(
+            [path for path in files if f"/tas_{model}_" in path and "v20200101/tas_ModelC_2001" not in path],
+            combine="nested", concat_dim="time", data_vars="minimal", coords="minimal",
+            compat="override", join="exact", decode_times=coder,
+        )  # fmt: skip
+        prefixes = list(icevirt.Repository.open(repo_path).config.virtual_chunk_containers)
+        found = (
+            xr.open_dataset(
+                repo_path, engine="icevirt", group=model, decode_times=coder,
+                authorize_virtual_chunk_access=prefixes,
+            ),
+            xr.open_zarr(
+                official(repo_path).readonly_session("main").store, group=model,
+                consolidated=False, decode_times=coder,
+            ),
+        )  # fmt: skip
+        for ours in found:
+            assert ours.time.dt.calendar == calendar
+            assert ours.time.values.tolist() == theirs.time.values.tolist()
+            np.testing.assert_array_equal(ours.tas.values, theirs.tas.values)
+            assert ours.orog.dims == ("lat", "lon")
+
+
 def test_cmip_other_times_of_the_same_steps_are_refused(tmp_path, repo_path):
     """Two files of one cell whose bounds differ: which ones are right nobody can tell."""
     import netCDF4
@@ -267,6 +298,17 @@ def test_era5_leap_years_in_chunks_that_divide_no_year(tmp_path, repo_path):
     kinds = next(array.references for array in report.arrays if array.path == "/t2m")
     assert (kinds.virtual, kinds.native) == (12, 25)
     same_through_the_official_client(repo_path, ours)
+
+
+def test_era5_chunks_that_follow_the_years_store_the_last_of_each_only(tmp_path, repo_path):
+    files = archives.era5_like(tmp_path, drift=False, grid=(40, 50))
+    with zarr.config.set({"array.rectilinear_chunks": True}):
+        report = icevirt.build(files, repo_path, concat_dim="time", chunk_grid="rectilinear")
+        ours = opened(repo_path, report)
+        xr.testing.assert_equal(ours, by_xarray(files, "time"))
+        kinds = next(array.references for array in report.arrays if array.path == "/t2m")
+        assert (kinds.virtual, kinds.native) == (36, 3)
+        same_through_the_official_client(repo_path, ours)
 
 
 # -- E: Argo-like ----------------------------------------------------------------------------------

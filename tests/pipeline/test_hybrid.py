@@ -179,6 +179,11 @@ def test_packing_that_differs_is_stored_where_every_value_survives(tmp_path, rep
         scale = np.float32(1.0 if number == 1 else 0.5)
         write(path, 4 * number, 4, dtype="i2",
               packing={"scale_factor": scale, "add_offset": np.float32(2), "_FillValue": fill})  # fmt: skip
+        with h5py.File(path, "r+") as file:  # a variable that is alike in all files
+            data = file["data"]
+            more = file.create_dataset("more", data=data[...], chunks=data.chunks, shuffle=True)
+            for axis, name in enumerate(("time", "y", "x")):
+                more.dims[axis].attach_scale(file[name])
     report = icevirt.build(files, repo_path, concat_dim="time", deviating="native")
     prefixes = report.containers
     ours = xr.open_dataset(
@@ -190,6 +195,8 @@ def test_packing_that_differs_is_stored_where_every_value_survives(tmp_path, rep
     assert (counts(report).virtual, counts(report).native) == (4, 2)
     checked = icevirt.verify(repo_path, full=True, authorize_virtual_chunk_access=prefixes).checked
     assert not checked.differences
+    assert not checked.not_compared
+    assert checked.arrays >= 3 * 3  # also the file that is packed otherwise, beside its ``more``
 
 
 def test_packing_in_which_a_value_would_change_is_refused_with_the_error(tmp_path, repo_path):
@@ -321,8 +328,10 @@ def test_stacked_files_may_differ_too(tmp_path, repo_path):
     assert (counts(report).virtual, counts(report).native) == (4, 2)
 
 
-@pytest.mark.parametrize("wrong", [{"deviating": "maybe"}, {"chunk_grid": "hexagonal"}])
-def test_an_unknown_rule_is_refused(tmp_path, repo_path, wrong):
+@pytest.mark.parametrize(
+    "wrong", [{"deviating": "maybe"}, {"chunk_grid": "hexagonal"}, {"float_variables": "dta"}]
+)
+def test_an_unknown_rule_or_variable_is_refused(tmp_path, repo_path, wrong):
     files = names(tmp_path, 1)
     write(files[0], 0, 2)
     with pytest.raises(InvalidInputError, match="unknown"):

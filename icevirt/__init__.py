@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from icevirt.api.check import CheckReport, check
     from icevirt.api.info import info
     from icevirt.api.plan import plan
+    from icevirt.api.recipe import dump_recipe, load_recipe
     from icevirt.api.scan import scan_file, scan_files
     from icevirt.api.upgrade import UpgradeReport, upgrade_icechunk_repository
     from icevirt.api.verify import verify
@@ -225,6 +226,7 @@ __all__ = [
     "catalog_view",
     "check",
     "containers_credentials",
+    "dump_recipe",
     "errors",
     "from_virtualizarr",
     "fsspec_store",
@@ -240,6 +242,7 @@ __all__ = [
     "http_store",
     "in_memory_storage",
     "info",
+    "load_recipe",
     "local_filesystem_storage",
     "local_filesystem_store",
     "plan",
@@ -374,6 +377,8 @@ _HOME = {
     "s3_storage": "icevirt.storage.constructors",
     "s3_store": "icevirt.connect.store_configs",
     "scan_file": "icevirt.api.scan",
+    "load_recipe": "icevirt.api.recipe",
+    "dump_recipe": "icevirt.api.recipe",
     "scan_files": "icevirt.api.scan",
     "tigris_storage": "icevirt.storage.constructors",
     "to_kerchunk": "icevirt.access.kerchunk",

@@ -155,8 +155,8 @@ def build(
         drop_variables: Names or absolute paths of variables to leave out.
         rename: New names of variables and dimensions by old ones, as in ``Dataset.rename``;
             absolute paths of variables are names too.
-        attrs: Attributes to set by variable (``"/"`` is the dataset), each a mapping of names to
-            values; None removes one.
+        attrs: Attributes to set by variable (as it is called then; ``"/"`` is the dataset), each a
+            mapping of names to values; None removes one.
         preprocess: A function, or its name as ``"package.module:function"``, that is given an
             `icevirt.FileFacts` of each file and returns `icevirt.FileChanges` (names, variables to
             drop, attributes) or None. It runs here, before ``rename`` and ``attrs``.

@@ -34,8 +34,8 @@ class FileChanges:
         rename: Old names of variables and dimensions (of variables, absolute paths too) and new
             ones, as in xarray's ``Dataset.rename``.
         drop_variables: Names or absolute paths.
-        attrs: Attributes to set, by variable (name or absolute path; ``"/"`` is the file), each a
-            mapping of names to values; None removes one.
+        attrs: Attributes to set, by variable (new name or absolute path; ``"/"`` is the file), each
+            a mapping of names to values; None removes one.
     """
 
     rename: Mapping[str, str] = field(default_factory=dict)

@@ -9,6 +9,7 @@ import typer
 
 from icevirt.cli import options
 from icevirt.cli.output import Answer, Output, OutputOption, progress
+from icevirt.cli.recipes import RecipeFile, overruled, require
 
 if TYPE_CHECKING:
     from icevirt.archive.eras import EraRule
@@ -27,8 +28,12 @@ class Mode(StrEnum):
 
 
 def build(  # noqa: PLR0917 - each is an option of the command
-    sources: options.Sources,
-    repo: Annotated[str, typer.Argument(help="The repository, a path or URL; made if absent.")],
+    ctx: typer.Context,
+    sources: options.OptionalSources = None,
+    repo: Annotated[
+        str | None, typer.Argument(help="The repository, a path or URL; made if absent.")
+    ] = None,
+    file: RecipeFile = None,
     concat_dim: options.ConcatDim = None,
     group: options.Group = "/",
     branch: Annotated[str, typer.Option(help="The branch to commit to.")] = "main",
@@ -90,48 +95,51 @@ def build(  # noqa: PLR0917 - each is an option of the command
     """Build a virtual dataset over files, without copying them."""
     import icevirt
 
+    given = overruled(
+        ctx,
+        file,
+        sources=sources,
+        repo=repo,
+        concat_dim=concat_dim or None,
+        group=group,
+        branch=branch,
+        message=message,
+        mode=mode.value,
+        allow_changes=allow_changes,
+        source_group=source_group,
+        variables=tuple(variable or ()),
+        drop_variables=tuple(drop_variable or ()),
+        rename=dict(rename or ()),
+        attrs=options.attrs_of(attr),
+        preprocess=preprocess,
+        duplicates=cast("Duplicates", duplicates),
+        holes=cast("Holes", holes),
+        eras=cast("EraRule", eras),
+        labels=options.labels_of(labels),
+        combine=cast("Combine", combine),
+        regular=dict(regular) if regular else None,
+        pad=tuple(pad or ()),
+        combine_attrs=cast("CombineAttrs", combine_attrs),  # build checks it
+        max_bad_files=max_bad_files,
+        max_native_bytes=max_native_bytes,
+        deviating=cast("Deviating", deviating),
+        float_variables=tuple(float_variable or ()),
+        chunk_grid=cast("ChunkGrid", chunk_grid),
+        file_timeout=file_timeout,
+        file_memory=file_memory,
+        scanner=scanner,
+        allow_references_to=tuple(allow_references_to or ()),
+        policy=dict(policy) if policy else "fail",
+        asset=asset,
+        access=dict(access or ()),
+        publish_as=dict(publish_as or ()),
+        containers=dict(container or ()),
+        catalog=catalog,
+        rescan_changed=rescan_changed,
+        verify=verify,
+        promote=promote,
+    )
+    require(given, sources="SOURCES...", repo="REPO")
     with progress(quiet=quiet) as listener:
-        report = icevirt.build(
-            sources,
-            repo,
-            concat_dim=concat_dim or None,
-            group=group,
-            branch=branch,
-            message=message,
-            mode=mode.value,
-            allow_changes=allow_changes,
-            source_group=source_group,
-            variables=tuple(variable or ()),
-            drop_variables=tuple(drop_variable or ()),
-            rename=dict(rename or ()),
-            attrs=options.attrs_of(attr),
-            preprocess=preprocess,
-            duplicates=cast("Duplicates", duplicates),
-            holes=cast("Holes", holes),
-            eras=cast("EraRule", eras),
-            labels=options.labels_of(labels),
-            combine=cast("Combine", combine),
-            regular=dict(regular) if regular else None,
-            pad=tuple(pad or ()),
-            combine_attrs=cast("CombineAttrs", combine_attrs),  # build checks it
-            max_bad_files=max_bad_files,
-            max_native_bytes=max_native_bytes,
-            deviating=cast("Deviating", deviating),
-            float_variables=tuple(float_variable or ()),
-            chunk_grid=cast("ChunkGrid", chunk_grid),
-            file_timeout=file_timeout,
-            file_memory=file_memory,
-            scanner=scanner,
-            allow_references_to=tuple(allow_references_to or ()),
-            policy=dict(policy) if policy else "fail",
-            asset=asset,
-            access=dict(access or ()),
-            publish_as=dict(publish_as or ()),
-            containers=dict(container or ()),
-            catalog=catalog,
-            rescan_changed=rescan_changed,
-            verify=verify,
-            promote=promote,
-            progress=listener,
-        )
+        report = icevirt.build(**given, progress=listener)
     return Answer(value=report, output=output, quiet=quiet)

@@ -9,13 +9,12 @@ import typer
 
 MANY = 256 * 1024 * 1024
 
-Sources = Annotated[
-    list[str],
-    typer.Argument(
-        help="Files, directories, globs or URLs; @FILE for a list of them (text, CSV, JSON lines,"
-        " Parquet, STAC items, the manifest of an S3 Inventory), - for a list on stdin."
-    ),
-]
+_SOURCES: Any = typer.Argument(
+    help="Files, directories, globs or URLs; @FILE for a list of them (text, CSV, JSON lines,"
+    " Parquet, STAC items, the manifest of an S3 Inventory), - for a list on stdin."
+)
+Sources = Annotated[list[str], _SOURCES]
+OptionalSources = Annotated[list[str] | None, _SOURCES]
 ConcatDim = Annotated[
     list[str] | None,
     typer.Option(

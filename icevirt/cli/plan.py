@@ -8,6 +8,7 @@ import typer
 
 from icevirt.cli import options
 from icevirt.cli.output import Answer, Output, OutputOption, progress, show_error
+from icevirt.cli.recipes import RecipeFile, WriteRecipe, overruled, require
 from icevirt.errors import CombineError
 
 if TYPE_CHECKING:
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
 
 
 def plan(  # noqa: PLR0917 - each is an option of the command
-    sources: options.Sources,
+    ctx: typer.Context,
+    sources: options.OptionalSources = None,
+    file: RecipeFile = None,
+    write_recipe: WriteRecipe = None,
     repo: Annotated[
         str | None, typer.Option(help="A repository, to show what differs from its last build.")
     ] = None,
@@ -65,48 +69,53 @@ def plan(  # noqa: PLR0917 - each is an option of the command
     """
     import icevirt
 
+    given = overruled(
+        ctx,
+        file,
+        sources=sources,
+        repo=repo,
+        branch=branch,
+        concat_dim=concat_dim or None,
+        group=group,
+        source_group=source_group,
+        variables=tuple(variable or ()),
+        drop_variables=tuple(drop_variable or ()),
+        rename=dict(rename or ()),
+        attrs=options.attrs_of(attr),
+        preprocess=preprocess,
+        duplicates=cast("Duplicates", duplicates),
+        holes=cast("Holes", holes),
+        eras=cast("EraRule", eras),
+        labels=options.labels_of(labels),
+        combine=cast("Combine", combine),
+        regular=dict(regular) if regular else None,
+        pad=tuple(pad or ()),
+        combine_attrs=cast("CombineAttrs", combine_attrs),  # plan checks it
+        max_bad_files=max_bad_files,
+        max_native_bytes=max_native_bytes,
+        deviating=cast("Deviating", deviating),
+        float_variables=tuple(float_variable or ()),
+        chunk_grid=cast("ChunkGrid", chunk_grid),
+        file_timeout=file_timeout,
+        file_memory=file_memory,
+        scanner=scanner,
+        allow_references_to=tuple(allow_references_to or ()),
+        policy=dict(policy) if policy else "fail",
+        asset=asset,
+        access=dict(access or ()),
+        publish_as=dict(publish_as or ()),
+        containers=dict(container or ()),
+        catalog=catalog,
+    )
+    require(given, sources="SOURCES...")
     try:
         with progress(quiet=quiet) as listener:
-            planned = icevirt.plan(
-                sources,
-                repo=repo,
-                branch=branch,
-                concat_dim=concat_dim or None,
-                group=group,
-                source_group=source_group,
-                variables=tuple(variable or ()),
-                drop_variables=tuple(drop_variable or ()),
-                rename=dict(rename or ()),
-                attrs=options.attrs_of(attr),
-                preprocess=preprocess,
-                duplicates=cast("Duplicates", duplicates),
-                holes=cast("Holes", holes),
-                eras=cast("EraRule", eras),
-                labels=options.labels_of(labels),
-                combine=cast("Combine", combine),
-                regular=dict(regular) if regular else None,
-                pad=tuple(pad or ()),
-                combine_attrs=cast("CombineAttrs", combine_attrs),  # plan checks it
-                max_bad_files=max_bad_files,
-                max_native_bytes=max_native_bytes,
-                deviating=cast("Deviating", deviating),
-                float_variables=tuple(float_variable or ()),
-                chunk_grid=cast("ChunkGrid", chunk_grid),
-                file_timeout=file_timeout,
-                file_memory=file_memory,
-                scanner=scanner,
-                allow_references_to=tuple(allow_references_to or ()),
-                policy=dict(policy) if policy else "fail",
-                asset=asset,
-                access=dict(access or ()),
-                publish_as=dict(publish_as or ()),
-                containers=dict(container or ()),
-                catalog=catalog,
-                progress=listener,
-            )
+            planned = icevirt.plan(**given, progress=listener)
     except CombineError as error:
         if (found := error.facts.get("eras")) is None:
             raise
         show_error(error)
         return Answer(value=found, output=output, quiet=quiet, status=1)
+    if write_recipe is not None:
+        icevirt.dump_recipe(given, write_recipe)
     return Answer(value=planned, output=output, quiet=quiet)

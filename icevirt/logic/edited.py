@@ -139,8 +139,14 @@ def refuse_unknown(facts: CatalogFacts, edit: Edit) -> None:
     dimensions = {name for schema in schemas for name in schema.dimension_names if name}
     names = {*variables, *map(paths.name, variables), *dimensions}
     groups = {paths.ROOT, *(path for path in _parents(variables))}
-    wanted = [name for name, _ in edit.rename]
-    wanted += [name for name, _, _ in edit.attrs if name not in groups]
+    _refuse_others([name for name, _ in edit.rename], names)
+    called = [_new_path(path, edit) for path in variables]
+    _refuse_others(
+        [name for name, _, _ in edit.attrs], {*groups, *called, *map(paths.name, called)}
+    )
+
+
+def _refuse_others(wanted: Sequence[str], names: set[str]) -> None:
     for name in wanted:
         if name not in names:
             near = difflib.get_close_matches(name, sorted(names), n=1)
@@ -218,7 +224,8 @@ def _new_schema(text: str, path: str, edit: Edit, url: str) -> str:
                 file=url,
             )
     attributes = _renamed_within(schema.attributes, told)
-    wanted = {n: v for variable, n, v in edit.attrs if variable in (path, paths.name(path))}
+    called = _new_path(path, edit)
+    wanted = {n: v for variable, n, v in edit.attrs if variable in (called, paths.name(called))}
     return replace(
         schema, dimension_names=names, attributes=_with(attributes, wanted, schema.data_type)
     ).dumps()

@@ -199,7 +199,8 @@ def check_eras(eras: str | None) -> None:
 
 def _of_all_eras(store: Store, snapshot: Snapshot, group: str, decoders: dict[str, Any]) -> Dataset:
     """Return a group of all eras as one dataset; one that has no eras as it is."""
-    from icevirt.access.eras import concatenated, eras_around, refuse_lacking
+    from icevirt.access.era_groups import eras_around, refuse_lacking
+    from icevirt.access.eras import concatenated
 
     around = eras_around(snapshot, group)
     if around is None:
@@ -214,7 +215,7 @@ def _all_of_all_eras(
     store: Store, snapshot: Snapshot, group: str, decoders: dict[str, Any]
 ) -> dict[str, Dataset]:
     """Return a group and those below it, as if eras were one."""
-    from icevirt.access.eras import groups_with_eras
+    from icevirt.access.era_groups import groups_with_eras
     from icevirt.model import paths
 
     top = paths.canonical(group)

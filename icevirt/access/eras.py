@@ -8,9 +8,7 @@ whichever era they belong to.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,114 +19,10 @@ from xarray.core import indexing
 
 from icevirt.access.era_arrays import EraArray, SameArray, Steps
 from icevirt.access.era_encoding import equal, shared
-from icevirt.archive.eras import ERA, MARK
+from icevirt.access.era_groups import DO, EraGroups
+from icevirt.archive.eras import ERA
 from icevirt.archive.schema import DECODING
-from icevirt.errors import CombineError, FormatError
-from icevirt.model import paths
-from icevirt.model.snapshot import GroupNode, Snapshot
-
-_DO = "Open the eras one by one with group=, without eras=."
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EraGroups:
-    """What the group that holds eras says of them."""
-
-    path: str  # of that group
-    dimension: str | None  # None: they lie beside one another along several
-    names: tuple[str, ...]  # of the groups, in the order of the eras
-    by_coordinate: bool  # steps are in the order of its values
-    contiguous: bool  # each era is one run of steps
-
-    def below(self, inner: str) -> list[str]:
-        """Return the path of a group of the files in each era."""
-        return [paths.join(paths.join(self.path, f"/{name}"), inner) for name in self.names]
-
-
-def eras_around(snapshot: Snapshot, group: str) -> tuple[EraGroups, str] | None:
-    """Return the eras that a group holds or lies beside, and the path of the group in each era.
-
-    Raises:
-        FormatError: What the group says of its eras cannot be understood.
-    """
-    wanted = at = paths.canonical(group)
-    while True:
-        node = snapshot.find(at)
-        if isinstance(node, GroupNode) and (found := _told(node)) is not None:
-            inner = wanted.removeprefix(at).strip("/")
-            # whoever names an era means that one
-            return None if inner.split("/")[0] in found.names else (found, f"/{inner}")
-        if at == paths.ROOT:
-            return None
-        at = paths.parent(at)
-
-
-def groups_with_eras(snapshot: Snapshot, top: str) -> Iterator[str]:
-    """Yield the groups at and below ``top``, those of eras once and without the eras' names."""
-    nodes = [node for node in snapshot.below(top) if isinstance(node, GroupNode)]
-    held = [found for node in nodes if (found := _told(node)) is not None]
-    if (around := eras_around(snapshot, top)) is not None:
-        held.append(around[0])
-    eras = {path: each for each in held for path in each.below(paths.ROOT)}
-    seen = dict.fromkeys([top])
-    for node in nodes:
-        era = next((path for path in eras if _is_below(node.path, path)), None)
-        path = node.path
-        if era is not None:  # as if the era were not between the group and what it holds
-            path = paths.join(eras[era].path, "/" + node.path.removeprefix(era).strip("/"))
-        seen[path] = None
-    yield from seen
-
-
-def _is_below(path: str, group: str) -> bool:
-    return path == group or path.startswith(group.rstrip("/") + "/")
-
-
-def refuse_lacking(snapshot: Snapshot, eras: EraGroups, inner: str) -> None:
-    """Refuse a group that only some eras have; nobody knows how many steps the others lack."""
-    lacking = [
-        name
-        for name, path in zip(eras.names, eras.below(inner), strict=True)
-        if snapshot.find(path) is None
-    ]
-    if lacking and len(lacking) < len(eras.names):
-        raise CombineError(
-            f"group {inner!r} is not in all eras",
-            do=_DO,
-            eras=list(eras.names),
-            lacking=lacking,
-        )
-
-
-def _told(node: GroupNode) -> EraGroups | None:
-    told = json.loads(node.user_data).get("attributes", {}).get(MARK)
-    match told:
-        case None:
-            return None
-        case {
-            "version": 1,
-            "dimension": str() | None as dimension,
-            "groups": [_, *_] as names,
-            "order": "coordinate" | "given" as order,
-            "contiguous": bool() as contiguous,
-        }:
-            return EraGroups(
-                path=node.path,
-                dimension=dimension,
-                names=tuple(map(str, names)),
-                by_coordinate=order == "coordinate",
-                contiguous=contiguous,
-            )
-        case _:
-            raise FormatError(
-                "what a group says of its eras is not understood",
-                do=f"A newer icevirt may have written it: upgrade. {_DO}",
-                group=node.path,
-                found=told,
-            )
-
-
-# -- one dataset of several ------------------------------------------------------------------------
+from icevirt.errors import CombineError
 
 
 def concatenated(datasets: Sequence[Dataset], eras: EraGroups, *, group: str) -> Dataset:
@@ -148,7 +42,7 @@ def concatenated(datasets: Sequence[Dataset], eras: EraGroups, *, group: str) ->
     if eras.dimension is None:
         raise CombineError(
             "the eras cannot be shown as one dataset: they differ along several dimensions",
-            do=_DO,
+            do=DO,
             group=group,
             eras=list(eras.names),
         )
@@ -226,7 +120,7 @@ class _Concatenation:
         names = self._eras.names
         raise CombineError(
             f"the eras cannot be shown as one dataset: {what}",
-            do=_DO,
+            do=DO,
             group=self._group,
             eras=[names[one], names[other]],
             first=first,
@@ -249,7 +143,7 @@ class _Concatenation:
             raise CombineError(
                 "the eras cannot be shown as one dataset: their steps lie between one another, and"
                 f" the values of a coordinate {self._dim!r} do not tell the order",
-                do=_DO,
+                do=DO,
                 group=self._group,
             )
         return Steps.of(era, inner)
@@ -290,7 +184,7 @@ class _Concatenation:
             )  # fmt: skip
         except (ValueError, TypeError) as error:
             raise CombineError(
-                f"the eras cannot be shown as one dataset: {error}", do=_DO, group=self._group
+                f"the eras cannot be shown as one dataset: {error}", do=DO, group=self._group
             ) from error
 
     def _variable(self, name: str, shown: Variable, steps: Steps | None) -> Variable:

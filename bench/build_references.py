@@ -37,6 +37,7 @@ ARRAYS = 10
 IDENTITY = "bench"
 TEMPLATES = 4
 SECOND = 1_000_000_000
+SIZE = 1 << 40  # bytes of every file; those that are made have holes
 MODIFIED = 1_700_000_000 * SECOND
 
 
@@ -67,7 +68,7 @@ class Archive:
         return [
             SourceFile(
                 url=f"{url}/product/{n // 1000:06d}/granule_v2_{n:08d}.nc",
-                size=1 << 31,
+                size=SIZE,
                 last_modified=MODIFIED,
             )
             for n in range(self.files)
@@ -374,7 +375,7 @@ def _make_source(session, key: str, rng) -> bytes:
     file = Path(found.url.removeprefix("file://"))
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("r+b" if file.exists() else "wb") as opened:
-        opened.truncate(1 << 31)
+        opened.truncate(SIZE)
         opened.seek(found.offset)
         opened.write(raw)
     os.utime(file, ns=(MODIFIED, MODIFIED))

@@ -67,6 +67,7 @@ from icevirt.logic.deviating import MAX_NATIVE_BYTES, ChunkGrid, Deviating
 from icevirt.logic.duplicates import Duplicates, check_rule
 from icevirt.logic.era_groups import check_eras, combine_eras
 from icevirt.logic.holes import Holes, check_holes
+from icevirt.logic.tolerance import ToleranceLike, tolerance_of
 from icevirt.logic.wish import Combine, Wish, check_combine
 from icevirt.model import paths
 from icevirt.model.json import JSON
@@ -106,6 +107,7 @@ def build(
     rename: Mapping[str, str] | None = None,
     attrs: Mapping[str, Mapping[str, Any]] | None = None,
     preprocess: Preprocess = None,
+    tolerance: ToleranceLike = None,
     combine_attrs: CombineAttrs = "override",
     duplicates: Duplicates = "refuse",
     holes: Holes = "refuse",
@@ -160,6 +162,9 @@ def build(
         preprocess: A function, or its name as ``"package.module:function"``, that is given an
             `icevirt.FileFacts` of each file and returns `icevirt.FileChanges` (names, variables to
             drop, attributes) or None. It runs here, before ``rename`` and ``attrs``.
+        tolerance: How far values may differ that must be alike in all files: a number for all
+            coordinates of dimensions, or by name like ``{"lat": 1e-6}``. Absolute, in the
+            variable's units; those of the first file count.
         combine_attrs: xarray's policy for attributes that differ between files.
         duplicates: Which of several files counts that hold the same steps along ``concat_dim``:
             "newest" by the time of modification, "version" by the name (numbers in it count as
@@ -257,12 +262,14 @@ def build(
     dimensions = dimensions_of(concat_dim)
     told = labels_of(labels, dimensions)
     edits = Edits.of(rename, attrs, preprocess)
+    tolerated = tolerance_of(tolerance)
     options = scan_options(
         concat_dim=dimensions,
         stack=bool(told),
         label_variables=label_variables(told),
         pad=pad,
         rename=edits.scanned((*dimensions, *names_of("pad", pad))),
+        tolerant=edits.called_before(tolerated),
         group=source_group,
         variables=variables,
         drop_variables=drop_variables,
@@ -284,6 +291,7 @@ def build(
         holes=holes,
         eras=eras,
         labels=told,
+        tolerance=tolerated,
         combine=combine,
         regular=regular_of(regular, dimensions),
         pad=options.pad,
@@ -364,6 +372,7 @@ class _Request:
             "nest": None if self.nest is None else digest_of(list(map(list, self.nest.places))),
             "regular": dict(self.wish.regular) or None,
             "edits": self.edits.choice,
+            "tolerance": dict(self.wish.tolerance) or None,
         }
 
 

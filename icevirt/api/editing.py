@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,6 +63,11 @@ class Edits:
     def scanned(self, dimensions: Sequence[str]) -> tuple[tuple[str, str], ...]:
         """Return the renaming that a scan must know: of dimensions that files are placed along."""
         return tuple(pair for pair in self.everywhere.rename if pair[1] in dimensions)
+
+    def called_before(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return names of variables with those that they have in the files."""
+        wanted = tuple(names)
+        return (*wanted, *(old for old, new in self.everywhere.rename if new in wanted))
 
     def applied(self, facts: CatalogFacts, dimensions: Sequence[str]) -> CatalogFacts:
         """Return the facts as they are to be combined along ``dimensions``.

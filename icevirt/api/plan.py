@@ -44,6 +44,7 @@ from icevirt.logic.deviating import MAX_NATIVE_BYTES, ChunkGrid, Deviating
 from icevirt.logic.duplicates import Duplicates, check_rule
 from icevirt.logic.era_groups import check_eras, combine_eras
 from icevirt.logic.holes import Holes, check_holes
+from icevirt.logic.tolerance import ToleranceLike, tolerance_of
 from icevirt.logic.wish import Combine, Wish, check_combine
 from icevirt.objects.grants import SourceAccess, granted
 from icevirt.scan.policy import PolicyLike
@@ -67,6 +68,7 @@ def plan(
     rename: Mapping[str, str] | None = None,
     attrs: Mapping[str, Mapping[str, Any]] | None = None,
     preprocess: Preprocess = None,
+    tolerance: ToleranceLike = None,
     combine_attrs: CombineAttrs = "override",
     duplicates: Duplicates = "refuse",
     holes: Holes = "refuse",
@@ -109,12 +111,14 @@ def plan(
     dimensions = dimensions_of(concat_dim)
     told = labels_of(labels, dimensions)
     edits = Edits.of(rename, attrs, preprocess)
+    tolerated = tolerance_of(tolerance)
     options = scan_options(
         concat_dim=dimensions,
         stack=bool(told),
         label_variables=label_variables(told),
         pad=pad,
         rename=edits.scanned((*dimensions, *names_of("pad", pad))),
+        tolerant=edits.called_before(tolerated),
         group=source_group,
         variables=variables,
         drop_variables=drop_variables,
@@ -150,6 +154,7 @@ def plan(
             holes=holes,
             eras=eras,
             labels=told,
+            tolerance=tolerated,
             combine=combine,
             nest=None if nest is None else nest.by_url(files),
             regular=regular_of(regular, dimensions),

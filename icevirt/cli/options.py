@@ -84,6 +84,31 @@ Preprocess = Annotated[
         help="A function that is told of each file and returns new names and attributes.",
     ),
 ]
+
+
+def _tolerance(given: object) -> tuple[str, float]:
+    """Read a number, or NAME=NUMBER."""
+    name, _, text = str(given).rpartition("=")
+    try:
+        return name, float(text)
+    except ValueError as error:
+        raise typer.BadParameter("give a number, or NAME=NUMBER") from error
+
+
+def tolerances_of(given: list[Any] | None) -> dict[str, float] | None:
+    """Return tolerances by name; one without a name is for all coordinates."""
+    return {name or "*": value for name, value in given} if given else None
+
+
+Tolerance = Annotated[
+    list[Any] | None,
+    typer.Option(
+        parser=_tolerance,
+        metavar="<[NAME=]number>",
+        help="How far values may differ that must be alike in all files, in their units: of all"
+        " coordinates of dimensions, or of one variable; may be repeated.",
+    ),
+]
 SourceGroup = Annotated[str, typer.Option(help="Take only what is below this group of the files.")]
 Variable = Annotated[
     list[str] | None, typer.Option(help="Take only this variable; may be repeated.")

@@ -17,7 +17,7 @@ from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.plan import BuildPlan, Mode, PlannedArray
 from icevirt.archive.scanned import ScannedGroup
 from icevirt.archive.times import Recoding
-from icevirt.logic import duplicates, holes, readers, recoding
+from icevirt.logic import duplicates, holes, readers, recoding, tolerance
 from icevirt.logic.attributes import combine_attributes
 from icevirt.logic.cells import Cells, as_given
 from icevirt.logic.containers import containers_for
@@ -85,6 +85,7 @@ def combined(prepared: Prepared, wish: Wish) -> BuildPlan:
             *duplicates.told(prepared.left_out, wish.duplicates),
             *holes.told(gaps),
             *hybrids_told(arrays),
+            *tolerance.told(facts, members, wish.tolerance),
             *_static_told(facts, arrays),
             *readers.told({each.path: readers.readers_of_json(each.zarr_json) for each in arrays}),
         ),

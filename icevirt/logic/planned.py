@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -27,6 +27,7 @@ from icevirt.logic.hybrid import Decision, Place, decide
 from icevirt.logic.hybrid_cost import hybrid_counts, hybrid_window, with_grid
 from icevirt.logic.members import Member
 from icevirt.logic.regular import Steps
+from icevirt.logic.tolerance import largest_difference, limit_of
 from icevirt.logic.windows import window_of
 from icevirt.logic.wish import Wish
 from icevirt.model import paths
@@ -69,7 +70,7 @@ def planned(
     Raises:
         CombineError: Its files do not fit together.
     """
-    share = _share(facts, member, gap, recoded=times is not None)
+    share = _share(facts, member, gap, recoded=times is not None, tolerance=wish.tolerance)
     rows = member.rows[share.of]
     schema = _with_attributes(facts, member, wish)
     schema = schema if gap is None else gap.readable(schema)
@@ -211,11 +212,18 @@ def _sources(arrays: ArrayColumns, rows: NDArray[np.int64], path: str) -> Coded 
     return None if own.values == (path,) else own
 
 
-def _share(facts: CatalogFacts, member: Member, gap: Gap | None, *, recoded: bool) -> _Share:
+def _share(
+    facts: CatalogFacts,
+    member: Member,
+    gap: Gap | None,
+    *,
+    recoded: bool,
+    tolerance: Mapping[str, float],
+) -> _Share:
     """Return where the files' shares begin; those of one cell begin at one place."""
     shape = first = member.sizes[int(member.size[0])].tolist()
     if not member.axes:
-        _refuse_unequal(facts, member)
+        _refuse_unequal(facts, member, tolerance)
         nowhere = np.zeros((1, 0), np.int64)
         return _Share(
             mode=Mode.once,
@@ -322,17 +330,21 @@ def _decoding_as(combined: Attributes, own: Attributes) -> Attributes:
     )
 
 
-def _refuse_unequal(facts: CatalogFacts, member: Member) -> None:
+def _refuse_unequal(facts: CatalogFacts, member: Member, tolerance: Mapping[str, float]) -> None:
     """Refuse static arrays that hold other values in other files; the first file's are used."""
     codes = facts.arrays.digest.codes[member.rows]
     unlike = codes != codes[0]
+    limit = limit_of(tolerance, member)
+    if unlike.any() and limit is not None:
+        largest_difference(facts, member, limit)
+        return
     if unlike.any() or (len(codes) > 1 and not facts.arrays.digest[int(member.rows[0])]):
         other = int(np.argmax(unlike))
         raise CombineError(
             f"variable {member.path} does not have the concatenated dimension,"
             " and its values differ between files",
-            do=f"Leave it out with drop_variables=[{member.path!r}], or build the files of each"
-            " grid into a group of its own.",
+            do=f"Leave it out with drop_variables=[{member.path!r}], say how far it may differ with"
+            " tolerance, or build the files of each grid into a group of its own.",
             variable=member.path,
             first=facts.files.url[int(facts.arrays.file[member.rows[0]])],
             other=facts.files.url[int(facts.arrays.file[member.rows[other]])],

@@ -44,4 +44,5 @@ class Wish:
     regular: Mapping[str, str | float] = field(default_factory=dict)  # dimension -> spacing
     pad: tuple[str, ...] = ()  # dimensions whose lengths may differ
     rules: Rules = field(default_factory=Rules)
+    tolerance: Mapping[str, float] = field(default_factory=dict)  # of what must be alike, by name
     max_references: int = MAX_REFERENCES  # of one manifest

@@ -76,6 +76,9 @@ class ScanOptions:
         policy: Patterns of variables and what becomes of those that fit; see `icevirt.scan.policy`.
         rename: Names in the file, and the names of dimensions in ``concat_dim`` and ``pad`` that
             they will get.
+        tolerant: Names or absolute paths of variables without a dimension in ``concat_dim`` whose
+            values are kept, to be compared with those of other files; ``"*"`` for the coordinates
+            of dimensions.
     """
 
     concat_dim: str | tuple[str, ...] | None = None
@@ -90,6 +93,7 @@ class ScanOptions:
     label_variables: tuple[str, ...] = ()
     policy: tuple[tuple[str, str], ...] = ()
     rename: tuple[tuple[str, str], ...] = ()
+    tolerant: tuple[str, ...] = ()
 
     def policy_of(self, path: str) -> Policy:
         """Return what shall become of a variable."""
@@ -134,6 +138,13 @@ class ScanOptions:
     def is_label(self, path: str) -> bool:
         """Say whether a variable was named in ``label_variables``."""
         return any(name in (path, paths.name(path)) for name in self.label_variables)
+
+    def keeps_values(self, path: str, names: Sequence[str | None]) -> bool:
+        """Say whether the values of a variable are compared with a tolerance."""
+        if not self.tolerant or not self.compares(names) or self.joined_axes(names):
+            return False
+        is_coordinate = tuple(names) == (paths.name(path),)
+        return _is_named(path, self.tolerant) or ("*" in self.tolerant and is_coordinate)
 
     def wants(self, path: str) -> bool:
         """Say whether a variable was asked for: it is, or lies below, what is named."""

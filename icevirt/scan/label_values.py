@@ -1,4 +1,4 @@
-"""The value of a variable that says where its file lies along a dimension that it does not have.
+"""Values that the plan compares: where a file lies along a new dimension, and what must be alike.
 
 Whatever scanner described the file, the value is read by the references and metadata that it gave.
 """
@@ -18,26 +18,33 @@ from icevirt.model.chunks import ChunkType
 from icevirt.scan.contract import ByteSource, ScanOptions
 from icevirt.scan.values import read
 
+_COMPARED = 1 << 18  # values of a variable that are compared with a tolerance
 _ORDERS: dict[Any, Literal["<", ">"]] = {"little": "<", "big": ">"}
 
 
 def with_labels(scanned: ScannedFile, source: ByteSource, options: ScanOptions) -> ScannedFile:
-    """Return the file with the values of the variables that `ScanOptions.label_variables` names.
+    """Return the file with the values that the plan has to see, beside those that order files.
 
-    Variables with more than one value get none, which the plan tells.
+    They are those of `ScanOptions.label_variables`, where variables with more than one value get
+    none, and of `ScanOptions.tolerant`, where large ones get none; both of which the plan tells.
 
     Raises:
         ScanError: A value cannot be read.
     """
-    if not options.label_variables:
+    if not options.label_variables and not options.tolerant:
         return scanned
     arrays = tuple(
-        _labelled(array, source)
-        if options.is_label(array.path) and prod(array.shape) == 1
-        else array
+        _labelled(array, source) if _is_wanted(array, options) else array
         for array in scanned.arrays
     )
     return replace(scanned, arrays=arrays)
+
+
+def _is_wanted(array: ScannedArray, options: ScanOptions) -> bool:
+    if options.is_label(array.path) and prod(array.shape) == 1:
+        return True
+    few = prod(array.shape) <= _COMPARED
+    return few and options.keeps_values(array.path, array.dimension_names)
 
 
 def _labelled(array: ScannedArray, source: ByteSource) -> ScannedArray:
@@ -70,7 +77,7 @@ def _plain(array: ScannedArray) -> NDArray[Any] | None:
         return None
     at = int(table.offset[0])
     raw = table.inline[at : at + int(table.length[0])].tobytes()
-    return np.frombuffer(raw, dtype.newbyteorder(_ORDERS[order]))[:1]
+    return np.frombuffer(raw, dtype.newbyteorder(_ORDERS[order]))[: prod(array.shape)]
 
 
 def _fetched(source: ByteSource, url: str, offset: int, length: int) -> bytes:

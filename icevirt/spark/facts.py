@@ -28,6 +28,7 @@ from icevirt.storage.protocol import Storage
 _FILES = [name for name, _ in catalog.FILES if name != "groups"]
 _ARRAYS = [name for name, _ in catalog.ARRAYS]
 _CODED = ("path", "schema", "shape", "digest")
+_SHORT = 64  # bytes of labels that are not looked up among others
 _ROWS = 1 << 12  # that a column has room for at first
 _COUNTS = ("virtual", "inline", "virtual_bytes", "inline_bytes")
 
@@ -114,6 +115,7 @@ class _Found:
         self._etags: list[Strings] = []
         self._coded = {name: _Codes() for name in _CODED}
         self._labels: dict[int, bytes] = {}  # by row of the arrays as they come
+        self._long: dict[bytes, bytes] = {}
         self._dtypes: dict[int, str] = {}
         self._bad: list[tuple[int, BadFile, int, int]] = []  # place, file, part, row
         self._findings: dict[str, tuple[int, str]] = {}  # text -> first place, and URL
@@ -166,7 +168,11 @@ class _Found:
         before = self._arrays.rows
         labels = arrays["labels"]
         for at in np.flatnonzero(labels.is_valid().to_numpy()).tolist():
-            self._labels[before + at] = labels[at].as_py()
+            raw = labels[at].as_py()
+            # what all files repeat is held once
+            self._labels[before + at] = (
+                raw if len(raw) <= _SHORT else self._long.setdefault(raw, raw)
+            )
             self._dtypes[before + at] = sys.intern(arrays["labels_dtype"][at].as_py())
         self._arrays.add(
             place=file,

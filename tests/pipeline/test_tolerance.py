@@ -60,7 +60,7 @@ def test_it_is_held_exactly(by, within, tolerance, days, tmp_path):
     if within:
         built(days, tmp_path, tolerance=tolerance)
         return
-    with pytest.raises(errors.CombineError, match="more than the tolerance|one is missing") as e:
+    with pytest.raises(errors.CombineError, match=r"more than the tolerance|one is missing") as e:
         built(days, tmp_path, tolerance=tolerance)
     assert e.value.facts["first"].endswith("day1.nc")
     assert e.value.facts["other"].endswith("day2.nc")

@@ -25,7 +25,7 @@ from icevirt.errors import CombineError, InvalidInputError
 from icevirt.logic import duplicates, recoding
 from icevirt.logic.combine import combined, split_rules_of
 from icevirt.logic.era_costs import stored_natively
-from icevirt.logic.era_report import described
+from icevirt.logic.era_report import TOLD, described
 from icevirt.logic.eras import EVERYWHERE, Parted, comparable, part
 from icevirt.logic.hybrid_cost import refuse_expensive
 from icevirt.logic.prepared import Prepared, prepare
@@ -66,7 +66,8 @@ def combine_eras(facts: CatalogFacts, wish: Wish) -> BuildPlan:
         if parted.count < 2:
             raise
         eras = described(prepared, parted, wish)
-        natively = tuple(stored_natively(prepared, wish))
+        few = parted.count <= TOLD  # each of many eras is a way to store the others
+        natively = tuple(stored_natively(prepared, wish)) if few else ()
         raise _refused(error, replace(eras, choices=(*eras.choices, *natively))) from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -65,6 +66,7 @@ class _Report:
         self._facts, self._parted, self._dimension = prepared.facts, parted, dimension
         era = parted.of_place
         self._limit = limit
+        self._numbers: dict[str, Mapping[int, list[int]]] = {}
         self._begins = np.flatnonzero(np.diff(era, prepend=-1))  # places where runs begin
         self._ends = np.append(self._begins[1:], len(era)) - 1
         self._era = era[self._begins]  # of each run
@@ -165,9 +167,22 @@ class _Report:
 
     def _signature(self, variable: Variable, era: int) -> Mapping[str, Any] | None:
         """Return the signature of a variable in an era, if it has any; referenced chunks' first."""
-        held = np.unique(variable.number[self._parted.of_place == era])
-        told = [self._parted.signatures.facts[number] for number in held.tolist() if number >= 0]
+        told = (self._parted.signatures.facts[number] for number in self._held(variable)[era])
         return max(told, key=len, default=None)
+
+    def _held(self, variable: Variable) -> Mapping[int, list[int]]:
+        """Return the numbers of a variable's signatures by era; all eras are looked at once."""
+        if variable.path not in self._numbers:
+            many = len(self._parted.signatures.facts)
+            there = variable.number >= 0
+            pairs = np.unique(self._parted.of_place[there] * many + variable.number[there])
+            held: dict[int, list[int]] = defaultdict(list)
+            for era, number in zip(
+                *(each.tolist() for each in np.divmod(pairs, many)), strict=True
+            ):
+                held[era].append(number)
+            self._numbers[variable.path] = held
+        return self._numbers[variable.path]
 
     def _url(self, place: int) -> str:
         return self._facts.files.url[int(self._first[place])]

@@ -17,6 +17,7 @@ from icevirt.archive.report import BadFile, Progress
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import BuildError, InvalidInputError, ScanError, SourcesChangedError
 from icevirt.ids import ObjectId12
+from icevirt.logic.dealing import dealt
 from icevirt.logic.items import balanced, write_items
 from icevirt.logic.routes import Route, route_of
 from icevirt.objects.grants import in_force
@@ -96,16 +97,15 @@ def scan_missing(spark: SparkSession, job: Scan) -> int:
         known = job.settled()
     missing = [job.files[at] for at in known.missing.tolist()]
     todo = schema.parts_of(missing, identity=job.identity, attempt=known.attempt)
-    piles = [todo[at :: slots(spark) * _TASKS_PER_SLOT] for at in range(len(todo))]
     tasks = [
         ScanTask(
-            parts=tuple(pile),
+            parts=pile,
             options=job.options,
             catalog=job.catalog,
             access=in_force(),
             limits=job.limits,
         )
-        for pile in piles[: slots(spark) * _TASKS_PER_SLOT]
+        for pile in dealt(todo, slots(spark) * _TASKS_PER_SLOT)
     ]
     wanted = {part.name: part for part in todo}
 

@@ -64,11 +64,13 @@ class LocalStorage:
     # -- reading -----------------------------------------------------------------------------
 
     def exists(self) -> bool:
-        """Say whether anything lies at the root, an empty directory excepted."""
+        """Say whether anything lies at the root, empty directories excepted.
+
+        A write that failed on a full disk leaves the directory of its object.
+        """
         with _told(self._root):
             try:
-                with os.scandir(self._root) as entries:
-                    return any(not keys.is_unfinished(entry.name) for entry in entries)
+                return _holds_something(self._root)
             except NotADirectoryError:
                 return os.path.lexists(self._root)  # else a part of the path is a file
             except FileNotFoundError:
@@ -250,6 +252,16 @@ def _opened(full: str) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
+
+
+def _holds_something(directory: str) -> bool:
+    with os.scandir(directory) as entries:
+        return any(
+            _holds_something(entry.path)
+            if entry.is_dir(follow_symlinks=False)
+            else not keys.is_unfinished(entry.name)
+            for entry in entries
+        )
 
 
 @contextmanager

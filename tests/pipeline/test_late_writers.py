@@ -1,6 +1,9 @@
 """Tasks that come too late, or twice, and garbage collectors that come too early."""
 
+import contextlib
 import datetime as dt
+import errno
+import os
 
 import icechunk
 import numpy as np
@@ -9,9 +12,10 @@ import pytest
 import icevirt
 from icevirt.api import build as build_module
 from icevirt.api import stages
-from icevirt.errors import BuildError, ObjectNotFoundError
+from icevirt.errors import BuildError, ObjectNotFoundError, StorageError
 from icevirt.model.chunks import ChunkType
 from icevirt.spark import writing
+from icevirt.storage import durable
 
 from .support import (
     assert_same_dataset,
@@ -187,3 +191,37 @@ def test_a_collector_that_never_stops_is_named(days, tmp_path, monkeypatch):
     with pytest.raises(BuildError, match="that were just written are gone"):
         icevirt.build(days, repo, concat_dim="time")
     assert icevirt.Repository.open(repo).lookup_branch("main") == before
+
+
+@pytest.mark.parametrize("existing", [False, True], ids=["new repository", "existing repository"])
+def test_a_disk_that_fills_up_is_one_clear_error_and_the_build_goes_on_later(
+    days, tmp_path, monkeypatch, existing
+):
+    """Full at every write of the build in turn: nothing is lost, and the next run finishes."""
+    writes, full = durable._write_all, []
+
+    def write(fd, body):
+        full.append(len(body))
+        if len(full) == limit:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        writes(fd, body)
+
+    monkeypatch.setattr(durable, "_write_all", write)
+    limit, refused = 0, 0
+    while True:
+        limit, repo = limit + 1 + 2 * existing, tmp_path / f"repo{limit}"
+        if existing:
+            full[:] = [0] * 10_000  # the disk is not full yet
+            icevirt.Repository.create(repo)
+        full.clear()
+        with contextlib.suppress(StorageError):
+            icevirt.build(days, repo, concat_dim="time")
+            break  # nothing was left to fail
+        refused += 1
+        assert icevirt.Repository.exists(repo) == existing
+        icevirt.build(days, repo, concat_dim="time")
+        if refused % 7 == 1:
+            assert_sound(repo, days)
+    assert refused > 5
+    limit = 0
+    assert_sound(repo, days)

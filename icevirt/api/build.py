@@ -177,8 +177,9 @@ def build(
         labels: Stack the files along ``concat_dim`` as a new dimension, whose labels these are: a
             list in the order of the files, ``"regex:PATTERN"`` with one group that is found in the
             file's URL, ``"attribute:NAME"`` of the file, or ``"variable:NAME"`` with one value in
-            each file. Files of one label are merged. Where ``concat_dim`` names several
-            dimensions, a mapping of the new ones to their labels.
+            each file, or ``"preprocess"``: what that function says. Files of one label are merged.
+            Where ``concat_dim`` names several dimensions, a mapping of the new ones to their
+            labels.
         combine: "by_coords" places files by their coordinates and labels, "nested" where they stand
             in ``sources``: in the order given, or for several dimensions in nested lists, the
             outermost along the first dimension, with None for a file that is missing.
@@ -498,7 +499,7 @@ def _run(job: Job, request: _Request, inputs: str, session: _Session, clock: Clo
         closed = closed_catalog(job.scan)
         nest = None if request.nest is None else request.nest.by_url(job.scan.files)
         wish = replace(request.wish, build_id=job.build_id, nest=nest)
-        facts = request.edits.applied(closed.facts, wish.concat_dim)
+        facts, wish = request.edits.applied(closed.facts, wish)
         plan = combine_eras(facts, wish)
         moved = request.publication.targets(facts, plan)
         plan = request.containers.contained(facts, published(plan, moved))

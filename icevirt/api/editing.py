@@ -5,18 +5,22 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from icevirt.archive.edits import FileChanges, FileFacts
 from icevirt.archive.facts import CatalogFacts
-from icevirt.errors import InvalidInputError
+from icevirt.errors import CombineError, InvalidInputError
 from icevirt.logic.edited import Edit, edited, facts_of_file, refuse_unknown
+from icevirt.logic.wish import Wish
 from icevirt.model.json import JSON
 
 type Preprocess = str | Callable[[FileFacts], FileChanges | None] | None
+
+TOLD = "preprocess"
+"""Labels that the function tells."""
 
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
@@ -69,17 +73,27 @@ class Edits:
         wanted = tuple(names)
         return (*wanted, *(old for old, new in self.everywhere.rename if new in wanted))
 
-    def applied(self, facts: CatalogFacts, dimensions: Sequence[str]) -> CatalogFacts:
-        """Return the facts as they are to be combined along ``dimensions``.
+    def applied(self, facts: CatalogFacts, wish: Wish) -> tuple[CatalogFacts, Wish]:
+        """Return the facts as they are to be combined, and the wish with the labels told.
 
         Raises:
-            CombineError: Two variables of a file would get one name.
+            CombineError: Two variables of a file would get one name, or a file tells no label.
             InvalidInputError: No file has what is named, or the function returns something else.
         """
+        labels: dict[str, list[str | int | float]] = {
+            name: [] for name, told in wish.labels.items() if told == TOLD
+        }
         if self.function is not None:
-            facts = _preprocessed(facts, self.function, dimensions)
+            facts = _preprocessed(facts, self.function, wish.concat_dim, labels)
+        elif labels:
+            raise InvalidInputError(
+                "labels are to be told by a function, and none is given",
+                do="Pass preprocess (--preprocess) too.",
+                dimensions=list(labels),
+            )
         refuse_unknown(facts, self.everywhere)
-        return edited(facts, [self.everywhere], np.zeros(len(facts.files), np.int64))
+        facts = edited(facts, [self.everywhere], np.zeros(len(facts.files), np.int64))
+        return facts, replace(wish, labels={**wish.labels, **labels}) if labels else wish
 
     @property
     def choice(self) -> JSON:
@@ -96,6 +110,7 @@ def _preprocessed(
     facts: CatalogFacts,
     function: Callable[[FileFacts], FileChanges | None],
     dimensions: Sequence[str],
+    labels: Mapping[str, list[str | int | float]],
 ) -> CatalogFacts:
     arrays = facts.arrays
     order = np.argsort(arrays.file, kind="stable")
@@ -115,8 +130,33 @@ def _preprocessed(
             ) from error
         edit = Edit.of(changes)
         _refuse_unscanned(edit, dimensions, told.url)
+        _add_labels({} if changes is None else changes.labels, labels, told.url)
         of_file[file] = number.setdefault(edit, len(number))
     return edited(facts, list(number), of_file)
+
+
+def _add_labels(
+    told: Mapping[str, str | int | float],
+    labels: Mapping[str, list[str | int | float]],
+    url: str,
+) -> None:
+    """Note the labels of one more file."""
+    for name in told:
+        if name not in labels:
+            raise InvalidInputError(
+                f"preprocess tells labels of {name!r}, and nobody asked it to",
+                do=f'Name the dimension in concat_dim, and pass labels={{"{name}": "{TOLD}"}}'
+                f" (--labels {name}={TOLD}).",
+                file=url,
+            )
+    for name, found in labels.items():
+        if name not in told:
+            raise CombineError(
+                f"a file does not tell its label along {name!r}: preprocess returns none",
+                do="Correct the function, or leave the file out.",
+                file=url,
+            )
+        found.append(told[name])
 
 
 def _refuse_unscanned(edit: Edit, dimensions: Sequence[str], url: str) -> None:

@@ -162,7 +162,7 @@ def plan(
             rules=stored,
         )
         closed = closed_catalog(scan)
-        facts = edits.applied(closed.facts, dimensions)
+        facts, wish = edits.applied(closed.facts, wish)
         made = combine_eras(facts, wish)
         found = (text for _, text in closed.findings)
         made = replace(made, notes=(*made.notes, *found))

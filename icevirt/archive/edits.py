@@ -36,8 +36,11 @@ class FileChanges:
         drop_variables: Names or absolute paths.
         attrs: Attributes to set, by variable (new name or absolute path; ``"/"`` is the file), each
             a mapping of names to values; None removes one.
+        labels: Where the file lies along new dimensions, for which ``labels`` of the build says
+            ``"preprocess"``.
     """
 
     rename: Mapping[str, str] = field(default_factory=dict)
     drop_variables: Iterable[str] = ()
     attrs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    labels: Mapping[str, str | int | float] = field(default_factory=dict)

@@ -250,7 +250,8 @@ def _labels(given: object) -> tuple[str | None, str | list[str]]:
     text, name = str(given), None
     if not text.startswith(_TOLD) and "=" in text:
         name, _, text = text.partition("=")
-    return name, text if text.startswith(_TOLD) else text.split(",")
+    is_told = text.startswith(_TOLD) or text == "preprocess"
+    return name, text if is_told else text.split(",")
 
 
 def labels_of(given: list[Any] | None) -> Any:
@@ -271,7 +272,8 @@ LabelsOption = Annotated[
         metavar="<[DIM=]labels>",
         help="Stack the files along --concat-dim as a new dimension with these labels: A,B,C in"
         " the order of the files, regex:PATTERN with one group found in the file's URL,"
-        " attribute:NAME, or variable:NAME; may be repeated for several dimensions.",
+        " attribute:NAME, variable:NAME, or preprocess: what that function says; may be repeated"
+        " for several dimensions.",
     ),
 ]
 Combine = Annotated[

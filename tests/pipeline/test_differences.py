@@ -153,7 +153,10 @@ def without(number):
 
 def renamed(files):
     parts = [xr.open_dataset(path).load() for path in files]
-    return concatenated([part.rename(t="time") if "t" in part.dims else part for part in parts])
+    names = {"t": "time", "air": "tas"}
+    return concatenated(
+        [part.rename({old: new for old, new in names.items() if old in part}) for part in parts]
+    )
 
 
 def with_first_axis(files):
@@ -301,6 +304,12 @@ DIFFERENT = {
     ),
     "a dimension renamed": Row(
         spec={"dimension": "t"}, refused="not decoded alike.*dimension names"
+    ),
+    "a variable renamed, told, and stored otherwise": Row(
+        spec={"variables": ("air",), "shuffle": False},
+        how={"rename": {"air": "tas"}} | NATIVE,
+        wanted=renamed,
+        raw=False,
     ),
     "a dimension renamed, told": Row(
         spec={"dimension": "t"}, how={"rename": {"t": "time"}}, wanted=renamed

@@ -1,5 +1,7 @@
 """Names and attributes of files are changed before they are combined, as xarray would."""
 
+from dataclasses import replace
+
 import netCDF4
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ import xarray as xr
 
 import icevirt
 from icevirt import errors
+from icevirt.logic.edited import Edit, edited
 
 from .support import (
     assert_same_dataset,
@@ -16,6 +19,8 @@ from .support import (
     write_day,
     write_days,
 )
+from .test_combine import data, file, time
+from .test_routes import planned, written
 
 
 @pytest.fixture(autouse=True)
@@ -241,3 +246,72 @@ def test_a_dataset_of_other_names_is_verified(names, days, tmp_path):
     )
     assert report.ok
     assert report.checked.chunks == 13
+
+
+def labelled(file):
+    """Tell the day of a file, which its attributes know."""
+    return icevirt.FileChanges(labels={"day": int(file.attrs["day"])}, drop_variables="time_bnds")
+
+
+def test_a_function_tells_labels_of_a_new_dimension(days, tmp_path):
+    repo = str(tmp_path / "repo")
+    call = {"concat_dim": ["day", "time"], "labels": {"day": "preprocess"}, "holes": "reserve"}
+    for day, path in enumerate(days, 1):
+        write_day(path, 1)
+        with netCDF4.Dataset(path, "a") as file:
+            file.day = np.int32(10 * day)
+            file["packed"].set_auto_maskandscale(False)
+            file["packed"][:] = file["packed"][:] + day
+    icevirt.build(days, repo, **call, preprocess=labelled)
+    found = opened(repo)
+    assert found["day"].values.tolist() == [10, 20, 30]
+    for number, path in enumerate(days):
+        with xr.open_dataset(path) as wanted:
+            np.testing.assert_array_equal(found["packed"][number], wanted["packed"])
+
+
+LABELS = {
+    "nobody tells them": ({"labels": {"day": "preprocess"}}, "none is given"),
+    "nobody asked": ({"preprocess": labelled, "labels": {"day": "attribute:day"}}, "nobody asked"),
+    "a file tells none": (
+        {"preprocess": lambda file: None, "labels": {"day": "preprocess"}},
+        r"does not tell its label along 'day'.*day1\.nc",
+    ),
+}
+
+
+@pytest.mark.parametrize(("how", "message"), LABELS.values(), ids=LABELS)
+def test_labels_that_are_not_told_are_refused(how, message, days, tmp_path):
+    with pytest.raises((errors.InvalidInputError, errors.CombineError), match=message):
+        icevirt.build(days, tmp_path / "repo", concat_dim=["day", "time"], **how)
+
+
+def test_an_array_with_two_names_is_found_on_both_ways():
+    """Straight from the catalog, or by a shuffle; two arrays have each other's name in one file."""
+
+    def elsewhere(array):
+        return replace(
+            array, references=replace(array.references, offset=array.references.offset + 50)
+        )
+
+    files = [
+        file(
+            n,
+            lambda u: data(u, 2, path="/a"),
+            lambda u: elsewhere(data(u, 2, path="/b")),
+            time([2 * n, 2 * n + 1]),
+        )
+        for n in range(7)
+    ]
+
+    swap = Edit(rename=(("a", "b"), ("b", "a")))
+
+    def change(facts):
+        return edited(facts, [Edit(), swap], np.arange(7) % 2)
+
+    catalog, plan = planned(files, change=change, max_references=3)
+    direct = written(catalog, plan, shuffled=False)
+    assert any(path.startswith("manifests/") for path in direct)
+    assert written(catalog, plan, shuffled=True) == direct
+    straight = planned(files, max_references=3)
+    assert written(*straight, shuffled=False).keys() != direct.keys()

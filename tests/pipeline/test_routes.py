@@ -31,8 +31,8 @@ from .support import assert_same_dataset, expected_dataset, opened, write_days
 from .test_combine import data, facts_of, file, static, time
 
 
-def planned(files, *, per_part=3, **wish):
-    """Write a catalog, and return it with the plan."""
+def planned(files, *, per_part=3, change=lambda facts: facts, **wish):
+    """Write a catalog, and return it with the plan of its facts, perhaps changed."""
     catalog, names = MemoryStorage(), []
     for at in range(0, len(files), per_part):
         outcomes = [
@@ -40,7 +40,7 @@ def planned(files, *, per_part=3, **wish):
             for f in files[at : at + per_part]
         ]
         names.append(write_part(catalog, f"p{at}", tables_of(outcomes)))
-    facts = read_facts(catalog, names).facts
+    facts = change(read_facts(catalog, names).facts)
     return catalog, combine(facts, Wish(build_id="b", concat_dim=("time",), **wish))
 
 

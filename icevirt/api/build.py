@@ -1,28 +1,23 @@
 """`icevirt.build`: from source files to a committed snapshot, in one call.
 
-list -> scan (Spark) -> catalog -> plan (pure) -> write (Spark) -> recheck -> commit. What comes
-before the commit lies in the build's own folder of the repository or in objects that nothing
-refers to; the commit is one conditional write. So a build that is killed leaves the repository as
-it was, and the same build run again finds its finished parts.
+list -> scan (Spark) -> catalog -> plan (pure) -> write (Spark) -> recheck -> commit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from icevirt.api import outcome
+from icevirt.api.building import Request, Session, until_unchanged
 from icevirt.api.clock import Clock
-from icevirt.api.commit import commit, refuse_changed, refuse_losses
 from icevirt.api.containing import NamedContainers
 from icevirt.api.editing import Edits, Preprocess
 from icevirt.api.inputs import Inputs, Sources
-from icevirt.api.nested import Nest, nest_of
+from icevirt.api.nested import nest_of
 from icevirt.api.promotion import check_promotion, prepare, promoted, refuse_differences
-from icevirt.api.publishing import Publication, published
-from icevirt.api.replacing import refuse_losses_of
+from icevirt.api.publishing import Publication
 from icevirt.api.request import (
     FILE_MEMORY,
     FILE_TIMEOUT,
@@ -30,64 +25,33 @@ from icevirt.api.request import (
     LabelsLike,
     RegularLike,
     apart,
-    as_choice,
-    bad_files_allowed,
     check_arguments,
     dimensions_of,
-    identity_of,
     label_variables,
     labels_of,
     limits_of,
-    listed,
     names_of,
-    outside,
     regular_of,
     rules,
     scan_options,
     shared,
 )
-from icevirt.api.stages import (
-    Job,
-    Scan,
-    closed_catalog,
-    refuse_changed_targets,
-    scan_missing,
-    vanished,
-    write_all,
-)
-from icevirt.api.target import METADATA, Target, digest_of
 from icevirt.archive.eras import EraRule
-from icevirt.archive.facts import CatalogFacts
-from icevirt.archive.plan import BuildPlan, WriteResult
 from icevirt.archive.report import BuildReport, Progress
-from icevirt.archive.scanned import SourceFile
-from icevirt.errors import BuildError, ObjectNotFoundError, SourcesChangedError
 from icevirt.logic.attributes import CombineAttrs, check_policy
 from icevirt.logic.deviating import MAX_NATIVE_BYTES, ChunkGrid, Deviating
 from icevirt.logic.duplicates import Duplicates, check_rule
-from icevirt.logic.era_groups import check_eras, combine_eras
+from icevirt.logic.era_groups import check_eras
 from icevirt.logic.holes import Holes, check_holes
 from icevirt.logic.tolerance import ToleranceLike, tolerance_of
 from icevirt.logic.wish import Combine, Wish, check_combine
 from icevirt.model import paths
-from icevirt.model.json import JSON
 from icevirt.objects.grants import SourceAccess, granted
-from icevirt.repo.publish import BUILD_ID
-from icevirt.scan.contract import ScanOptions
 from icevirt.scan.policy import PolicyLike
-from icevirt.spark.limits import Limits
-from icevirt.spark.session import spark_or_local
-from icevirt.storage.protocol import Storage
 from icevirt.storage.resolve import StorageLike
-from icevirt.version import __version__
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_ATTEMPTS = 3  # to write objects that somebody else deletes
-
-KEEP_SCAN_OF = 1000
-"""A refused build of fewer files takes its catalog with it; a longer scan is worth keeping."""
 
 
 def build(
@@ -299,7 +263,7 @@ def build(
         rules=stored,
     )
     nest = nest_of(sources, dimensions, combine)
-    request = _Request(
+    request = Request(
         storage=storage,
         catalog=None if catalog is None else apart(storage, catalog),
         branch=branch,
@@ -322,211 +286,13 @@ def build(
         prepare(storage, branch, promote)
     with ExitStack() as stack:
         stack.enter_context(granted(reach))
-        session = _Session(stack, clock, spark)
+        session = Session(stack, clock, spark)
         with clock.phase("list"):
             inputs = Inputs(nest.sources if nest else sources, asset=asset)
-        report = _until_unchanged(request, inputs, session, clock, rescans=3 * rescan_changed)
+        report = until_unchanged(request, inputs, session, clock, rescans=3 * rescan_changed)
         if verify is not None:
             with clock.phase("verify"):
                 refuse_differences(storage, report, values=verify, spark=session)
     if promote is not None:
         promoted(storage, report, promote)
     return replace(report, seconds=clock.seconds)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Request:
-    """What was asked for, sources apart."""
-
-    storage: Storage
-    catalog: Storage | None  # None: in the build's own folder
-    branch: str
-    mode: str
-    allow_changes: bool
-    message: str | None
-    metadata: Mapping[str, Any]
-    max_bad_files: int | str
-    limits: Limits
-    options: ScanOptions
-    wish: Wish
-    edits: Edits
-    nest: Nest | None
-    publication: Publication
-    containers: NamedContainers
-    progress: Callable[[Progress], None] | None
-
-    @property
-    def choices(self) -> dict[str, JSON]:
-        """What decides about the plan beside the options of the scan."""
-        return {
-            "combine_attrs": self.wish.combine_attrs,
-            "duplicates": self.wish.duplicates,
-            "holes": self.wish.holes,
-            "eras": self.wish.eras,
-            "publish_as": [list(pair) for pair in self.publication.prefixes] or None,
-            "containers": [list(pair) for pair in self.containers.names] or None,
-            "deviating": self.wish.rules.deviating,
-            "float_variables": list(self.wish.rules.float_variables) or None,
-            "chunk_grid": self.wish.rules.chunk_grid,
-            "labels": as_choice(self.wish.labels),
-            "combine": None if self.wish.combine == "by_coords" else self.wish.combine,
-            "nest": None if self.nest is None else digest_of(list(map(list, self.nest.places))),
-            "regular": dict(self.wish.regular) or None,
-            "edits": self.edits.choice,
-            "tolerance": dict(self.wish.tolerance) or None,
-        }
-
-
-class _Session:
-    """A Spark session, started when it is first needed; the time that takes is a phase."""
-
-    def __init__(self, stack: ExitStack, clock: Clock, given: SparkSession | None) -> None:
-        self._stack, self._clock, self._given = stack, clock, given
-        self._started: SparkSession | None = None
-        self._has_started = False
-
-    def __call__(self) -> SparkSession:
-        if not self._has_started:
-            with self._clock.phase("spark"):
-                self._started = self._stack.enter_context(spark_or_local(self._given))
-            self._has_started = True
-        return cast("SparkSession", self._started)
-
-
-def _until_unchanged(
-    request: _Request, inputs: Inputs, session: _Session, clock: Clock, *, rescans: int
-) -> BuildReport:
-    """Build, and once more each time when files changed meanwhile; unchanged ones stay scanned."""
-    while True:
-        with clock.phase("list"):
-            files = outside(request.storage, inputs.files())
-        try:
-            return _attempt(request, files, session, clock)
-        except SourcesChangedError:
-            if not rescans:
-                raise
-            rescans -= 1
-
-
-def _attempt(
-    request: _Request, files: tuple[SourceFile, ...], session: _Session, clock: Clock
-) -> BuildReport:
-    with clock.phase("list"):
-        target = Target.look(
-            request.storage, branch=request.branch, group=request.wish.group, mode=request.mode
-        )
-    allowed = bad_files_allowed(request.max_bad_files, len(files))
-    inputs = digest_of(
-        __version__, identity_of(request.options), request.choices, target.group, listed(files)
-    )
-    last = target.last_build()
-    # what lies where files are published is no input, nor is what a function does: both may change
-    may_change = bool(request.publication.prefixes) or request.edits.function is not None
-    again = request.mode == "w" and may_change
-    is_same = last is not None and outcome.inputs_of(last) == inputs
-    if last is not None and is_same and not again and target.still_holds(last):
-        report = outcome.already_built(target, last, clock.seconds)
-        if len(report.bad_files) <= allowed and not outcome.may_scan_more(last, request.limits):
-            target.record(report.build_id).delete_all()  # of a run killed behind its commit
-            return report
-    target.refuse_occupied()
-    build_id = digest_of(inputs, request.branch, "" if last is None else str(last.id))
-    record = target.record(build_id)
-    scan = Scan(
-        files=files,
-        options=request.options,
-        catalog=record.below("catalog/") if request.catalog is None else request.catalog,
-        max_bad_files=allowed,
-        progress=request.progress,
-        limits=request.limits,
-    )
-    job = Job(build_id=build_id, scan=scan, target=target, record=record)
-    try:
-        report = _run(job, request, inputs, session, clock)
-    except ObjectNotFoundError as error:
-        # the same build may run twice at once: who is done first takes the shared work away
-        raise BuildError(
-            "the work of this build was taken away while it ran",
-            do="If the same build ran twice at once, look whether the other one is committed;"
-            " else build again.",
-            missing=error.facts.get("path"),
-        ) from error
-    except Exception:
-        if len(files) < KEEP_SCAN_OF:
-            target.abandon(build_id)
-        raise
-    record.delete_all()
-    return report
-
-
-def _written(  # noqa: PLR0917 - all that a build knows by then
-    session: _Session,
-    job: Job,
-    plan: BuildPlan,
-    facts: CatalogFacts,
-    sources: tuple[SourceFile, ...],
-    clock: Clock,
-) -> list[WriteResult]:
-    """Write all objects of the plan, those again that vanish until the sources are looked at.
-
-    Raises:
-        BuildError: References are missing, or objects vanish faster than they are written.
-        SourcesChangedError: Files changed since their scan.
-    """
-    for _ in range(_ATTEMPTS):
-        with clock.phase("write"):
-            results = write_all(session(), job, plan)
-        with clock.phase("commit"):
-            refuse_losses(plan, results)
-            refuse_changed(sources)
-            if facts.places is not facts.files.url:
-                refuse_changed_targets(session, job, plan)
-            # the last look of all, as somebody may collect garbage meanwhile
-            if not vanished(job, results):
-                return results
-    raise BuildError(
-        "objects that were just written are gone",
-        do="Stop whatever deletes objects of this repository, and build again.",
-        repo=job.target.storage.url,
-    )
-
-
-def _run(job: Job, request: _Request, inputs: str, session: _Session, clock: Clock) -> BuildReport:
-    session()
-    with clock.phase("scan"):
-        scanned = scan_missing(session(), job.scan)
-    with clock.phase("plan"):
-        closed = closed_catalog(job.scan)
-        nest = None if request.nest is None else request.nest.by_url(job.scan.files)
-        wish = replace(request.wish, build_id=job.build_id, nest=nest)
-        facts, wish = request.edits.applied(closed.facts, wish)
-        plan = combine_eras(facts, wish)
-        moved = request.publication.targets(facts, plan)
-        plan = request.containers.contained(facts, published(plan, moved))
-        job.target.rehearse(plan)
-        refuse_losses_of(job.target, plan, allowed=request.allow_changes)
-    # manifests of another attempt say what was there then
-    record = job.record
-    if moved or request.edits.function is not None:
-        record = record.below(f"items/{digest_of(listed(moved), outcome.digest_of_plan(plan))}/")
-    sources = (*job.scan.files, *moved)
-    writing = replace(job, record=record)
-    results = _written(session, writing, plan, facts, sources, clock)
-    with clock.phase("commit"):
-        told = outcome.provenance(job, plan, closed, inputs=inputs, choices=request.choices)
-        snapshot_id = commit(
-            job.target,
-            plan,
-            results,
-            message=request.message,
-            metadata={**request.metadata, BUILD_ID: job.build_id, METADATA: told},
-        )
-    return outcome.report(
-        job,
-        plan,
-        results,
-        snapshot_id=snapshot_id,
-        scanned=scanned,
-        closed=closed,
-        seconds=clock.seconds,
-    )

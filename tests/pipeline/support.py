@@ -11,7 +11,7 @@ import zarr
 from icechunk.credentials import LocalFileSystemAccess
 
 import icevirt
-from icevirt.api import build as build_module
+from icevirt.api import building as build_module
 from icevirt.api import plan as plan_module
 from icevirt.api import stages
 from icevirt.spark.runner import run_in_process

@@ -11,7 +11,7 @@ import pytest
 
 import icevirt
 from icevirt import errors
-from icevirt.api import build as build_module
+from icevirt.api import building as build_module
 from icevirt.spark import attempt, writing
 
 from .support import (

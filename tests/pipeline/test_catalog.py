@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import icevirt
-from icevirt.api import build as build_module
+from icevirt.api import building as build_module
 from icevirt.errors import BuildError, ScanError, SourcesChangedError
 from icevirt.spark import scanning
 from pipeline.support import without_spark, write_day

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import icevirt
-from icevirt.api import build as build_module
+from icevirt.api import building as build_module
 from icevirt.api import stages
 from icevirt.errors import BuildError, ObjectNotFoundError, StorageError
 from icevirt.model.chunks import ChunkType

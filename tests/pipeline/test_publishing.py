@@ -9,7 +9,7 @@ import obstore
 import pytest
 
 import icevirt
-from icevirt.api import build as build_module
+from icevirt.api import building as build_module
 from icevirt.cli import main
 from icevirt.errors import BuildError, InvalidInputError, SourcesChangedError
 

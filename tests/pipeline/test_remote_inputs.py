@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import icevirt
-from icevirt.api import build as build_module
+from icevirt.api import building as build_module
 from icevirt.api.inputs import Inputs
 from icevirt.errors import ScanError, SourcesChangedError
 

@@ -1,0 +1,261 @@
+"""How a build gets from listed files to its commit, and on when it was killed on the way.
+
+What comes before the commit lies in the build's own folder of the repository or in objects that
+nothing refers to; the commit is one conditional write. So a build that is killed leaves the
+repository as it was, and the same build run again finds its finished parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
+
+from icevirt.api import outcome
+from icevirt.api.clock import Clock
+from icevirt.api.commit import commit, refuse_changed, refuse_losses
+from icevirt.api.containing import NamedContainers
+from icevirt.api.editing import Edits
+from icevirt.api.inputs import Inputs
+from icevirt.api.nested import Nest
+from icevirt.api.publishing import Publication, published
+from icevirt.api.replacing import refuse_losses_of
+from icevirt.api.request import (
+    as_choice,
+    bad_files_allowed,
+    identity_of,
+    listed,
+    outside,
+)
+from icevirt.api.stages import (
+    Job,
+    Scan,
+    closed_catalog,
+    refuse_changed_targets,
+    scan_missing,
+    vanished,
+    write_all,
+)
+from icevirt.api.target import METADATA, Target, digest_of
+from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.plan import BuildPlan, WriteResult
+from icevirt.archive.report import BuildReport, Progress
+from icevirt.archive.scanned import SourceFile
+from icevirt.errors import BuildError, ObjectNotFoundError, SourcesChangedError
+from icevirt.logic.era_groups import combine_eras
+from icevirt.logic.wish import Wish
+from icevirt.model.json import JSON
+from icevirt.repo.publish import BUILD_ID
+from icevirt.scan.contract import ScanOptions
+from icevirt.spark.limits import Limits
+from icevirt.spark.session import spark_or_local
+from icevirt.storage.protocol import Storage
+from icevirt.version import __version__
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_ATTEMPTS = 3  # to write objects that somebody else deletes
+
+KEEP_SCAN_OF = 1000
+"""A refused build of fewer files takes its catalog with it; a longer scan is worth keeping."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What was asked for, sources apart."""
+
+    storage: Storage
+    catalog: Storage | None  # None: in the build's own folder
+    branch: str
+    mode: str
+    allow_changes: bool
+    message: str | None
+    metadata: Mapping[str, Any]
+    max_bad_files: int | str
+    limits: Limits
+    options: ScanOptions
+    wish: Wish
+    edits: Edits
+    nest: Nest | None
+    publication: Publication
+    containers: NamedContainers
+    progress: Callable[[Progress], None] | None
+
+    @property
+    def choices(self) -> dict[str, JSON]:
+        """What decides about the plan beside the options of the scan."""
+        return {
+            "combine_attrs": self.wish.combine_attrs,
+            "duplicates": self.wish.duplicates,
+            "holes": self.wish.holes,
+            "eras": self.wish.eras,
+            "publish_as": [list(pair) for pair in self.publication.prefixes] or None,
+            "containers": [list(pair) for pair in self.containers.names] or None,
+            "deviating": self.wish.rules.deviating,
+            "float_variables": list(self.wish.rules.float_variables) or None,
+            "chunk_grid": self.wish.rules.chunk_grid,
+            "labels": as_choice(self.wish.labels),
+            "combine": None if self.wish.combine == "by_coords" else self.wish.combine,
+            "nest": None if self.nest is None else digest_of(list(map(list, self.nest.places))),
+            "regular": dict(self.wish.regular) or None,
+            "edits": self.edits.choice,
+            "tolerance": dict(self.wish.tolerance) or None,
+        }
+
+
+class Session:
+    """A Spark session, started when it is first needed; the time that takes is a phase."""
+
+    def __init__(self, stack: ExitStack, clock: Clock, given: SparkSession | None) -> None:
+        self._stack, self._clock, self._given = stack, clock, given
+        self._started: SparkSession | None = None
+        self._has_started = False
+
+    def __call__(self) -> SparkSession:
+        """Return the session, started now if it was not."""
+        if not self._has_started:
+            with self._clock.phase("spark"):
+                self._started = self._stack.enter_context(spark_or_local(self._given))
+            self._has_started = True
+        return cast("SparkSession", self._started)
+
+
+def until_unchanged(
+    request: Request, inputs: Inputs, session: Session, clock: Clock, *, rescans: int
+) -> BuildReport:
+    """Build, and once more each time when files changed meanwhile; unchanged ones stay scanned."""
+    while True:
+        with clock.phase("list"):
+            files = outside(request.storage, inputs.files())
+        try:
+            return _attempt(request, files, session, clock)
+        except SourcesChangedError:
+            if not rescans:
+                raise
+            rescans -= 1
+
+
+def _attempt(
+    request: Request, files: tuple[SourceFile, ...], session: Session, clock: Clock
+) -> BuildReport:
+    with clock.phase("list"):
+        target = Target.look(
+            request.storage, branch=request.branch, group=request.wish.group, mode=request.mode
+        )
+    allowed = bad_files_allowed(request.max_bad_files, len(files))
+    inputs = digest_of(
+        __version__, identity_of(request.options), request.choices, target.group, listed(files)
+    )
+    last = target.last_build()
+    # what lies where files are published is no input, nor is what a function does: both may change
+    may_change = bool(request.publication.prefixes) or request.edits.function is not None
+    again = request.mode == "w" and may_change
+    is_same = last is not None and outcome.inputs_of(last) == inputs
+    if last is not None and is_same and not again and target.still_holds(last):
+        report = outcome.already_built(target, last, clock.seconds)
+        if len(report.bad_files) <= allowed and not outcome.may_scan_more(last, request.limits):
+            target.record(report.build_id).delete_all()  # of a run killed behind its commit
+            return report
+    target.refuse_occupied()
+    build_id = digest_of(inputs, request.branch, "" if last is None else str(last.id))
+    record = target.record(build_id)
+    scan = Scan(
+        files=files,
+        options=request.options,
+        catalog=record.below("catalog/") if request.catalog is None else request.catalog,
+        max_bad_files=allowed,
+        progress=request.progress,
+        limits=request.limits,
+    )
+    job = Job(build_id=build_id, scan=scan, target=target, record=record)
+    try:
+        report = _run(job, request, inputs, session, clock)
+    except ObjectNotFoundError as error:
+        # the same build may run twice at once: who is done first takes the shared work away
+        raise BuildError(
+            "the work of this build was taken away while it ran",
+            do="If the same build ran twice at once, look whether the other one is committed;"
+            " else build again.",
+            missing=error.facts.get("path"),
+        ) from error
+    except Exception:
+        if len(files) < KEEP_SCAN_OF:
+            target.abandon(build_id)
+        raise
+    record.delete_all()
+    return report
+
+
+def _written(  # noqa: PLR0917 - all that a build knows by then
+    session: Session,
+    job: Job,
+    plan: BuildPlan,
+    facts: CatalogFacts,
+    sources: tuple[SourceFile, ...],
+    clock: Clock,
+) -> list[WriteResult]:
+    """Write all objects of the plan, those again that vanish until the sources are looked at.
+
+    Raises:
+        BuildError: References are missing, or objects vanish faster than they are written.
+        SourcesChangedError: Files changed since their scan.
+    """
+    for _ in range(_ATTEMPTS):
+        with clock.phase("write"):
+            results = write_all(session(), job, plan)
+        with clock.phase("commit"):
+            refuse_losses(plan, results)
+            refuse_changed(sources)
+            if facts.places is not facts.files.url:
+                refuse_changed_targets(session, job, plan)
+            # the last look of all, as somebody may collect garbage meanwhile
+            if not vanished(job, results):
+                return results
+    raise BuildError(
+        "objects that were just written are gone",
+        do="Stop whatever deletes objects of this repository, and build again.",
+        repo=job.target.storage.url,
+    )
+
+
+def _run(job: Job, request: Request, inputs: str, session: Session, clock: Clock) -> BuildReport:
+    session()
+    with clock.phase("scan"):
+        scanned = scan_missing(session(), job.scan)
+    with clock.phase("plan"):
+        closed = closed_catalog(job.scan)
+        nest = None if request.nest is None else request.nest.by_url(job.scan.files)
+        wish = replace(request.wish, build_id=job.build_id, nest=nest)
+        facts, wish = request.edits.applied(closed.facts, wish)
+        plan = combine_eras(facts, wish)
+        moved = request.publication.targets(facts, plan)
+        plan = request.containers.contained(facts, published(plan, moved))
+        job.target.rehearse(plan)
+        refuse_losses_of(job.target, plan, allowed=request.allow_changes)
+    # manifests of another attempt say what was there then
+    record = job.record
+    if moved or request.edits.function is not None:
+        record = record.below(f"items/{digest_of(listed(moved), outcome.digest_of_plan(plan))}/")
+    sources = (*job.scan.files, *moved)
+    writing = replace(job, record=record)
+    results = _written(session, writing, plan, facts, sources, clock)
+    with clock.phase("commit"):
+        told = outcome.provenance(job, plan, closed, inputs=inputs, choices=request.choices)
+        snapshot_id = commit(
+            job.target,
+            plan,
+            results,
+            message=request.message,
+            metadata={**request.metadata, BUILD_ID: job.build_id, METADATA: told},
+        )
+    return outcome.report(
+        job,
+        plan,
+        results,
+        snapshot_id=snapshot_id,
+        scanned=scanned,
+        closed=closed,
+        seconds=clock.seconds,
+    )

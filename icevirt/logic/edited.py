@@ -11,6 +11,8 @@ import difflib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -114,14 +116,16 @@ def facts_of_file(facts: CatalogFacts, file: int, rows: NDArray[np.int64]) -> Fi
     )
 
 
+@lru_cache(4096)
 def _variable(schema: str, shape: str) -> VariableFacts:
+    """Return what nearly all files say alike, so it cannot be written to."""
     raw = json.loads(schema)
     kind = raw["data_type"]
     return VariableFacts(
         dims=tuple(raw["dimension_names"]),
         shape=tuple(json.loads(shape)),
         dtype=kind if isinstance(kind, str) else kind["name"],
-        attrs=raw["attributes"],
+        attrs=MappingProxyType(raw["attributes"]),
     )
 
 

@@ -212,6 +212,12 @@ class BuildError(IcevirtError):
     code = "build"
 
 
+class SparkJobError(BuildError):
+    """Spark failed, or its JVM died; what was finished is kept, and the next run goes on there."""
+
+    code = "spark-job"
+
+
 class SourcesChangedError(BuildError):
     """Source files changed between scan and commit; nothing was committed."""
 

@@ -42,7 +42,7 @@ from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.plan import BuildPlan, WriteResult
 from icevirt.archive.report import BuildReport, Progress
 from icevirt.archive.scanned import SourceFile
-from icevirt.errors import BuildError, ObjectNotFoundError, SourcesChangedError
+from icevirt.errors import BuildError, ObjectNotFoundError, SourcesChangedError, SparkJobError
 from icevirt.logic.era_groups import combine_eras
 from icevirt.logic.wish import Wish
 from icevirt.model.json import JSON
@@ -180,6 +180,8 @@ def _attempt(
             " else build again.",
             missing=error.facts.get("path"),
         ) from error
+    except SparkJobError:
+        raise  # nothing is wrong with the files: what is finished is worth keeping
     except Exception:
         if len(files) < KEEP_SCAN_OF:
             target.abandon(build_id)

@@ -11,6 +11,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from icevirt.archive.report import Progress
-from icevirt.errors import BuildError, IcevirtError
+from icevirt.errors import IcevirtError, SparkJobError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -88,29 +89,41 @@ def run_on_spark[T, R](
 
     Raises:
         IcevirtError: The one a task raised.
-        BuildError: A task failed for another reason, as often as Spark retries it.
+        SparkJobError: A task failed for another reason, as often as Spark retries it.
     """
     if not tasks:
         return []
-    frame = spark.createDataFrame(batch_of(tasks))
-    spread = frame.repartitionById(len(tasks), "id")
-    done = spread.mapInArrow(stage(function), "id int, ok boolean, payload binary")
-    return _collected(done, progress)
+    with _failing():
+        frame = spark.createDataFrame(batch_of(tasks))
+        spread = frame.repartitionById(len(tasks), "id")
+        done = spread.mapInArrow(stage(function), "id int, ok boolean, payload binary")
+        return _collected(done, progress)
 
 
 def _collected(done: DataFrame, progress: Callable[[], None] | None) -> list[Any]:
+    with _Watch(progress):
+        rows = done.collect()
+    return results_of([(row["id"], row["ok"], bytes(row["payload"])) for row in rows])
+
+
+@contextmanager
+def _failing() -> Iterator[None]:
+    """Turn what Spark raises, and what is raised where its JVM died, into one error."""
     from pyspark.errors import PySparkException
 
-    with _Watch(progress):
-        try:
-            rows = done.collect()
-        except PySparkException as error:
-            raise BuildError(
-                "a Spark task failed",
-                do="The cause is in the text; a build that is run again continues where it was.",
-                cause=_short(str(error)),
-            ) from error
-    return results_of([(row["id"], row["ok"], bytes(row["payload"])) for row in rows])
+    causes: list[type[Exception]] = [PySparkException, ConnectionError]
+    with suppress(ImportError):  # Spark Connect needs no bridge to Java
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+        causes.append(Py4JError)
+    try:
+        yield
+    except tuple(causes) as error:
+        raise SparkJobError(
+            "a Spark task failed",
+            do="The cause is in the text; a build that is run again continues where it was.",
+            cause=_short(str(error)),
+        ) from error
 
 
 def run_shuffled[M, T, R](
@@ -135,20 +148,21 @@ def run_shuffled[M, T, R](
 
     Raises:
         IcevirtError: The one a mapper or a task raised.
-        BuildError: A task failed for another reason, as often as Spark retries it.
+        SparkJobError: A task failed for another reason, as often as Spark retries it.
     """
     if not tasks:
         return []
     kinds = "id int, sent boolean, payload binary"
-    sent = (
-        spark.createDataFrame(batch_of(maps))
-        .repartitionById(max(1, len(maps)), "id")
-        .mapInArrow(_mapping(mapper), kinds)
-    )
-    given = spark.createDataFrame(batch_of(tasks)).selectExpr("id", "false AS sent", "payload")
-    frame = given.union(sent).repartitionById(len(tasks), "id")
-    done = frame.mapInArrow(_reducing(function), "id int, ok boolean, payload binary")
-    return _collected(done, progress)
+    with _failing():
+        sent = (
+            spark.createDataFrame(batch_of(maps))
+            .repartitionById(max(1, len(maps)), "id")
+            .mapInArrow(_mapping(mapper), kinds)
+        )
+        given = spark.createDataFrame(batch_of(tasks)).selectExpr("id", "false AS sent", "payload")
+        frame = given.union(sent).repartitionById(len(tasks), "id")
+        done = frame.mapInArrow(_reducing(function), "id int, ok boolean, payload binary")
+        return _collected(done, progress)
 
 
 def _mapping[M](

@@ -41,13 +41,21 @@ def test_build_passes_its_options_on(calls):
         " --drop-variable x --drop-variable y --combine-attrs drop --duplicates newest --holes reserve --eras group --labels a,b --combine nested --regular time=6h --pad z --asset data --max-bad-files 3% --max-native-bytes 9 --catalog c --rescan-changed --verify 5 --promote main --publish-as /a=s3://b --container data=s3://b/d/ --access s3://b=anonymous --access https://h/k=v/=my.tokens:fresh"
         " --deviating native --float-variable t --chunk-grid rectilinear"
         " --source-group /in --variable v --scanner netcdf3 --allow-references-to /data"
-        " --policy /raw/*=skip --policy native"
+        " --policy /raw/*=skip --policy native --allow-changes --rename a=b --rename c=d=e"
+        " --attr /g/v:units=m/s --attr /g/v:n=3 --attr /:history=null"
+        " --preprocess my.rules:tidy --tolerance 1e-6 --tolerance lat=0.5"
     )
     result = RUNNER.invoke(main.app, line.split())
     assert result.exit_code == 0, result.output
-    ((_, arguments, options),) = calls
-    assert arguments == (["a.nc", "b/*.nc"], "repo")
+    ((_, _, options),) = calls
     assert options == {
+        "sources": ["a.nc", "b/*.nc"],
+        "repo": "repo",
+        "allow_changes": True,
+        "rename": {"a": "b", "c=d": "e"},
+        "attrs": {"/g/v": {"units": "m/s", "n": 3}, "/": {"history": None}},
+        "preprocess": "my.rules:tidy",
+        "tolerance": {"*": 1e-6, "lat": 0.5},
         "concat_dim": ["time"],
         "combine": "nested",
         "file_timeout": 600.0,
@@ -98,7 +106,7 @@ def test_build_has_the_defaults_of_the_function(calls):
         if name in options
     }
     empty = {"publish_as": {}, "containers": {}, "access": {}}  # nothing was said
-    assert options == defaults | empty
+    assert options == defaults | empty | {"sources": ["a.nc"], "repo": "repo"}
 
 
 def test_text_goes_to_stdout_and_progress_to_stderr(calls):

@@ -18,6 +18,7 @@ from icevirt.api.inputs import Inputs, Sources
 from icevirt.api.nested import nest_of
 from icevirt.api.promotion import check_promotion, prepare, promoted, refuse_differences
 from icevirt.api.publishing import Publication
+from icevirt.api.recalled import inputs_of
 from icevirt.api.request import (
     FILE_MEMORY,
     FILE_TIMEOUT,
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
 
 
 def build(
-    sources: Sources,
+    sources: Sources | None,
     repo: StorageLike,
     *,
     concat_dim: ConcatDim = None,
@@ -105,7 +106,8 @@ def build(
 
     Args:
         sources: Globs, directories, paths and URLs of files, and lists of them: ``"@list.csv"``,
-            ``"-"`` for stdin, or a table with a column ``url``; see docs/catalog.md.
+            ``"-"`` for stdin, or a table with a column ``url``; see docs/catalog.md. None takes all
+            files that scans with these options into ``catalog`` were asked for.
         repo: Path or URL of the repository; it is created if there is none.
         concat_dim: The dimension along which files are concatenated, or several, the outermost
             first. One file needs none.
@@ -288,7 +290,7 @@ def build(
         stack.enter_context(granted(reach))
         session = Session(stack, clock, spark)
         with clock.phase("list"):
-            inputs = Inputs(nest.sources if nest else sources, asset=asset)
+            inputs = inputs_of(nest.sources if nest else sources, catalog, options, asset=asset)
         report = until_unchanged(request, inputs, session, clock, rescans=3 * rescan_changed)
         if verify is not None:
             with clock.phase("verify"):

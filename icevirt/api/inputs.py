@@ -46,6 +46,8 @@ class Inputs:
         sources: Paths, URLs, globs, directories, and lists: text beginning with ``@``, ``-``, or
             tables with a column ``url``.
         asset: Which asset of STAC items is meant.
+        known: Instead of sources, files that were listed before. Those that changed since are
+            looked at again.
 
     Raises:
         InvalidInputError: Nothing was named, or a list is wrong.
@@ -53,16 +55,21 @@ class Inputs:
         StorageError: A list cannot be read.
     """
 
-    def __init__(self, sources: Sources, *, asset: str | None = None) -> None:
-        self._parts = [
+    def __init__(
+        self, sources: Sources, *, asset: str | None = None, known: Sequence[SourceFile] = ()
+    ) -> None:
+        self._parts: list[Any] = [
             each if isinstance(each, list) else tuple(_checked(each, asset))
             for each in _parts(sources)
         ]
+        self._files: dict[str, SourceFile] | None = None
+        if known:
+            self._parts.append(tuple(("catalog", file) for file in known))
+            self._files = {file.url: file for file in known}
         if not any(self._parts):
             raise InvalidInputError(
                 "no sources", do="Name files, directories, globs or lists of files."
             )
-        self._files: dict[str, SourceFile] | None = None
 
     def files(self) -> tuple[SourceFile, ...]:
         """List the files; a second time, what changed since the first is looked at again.

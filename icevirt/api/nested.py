@@ -33,7 +33,7 @@ class Nest:
         return {file.url: place for file, place in zip(files, self.places, strict=True)}
 
 
-def nest_of(sources: Sources, dimensions: Sequence[str], combine: str) -> Nest | None:
+def nest_of(sources: Sources | None, dimensions: Sequence[str], combine: str) -> Nest | None:
     """Read nested lists, as deep as there are dimensions; None where files lie in the order given.
 
     A missing file is None.

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from icevirt.api.containing import NamedContainers
 from icevirt.api.editing import Edits, Preprocess
-from icevirt.api.inputs import Inputs, Sources
+from icevirt.api.inputs import Sources
 from icevirt.api.nested import nest_of
 from icevirt.api.publishing import Publication, published
+from icevirt.api.recalled import inputs_of
 from icevirt.api.replacing import difference
 from icevirt.api.request import (
     FILE_MEMORY,
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
 
 
 def plan(
-    sources: Sources,
+    sources: Sources | None,
     *,
     repo: StorageLike | None = None,
     branch: str = "main",
@@ -133,7 +134,7 @@ def plan(
     with contextlib.ExitStack() as stack:
         stack.enter_context(granted(SourceAccess.of(access)))
         nest = nest_of(sources, dimensions, combine)
-        files = Inputs(nest.sources if nest else sources, asset=asset).files()
+        files = inputs_of(nest.sources if nest else sources, catalog, options, asset=asset).files()
         if catalog is None:
             catalog = stack.enter_context(tempfile.TemporaryDirectory(prefix="icevirt-plan-"))
         scan = Scan(

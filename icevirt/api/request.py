@@ -256,7 +256,7 @@ def bad_files_allowed(given: int | str, files: int) -> int:
             allowed = math.floor(files * float(given[:-1]) / 100)
         else:
             allowed = int(given)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:  # the latter of "inf%"
         raise InvalidInputError(
             "max_bad_files is neither a number nor a share",
             do='Pass a number of files, or a share like "1%".',
@@ -264,6 +264,10 @@ def bad_files_allowed(given: int | str, files: int) -> int:
         ) from error
     if allowed < 0 or (isinstance(given, str) and given.startswith("-")):
         raise InvalidInputError("max_bad_files is negative", do="Pass 0 or more.")
+    if isinstance(given, str) and given.endswith("%") and float(given[:-1]) > 100:
+        raise InvalidInputError(
+            "max_bad_files is more than all", do="Pass at most 100%.", max_bad_files=given
+        )
     return allowed
 
 

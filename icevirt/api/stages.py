@@ -24,6 +24,7 @@ from icevirt.objects.grants import in_force
 from icevirt.repo.layout import chunk, manifest
 from icevirt.scan.contract import ScanOptions
 from icevirt.spark import catalog as parts
+from icevirt.spark.asked import note_asked
 from icevirt.spark.described import describe_scan
 from icevirt.spark.facts import ClosedCatalog, read_facts
 from icevirt.spark.limits import DEFAULT, Limits
@@ -96,6 +97,7 @@ def scan_missing(spark: SparkSession, job: Scan) -> int:
         forget(job.catalog, known.parts, known.outgrown)
         known = job.settled()
     missing = [job.files[at] for at in known.missing.tolist()]
+    note_asked(job.catalog, job.identity, missing)
     todo = schema.parts_of(missing, identity=job.identity, attempt=known.attempt)
     tasks = [
         ScanTask(

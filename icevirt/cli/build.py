@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -9,7 +10,7 @@ import typer
 
 from icevirt.cli import options
 from icevirt.cli.output import Answer, Output, OutputOption, progress
-from icevirt.cli.recipes import RecipeFile, overruled, require
+from icevirt.cli.recipes import RecipeFile, overruled, require, require_sources
 
 if TYPE_CHECKING:
     from icevirt.archive.eras import EraRule
@@ -141,7 +142,10 @@ def build(  # noqa: PLR0917 - each is an option of the command
         verify=verify,
         promote=promote,
     )
-    require(given, sources="SOURCES...", repo="REPO")
+    require(given, repo="REPO")
+    require_sources(given)
+    if given["sources"] is None and re.search(r"^@|^-$|[*?]", str(given["repo"])):
+        raise typer.BadParameter(f"{given['repo']} stands where the repository is named")
     with progress(quiet=quiet) as listener:
         report = icevirt.build(**given, progress=listener)
     return Answer(value=report, output=output, quiet=quiet)

@@ -14,7 +14,12 @@ _SOURCES: Any = typer.Argument(
     " Parquet, STAC items, the manifest of an S3 Inventory), - for a list on stdin."
 )
 Sources = Annotated[list[str], _SOURCES]
-OptionalSources = Annotated[list[str] | None, _SOURCES]
+OptionalSources = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help=f"{_SOURCES.help} Without any, all files that were scanned into --catalog."
+    ),
+]
 ConcatDim = Annotated[
     list[str] | None,
     typer.Option(

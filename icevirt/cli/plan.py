@@ -8,7 +8,7 @@ import typer
 
 from icevirt.cli import options
 from icevirt.cli.output import Answer, Output, OutputOption, progress, show_error
-from icevirt.cli.recipes import RecipeFile, WriteRecipe, overruled, require
+from icevirt.cli.recipes import RecipeFile, WriteRecipe, overruled, require_sources
 from icevirt.errors import CombineError
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def plan(  # noqa: PLR0917 - each is an option of the command
         containers=dict(container or ()),
         catalog=catalog,
     )
-    require(given, sources="SOURCES...")
+    require_sources(given)
     try:
         with progress(quiet=quiet) as listener:
             planned = icevirt.plan(**given, progress=listener)

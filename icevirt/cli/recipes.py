@@ -42,6 +42,13 @@ def _is_said(ctx: typer.Context, option: str) -> bool:
     return source is not None and source.name not in ("DEFAULT", "DEFAULT_MAP")
 
 
+def require_sources(given: dict[str, Any]) -> None:
+    """Take no sources for all that was scanned into the catalog; without one, they are missing."""
+    given["sources"] = given.get("sources") or None
+    if given.get("catalog") is None:
+        require(given, sources="SOURCES...")
+
+
 def require(given: dict[str, Any], **metavars: str) -> None:
     """End the program with status 2 where an argument is neither given nor in a recipe."""
     for name, metavar in metavars.items():

@@ -11,7 +11,8 @@ import pytest
 import icevirt
 from icevirt.api import scan as scan_module
 from icevirt.cli import main
-from icevirt.errors import AlreadyExistsError, InvalidInputError, NotFoundError
+from icevirt.errors import AlreadyExistsError, InvalidInputError, NotFoundError, ScanError
+from icevirt.spark import scanning
 
 from .support import opened, without_spark, write_days
 
@@ -389,3 +390,77 @@ def test_a_catalog_lies_in_a_bucket_too(days, s3):
     view = icevirt.catalog_view(catalog)
     assert view.summary().files == 3
     assert view.references("packed").read_all().num_rows == 12
+
+
+# -- builds of what a catalog was scanned for -------------------------------------------------------
+
+
+def test_a_build_without_sources_takes_all_files_of_the_catalog_in_their_order(
+    days, catalog, tmp_path, run
+):
+    assert run("scan", days[2], days[0], "--catalog", catalog, "-q")[0] == 0
+    assert run("scan", days[1], "--catalog", catalog, "-q")[0] == 0
+    wrong = run("build", "--catalog", catalog, tmp_path / "repo", "--concat-dim", "time", "-q")
+    assert wrong[0] == 1
+    assert "concat_dim" in wrong[2]
+    icevirt.scan_files([days[2], days[0]], catalog, concat_dim="time")
+    icevirt.scan_files(days, catalog, concat_dim="time")
+    words = ("--catalog", catalog, "--concat-dim", "time", "-o", "json")
+    status, out, _ = run("build", *words, tmp_path / "repo")
+    report = json.loads(out)
+    assert (status, report["files_reused"], report["files_scanned"]) == (0, 3, 0)
+    icevirt.build([days[2], days[0], days[1]], str(tmp_path / "named"), concat_dim="time")
+    ours, theirs = (opened(str(tmp_path / name)).load() for name in ("repo", "named"))
+    assert ours.identical(theirs)
+    assert run("plan", *words)[0] == 0
+
+
+def test_a_build_without_sources_finishes_a_scan_that_was_killed(
+    days, catalog, tmp_path, monkeypatch
+):
+    """What was asked for counts, and not what was reached."""
+    attempt = scanning.attempt
+
+    def killed(file, *how):
+        if file.url.endswith("day3.nc"):
+            raise KeyboardInterrupt
+        return attempt(file, *how)
+
+    with monkeypatch.context() as until:
+        until.setattr(scanning, "attempt", killed)
+        with pytest.raises(KeyboardInterrupt):
+            icevirt.scan_files(days, catalog, concat_dim="time")
+    report = icevirt.build(None, str(tmp_path / "repo"), concat_dim="time", catalog=catalog)
+    assert (report.files_scanned, report.files_reused) == (1, 2)
+    assert opened(str(tmp_path / "repo")).sizes["time"] == 12
+
+
+def test_a_build_without_sources_leaves_out_no_bad_file_unasked(days, catalog, tmp_path):
+    was = spoil(days[1])
+    assert not icevirt.scan_files(days, catalog, concat_dim="time").ok
+    asked = {"concat_dim": "time", "catalog": catalog}
+    with pytest.raises(ScanError, match="1 of 3 files"):
+        icevirt.build(None, str(tmp_path / "repo"), **asked)
+    Path(days[1]).write_bytes(was)
+    report = icevirt.build(None, str(tmp_path / "repo"), **asked)
+    assert (report.files_scanned, report.files_reused) == (1, 2)
+    os.remove(days[2])
+    with pytest.raises(NotFoundError, match=r"day3\.nc"):
+        icevirt.build(None, str(tmp_path / "other"), **asked)
+
+
+def test_a_build_needs_sources_or_a_catalog_that_was_scanned(catalog, tmp_path, run):
+    assert run("build", tmp_path / "repo")[0] == 2
+    assert run("build", "archive/*.nc", "--catalog", catalog)[0] == 2
+    assert run("plan")[0] == 2
+    with pytest.raises(InvalidInputError, match="neither"):
+        icevirt.build(None, str(tmp_path / "repo"))
+    with pytest.raises(NotFoundError, match="no such catalog"):
+        icevirt.build(None, str(tmp_path / "repo"), catalog=catalog)
+    assert not (tmp_path / "repo").exists()
+
+
+@pytest.mark.parametrize("share", ["101%", "inf%", "nan%", "x%"])
+def test_a_share_of_bad_files_is_at_most_all(days, catalog, share):
+    with pytest.raises(InvalidInputError, match="max_bad_files is"):
+        icevirt.scan_files(days, catalog, max_bad_files=share)

@@ -84,6 +84,10 @@ def verify(
     asked = references is not None or values is not None or full
     with_references = references if references is not None else not asked
     wanted = VALUES if not asked else values or 0
+    if not (with_references or wanted or full):
+        raise InvalidInputError(
+            "there is nothing to verify", do="Ask for references, values or all (full)."
+        )
     seed = secrets.randbelow(1 << 32) if seed is None else seed
     clock = Clock(progress)
     access = authorized(authorize_virtual_chunk_access)

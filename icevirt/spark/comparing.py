@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,7 @@ from icevirt.logic.times import InexactError, recoded
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.snapshot import ArrayNode
+from icevirt.objects.answers import Checksum
 from icevirt.objects.authorize import Authorizer
 from icevirt.objects.grants import SourceAccess, granted
 from icevirt.objects.reach import persistable
@@ -48,20 +49,10 @@ from icevirt.scan.contract import ByteSource, ScanOptions
 from icevirt.scan.oracle import Oracle, oracle_for
 from icevirt.scan.registry import scan
 from icevirt.spark.containment import Apart
-from icevirt.spark.verifying import VerifyTask, kind_of
+from icevirt.spark.matching import Wanted, covers, group_beside, row_of
+from icevirt.spark.regions import Box, bounds, box_of, region_of, told
+from icevirt.spark.verifying import VerifyTask, checksum_of, kind_of, look
 from icevirt.storage.memory import MemoryStorage
-
-type Box = tuple[slice, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Wanted:
-    """A chunk whose values are to be compared."""
-
-    array: str
-    index: tuple[int, ...]
-    offset: int
-    length: int
 
 
 def compare_values(task: VerifyTask) -> Checked:
@@ -77,10 +68,10 @@ def compare_values(task: VerifyTask) -> Checked:
     ]
     if isinstance(task.repo, MemoryStorage):
         with granted(_access_of(task, session)), any_grid():
-            return total(_compare_file(session, url, wanted) for url, wanted in chosen)
+            return total(_compare_file(session, task, url, wanted) for url, wanted in chosen)
     place = replace(task, manifests=(), rows=())
     with Apart() as apart:
-        return total(_compare_apart(apart, place, url, wanted) for url, wanted in chosen)
+        return total(_compare_apart(apart, session, place, url, wanted) for url, wanted in chosen)
 
 
 def session_of(task: VerifyTask) -> Session:
@@ -89,17 +80,19 @@ def session_of(task: VerifyTask) -> Session:
     return opened.readonly_session(snapshot_id=task.snapshot_id)
 
 
-def _compare_apart(apart: Apart, place: VerifyTask, url: str, wanted: list[_Wanted]) -> Checked:
+def _compare_apart(
+    apart: Apart, session: Session, place: VerifyTask, url: str, wanted: list[Wanted]
+) -> Checked:
     try:
         return apart.call(url, compare_file, place, url, wanted)
     except (ScanCrashError, ScanTimeoutError, ScanMemoryError) as error:
-        return Checked(differences=(_difference(url, wanted[0].array, error),))
+        return _failed(session, url, wanted, error)
 
 
 _sessions: dict[tuple[str, str], Session] = {}  # of a child, which serves one task
 
 
-def compare_file(place: VerifyTask, url: str, wanted: list[_Wanted]) -> Checked:
+def compare_file(place: VerifyTask, url: str, wanted: list[Wanted]) -> Checked:
     """Compare chunks of one file, in a child."""
     key = (place.repo.url, place.snapshot_id)
     if key not in _sessions:
@@ -107,14 +100,14 @@ def compare_file(place: VerifyTask, url: str, wanted: list[_Wanted]) -> Checked:
     session = _sessions[key]
     try:
         with granted(_access_of(place, session)), any_grid():
-            return _compare_file(session, url, wanted)
+            return _compare_file(session, place, url, wanted)
     except MemoryError:
         memory = ScanMemoryError(
             "the file needs more memory than there is",
             do="Compare it where there is more.",
             file=url,
         )
-        return Checked(differences=(_difference(url, wanted[0].array, memory),))
+        return _failed(session, url, wanted, memory)
 
 
 def _access_of(task: VerifyTask, session: Session) -> SourceAccess:
@@ -131,11 +124,11 @@ def _access_of(task: VerifyTask, session: Session) -> SourceAccess:
     )
 
 
-def _chosen(session: Session, key: ObjectId12, rows: NDArray[np.int64]) -> dict[str, list[_Wanted]]:
+def _chosen(session: Session, key: ObjectId12, rows: NDArray[np.int64]) -> dict[str, list[Wanted]]:
     """Return the virtual references among the chosen rows of a manifest, by file."""
     authorizer = Authorizer(session.config.virtual_chunk_containers, ())
     names = {node.id: node.path for node in session.snapshot.arrays()}
-    chosen: dict[str, list[_Wanted]] = {}
+    chosen: dict[str, list[Wanted]] = {}
     start = 0
     for node, table in session.assets.read_manifest(key).arrays.items():
         mine = rows[(rows >= start) & (rows < start + len(table))] - start
@@ -146,34 +139,68 @@ def _chosen(session: Session, key: ObjectId12, rows: NDArray[np.int64]) -> dict[
     return chosen
 
 
-def _virtual(table: ChunkTable, array: str) -> Iterator[tuple[str, _Wanted]]:
+def _virtual(table: ChunkTable, array: str) -> Iterator[tuple[str, Wanted]]:
     for row in np.flatnonzero(table.kind == ChunkType.virtual).tolist():
         yield (
             table.locations.url[int(table.source[row])],
-            _Wanted(
+            Wanted(
                 array=array,
                 index=tuple(table.index[row].tolist()),
                 offset=int(table.offset[row]),
                 length=int(table.length[row]),
+                file=(
+                    table.locations.url[int(table.source[row])],
+                    checksum_of(table, int(table.source[row])),
+                ),
             ),
         )
 
 
-def _compare_file(session: Session, url: str, wanted: Sequence[_Wanted]) -> Checked:
+def _compare_file(
+    session: Session, task: VerifyTask, url: str, wanted: Sequence[Wanted]
+) -> Checked:
     """Compare chunks of one file; an error about the file concerns all of them."""
+    ends: dict[tuple[str, Checksum], int] = {}
+    for each in wanted:
+        ends[each.file] = max(ends.get(each.file, 0), each.offset + each.length)
+    authorizer = Authorizer(session.config.virtual_chunk_containers, task.access)
+    # another file there has other values, and perhaps no such variable; neither is what is wrong
+    wrong = {file: look(authorizer, *file, end=end) for file, end in ends.items()}
+    checked = total(
+        _regions(session, difference, [each for each in wanted if each.file == file])
+        for file, difference in wrong.items()
+        if difference is not None
+    )
+    wanted = [each for each in wanted if wrong[each.file] is None]
     with ExitStack() as stack:
         try:
             source: ByteSource = stack.enter_context(open_source(url))
             comparison = _Comparison(session, source, oracle_for(source))
         except UnsupportedError as error:
-            return Checked(not_compared=tuple((each.array, str(error)) for each in wanted))
+            return checked + Checked(
+                not_compared=tuple((each.array, str(error)) for each in wanted)
+            )
         except IcevirtError as error:
-            return Checked(differences=(_difference(url, wanted[0].array, error),))
-        return total(comparison.chunk(each) for each in wanted)
+            return checked + _failed(session, url, wanted, error)
+        return checked + total(comparison.chunk(each) for each in wanted)
 
 
-def _difference(url: str, array: str, error: IcevirtError) -> Difference:
-    return Difference(kind=kind_of(error), file=url, array=array, what=str(error))
+def _failed(session: Session, url: str, wanted: Sequence[Wanted], error: IcevirtError) -> Checked:
+    difference = Difference(kind=kind_of(error), file=url, what=str(error))
+    return _regions(session, difference, wanted)
+
+
+def _regions(session: Session, difference: Difference, wanted: Sequence[Wanted]) -> Checked:
+    """Return what is wrong with a file, for each array that was to be compared with it."""
+    indexes: dict[str, list[tuple[int, ...]]] = {}
+    for each in wanted:
+        indexes.setdefault(each.array, []).append(each.index)
+    return Checked(
+        differences=tuple(
+            replace(difference, array=array, region=region_of(session, array, np.array(found)))
+            for array, found in indexes.items()
+        )
+    )
 
 
 class _Comparison:
@@ -187,7 +214,7 @@ class _Comparison:
         self._scans: dict[str | None, ScannedFile] = {}
         self._placed: set[tuple[str, str, tuple[tuple[str, int], ...]]] = set()
 
-    def chunk(self, wanted: _Wanted) -> Checked:
+    def chunk(self, wanted: Wanted) -> Checked:
         """Compare one chunk, and once per place of the file what is stored beside it."""
         url = self._source.file.url
         try:
@@ -196,11 +223,11 @@ class _Comparison:
             if found is None:
                 return self._of_another_name(wanted, held)
             array, index = found
-            here = _box_of(held, wanted.index)
+            here = box_of(held, wanted.index, wanted.index)
             there = _box(index, array.chunk_shape, array.shape)
             new = len(here) - len(there)  # axes along which files were stacked
             if [_length(part) for part in here] != [1] * new + [_length(part) for part in there]:
-                return self._wrong(DifferenceKind.place, wanted, f"the file has {_told(there)}")
+                return self._wrong(DifferenceKind.place, wanted, f"the file has {told(there)}")
             checked = self._compare(wanted.array, here, array.path, there)
             stacks = {
                 name: part
@@ -213,12 +240,12 @@ class _Comparison:
         except UnsupportedError as error:
             return Checked(not_compared=((wanted.array, str(error)),))
         except IcevirtError as error:
-            return Checked(differences=(_difference(url, wanted.array, error),))
+            return _failed(self._session, url, [wanted], error)
 
     # -- finding -----------------------------------------------------------------------------
 
     def _find(
-        self, wanted: _Wanted, names: Iterable[str | None]
+        self, wanted: Wanted, names: Iterable[str | None]
     ) -> tuple[ScannedArray, tuple[int, ...]] | None:
         """Find the variable and the chunk of the file that lie where the reference points.
 
@@ -230,18 +257,18 @@ class _Comparison:
         groups: list[str] = []
         for dimension in dimensions:
             for array in self._scan(dimension).arrays:
-                row = _row_of(wanted, array)
+                row = row_of(wanted, array)
                 if row is not None and wanted.array.endswith(array.path):
                     return array, tuple(array.references.index[row].tolist())
                 if row is not None and self._group == paths.ROOT:
-                    groups.append(_group_beside(wanted.array, array.path))
+                    groups.append(group_beside(wanted.array, array.path))
         for group in groups:
             if group != paths.ROOT:
                 self._group, self._scans = group, {}
                 return self._find(wanted, dimensions[1:])
         return None
 
-    def _of_another_name(self, wanted: _Wanted, held: Any) -> Checked:
+    def _of_another_name(self, wanted: Wanted, held: Any) -> Checked:
         """Compare a chunk that lies in a variable of another name, as those of virtual datasets do.
 
         Where the file has a variable of the array's own name, the chunk should be of that.
@@ -249,13 +276,13 @@ class _Comparison:
         arrays = scan(self._source, ScanOptions(group=self._group)).arrays
         if not any(wanted.array.endswith(array.path) for array in arrays):
             for array in arrays:
-                row = _row_of(wanted, array)
+                row = row_of(wanted, array)
                 if row is not None:
-                    here = _box_of(held, wanted.index)
+                    here = box_of(held, wanted.index, wanted.index)
                     index = array.references.index[row].tolist()
                     there = _box(tuple(index), array.chunk_shape, array.shape)
                     return self._compare_form(wanted.array, here, array.path, there)
-                if _covers(wanted, array):
+                if covers(wanted, array):
                     reason = f"it is a part of {array.path}, which scans cut otherwise"
                     return Checked(not_compared=((wanted.array, reason),))
         return self._wrong(DifferenceKind.place, wanted, "the file has no chunk there")
@@ -272,12 +299,12 @@ class _Comparison:
             return Checked(not_compared=((path, f"it has another form than {variable}"),))
         if equal:
             return Checked(chunks=1, values=mine.size)
-        what = f"its values are not those of {variable} at {_told(there)}"
+        what = f"its values are not those of {variable} at {told(there)}"
         difference = Difference(
             kind=DifferenceKind.value,
             file=self._source.file.url,
             array=path,
-            region=_told(here),
+            region=told(here),
             what=what,
         )
         return Checked(chunks=1, values=mine.size, differences=(difference,))
@@ -312,8 +339,8 @@ class _Comparison:
             kind=DifferenceKind.value,
             file=self._source.file.url,
             array=path,
-            region=_told(here),
-            what=f"its values are not those of {variable} at {_told(there)}",
+            region=told(here),
+            what=f"its values are not those of {variable} at {told(there)}",
         )
         return Checked(arrays=1, values=mine.size, differences=(difference,))
 
@@ -351,7 +378,7 @@ class _Comparison:
 
     def _beside(
         self,
-        wanted: _Wanted,
+        wanted: Wanted,
         array: ScannedArray,
         here: Box,
         there: Box,
@@ -417,53 +444,23 @@ class _Comparison:
         held = zarr.open_array(self._session.store, path=path, mode="r")
         index = [
             int(np.searchsorted(bounds, part.start, side="right")) - 1
-            for part, bounds in zip(here, _bounds(held), strict=True)
+            for part, bounds in zip(here, bounds(held), strict=True)
         ]
         kind = self._session.chunk_type(path, index)
         return kind in (ChunkType.native, ChunkType.inline)
 
-    def _wrong(self, kind: DifferenceKind, wanted: _Wanted, what: str) -> Checked:
+    def _region(self, wanted: Wanted) -> str:
+        return region_of(self._session, wanted.array, np.array([wanted.index]))
+
+    def _wrong(self, kind: DifferenceKind, wanted: Wanted, what: str) -> Checked:
         difference = Difference(
             kind=kind,
             file=self._source.file.url,
             array=wanted.array,
-            region=f"chunk {list(wanted.index)}",
+            region=self._region(wanted),
             what=what,
         )
         return Checked(differences=(difference,))
-
-
-def _row_of(wanted: _Wanted, array: ScannedArray) -> int | None:
-    """Return the row of a scanned array that leads to the wanted bytes."""
-    table = array.references
-    at = np.flatnonzero(
-        (table.kind == ChunkType.virtual)
-        & (table.offset == wanted.offset)
-        & (table.length == wanted.length)
-    )
-    return int(at[0]) if len(at) else None
-
-
-def _covers(wanted: _Wanted, array: ScannedArray) -> bool:
-    """Say whether the wanted bytes lie in the uncompressed block that an array is."""
-    table = array.references
-    virtual = table.take(table.kind == ChunkType.virtual)
-    if len(array.codecs) != 1 or not len(virtual):
-        return False
-    end = int((virtual.offset + virtual.length).max())
-    return int(virtual.offset.min()) <= wanted.offset and wanted.offset + wanted.length <= end
-
-
-def _group_beside(held: str, variable: str) -> str:
-    """Return the group of a file below which a variable has the path that a repository ends with.
-
-    It is the root where not even their names are the same.
-    """
-    mine, theirs = held.split("/"), variable.split("/")
-    while mine and theirs and mine[-1] == theirs[-1]:
-        mine.pop()
-        theirs.pop()
-    return ("/".join(theirs) or paths.ROOT) if theirs != variable.split("/") else paths.ROOT
 
 
 def _names(held: Any) -> tuple[str | None, ...]:
@@ -472,24 +469,6 @@ def _names(held: Any) -> tuple[str | None, ...]:
 
 def _dimensions(held: Any) -> tuple[str | None, ...]:
     return tuple(held.metadata.dimension_names or ())
-
-
-def _bounds(held: Any) -> list[np.ndarray[Any, np.dtype[np.int64]]]:
-    """Return where chunks begin along each axis, and where the last one ends."""
-    try:
-        return [
-            np.minimum(np.arange(-(-length // edge) + 1) * edge, length)
-            for length, edge in zip(held.shape, held.chunks, strict=True)
-        ]
-    except NotImplementedError:  # their lengths differ
-        return [np.cumsum([0, *sizes]) for sizes in held.read_chunk_sizes]
-
-
-def _box_of(held: Any, index: Sequence[int]) -> Box:
-    return tuple(
-        slice(int(bounds[number]), int(bounds[number + 1]))
-        for number, bounds in zip(index, _bounds(held), strict=True)
-    )
 
 
 def _box(index: Sequence[int], edges: Sequence[int], shape: Sequence[int]) -> Box:
@@ -501,7 +480,3 @@ def _box(index: Sequence[int], edges: Sequence[int], shape: Sequence[int]) -> Bo
 
 def _length(part: slice) -> int:
     return int(part.stop - part.start)
-
-
-def _told(box: Box) -> str:
-    return "[" + ", ".join(f"{part.start}:{part.stop}" for part in box) + "]"

@@ -6,14 +6,16 @@ same on every kind of storage, and is what a reader would meet.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from icevirt.archive.verification import MOST_SHOWN, Checked, Difference, DifferenceKind
-from icevirt.errors import IcevirtError, ObjectNotFoundError, StaleReferenceError
+from icevirt.errors import IcevirtError, NotFoundError, ObjectNotFoundError, StaleReferenceError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.objects.answers import Checksum
@@ -21,6 +23,7 @@ from icevirt.objects.authorize import Authorizer
 from icevirt.objects.fetch import read
 from icevirt.repo.assets import Assets
 from icevirt.repo.repository import Repository
+from icevirt.spark.regions import region_of
 from icevirt.storage.protocol import Storage
 
 
@@ -41,7 +44,6 @@ class _Reach:
 
     end: int = 0
     references: int = 0
-    array: str = ""
 
 
 def check_references(task: VerifyTask) -> Checked:
@@ -54,10 +56,17 @@ def check_references(task: VerifyTask) -> Checked:
     for key in task.manifests:
         _collect(session.assets, ObjectId12(key), names, reaches)
     authorizer = Authorizer(session.config.virtual_chunk_containers, task.access)
+    wrong = {
+        key: difference
+        for key, reach in reaches.items()
+        if (difference := look(authorizer, *key, end=reach.end)) is not None
+    }
+    shown = dict(islice(wrong.items(), MOST_SHOWN))
     found = [
-        difference
-        for (url, checksum), reach in reaches.items()
-        if (difference := _look(authorizer, url, checksum, reach)) is not None
+        replace(shown[key], array=array, region=region_of(session, array, indexes))
+        for (key, array), indexes in _concerned(
+            session.assets, task.manifests if shown else (), names, shown
+        )
     ]
     return Checked(
         references=sum(reach.references for reach in reaches.values()),
@@ -65,10 +74,10 @@ def check_references(task: VerifyTask) -> Checked:
         unverifiable=sum(
             reach.references
             for (_, checksum), reach in reaches.items()
-            if not checksum.etag and not checksum.last_modified
+            if not checksum.is_verifiable
         ),
         differences=tuple(found[:MOST_SHOWN]),
-        more=max(0, len(found) - MOST_SHOWN),
+        more=len(wrong) - len(shown) + max(0, len(found) - MOST_SHOWN),
     )
 
 
@@ -82,14 +91,41 @@ def _collect(
         if node not in names:
             continue  # deleted in this snapshot; its window is not part of it
         for number, end, count in _by_location(table):
-            places = table.locations
-            checksum = Checksum(
-                etag=places.etag[number], last_modified=int(places.last_modified[number])
-            )
-            reach = reaches.setdefault((places.url[number], checksum), _Reach())
+            key_of_file = table.locations.url[number], checksum_of(table, number)
+            reach = reaches.setdefault(key_of_file, _Reach())
             reach.references += count
-            if end > reach.end:
-                reach.end, reach.array = end, names[node]
+            reach.end = max(reach.end, end)
+
+
+type _File = tuple[str, Checksum]  # URL, and what it was when it was scanned
+
+
+def _concerned(
+    assets: Assets,
+    manifests: Iterable[bytes],
+    names: Mapping[ObjectId8, str],
+    files: Container[_File],
+) -> Iterable[tuple[tuple[_File, str], NDArray[np.uint32]]]:
+    """Return by file and array the corners of the box of its chunks, ``(2, ndim)``."""
+    corners: dict[tuple[_File, str], NDArray[np.uint32]] = {}
+    for key in manifests:
+        for node, table in assets.read_manifest(ObjectId12(key)).arrays.items():
+            virtual = table.take(table.kind == ChunkType.virtual)
+            for number in np.unique(virtual.source).tolist() if node in names else ():
+                file = (table.locations.url[number], checksum_of(table, number))
+                if file not in files:
+                    continue
+                indexes = virtual.index[virtual.source == number]
+                if (known := corners.get((file, names[node]))) is not None:
+                    indexes = np.concatenate([known, indexes])
+                corners[file, names[node]] = np.stack([indexes.min(0), indexes.max(0)])
+    return corners.items()
+
+
+def checksum_of(table: ChunkTable, number: int) -> Checksum:
+    """Return what a location of a table was when it was scanned."""
+    places = table.locations
+    return Checksum(etag=places.etag[number], last_modified=int(places.last_modified[number]))
 
 
 def _by_location(table: ChunkTable) -> Sequence[tuple[int, int, int]]:
@@ -103,20 +139,19 @@ def _by_location(table: ChunkTable) -> Sequence[tuple[int, int, int]]:
     return list(zip(used.tolist(), ends[used].tolist(), counts[used].tolist(), strict=True))
 
 
-def _look(authorizer: Authorizer, url: str, checksum: Checksum, reach: _Reach) -> Difference | None:
+def look(authorizer: Authorizer, url: str, checksum: Checksum, *, end: int) -> Difference | None:
+    """Say what became of a file since it was scanned; its last byte is at ``end``."""
     try:
-        length = min(1, reach.end)
-        read(authorizer.grant(url), offset=reach.end - length, length=length, checksum=checksum)
+        length = min(1, end)
+        read(authorizer.grant(url), offset=end - length, length=length, checksum=checksum)
     except IcevirtError as error:
-        return Difference(
-            kind=kind_of(error), file=authorizer.absolute(url), array=reach.array, what=str(error)
-        )
+        return Difference(kind=kind_of(error), file=authorizer.absolute(url), what=str(error))
     return None
 
 
 def kind_of(error: IcevirtError) -> DifferenceKind:
     """Return what an error says about a source."""
-    if isinstance(error, ObjectNotFoundError):
+    if isinstance(error, ObjectNotFoundError | NotFoundError):
         return DifferenceKind.missing
     if isinstance(error, StaleReferenceError):
         return DifferenceKind.changed

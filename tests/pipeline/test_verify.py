@@ -110,16 +110,25 @@ def test_a_sample_is_repeated_by_its_seed(built):
     [
         (os.remove, DifferenceKind.missing),
         (lambda path: os.utime(path, (4e9, 4e9)), DifferenceKind.changed),
+        (lambda path: later(path, os.truncate(path, 3000)), DifferenceKind.changed),
+        (lambda path: keep_time(path, lambda: os.truncate(path, 3000)), DifferenceKind.truncated),
+        (lambda path: later(path, Path(path).write_bytes(b"other")), DifferenceKind.changed),
     ],
+    ids=["deleted", "touched", "truncated", "truncated and as old", "rewritten"],
 )
-@pytest.mark.parametrize("how", [{"references": True}, {"full": True}])
+@pytest.mark.parametrize("how", [{"references": True}, {"values": 500}, {"full": True}])
 def test_a_file_that_is_gone_or_touched_is_named(built, damage, kind, how):
     damage(built[2][2])
     report = verify(built, **how)
     assert not report.ok
     (difference,) = {(each.kind, Path(each.file).name) for each in report.checked.differences}
-    assert difference[0] == kind or how == {"full": True}
-    assert difference[1] == "day2.nc"
+    assert difference == (kind, "day2.nc")
+    regions = {each.array: each.region for each in report.checked.differences}
+    assert regions == {"/packed": "[8:12, 0:5, 0:6]"}
+
+
+def later(path, _):
+    os.utime(path, (4e9, 4e9))
 
 
 def keep_time(path, change):
@@ -128,10 +137,10 @@ def keep_time(path, change):
     os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
 
 
-def test_a_truncated_file_is_found_though_its_time_is_old(built):
-    path = built[2][1]
-    keep_time(path, lambda: os.truncate(path, 3000))
-    assert kinds(verify(built, references=True)) == {DifferenceKind.truncated}
+def test_what_would_look_at_nothing_is_refused(built):
+    for nothing in ({"values": 0}, {"references": False}):
+        with pytest.raises(InvalidInputError, match="nothing to verify"):
+            verify(built, **nothing)
 
 
 def test_a_value_that_changed_in_place_is_found(built):

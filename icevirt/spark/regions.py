@@ -1,0 +1,52 @@
+"""Index ranges of arrays: which elements a chunk holds, and how reports tell them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from icevirt.repo.session import Session
+from icevirt.repo.validation import any_grid
+
+type Box = tuple[slice, ...]
+
+
+def bounds(held: Any) -> list[NDArray[np.int64]]:
+    """Return where chunks of a zarr array begin along each axis, and where the last one ends."""
+    try:
+        return [
+            np.minimum(np.arange(-(-length // edge) + 1) * edge, length)
+            for length, edge in zip(held.shape, held.chunks, strict=True)
+        ]
+    except NotImplementedError:  # their lengths differ
+        return [np.cumsum([0, *sizes]) for sizes in held.read_chunk_sizes]
+
+
+def box_of(held: Any, first: Sequence[int], last: Sequence[int]) -> Box:
+    """Return the elements of the chunks from one index to another, both included."""
+    return tuple(
+        slice(int(edges[begin]), int(edges[end + 1]))
+        for begin, end, edges in zip(first, last, bounds(held), strict=True)
+    )
+
+
+def told(box: Box) -> str:
+    """Return a box as text, like ``[3:4, 0:330]``."""
+    return "[" + ", ".join(f"{part.start}:{part.stop}" for part in box) + "]"
+
+
+def region_of(session: Session, path: str, indexes: NDArray[Any]) -> str:
+    """Return the smallest box of an array around some chunks, as text.
+
+    Args:
+        session: The version of the repository.
+        path: Of the array.
+        indexes: Of the chunks, ``(n, ndim)``.
+    """
+    with any_grid():
+        held = zarr.open_array(session.store, path=path, mode="r")
+        return told(box_of(held, indexes.min(0).tolist(), indexes.max(0).tolist()))

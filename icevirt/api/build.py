@@ -14,7 +14,7 @@ from icevirt.api.building import Request, Session, until_unchanged
 from icevirt.api.clock import Clock
 from icevirt.api.containing import NamedContainers
 from icevirt.api.editing import Edits, Preprocess
-from icevirt.api.inputs import Inputs, Sources
+from icevirt.api.inputs import Sources
 from icevirt.api.nested import nest_of
 from icevirt.api.promotion import check_promotion, prepare, promoted, refuse_differences
 from icevirt.api.publishing import Publication

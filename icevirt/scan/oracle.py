@@ -12,7 +12,7 @@ import numpy as np
 
 from icevirt.errors import UnsupportedError
 from icevirt.scan.contract import ByteSource
-from icevirt.scan.registry import HEAD, scanner_for
+from icevirt.scan.registry import scanner_for
 
 
 @runtime_checkable
@@ -41,7 +41,7 @@ def oracle_for(source: ByteSource) -> Oracle:
         ScanError: No scanner reads the file.
         UnsupportedError: Its scanner has none.
     """
-    scanner = scanner_for(source.read(0, HEAD), source.file.url)
+    scanner = scanner_for(source)
     if isinstance(scanner, Oracle):
         return scanner
     raise UnsupportedError(

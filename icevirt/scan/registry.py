@@ -23,6 +23,7 @@ from icevirt.scan.unknown import refusal
 
 GROUP = "icevirt.scanners"
 HEAD = 4096  # bytes that scanners are shown
+_LONG_HEAD = 1024 * 1024  # and where none knows those: HDF5 may begin behind a block of the user's
 
 _NAMES = "Name one that is installed, or a class as package.module:Class."
 
@@ -93,16 +94,19 @@ def _imported(module: str, name: str) -> Any:
         ) from error
 
 
-def scanner_for(head: bytes, url: str) -> Scanner:
-    """Return the scanner that accepts a file which begins with ``head``.
+def scanner_for(source: ByteSource) -> Scanner:
+    """Return the scanner that accepts a file by its first bytes.
 
     Raises:
         ScanError: None does; the message says what the file looks like.
     """
-    for scanner in scanners():
-        if scanner.accepts(head):
-            return scanner
-    raise refusal(head, url)
+    head = source.read(0, HEAD)
+    for known in (HEAD, _LONG_HEAD):
+        shown = head if known == HEAD or len(head) < HEAD else source.read(0, known)
+        for scanner in scanners():
+            if scanner.accepts(shown):
+                return scanner
+    raise refusal(head, source.file.url)
 
 
 def scan(source: ByteSource, options: ScanOptions | None = None) -> ScannedFile:
@@ -112,10 +116,7 @@ def scan(source: ByteSource, options: ScanOptions | None = None) -> ScannedFile:
         ScanError: No scanner reads it, it is damaged, or it changed while it was scanned.
     """
     options = options or ScanOptions()
-    if options.scanner:
-        scanner = named(options.scanner)
-    else:
-        scanner = scanner_for(source.read(0, HEAD), source.file.url)
+    scanner = named(options.scanner) if options.scanner else scanner_for(source)
     found = scanner.scan(source, options)
     enforce(found, options.policy)
     scanned = with_labels(found, source, options)

@@ -16,10 +16,12 @@ from icevirt.model.chunks import ChunkTable
 from icevirt_scanners.context import ScanContext
 
 SPLIT = 16 * 1024 * 1024  # uncompressed blocks are split into chunks of at most this
+_FAR = 64  # how many times smaller than that chunks may get for want of a better divisor
 STEP = 512  # bytes of a step along the concatenated dimension that is worth a chunk of its own
 SMALL = 1024 * 1024  # what joins badly is stored, and then joined at any length, up to this
 FEW = 4  # values at a step of the concatenated dimension, like the bounds of a time or a place
 _LAST_CHUNK = 2**32 - 1
+_LARGE = 128 * 1024 * 1024  # bytes of a chunk that people are told of
 
 
 def virtual(
@@ -44,6 +46,10 @@ def virtual(
             variable=path,
         )
     check_inside(offset, length, size=file.size, url=file.url, variable=path)
+    largest = int(length.max(initial=0))
+    if largest > _LARGE:
+        message = f"its chunks take up to {largest} bytes, which each read of a value fetches"
+        context.tell(path, "large-chunks", message)
     return ChunkTable.virtual(index=index, offset=offset, length=length, locations=context.location)
 
 
@@ -75,8 +81,9 @@ def grid_of_block(
     """Return the chunk shape into which a contiguous block is split.
 
     Every chunk is a contiguous run of the block: the leading axes have edge 1, one axis a divisor
-    of its length, the others stay whole. A leading axis that files are concatenated along has edge
-    1 (it then joins files of any length), unless its steps are tiny.
+    of its length, the others stay whole. Chunks are larger than ``limit`` where the length has no
+    divisor that would not make a crowd of tiny ones of it (a prime). A leading axis that files are
+    concatenated along has edge 1 (it then joins files of any length), unless its steps are tiny.
     """
     whole = tuple(max(length, 1) for length in shape)
     if concat_axis == 0 and shape and prod(whole[1:]) * itemsize >= STEP:
@@ -92,12 +99,18 @@ def grid_of_block(
 
 
 def _divisor(length: int, most: int) -> int:
-    """Return the largest divisor of ``length`` that is at most ``most``."""
+    """Return the largest divisor of ``length`` that is at most ``most``.
+
+    Where that is far below, and another divisor is not as far above, return that.
+    """
     if length <= most:
         return length
     low = np.arange(1, max(min(isqrt(length), most), 1) + 1)
     low = low[length % low == 0]
-    return int(max(high[high <= most].max(initial=1) for high in (low, length // low)))
+    divisors = np.concatenate([low, length // low])
+    below = int(divisors[divisors <= most].max(initial=1))
+    above = int(divisors[divisors > most].min())
+    return below if below * _FAR >= most or most * most <= above * below else above
 
 
 def block_chunks(

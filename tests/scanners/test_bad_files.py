@@ -15,7 +15,12 @@ from icevirt.objects.source import LocalSource, open_source
 from icevirt.scan import registry
 from icevirt.scan.contract import Scanner, ScanOptions
 from icevirt_scanners.blocks import check_inside
+from icevirt_scanners.hdf5.raw import header
+from icevirt_scanners.hdf5.raw.dataset import DATATYPE, only
+from icevirt_scanners.hdf5.raw.file import RawFile
+from icevirt_scanners.hdf5.raw.links import links_of
 from icevirt_scanners.hdf5.scanner import Hdf5Scanner
+from scanners.materialise import materialise
 
 LOOKS = {
     "damaged NetCDF-3": (b"CDF\x01" + b"\1" * 100, "damaged NetCDF-3.*Fetch it again"),
@@ -57,6 +62,41 @@ def test_a_file_that_no_scanner_reads_is_described(content, message, tmp_path):
 def test_the_content_of_a_file_decides_who_reads_it_not_its_name(sample_data):
     scanned = {name: scan_file(sample_data / name).scanner for name in SCANNERS}
     assert scanned == SCANNERS
+
+
+@pytest.mark.parametrize("size", [0, 512, 2048, 4096, 65536, 524288])
+def test_a_file_behind_a_block_of_its_users_is_known(size, tmp_path):
+    path = tmp_path / "file.h5"
+    with h5py.File(path, "w", userblock_size=size) as file:
+        file["d"] = np.arange(9)
+    (array,) = scan_file(path).arrays
+    assert materialise(array).tolist() == list(range(9))
+
+
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+@pytest.mark.parametrize("chunks", [None, (20,)])
+def test_a_shape_or_type_that_does_not_fit_the_stored_values_is_damage(
+    chunks, libver, tmp_path, monkeypatch
+):
+    """What lies behind the values would be read as more of them."""
+    path = tmp_path / "file.h5"
+    with h5py.File(path, "w", libver=libver) as file:
+        file.create_dataset("d", data=np.arange(20, dtype="<i2"), chunks=chunks)
+        file["behind"] = np.full(1000, 7, "<i2")
+    monkeypatch.setattr(header, "check_sum", lambda block: None)  # as if it had been sealed so
+    with open_source(path) as source:
+        data = path.read_bytes()
+        raw = RawFile.of(source, base=0)
+        (link,) = (
+            link for link in links_of(raw.header(raw.root).messages, raw.space) if link.name == b"d"
+        )
+        kind = only(raw.header(link.address).messages, DATATYPE)
+    at = data.index(kind, link.address)
+    wide = bytearray(data)
+    wide[at + 4], wide[at + 10] = 4, 32  # integers of four bytes
+    path.write_bytes(wide)
+    with pytest.raises(ScanError, match="damaged"):
+        scan_file(path)
 
 
 def test_a_missing_file_a_directory_and_a_pipe_are_told_apart(tmp_path):

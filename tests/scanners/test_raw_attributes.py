@@ -169,3 +169,22 @@ def test_damage_is_told_and_never_another_error(intact, random, sealed):
         if header is not None:
             with suppress(NotUnderstoodError):
                 listed(header.messages, header.heap)
+
+
+def test_a_name_or_heap_of_another_length_is_libhdf5s_to_judge(tmp_path):
+    path = tmp_path / "file.h5"
+    with h5py.File(path, "w") as file:
+        file.attrs["a name"] = "some text"
+    data = path.read_bytes()
+    free = data.index(b"some text") + 16  # what is left of the heap stands behind
+    for at, byte in ((data.index(b"a name\0") + 3, 0), (free + 12, 0x7F)):
+        damaged = bytearray(data)
+        damaged[at] = byte
+        path.write_bytes(damaged)
+        with open_source(path) as source:
+            raw = RawFile.of(source, base=0)
+            header = raw.header(raw.root)
+            found = {}
+            with suppress(NotUnderstoodError):
+                found = listed(header.messages, header.heap)
+            assert not any(found.values())

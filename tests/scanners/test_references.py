@@ -224,8 +224,20 @@ def test_a_chunk_off_the_grid_is_damage_and_one_outside_the_shape_is_not_read():
 
 @given(length=st.integers(1, 5000), limit=st.integers(1, 6000))
 def test_a_block_is_cut_into_the_largest_divisor_that_is_not_too_large(length, limit):
-    wanted = max(n for n in range(1, length + 1) if length % n == 0 and n <= limit)
+    """A prime length would be cut into single values: it is left whole, if that is not as bad."""
+    divisors = [n for n in range(1, length + 1) if length % n == 0]
+    wanted = max(n for n in divisors if n <= limit)
+    if length > limit and 64 * wanted < limit:
+        above = min(n for n in divisors if n > limit)
+        wanted = wanted if limit / wanted <= above / limit else above
     assert grid_of_block((length,), 1, limit=limit) == (wanted,)
+
+
+@pytest.mark.parametrize("length", [5_000_011, 2 * 5_000_011, 3 * 7_000_003])
+def test_a_block_of_an_awkward_length_does_not_become_a_crowd_of_chunks(length):
+    (edge,) = grid_of_block((length,), 4)
+    assert length % edge == 0
+    assert length // edge < 10
 
 
 def test_a_length_that_no_file_can_have_takes_no_time():

@@ -54,7 +54,7 @@ class Hdf5Scanner:
     """Describes HDF5 and NetCDF-4 files, read by libhdf5."""
 
     name = "hdf5"
-    version = f"4 (HDF5 {h5py.version.hdf5_version})"
+    version = f"5 (HDF5 {h5py.version.hdf5_version})"
 
     def accepts(self, head: bytes) -> bool:
         """Look for the signature at 0, or behind a user block of 512, 1024, 2048 ... bytes."""

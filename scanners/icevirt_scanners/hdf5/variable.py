@@ -30,7 +30,7 @@ from icevirt_scanners.hdf5.raw.dataset import DATATYPE, Placed, only
 from icevirt_scanners.hdf5.raw.dataset import fill_of as fill_in
 from icevirt_scanners.hdf5.raw.dataset import filters_of as filters_in
 from icevirt_scanners.hdf5.raw.dataset import placed as placed_by
-from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError, number
+from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError, number, require
 from icevirt_scanners.hdf5.raw.file import Header
 from icevirt_scanners.hdf5.raw.header import EXTERNAL_FILES, FILL, FILTERS, layout_message
 from icevirt_scanners.hdf5.walk import FoundDataset, Handle
@@ -223,22 +223,33 @@ def _chunk_in_header(found: FoundDataset, context: FileContext) -> tuple[int, ..
         return None
     try:
         layout = layout_of(layout_message(found.header.messages), context.raw.space)
+        size = number(only(found.header.messages, DATATYPE), 4, 4)
+        require(layout.edges[-1] == size, "chunks of other elements")
     except NotUnderstoodError:
         return None
     return layout.edges[:-1] if len(layout.edges) == len(found.shape or ()) + 1 else None
 
 
 def _place_in_header(found: FoundDataset, context: FileContext) -> Placed | None:
-    """Return where values without chunks stand, None where libhdf5 must be asked."""
+    """Return where values without chunks stand, None where libhdf5 must be asked.
+
+    Raises:
+        ValueError: They are fewer than there should be.
+    """
     if found.header is None or context.raw is None:
         return None
     messages = found.header.messages
     if any(message.kind == EXTERNAL_FILES for message in messages):
         return None
     try:
-        return placed_by(layout_message(messages), context.raw.space)
+        placed = placed_by(layout_message(messages), context.raw.space)
+        wanted = prod(found.shape or ()) * number(only(messages, DATATYPE), 4, 4)
     except NotUnderstoodError:
         return None
+    if placed.nbytes < wanted and (placed.address is not None or placed.inside is not None):
+        # libhdf5 would read whatever stands behind as the rest
+        raise ValueError(f"{placed.nbytes} bytes are stored where its shape wants {wanted}")
+    return placed
 
 
 def _fill(found: FoundDataset, plist: Callable[[], Any], element: Element) -> np.ndarray[Any, Any]:

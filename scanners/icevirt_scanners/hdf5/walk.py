@@ -141,7 +141,12 @@ class Walk:
     def _soft(self, gid: Any, path: str, raw: bytes) -> None:
         target = follow(gid, raw)
         if target is None:
-            self._tell(path, "dangling-link", "a link to nothing in this file", Severity.warning)
+            self._tell(
+                path,
+                "dangling-link",
+                "a link to nothing in this file, or to all of it",
+                Severity.warning,
+            )
             return
         gid, raw = target
         found = self._object(gid, path, raw, gid.links.get_info(raw).u)

@@ -34,7 +34,7 @@ class NetCDF3Scanner:
     """Describes NetCDF-3 files."""
 
     name = "netcdf3"
-    version = "1"
+    version = "2"
 
     def accepts(self, head: bytes) -> bool:
         """Look for the signature: ``CDF`` and the number of a version."""

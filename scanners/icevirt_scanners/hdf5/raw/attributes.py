@@ -158,7 +158,8 @@ def _parts(data: bytes) -> tuple[bytes, bool, bytes, bytes, bytes]:
     space = kind - -kind_size // to * to
     value = space - -space_size // to * to
     require(value <= len(data), "an attribute cut short")
-    name = data[begin : begin + name_size].split(b"\0", 1)[0]
+    name = data[begin : begin + name_size - 1]  # without the NUL at its end
+    require(b"\0" not in name, "a name of another length")
     return name, version > 1 and bool(flags), data[kind:space], data[space:value], data[value:]
 
 

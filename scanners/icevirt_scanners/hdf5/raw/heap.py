@@ -57,7 +57,8 @@ class Heap:
         at = 8 + long
         while at + head.size <= size:
             item, length = head.unpack_from(data, at)
-            if not item:  # the free space
+            if not item:  # the free space, its own head included
+                require(length <= size - at, "an object that leaves its heap")
                 break
             at += head.size
             objects[item] = data[at : at + length]

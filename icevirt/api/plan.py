@@ -166,7 +166,7 @@ def plan(
         facts, wish = edits.applied(closed.facts, wish)
         made = combine_eras(facts, wish)
         found = (text for _, text in closed.findings)
-        made = replace(made, notes=(*made.notes, *found))
+        made = replace(made, notes=(*made.notes, *found), bad_files=closed.bad)
         made = published(made, publication.targets(facts, made))
         made = named.contained(facts, made)
         target = (

@@ -27,6 +27,7 @@ class ArrayCost:
 
     path: str
     bytes_per_chunk: int  # mean of the chunks that are referenced, as stored; 0: there are none
+    points: int  # values in one step
     map: Access | None  # one step of all; None where files do not lie along any of its dimensions
     series: Access | None  # one point over all steps
 
@@ -44,8 +45,9 @@ class PlanCost:
     windows: int  # parts of arrays that become manifests; small ones share a manifest
     route: str  # of references to tasks: "direct" from the catalog, or by a "shuffle"
     route_told: str  # with the reason
-    bytes_stored: int  # native and inline, in the repository
+    bytes_stored: int  # native and inline, in the repository; before they are compressed
     scan_tasks: int  # parts of a catalog
+    write_tasks: int  # at most: of manifests, one or more in each
     task_memory: int  # of the largest window
     driver_memory: int
     of_arrays: tuple[ArrayCost, ...]
@@ -53,14 +55,14 @@ class PlanCost:
 
     @property
     def map(self) -> ArrayCost | None:
-        """The array of which one step takes most requests."""
+        """The array of which one step takes most requests; among equals, has most values."""
         arrays = enumerate(self.of_arrays)
-        found = [(each.map.requests, -at) for at, each in arrays if each.map]
-        return self.of_arrays[-max(found)[1]] if found else None
+        found = [(each.map.requests, each.points, -at) for at, each in arrays if each.map]
+        return self.of_arrays[-max(found)[-1]] if found else None
 
     @property
     def series(self) -> ArrayCost | None:
-        """The array of which one point over all steps takes most requests."""
+        """The array of which one point over all steps takes most requests, as of `map`."""
         arrays = enumerate(self.of_arrays)
-        found = [(each.series.requests, -at) for at, each in arrays if each.series]
-        return self.of_arrays[-max(found)[1]] if found else None
+        found = [(each.series.requests, each.points, -at) for at, each in arrays if each.series]
+        return self.of_arrays[-max(found)[-1]] if found else None

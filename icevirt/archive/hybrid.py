@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.schema import ArraySchema
+from icevirt.archive.schema import ArraySchema, differences
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -61,6 +61,18 @@ class Hybrid:
     scanned: int  # references of the plain files
     replaced: int  # of them, by stored chunks, where every chunk of the files was written
     why: str  # which files, and what about them
+
+    @property
+    def deviates(self) -> bool:
+        """Whether chunks are stored though files cut, compress or pack them in several ways."""
+        if not self.chunks:
+            return False
+        stored = [each for each in self.schemas if not each.whole]
+        return any(
+            differences(kept[0].decode_signature(stored=by), each.decode_signature(stored=by))
+            for kept, by in ((stored, True), (self.schemas, False))
+            for each in kept[1:]
+        )
 
     def spread(self, at: NDArray[np.int64], of: NDArray[np.int64], size: int) -> Hybrid:
         """Return the rows ``of`` at the places ``at`` of columns with ``size`` rows."""

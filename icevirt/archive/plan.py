@@ -5,6 +5,7 @@ The write stage reads nothing but the closed catalog and the items of a plan.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -18,11 +19,11 @@ from icevirt.archive.difference import PlanDifference
 from icevirt.archive.eras import Eras
 from icevirt.archive.facts import Coded, FileColumns
 from icevirt.archive.hybrid import AxisGrid, Hybrid
-from icevirt.archive.report import ReferenceCounts
+from icevirt.archive.report import BadFile, ReferenceCounts
 from icevirt.archive.schema import ArraySchema
 from icevirt.archive.times import Recoding
 from icevirt.ids import ObjectId8
-from icevirt.model.config import SplitRule, VirtualChunkContainer
+from icevirt.model.config import RepositoryConfig, SplitRule, VirtualChunkContainer
 from icevirt.model.snapshot import Extents
 
 
@@ -62,6 +63,18 @@ class PlannedArray:
     sources: Coded | None = None  # (k,) paths in the files, where these have other ones
 
     @property
+    def written(self) -> ReferenceCounts:
+        """References of the dataset, as far as a plan can tell; what is joined has few chunks."""
+        if self.mode is not Mode.join:
+            return self.references
+        stored = self.references.bytes_stored
+        if (width := _width(self.schema)) is not None:
+            stored = math.prod(self.shape) * width
+        if stored > RepositoryConfig().inline_threshold * self.expected:
+            return ReferenceCounts(native=self.expected, bytes_stored=stored)
+        return ReferenceCounts(inline=self.expected, bytes_stored=stored)
+
+    @property
     def paths_in_files(self) -> tuple[str, ...]:
         """The paths under which the files have the array."""
         return (self.source_path,) if self.sources is None else self.sources.values
@@ -75,6 +88,14 @@ class PlannedArray:
     def grids(self) -> tuple[AxisGrid, ...]:
         """The chunks along each axis."""
         return grids_of(self.shape, self.chunk_shape, self.axes, self.hybrid)
+
+
+def _width(schema: ArraySchema) -> int | None:
+    """Return the bytes of one value; None where that depends on the value."""
+    try:
+        return np.dtype(str(schema.data_type)).itemsize or None
+    except TypeError:
+        return None
 
 
 def grids_of(
@@ -113,6 +134,7 @@ class BuildPlan:
     split_rules: tuple[SplitRule, ...]
     notes: tuple[str, ...]  # decisions, a line each
     left_out: tuple[LeftOut, ...] = ()
+    bad_files: tuple[BadFile, ...] = ()  # left out because they cannot be scanned
     eras: Eras | None = None  # where each is a group
     cost: PlanCost | None = None  # where it was asked for
     difference: PlanDifference | None = None  # from the last build, where one was looked at

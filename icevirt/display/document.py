@@ -86,6 +86,8 @@ def _planned(value: BuildPlan) -> JSON:
             ],
             "containers": [entry_of(container) for container in value.containers],
             "notes": value.notes,
+            "left_out": value.left_out,
+            "bad_files": value.bad_files,
             "eras": value.eras,
             "cost": value.cost or costs_of(value),
             "difference": value.difference,

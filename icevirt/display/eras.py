@@ -91,7 +91,7 @@ def choice(told: Choice) -> str:
     """Return one thing that can be done, on one line."""
     stored = f"; {size(told.bytes_stored)} to be stored" if told.bytes_stored else ""
     error = ""
-    if told.max_error is not None:
+    if told.max_error:
         error = f"; values could be off by up to {told.max_error:g}"
     return f"{told.option}  {told.does}{stored}{error}"
 

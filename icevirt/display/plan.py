@@ -13,10 +13,13 @@ from icevirt.archive.plan import BuildPlan, PlannedArray
 from icevirt.archive.report import ArraySummary
 from icevirt.display.arrays import array_table, facts
 from icevirt.display.eras import eras
+from icevirt.display.report import bad_file, listed
 from icevirt.display.text import count, entry, references, size, words
 from icevirt.logic.costs import costs_of, windows_of
 from icevirt.logic.readers import named, readers_of_json
 from icevirt.objects.endpoints import entry_of
+
+_SHOWN = 3  # arrays in a line
 
 
 def build_plan(plan: BuildPlan) -> RenderableType:
@@ -24,11 +27,12 @@ def build_plan(plan: BuildPlan) -> RenderableType:
     cost = plan.cost or costs_of(plan)
     counts = cost.references
     told = {
-        "files": f"{len(plan.files):,}, {_along(plan)}",
+        "files": f"{len(plan.files):,}, {_along(plan)}{_left_out(plan)}",
         "arrays": f"{len(plan.arrays)} in {plan.group}",
         "references": f"{references(counts)}: {size(counts.bytes_referenced)} stay in the files,"
         f" {size(counts.bytes_stored)} to be stored",
-        "manifests": count(cost.windows, "window"),
+        "manifests": f"{cost.write_tasks:,} of {count(cost.windows, 'window')}",
+        "tasks": f"{cost.scan_tasks:,} to scan, at most {cost.write_tasks:,} to write",
         "route": cost.route_told,
         "memory": f"about {size(cost.task_memory)} in a task, {size(cost.driver_memory)} in the"
         " driver, beside their processes",
@@ -46,6 +50,7 @@ def build_plan(plan: BuildPlan) -> RenderableType:
         *_differing(plan.difference),
         *(words(f"note: {note}", "dim") for note in plan.notes),
         *(words(f"warning: {warning}", "yellow") for warning in cost.warnings),
+        *listed("Left out", map(bad_file, plan.bad_files), "bold red"),
     )
 
 
@@ -56,8 +61,18 @@ def _along(plan: BuildPlan) -> str:
     return f"{beside} along {', '.join(plan.concat_dim)}"
 
 
+def _left_out(plan: BuildPlan) -> str:
+    count = len(plan.left_out) + len(plan.bad_files)
+    return f"; {count:,} left out" if count else ""
+
+
 def _eras(plan: BuildPlan) -> str:
     if plan.eras is None:
+        unlike = [array.path for array in plan.arrays if array.hybrid and array.hybrid.deviates]
+        if unlike:
+            told = ", ".join(unlike[:_SHOWN])
+            more = f" and {len(unlike) - _SHOWN} more" if len(unlike) > _SHOWN else ""
+            return f"put together: files store {told}{more} unlike, so chunks of them are copied"
         return "1: all files decode alike"
     return f"{plan.eras.count}, a group each"
 
@@ -77,7 +92,7 @@ def array_of(array: PlannedArray) -> ArraySummary:
         shape=array.shape,
         chunk_shape=array.chunk_shape,
         dimension_names=array.schema.dimension_names,
-        references=array.references,
+        references=array.written,
         manifests=windows_of(array),
         readers=readers_of_json(array.zarr_json),
     )

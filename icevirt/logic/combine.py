@@ -23,7 +23,7 @@ from icevirt.logic.cells import Cells, as_given
 from icevirt.logic.containers import containers_for
 from icevirt.logic.hybrid_cost import refuse_expensive
 from icevirt.logic.hybrid_cost import told as hybrids_told
-from icevirt.logic.members import members_of
+from icevirt.logic.members import Member, members_of
 from icevirt.logic.planned import planned
 from icevirt.logic.prepared import Prepared, prepare
 from icevirt.logic.stacking import coordinate
@@ -84,6 +84,7 @@ def combined(prepared: Prepared, wish: Wish) -> BuildPlan:
             *recoding.told(times),
             *duplicates.told(prepared.left_out, wish.duplicates),
             *holes.told(gaps),
+            *_padding_told(members),
             *hybrids_told(arrays),
             *tolerance.told(facts, members, wish.tolerance),
             *_static_told(facts, arrays),
@@ -123,6 +124,23 @@ def split_rules_of(arrays: tuple[PlannedArray, ...]) -> tuple[SplitRule, ...]:
 def _steps_told(cells: Cells) -> list[str]:
     """Return a line for each axis with steps that no file holds."""
     return [axis.steps.told(axis.dimension) for axis in cells.axes if axis.has_gaps and axis.steps]
+
+
+def _padding_told(members: Sequence[Member]) -> list[str]:
+    """Return a line for the arrays of which some files hold less along a dimension."""
+    found: dict[tuple[str, int, int, int], list[str]] = {}
+    for member in members:
+        for axis in member.ragged:
+            lengths = member.along_axes((axis,))[:, 0]
+            longest = int(lengths.max())
+            short = int((lengths < longest).sum())
+            name = member.schema.dimension_names[axis] or ""
+            found.setdefault((name, short, len(lengths), longest), []).append(member.path)
+    return [
+        f"{short} of {files} files are shorter along {name!r} than the longest ({longest}), and"
+        f" read as missing behind their ends: {', '.join(names)}"
+        for (name, short, files, longest), names in found.items()
+    ]
 
 
 def _static_told(facts: CatalogFacts, arrays: tuple[PlannedArray, ...]) -> list[str]:

@@ -14,6 +14,7 @@ import numpy as np
 from icevirt.archive.cost import Access, ArrayCost, PlanCost
 from icevirt.archive.plan import BuildPlan, Mode, PlannedArray
 from icevirt.archive.report import ReferenceCounts
+from icevirt.logic.items import manifests_of
 from icevirt.logic.routes import route_of
 
 SMALL_CHUNK = 10_000
@@ -31,7 +32,7 @@ _SHOWN = 5  # arrays in a warning
 
 def costs_of(plan: BuildPlan) -> PlanCost:
     """Return what executing a plan takes, and reading its dataset afterwards."""
-    references = sum((array.references for array in plan.arrays), ReferenceCounts())
+    references = sum((array.written for array in plan.arrays), ReferenceCounts())
     of_arrays = tuple(map(_array, plan.arrays))
     routing = route_of(plan)
     return PlanCost(
@@ -43,6 +44,7 @@ def costs_of(plan: BuildPlan) -> PlanCost:
         route_told=routing.told(),
         bytes_stored=references.bytes_stored,
         scan_tasks=len(plan.files.parts),
+        write_tasks=manifests_of(plan),
         task_memory=max(map(_task_memory, plan.arrays), default=0),
         driver_memory=_driver_memory(plan),
         of_arrays=of_arrays,
@@ -58,16 +60,20 @@ def windows_of(array: PlannedArray) -> int:
 
 
 def _array(array: PlannedArray) -> ArrayCost:
-    counts = array.references
+    counts = array.written
     mean = counts.bytes_referenced // counts.virtual if counts.virtual else 0
     stored = -(-(counts.bytes_referenced + counts.bytes_stored) // max(1, math.prod(array.grid)))
     steps = array.axes or ((0,) if array.mode is Mode.given and array.shape else ())
-    if not steps:
-        return ArrayCost(path=array.path, bytes_per_chunk=mean, map=None, series=None)
     others = [axis for axis in range(len(array.shape)) if axis not in steps]
+    points = math.prod(array.shape[axis] for axis in others)
+    if not steps:
+        return ArrayCost(
+            path=array.path, bytes_per_chunk=mean, points=points, map=None, series=None
+        )
     return ArrayCost(
         path=array.path,
         bytes_per_chunk=mean,
+        points=points,
         map=_access(array, others, stored),
         series=_access(array, steps, stored),
     )

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from icevirt.archive.eras import Choice
 from icevirt.archive.hybrid import Hybrid
 from icevirt.archive.plan import BuildPlan, PlannedArray
-from icevirt.archive.schema import ArraySchema, differences
 from icevirt.errors import IcevirtError
 from icevirt.logic.combine import combined
-from icevirt.logic.decoding import packing_of
-from icevirt.logic.deviating import Rules, is_packing
+from icevirt.logic.deviating import Rules
+from icevirt.logic.hybrid_cost import max_error
 from icevirt.logic.prepared import Prepared
 from icevirt.logic.wish import Wish
 
@@ -30,9 +27,9 @@ def stored_natively(prepared: Prepared, wish: Wish) -> Iterator[Choice]:
         plan = combined(prepared, replace(wish, rules=rules))
     except IcevirtError as error:
         # an estimate must not hide why the files were refused
-        yield Choice(option=_OPTION, does=f"is not possible: {error.what}")
+        yield Choice(option=_OPTION, does=impossible(error))
         return
-    errors = {array.source_path: _error(hybrid) for array, hybrid in _hybrids(plan)}
+    errors = {array.source_path: max_error(hybrid) for array, hybrid in _hybrids(plan)}
     packed = [path for path, error in errors.items() if error is not None]
     does = (
         "chunks of files that deviate are stored in the same arrays; every value survives exactly"
@@ -47,6 +44,11 @@ def stored_natively(prepared: Prepared, wish: Wish) -> Iterator[Choice]:
     )
     if packed:
         yield from _as_floats(prepared, wish, rules, packed)
+
+
+def impossible(error: IcevirtError) -> str:
+    """Return why something cannot be done, and what would help."""
+    return f"is not possible: {error.what}. {error.do}".strip()
 
 
 def _as_floats(
@@ -75,20 +77,6 @@ def _hybrids(plan: BuildPlan) -> Iterator[tuple[PlannedArray, Hybrid]]:
 def _bytes(plan: BuildPlan) -> int:
     """Return what would be stored beside what the scan read, which is in any case."""
     return sum(hybrid.nbytes for array, hybrid in _hybrids(plan) if not array.whole.all())
-
-
-def _error(hybrid: Hybrid) -> float | None:
-    """Return how far values may be off that are packed anew; None where they are not."""
-    target = hybrid.target
-    if not any(_is_packed_unlike(target, schema) for schema in hybrid.schemas):
-        return None
-    scale = packing_of(target.attributes).get("scale_factor", 1.0)
-    return abs(float(np.asarray(scale).reshape(-1)[0])) / 2
-
-
-def _is_packed_unlike(one: ArraySchema, other: ArraySchema) -> bool:
-    unlike = differences(one.decode_signature(stored=False), other.decode_signature(stored=False))
-    return is_packing(unlike)
 
 
 def _named(paths: Sequence[str]) -> str:

@@ -16,15 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.attributes import Attributes
-from icevirt.archive.eras import ERA, MARK, Era, EraRule, Eras
+from icevirt.archive.eras import ERA, MARK, Choice, Era, EraRule, Eras
 from icevirt.archive.facts import CatalogFacts, FileColumns
 from icevirt.archive.plan import BuildPlan, PlannedArray
 from icevirt.archive.scanned import ScannedGroup, dump
 from icevirt.archive.schema import ArraySchema
-from icevirt.errors import CombineError, InvalidInputError
+from icevirt.errors import CombineError, IcevirtError, InvalidInputError
 from icevirt.logic import duplicates, recoding
 from icevirt.logic.combine import combined, split_rules_of
-from icevirt.logic.era_costs import stored_natively
+from icevirt.logic.era_costs import impossible, stored_natively
 from icevirt.logic.era_report import TOLD, described
 from icevirt.logic.eras import EVERYWHERE, Parted, comparable, part
 from icevirt.logic.hybrid_cost import refuse_expensive
@@ -68,14 +68,27 @@ def combine_eras(facts: CatalogFacts, wish: Wish) -> BuildPlan:
         eras = described(prepared, parted, wish)
         few = parted.count <= TOLD  # each of many eras is a way to store the others
         natively = tuple(stored_natively(prepared, wish)) if few else ()
-        raise _refused(error, replace(eras, choices=(*eras.choices, *natively))) from error
+        grouped = tuple(_tried(each, prepared, wish) if few else each for each in eras.choices)
+        raise _refused(error, replace(eras, choices=(*grouped, *natively))) from error
+
+
+def _tried(choice: Choice, prepared: Prepared, wish: Wish) -> Choice:
+    """Return a choice, and where it is groups which cannot be built, why."""
+    if not choice.groups:
+        return choice
+    try:
+        _grouped(prepared, replace(wish, eras="group"))
+    except IcevirtError as error:
+        # what could be done must not hide why the files were refused
+        return replace(choice, does=impossible(error), groups=0)
+    return choice
 
 
 def _refused(error: CombineError, eras: Eras) -> CombineError:
+    groups = any(choice.groups for choice in eras.choices)
     group = f'Build each of the {eras.count} eras into a group of its own with eras="group"'
-    return CombineError(
-        error.what, do=f"{group} (--eras group). {error.do}", **error.facts, eras=eras
-    )
+    do = f"{group} (--eras group). {error.do}" if groups else error.do
+    return CombineError(error.what, do=do, **error.facts, eras=eras)
 
 
 def _grouped(prepared: Prepared, wish: Wish) -> BuildPlan:

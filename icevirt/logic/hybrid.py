@@ -363,7 +363,8 @@ def _why(
     shifted = np.flatnonzero(fits & ~plain & ~files.whole)
     if len(shifted):
         reasons.append(
-            f"{len(shifted)} files do not begin where a chunk of {_told(edges)} begins"
+            f"{len(shifted)} {'files do' if len(shifted) > 1 else 'file does'} not begin where a"
+            f" chunk of {_told(edges)} begins"
             f" (first: {files.url(int(shifted[0]))})"
         )
     if not reasons:

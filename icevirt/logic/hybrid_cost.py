@@ -15,7 +15,10 @@ from icevirt.archive.hybrid import AxisGrid, Hybrid
 from icevirt.archive.plan import PlannedArray
 from icevirt.archive.report import ReferenceCounts
 from icevirt.archive.scanned import dump
+from icevirt.archive.schema import differences
 from icevirt.errors import CombineError
+from icevirt.logic.decoding import packing_of
+from icevirt.logic.deviating import is_packing, signature
 from icevirt.logic.windows import window_of
 from icevirt.logic.wish import Wish
 
@@ -66,12 +69,39 @@ def _line(array: PlannedArray, hybrid: Hybrid) -> str:
             f"{hybrid.chunks:,} of {math.prod(array.grid):,} chunks ({size_of(hybrid.nbytes)} of"
             f" values) are stored, because {hybrid.why}"
         )
+    if (error := max_error(hybrid)) is not None:
+        off = f"; they could be off by up to {error:g}" if error else ""
+        said.append(
+            f"values that are packed unlike must survive exactly, or the build stops{off}. To keep"
+            " them as they are, store floats with float_variables, or build a group for each era"
+        )
     if hybrid.bounds is not None:
         said.append(
             "the lengths of chunks follow the files, so readers need zarr 3.4 and its setting"
             " array.rectilinear_chunks"
         )
     return f"{array.path}: {'; '.join(said)}"
+
+
+def max_error(hybrid: Hybrid) -> float | None:
+    """Return how far values may be off that are packed anew; None where none are.
+
+    0 where that depends on the values, because the array is not packed.
+    """
+    target = hybrid.target
+    schemas = {signature(each, stored=False): each for each in hybrid.schemas}
+    if not hybrid.chunks or signature(target, stored=False) not in schemas:  # decoded floats
+        return None
+    mine = target.decode_signature(stored=False)
+    if not any(
+        is_packing(differences(mine, each.decode_signature(stored=False)))
+        for each in schemas.values()
+    ):
+        return None
+    if isinstance(target.data_type, str) and target.data_type.startswith("float"):
+        return 0.0
+    scale = packing_of(target.attributes).get("scale_factor", 1.0)
+    return abs(float(np.asarray(scale).reshape(-1)[0])) / 2
 
 
 def size_of(count: int) -> str:

@@ -78,6 +78,11 @@ def write_items(plan: BuildPlan) -> Iterator[WriteItem]:
         yield _item(plan, number, together)
 
 
+def manifests_of(plan: BuildPlan) -> int:
+    """Return how many items there are, without making them."""
+    return sum(1 for _ in _together(plan))
+
+
 def _together(plan: BuildPlan) -> Iterator[list[Cut]]:
     """Yield the windows that share a manifest."""
     shared: dict[tuple[int, int], list[Cut]] = {}

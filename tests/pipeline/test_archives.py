@@ -151,6 +151,9 @@ def test_imerg_the_whole_archive_stores_five_days_and_shows_no_rain_in_a_hole(tm
     rain, quality = kinds["/Grid/precipitation"], kinds["/Grid/quality"]
     assert (rain.virtual, rain.native + rain.inline) == (35, 5)
     assert (quality.virtual, quality.native + quality.inline) == (11, 0)
+    plan = icevirt.plan(files, concat_dim="time", holes="reserve", deviating="native")
+    (array,) = (each for each in plan.arrays if each.hybrid is not None)
+    assert array.hybrid.deviates
     assert any("5 of 40 chunks" in text and "0020.nc4" in text for text in report.findings)
     same_through_the_official_client(repo_path, ours, group="Grid")
 
@@ -175,6 +178,17 @@ def test_a_hole_that_would_read_as_a_plausible_number_is_refused(tmp_path, repo_
 
 
 # -- C: CMIP-like ----------------------------------------------------------------------------------
+
+
+def test_cmip_models_cannot_be_eras_because_each_has_its_fixed_field(tmp_path):
+    """A group for each is offered only where it can be built; otherwise it says why not."""
+    files = sorted(archives.cmip_like(tmp_path), key=lambda path: "orog" not in path)
+    with pytest.raises(CombineError, match="/orog is not decoded alike") as caught:
+        icevirt.plan(files, concat_dim="time")
+    assert "eras=" not in caught.value.do
+    choices = {choice.option: choice for choice in caught.value.facts["eras"].choices}
+    assert choices['eras="group"'].groups == 0
+    assert "is not possible: era_0: variable /orog" in choices['eras="group"'].does
 
 
 @pytest.mark.parametrize("model", list(archives.CMIP_CALENDARS))
@@ -266,6 +280,9 @@ def test_era5_the_refusal_of_the_drift_offers_groups_and_floats(tmp_path, repo_p
     with pytest.raises(CombineError, match=r"scale_factor.*group.*float_variables") as caught:
         icevirt.build(files, repo_path, concat_dim="time")
     assert f"{1096 * 40 * 50 * 4:,} bytes" in str(caught.value)
+    plan = icevirt.plan(files, concat_dim="time", deviating="native")
+    (told,) = (note for note in plan.notes if note.startswith("/t2m"))
+    assert "must survive exactly, or the build stops; they could be off by up to 0.01" in told
     with pytest.raises(CombineError, match=r"maximum error would be [0-9.e-]+ "):
         icevirt.build(files, repo_path, concat_dim="time", deviating="native")
 

@@ -1,11 +1,16 @@
 """What a plan says that it costs is what its build and its readers then do."""
 
+import io
+from pathlib import Path
+
 import netCDF4
 import numpy as np
 import pytest
+from rich.console import Console
 
 import icevirt
 from icevirt.display.document import document
+from icevirt.display.plan import build_plan
 from icevirt.logic.costs import LARGE_CHUNK, SMALL_CHUNK
 from pipeline.support import without_spark, write_days
 
@@ -24,6 +29,11 @@ def test_the_cost_is_what_the_build_then_does(tmp_path):
     assert cost.references.bytes_referenced == report.references.bytes_referenced
     assert cost.windows == sum(array.manifests for array in report.arrays)
     assert cost.route == "direct"
+    assert (cost.scan_tasks, cost.write_tasks) == (3, report.manifests)
+    assert cost.references.inline + cost.references.native == (
+        report.references.inline + report.references.native
+    )
+    assert cost.bytes_stored >= report.references.bytes_stored  # before they are compressed
 
 
 def test_a_map_and_a_series_read_so_many_chunks(tmp_path):
@@ -57,6 +67,21 @@ def test_chunks_that_are_too_small_or_too_large_are_told(tmp_path):
 def test_a_plan_as_json_holds_its_cost(tmp_path):
     told = document(icevirt.plan(write_days(tmp_path / "days"), concat_dim="time"))["cost"]
     assert told["map"]["map"]["requests"] == 2
-    assert told["series"]["path"] == "/packed"
+    assert (told["map"]["path"], told["series"]["path"]) == ("/packed", "/packed")
     assert told["references"]["virtual"] == 13
     assert {"warnings", "task_memory", "driver_memory", "route"} <= set(told)
+
+
+def test_a_plan_names_the_files_that_it_leaves_out(tmp_path):
+    """As a build does: in text, as JSON and as values."""
+    days = write_days(tmp_path / "days")
+    Path(days[1]).write_bytes(b"no file of any kind")
+    plan = icevirt.plan(days, concat_dim="time", max_bad_files=1)
+    (bad,) = plan.bad_files
+    assert bad.url.endswith(Path(days[1]).name)
+    assert document(plan)["bad_files"][0]["url"] == bad.url
+    console = Console(file=io.StringIO(), width=1000)
+    console.print(build_plan(plan))
+    text = console.file.getvalue()
+    assert "2, one after the other along time; 1 left out" in text
+    assert bad.url in text.partition("Left out\n")[2]

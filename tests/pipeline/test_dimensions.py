@@ -447,6 +447,10 @@ def test_argo_profiles_are_padded_where_asked(tmp_path, repo_path):
         compat="equals", combine_attrs="override",
     ).load()  # fmt: skip
     assert dict(ours.sizes) == {"N_PROF": 3, "N_LEVELS": 8}
+    assert (
+        "2 of 3 files are shorter along 'N_LEVELS' than the longest (8), and read as missing behind"
+        " their ends: /PRES, /TEMP"
+    ) in report.findings
     for name in ("PRES", "TEMP", "JULD"):
         np.testing.assert_array_equal(ours[name].values, theirs[name].values, err_msg=name)
 

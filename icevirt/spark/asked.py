@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from icevirt.archive.catalog import path_of, scan_of
 from icevirt.archive.scanned import SourceFile
-from icevirt.errors import FormatError
+from icevirt.spark.tables import read_table
 from icevirt.storage.protocol import Storage
 
 _FOLDER = "asked"
@@ -62,13 +62,5 @@ def files_asked(storage: Storage, identity: str) -> tuple[SourceFile, ...]:
 
 
 def _columns(storage: Storage, path: str) -> list[list[Any]]:
-    try:
-        table: Any = pq.read_table(pa.BufferReader(storage.get(path)), schema=pa.schema(_COLUMNS))
-    except (pa.ArrowException, OSError) as error:
-        raise FormatError(
-            "a note of a catalog cannot be read",
-            do="Name the sources again, with a new directory for the catalog.",
-            catalog=storage.url,
-            path=path,
-        ) from error
+    table: Any = read_table(storage, path, list(_COLUMNS), schema=_COLUMNS)
     return [table[name].to_pylist() for name in _COLUMNS]

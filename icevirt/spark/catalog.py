@@ -44,8 +44,12 @@ def mark(storage: Storage) -> None:
     """
     if storage.exists():
         check_mark(storage)
-    else:
+        return
+    try:
         storage.put(_MARK, json.dumps({_KEY: catalog.VERSION}).encode())
+    except ObjectNotFoundError:  # nothing but empty directories is there, and one has this name
+        _version(storage)
+        raise
 
 
 def check_mark(storage: Storage) -> None:

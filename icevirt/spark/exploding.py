@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from icevirt.archive import catalog
@@ -19,6 +18,7 @@ from icevirt.archive.packing import Block, unpack
 from icevirt.archive.schema import ArraySchema
 from icevirt.model.chunks import ChunkType
 from icevirt.spark.refs import RefsReader
+from icevirt.spark.tables import read_table
 from icevirt.storage.protocol import Storage
 
 _TIME = pa.timestamp("us", "UTC")
@@ -66,8 +66,8 @@ class PartView:
 
     def read(self, table: str, columns: list[str]) -> Any:
         """Read columns of a stored table for the files that count."""
-        raw = self.catalog.get(catalog.path_of(table, self.name))
-        found: Any = pq.read_table(pa.BufferReader(raw), columns=["row", *columns])
+        path = catalog.path_of(table, self.name)
+        found: Any = read_table(self.catalog, path, ["row", *columns])
         return found.filter(pa.array(np.isin(found["row"].to_numpy(), self.rows)))
 
 

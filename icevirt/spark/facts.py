@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from icevirt.archive import catalog
@@ -23,6 +22,7 @@ from icevirt.archive.facts import ArrayColumns, CatalogFacts, Coded, FileColumns
 from icevirt.archive.report import BadFile
 from icevirt.archive.scanned import ScannedGroup
 from icevirt.model.strings import Strings
+from icevirt.spark.tables import read_table
 from icevirt.storage.protocol import Storage
 
 _FILES = [name for name, _ in catalog.FILES if name != "groups"]
@@ -91,9 +91,8 @@ def _in_order(
 
 
 def _read(storage: Storage, table: str, part: str, columns: list[str]) -> Any:
-    raw = storage.get(catalog.path_of(table, part))
     coded = [name for name in columns if name in _CODED]
-    return pq.read_table(pa.BufferReader(raw), columns=columns, read_dictionary=coded)
+    return read_table(storage, catalog.path_of(table, part), columns, coded=coded)
 
 
 def _rows_at(files: Any, rows: NDArray[np.int32]) -> NDArray[np.int64]:
@@ -339,7 +338,7 @@ class _GroupReader:
         )
 
     def _read(self, part: int) -> None:
-        raw = self._storage.get(catalog.path_of("files", self._files.parts[part]))
-        table: Any = pq.read_table(pa.BufferReader(raw), columns=["row", "groups"])
+        path = catalog.path_of("files", self._files.parts[part])
+        table: Any = read_table(self._storage, path, ["row", "groups"])
         rows = zip(table["row"].to_pylist(), table["groups"].to_pylist(), strict=True)
         self._part, self._texts = part, dict(rows)

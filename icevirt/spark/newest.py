@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from icevirt.archive import catalog
 from icevirt.spark.exploding import PartView
 from icevirt.spark.settled import rows_forgotten
+from icevirt.spark.tables import read_table
 from icevirt.storage.protocol import Storage
 
 
@@ -61,8 +61,7 @@ def _last(
 
 
 def _rows(storage: Storage, name: str, number: int) -> pa.Table:
-    raw = storage.get(catalog.path_of("files", name))
-    table: Any = pq.read_table(pa.BufferReader(raw), columns=["url", "row"])
+    table: Any = read_table(storage, catalog.path_of("files", name), ["url", "row"])
     scan = catalog.scan_of(name)
     return pa.table(
         {

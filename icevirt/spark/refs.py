@@ -22,6 +22,7 @@ from icevirt.archive import catalog
 from icevirt.archive.blocks import part_of
 from icevirt.archive.facts import FileColumns
 from icevirt.archive.packing import Block, PackedBlock, unpack
+from icevirt.spark.tables import telling_damage
 from icevirt.storage.protocol import Storage
 
 _BLOCKS = 16  # of one array in a row group: what a reader of a huge file has in memory at once
@@ -87,7 +88,8 @@ class RefsReader:
 
     def _part(self, name: str) -> _Part:
         if name not in self._parts:
-            self._parts[name] = _Part.of(self._storage.get(catalog.path_of("refs", name)))
+            path = catalog.path_of("refs", name)
+            self._parts[name] = _Part.of(self._storage.get(path), path)
             while len(self._parts) > 1 and self._size() > self._budget:
                 self._parts.popitem(last=False)
         self._parts.move_to_end(name)
@@ -113,20 +115,24 @@ class _Part:
     """An encoded part, of which nothing but the metadata is decoded."""
 
     size: int  # bytes
+    path: str  # in the catalog
     file: Any  # pq.ParquetFile
     groups: Mapping[str | None, Sequence[int]]  # row groups by path, under None those of any path
 
     @classmethod
-    def of(cls, raw: bytes) -> _Part:
-        file: Any = pq.ParquetFile(pa.BufferReader(raw))
+    def of(cls, raw: bytes, path: str) -> _Part:
+        with telling_damage(path):
+            file: Any = pq.ParquetFile(pa.BufferReader(raw))
         groups: dict[str | None, list[int]] = defaultdict(list)
         for number in range(file.num_row_groups):
             groups[_only_path(file.metadata.row_group(number))].append(number)
-        return cls(size=len(raw), file=file, groups=dict(groups))
+        return cls(size=len(raw), path=path, file=file, groups=dict(groups))
 
     def blocks(self, path: str) -> Iterator[PackedBlock]:
         for number in sorted([*self.groups.get(path, ()), *self.groups.get(None, ())]):
-            table = self.file.read_row_group(number).filter(pc.field("path") == path)
+            with telling_damage(self.path):
+                group = self.file.read_row_group(number)
+            table = group.filter(pc.field("path") == path)
             for row in table.select(_COLUMNS).to_pylist():
                 yield PackedBlock(**row)
 

@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from icevirt.archive import catalog
@@ -23,6 +21,7 @@ from icevirt.errors import ScanMemoryError, ScanTimeoutError
 from icevirt.spark.catalog import complete_parts
 from icevirt.spark.facts import Chosen
 from icevirt.spark.limits import DEFAULT, Limits
+from icevirt.spark.tables import read_table
 from icevirt.storage.protocol import Storage
 
 _KEY = ["url", "etag", "size", "last_modified"]
@@ -130,8 +129,8 @@ def _rows(
     storage: Storage, part: str, limits: Limits
 ) -> tuple[list[tuple[_Key, int]], frozenset[int]]:
     """Return the rows of a part, and which of them limits stopped that were lower."""
-    raw = storage.get(catalog.path_of("files", part))
-    table: Any = pq.read_table(pa.BufferReader(raw), columns=[*_KEY, "row", *_STOPPED])
+    path = catalog.path_of("files", part)
+    table: Any = read_table(storage, path, [*_KEY, "row", *_STOPPED])
     columns = [table[name].to_pylist() for name in _KEY]
     code, seconds, memory = map(pc.field, _STOPPED)
     stopped = table.filter(

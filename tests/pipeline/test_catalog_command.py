@@ -11,7 +11,13 @@ import pytest
 import icevirt
 from icevirt.api import scan as scan_module
 from icevirt.cli import main
-from icevirt.errors import AlreadyExistsError, InvalidInputError, NotFoundError, ScanError
+from icevirt.errors import (
+    AlreadyExistsError,
+    FormatError,
+    InvalidInputError,
+    NotFoundError,
+    ScanError,
+)
 from icevirt.spark import scanning
 
 from .support import opened, without_spark, write_days
@@ -464,3 +470,20 @@ def test_a_build_needs_sources_or_a_catalog_that_was_scanned(catalog, tmp_path, 
 def test_a_share_of_bad_files_is_at_most_all(days, catalog, share):
     with pytest.raises(InvalidInputError, match="max_bad_files is"):
         icevirt.scan_files(days, catalog, max_bad_files=share)
+
+
+@pytest.mark.parametrize("table", ["files", "arrays", "refs", "asked"])
+def test_a_damaged_table_is_told_and_mended_as_the_error_says(days, catalog, tmp_path, table):
+    icevirt.scan_files(days, catalog, concat_dim="time")
+    damaged = next(Path(catalog, table).iterdir())
+    whole = damaged.read_bytes()
+    for bytes_left in (b"", whole[: len(whole) // 2], whole[:-30] + bytes(30)):
+        damaged.write_bytes(bytes_left)
+        with pytest.raises(FormatError, match=damaged.name):
+            icevirt.build(None, str(tmp_path / "repo"), concat_dim="time", catalog=catalog)
+    assert not (tmp_path / "repo").exists()
+    if table != "asked":
+        Path(catalog, "files", damaged.name).unlink()
+    report = icevirt.build(days, str(tmp_path / "repo"), concat_dim="time", catalog=catalog)
+    assert report.files_scanned == (0 if table == "asked" else 1)
+    assert opened(str(tmp_path / "repo")).sizes["time"] == 12

@@ -38,7 +38,7 @@ class Checked:
 
     references: int = 0  # virtual references whose file was looked at
     files: int = 0  # looked at; a file is counted once for every task that met it
-    unverifiable: int = 0  # references that carry neither etag nor modification time
+    unverifiable: int = 0  # references with neither a strong etag nor a modification time
     chunks: int = 0  # whose values were compared
     arrays: int = 0  # stored in the repository, that were compared with a file
     values: int = 0  # elements

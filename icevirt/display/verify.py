@@ -48,8 +48,8 @@ def _remarks(report: VerifyReport) -> list[Text]:
     if report.checked.unverifiable:
         told.append(
             Text(
-                f"  remark    {count(report.checked.unverifiable, 'reference')} without etag or"
-                " modification time: a changed file would not be noticed",
+                f"  remark    {count(report.checked.unverifiable, 'reference')} with neither a"
+                " strong etag nor a modification time: a changed file might not be noticed",
                 "yellow",
             )
         )

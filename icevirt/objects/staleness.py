@@ -28,8 +28,8 @@ class StaleReferenceWarning(UserWarning):
 class Verification:
     """How the virtual chunks that were asked for so far are known to be those of the scan."""
 
-    verifiable: int = 0  # carried an etag or a modification time, which was compared
-    unverifiable: int = 0  # carried neither: the file may have changed unnoticed
+    verifiable: int = 0  # carried a strong etag or a modification time, which was compared
+    unverifiable: int = 0  # carried neither, or a weak etag alone: a change may go unnoticed
     stale: int = 0  # were found changed
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import xarray as xr
+import zarr
 
 import icevirt
 from icevirt.errors import ScanError, StorageError
@@ -52,6 +53,56 @@ def test_without_a_strong_etag_the_time_is_recorded(archive, repo_path, fault):
     checked = built(archive, repo_path)
     assert not checked.differences
     assert checked.unverifiable == 0
+
+
+@pytest.mark.parametrize("fault", [weak_etag(), without("etag")], ids=["weak", "none"])
+def test_what_reads_count_as_unverifiable_is_what_verify_counts(archive, repo_path, fault):
+    """After the commit the server throttles each third request; reads and checks get through."""
+    archive[0].rules.add(fault, times=1e9)
+    report = icevirt.build(archive[1], repo_path, concat_dim="time")
+    for nth in range(1, 90, 3):
+        archive[0].rules.add(refused(429, retry_after="0"), nth=nth)
+    repo = icevirt.Repository.open(repo_path, authorize_virtual_chunk_access=report.containers)
+    store = repo.readonly_session("main").store
+    with xr.open_zarr(store, consolidated=False, chunks=None, decode_cf=False) as raw:
+        raw.load()
+    assert store.verification.verifiable > 0
+    found = icevirt.verify(
+        repo_path, full=True, references=True, authorize_virtual_chunk_access=report.containers
+    )
+    assert found.ok
+    assert store.verification.unverifiable == found.checked.unverifiable == 0
+
+
+def test_a_reference_with_a_weak_etag_alone_is_unverifiable_for_both(
+    http_server, tmp_path, repo_path
+):
+    http_server.files.put("data/a.bin", bytes(range(8)))
+    http_server.rules.add(weak_etag(), times=1e9)
+    prefix = f"{http_server.url}/data/"
+    config = icevirt.RepositoryConfig()
+    config.set_virtual_chunk_container(icevirt.VirtualChunkContainer(prefix, icevirt.http_store()))
+    repo = icevirt.Repository.create(
+        repo_path, config, authorize_virtual_chunk_access={prefix: None}
+    )
+    session = repo.writable_session("main")
+    array = zarr.create_array(
+        session.store, name="a", shape=(8,), chunks=(4,), dtype="u1", compressors=None, filters=None
+    )
+    etag = "W/" + http_server.files.etags["data/a.bin"]
+    for number in range(2):
+        session.store.set_virtual_ref(
+            f"a/c/{number}", f"{prefix}a.bin", offset=4 * number, length=4, checksum=etag
+        )
+    session.commit("refer")
+    assert array[:].tolist() == list(range(8))
+    store = repo.readonly_session("main").store
+    zarr.open_array(store, path="a", mode="r")[:]
+    found = icevirt.verify(
+        repo_path, references=True, authorize_virtual_chunk_access={prefix: None}
+    )
+    assert found.ok
+    assert store.verification.unverifiable == found.checked.unverifiable == 2
 
 
 def test_a_server_that_tells_nothing_is_refused_with_the_file(archive, repo_path):

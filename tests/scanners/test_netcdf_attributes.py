@@ -132,7 +132,8 @@ def test_a_fill_value_becomes_one_of_the_variables_dtype_or_keeps_its_meaning(tm
     assert found["/whole"] == {"missing_value": np.float64(1e20)}
     assert found["/text"] == {}
     told = {finding.path: finding.severity for finding in scanned.findings}
-    assert set(told) == {"/exact", "/inexact", "/two", "/text", "/whole"}
+    assert (found["/none"], found["/pair"]) == ({"missing_value": "none"}, {})
+    assert set(told) == {"/exact", "/inexact", "/two", "/text", "/whole", "/none", "/pair"}
     assert set(told.values()) == {"warning"}
 
 

@@ -12,7 +12,7 @@ from icevirt.storage.local import LocalStorage
 
 def folder_with(name, body):
     def make(path):
-        path.mkdir()
+        path.mkdir(parents=True)
         (path / name).write_bytes(body)
 
     return make
@@ -26,9 +26,7 @@ FOREIGN = {
     "a catalog.json of something else": folder_with("catalog.json", b'{"type": "Catalog"}'),
     "a catalog.json that is a list": folder_with("catalog.json", b"[1]"),
     "a catalog.json that is no JSON": folder_with("catalog.json", b"\xff\xfe"),
-    "a directory called catalog.json": lambda path: (path / "catalog.json" / "x").mkdir(
-        parents=True
-    ),
+    "a directory called catalog.json": lambda path: folder_with("x", b"")(path / "catalog.json"),
 }
 
 

@@ -189,7 +189,7 @@ def build(archive: Archive) -> dict:
     from icevirt.api.commit import commit, refuse_losses
     from icevirt.api.stages import Job, Scan, write_all
     from icevirt.api.target import Target
-    from icevirt.logic.combine import combine
+    from icevirt.logic.era_groups import combine_eras
     from icevirt.logic.routes import route_of
     from icevirt.logic.wish import Wish
     from icevirt.scan.contract import ScanOptions
@@ -210,7 +210,7 @@ def build(archive: Archive) -> dict:
     known = settled(catalog, IDENTITY, files)
     closed = read_facts(catalog, *known.chosen)
     mark("facts")
-    plan = combine(closed.facts, Wish(build_id="b" * 20, concat_dim=("time",)))
+    plan = combine_eras(closed.facts, Wish(build_id="b" * 20, concat_dim=("time",)))
     mark("plan")
     target = Target.look(LocalStorage(archive.root / "repo"), branch="main", group="/", mode="w-")
     scan = Scan(files=(), options=ScanOptions(), catalog=catalog, max_bad_files=0, progress=None)

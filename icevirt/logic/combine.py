@@ -1,4 +1,4 @@
-"""From the facts of a closed catalog to the plan of a build, or to the reason why there is none.
+"""From facts that were made alike to the plan of one dataset, or to the reason why there is none.
 
 Files combine when every array decodes alike in all files that have it, their grids agree, chunks
 line up, and arrays without the concatenated dimension hold the same values everywhere. Files may
@@ -25,7 +25,7 @@ from icevirt.logic.hybrid_cost import refuse_expensive
 from icevirt.logic.hybrid_cost import told as hybrids_told
 from icevirt.logic.members import Member, members_of
 from icevirt.logic.planned import planned
-from icevirt.logic.prepared import Prepared, prepare
+from icevirt.logic.prepared import Prepared
 from icevirt.logic.stacking import coordinate
 from icevirt.logic.windows import split_rules
 from icevirt.logic.wish import Wish
@@ -33,15 +33,6 @@ from icevirt.model import paths
 from icevirt.model.config import SplitRule
 
 _NEIGHBOURS = 4  # arrays before one that are looked at for equal columns
-
-
-def combine(facts: CatalogFacts, wish: Wish) -> BuildPlan:
-    """Decide how the files of a catalog become one dataset.
-
-    Raises:
-        CombineError: They do not, without changing values; the message says which and why.
-    """
-    return combined(prepare(facts, wish), wish)
 
 
 def combined(prepared: Prepared, wish: Wish) -> BuildPlan:

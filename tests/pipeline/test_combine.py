@@ -10,7 +10,7 @@ from icevirt.archive.attributes import Attributes
 from icevirt.archive.plan import Mode
 from icevirt.archive.scanned import ScannedArray, ScannedFile, ScannedGroup, SourceFile
 from icevirt.errors import CombineError
-from icevirt.logic.combine import combine
+from icevirt.logic.era_groups import combine_eras
 from icevirt.logic.items import balanced, write_items
 from icevirt.logic.wish import Wish
 from icevirt.model.chunks import ChunkTable, Locations
@@ -101,7 +101,7 @@ def facts_of(files, per_part=2):
 def plan(*files, dim="time", **wish):
     """Combine files."""
     dims = (dim,) if isinstance(dim, str) else dim or ()
-    return combine(facts_of(list(files)), Wish(build_id="b", concat_dim=dims, **wish))
+    return combine_eras(facts_of(list(files)), Wish(build_id="b", concat_dim=dims, **wish))
 
 
 def step(number, value, *more, **kw):
@@ -224,7 +224,7 @@ REFUSED = {
             file(1, lambda u: data(u, 3, edge=2, x=1 << 26), time([1.0, 2.0, 3.0])),
             file(2, lambda u: data(u, 2, edge=2, x=1 << 26), time([4.0, 5.0])),
         ],
-        r"2 chunks.*1 files do not begin where a chunk",
+        r"2 chunks.*1 file does not begin where a chunk",
     ),
     "one step twice": (lambda: [step(1, 1.0), step(2, 2.0), step(3, 2.0)], "overlap"),
     "time units differ": (

@@ -13,6 +13,7 @@ from icevirt.archive.attributes import Attributes
 from icevirt.errors import CombineError, InvalidInputError
 from icevirt.logic import era_groups, era_report
 from icevirt.logic.cells import NOWHERE
+from icevirt.logic.deviating import Rules
 from icevirt.logic.era_groups import combine_eras
 from icevirt.logic.eras import part
 from icevirt.logic.items import write_items
@@ -104,6 +105,16 @@ def test_the_refusal_says_what_storing_the_deviating_files_would_take():
         [step(0), step(1, attributes=Attributes(values={"units": "m"}))]
     ).choices
     assert native.does.startswith("is not possible: variable /tos is not decoded alike")
+
+
+@pytest.mark.parametrize("rules", [Rules(), Rules(deviating="native")], ids=["refuse", "native"])
+def test_groups_store_nothing_whatever_else_is_allowed(rules):
+    """Groups were asked for, so what could be stored in one array is apart too."""
+    made = combine_eras(
+        facts_of([step(0), step(1), step(2, **SHUFFLED)]), wish(eras="group", rules=rules)
+    )
+    assert made.eras.count == 2
+    assert all(array.hybrid is None for array in made.arrays)
 
 
 def test_files_that_go_back_to_what_was_are_the_same_era():

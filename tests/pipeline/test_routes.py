@@ -12,7 +12,7 @@ from icevirt.archive.blocks import dumps, joined, loads, part_of
 from icevirt.archive.packing import Block, unpack
 from icevirt.errors import FormatError, IcevirtError
 from icevirt.logic import routes
-from icevirt.logic.combine import combine
+from icevirt.logic.era_groups import combine_eras
 from icevirt.logic.items import write_items
 from icevirt.logic.routes import Route, route_of
 from icevirt.logic.wish import Wish
@@ -41,7 +41,7 @@ def planned(files, *, per_part=3, change=lambda facts: facts, **wish):
         ]
         names.append(write_part(catalog, f"p{at}", tables_of(outcomes)))
     facts = change(read_facts(catalog, names).facts)
-    return catalog, combine(facts, Wish(build_id="b", concat_dim=("time",), **wish))
+    return catalog, combine_eras(facts, Wish(build_id="b", concat_dim=("time",), **wish))
 
 
 def task_of(items, catalog, repo):
@@ -168,11 +168,13 @@ def test_the_way_is_chosen_by_how_often_parts_would_be_read(monkeypatch):
     """Files in the order of the parts need no shuffle; files in another order do."""
     monkeypatch.setattr(routes, "_FEW_READS", 10)
     files = archive(range(40))
-    ordered = combine(facts_of(files), Wish(build_id="b", concat_dim=("time",), max_references=12))
+    ordered = combine_eras(
+        facts_of(files), Wish(build_id="b", concat_dim=("time",), max_references=12)
+    )
     assert route_of(ordered).kind is Route.direct
     assert "no shuffle" in route_of(ordered).told()
     mixed = [files[n] for n in np.random.default_rng(1).permutation(40)]
-    plan = combine(
+    plan = combine_eras(
         facts_of(mixed, per_part=20), Wish(build_id="b", concat_dim=("time",), max_references=3)
     )
     routing = route_of(plan)

@@ -8,7 +8,7 @@ import pytest
 from icevirt.archive.report import ReferenceCounts
 from icevirt.errors import FormatError
 from icevirt.ids import ObjectId8, ObjectId12
-from icevirt.logic.combine import combine
+from icevirt.logic.era_groups import combine_eras
 from icevirt.logic.items import write_items
 from icevirt.logic.wish import Wish
 from icevirt.model.chunks import ChunkTable, ChunkType
@@ -35,7 +35,7 @@ def run(files, *, per_part=2, threshold=512, catalog=None, repo=None, record=Non
         ]
         names.append(write_part(catalog, f"p{at}", tables_of(outcomes)))
     facts = read_facts(catalog, names).facts
-    plan = combine(facts, Wish(build_id="b", concat_dim=("time",), **wish))
+    plan = combine_eras(facts, Wish(build_id="b", concat_dim=("time",), **wish))
     repo = MemoryStorage() if repo is None else repo
     task = writing.WriteTask(
         items=tuple(map(writing.PackedItem.of, write_items(plan))),

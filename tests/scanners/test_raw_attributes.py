@@ -177,7 +177,8 @@ def test_a_name_or_heap_of_another_length_is_libhdf5s_to_judge(tmp_path):
         file.attrs["a name"] = "some text"
     data = path.read_bytes()
     free = data.index(b"some text") + 16  # what is left of the heap stands behind
-    for at, byte in ((data.index(b"a name\0") + 3, 0), (free + 12, 0x7F)):
+    length = data.index((9).to_bytes(4, "little"), data.index(b"a name\0"))  # of the text
+    for at, byte in ((data.index(b"a name\0") + 3, 0), (free + 12, 0x7F), (length, 4)):
         damaged = bytearray(data)
         damaged[at] = byte
         path.write_bytes(damaged)

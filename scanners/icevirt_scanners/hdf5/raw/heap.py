@@ -37,8 +37,8 @@ class Heap:
             if objects is None:
                 objects = self._known[collection] = self._collection(collection)
             value = objects.get(item, b"")
-            require(len(value) >= length * width, "a sequence that is not in its heap")
-            found.append(value[: length * width])
+            require(len(value) == length * width, "a sequence that is not in its heap")
+            found.append(value)
         return found
 
     def _collection(self, address: int) -> dict[int, bytes]:

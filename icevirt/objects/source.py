@@ -8,7 +8,7 @@ import weakref
 
 from icevirt.archive.scanned import SourceFile
 from icevirt.connect import urls
-from icevirt.errors import NotFoundError, ScanError, StaleReferenceError
+from icevirt.errors import NotFoundError, ScanError, StaleReferenceError, StorageError
 from icevirt.objects.opened import OpenedSource
 from icevirt.objects.remote_source import RemoteSource
 
@@ -77,7 +77,7 @@ def _open(path: str, url: str) -> int:
     except FileNotFoundError as error:
         raise NotFoundError("no such file", do="Check the path.", file=url) from error
     except OSError as error:
-        raise ScanError(
+        raise StorageError(
             "the file cannot be opened", do="Check its permissions.", file=url, cause=error.strerror
         ) from error
 

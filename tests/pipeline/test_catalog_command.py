@@ -1,6 +1,7 @@
 """Many files are scanned into a catalog without a repository, and what is in it can be asked for."""
 
 import contextlib
+import errno
 import json
 import os
 import sys
@@ -487,3 +488,22 @@ def test_a_damaged_table_is_told_and_mended_as_the_error_says(days, catalog, tmp
     report = icevirt.build(days, str(tmp_path / "repo"), concat_dim="time", catalog=catalog)
     assert report.files_scanned == (0 if table == "asked" else 1)
     assert opened(str(tmp_path / "repo")).sizes["time"] == 12
+
+
+def test_a_file_that_may_not_be_read_is_unreadable_and_not_corrupt(days, catalog, monkeypatch):
+    """Whoever runs the tests may be one who may read everything, so the system call refuses."""
+    opened_by = os.open
+
+    def refuses(path, *how, **more):
+        if str(path).endswith("day2.nc"):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return opened_by(path, *how, **more)
+
+    with monkeypatch.context() as until:
+        until.setattr(os, "open", refuses)
+        report = icevirt.scan_files(days, catalog, concat_dim="time", max_bad_files=1)
+    (bad,) = report.bad_files
+    assert "Permission denied" in bad.error
+    files = icevirt.catalog_view(catalog).files().read_pandas().set_index("url")
+    assert files.status[bad.url] == "unreadable"
+    assert sorted(files.status) == ["ok", "ok", "unreadable"]

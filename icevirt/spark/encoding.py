@@ -109,9 +109,10 @@ class ChunkEncoder:
             "attributes": {},
         }
         store = _store(document)
-        array = _open(store)
         try:
+            # zarr looks at its setting when it opens an array, not when it writes
             with zarr.config.set({"array.write_empty_chunks": True}):
+                array = _open(store)
                 array[...] = chunk
             again = np.asarray(array[...])
         except (RuntimeError, NotImplementedError, TypeError) as error:

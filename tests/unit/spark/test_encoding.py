@@ -119,3 +119,15 @@ def test_a_wrong_number_of_chunks_is_refused():
     raw = document(np.zeros(4), [2], [0], 0.0, codecs("little", False))
     with pytest.raises(FormatError, match="wrong number"):
         encoding.encode_chunks(raw, np.zeros(4), (0,), 3)
+
+
+@pytest.mark.parametrize("value", [7, 0])
+def test_a_chunk_of_nothing_but_fill_values_is_encoded_like_any_other(value):
+    """By zarr too, which would rather leave such a chunk out."""
+    shuffle = {"name": "numcodecs.shuffle", "configuration": {"elementsize": 4}}
+    chunk = np.full((2, 3), value, "i4")
+    raw = json.loads(document(chunk, [2, 3], [0, 0], 7, [*codecs("little", False), shuffle]))
+    made = encoding.ChunkEncoder(raw, chunk.dtype).encode(chunk)
+    assert len(made) == chunk.nbytes
+    shuffled = np.frombuffer(chunk.tobytes(), np.uint8).reshape(6, 4).T
+    assert made == shuffled.tobytes()

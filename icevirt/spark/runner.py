@@ -157,7 +157,7 @@ def run_shuffled[M, T, R](
         sent = (
             spark.createDataFrame(batch_of(maps))
             .repartitionById(max(1, len(maps)), "id")
-            .mapInArrow(_mapping(mapper), kinds)
+            .mapInArrow(_mapping(mapper, len(tasks)), kinds)
         )
         given = spark.createDataFrame(batch_of(tasks)).selectExpr("id", "false AS sent", "payload")
         frame = given.union(sent).repartitionById(len(tasks), "id")
@@ -166,8 +166,13 @@ def run_shuffled[M, T, R](
 
 
 def _mapping[M](
-    mapper: Callable[[M, int], Iterator[tuple[int, bytes]]],
+    mapper: Callable[[M, int], Iterator[tuple[int, bytes]]], tasks: int
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function of the mappers' partitions; an error goes to every one of the tasks.
+
+    A task that did not hear of it would finish with what came so far, and be recorded as finished.
+    """
+
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for row in batch.to_pylist():
@@ -176,7 +181,9 @@ def _mapping[M](
                     for to, payload in mapper(task, row["id"]):
                         yield _sent(to, payload)
                 except IcevirtError as error:
-                    yield _sent(0, pickle.dumps(error), ok=None)
+                    told = pickle.dumps(error)
+                    for to in range(tasks):
+                        yield _sent(to, told, ok=None)
 
     return run
 

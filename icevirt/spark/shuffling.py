@@ -123,7 +123,7 @@ def _bounds(window: WindowTask, places: NDArray[np.int64]) -> tuple[_Bound, ...]
         begin = None
         if axis in window.axes:
             starts = window.starts[places, window.axes.index(axis)]
-            begin = (starts // window.chunk_shape[axis]).astype(np.uint32)
+            begin = window.grids[axis].chunk_at(starts).astype(np.uint32)
         bounds.append(_Bound(axis=axis - ndim, low=low, high=high, begin=begin))
     return tuple(bounds)
 

@@ -1,6 +1,7 @@
 """Two ways from the catalog to the manifests: what they write is the same, byte for byte."""
 
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from icevirt.archive.blocks import dumps, joined, loads, part_of
 from icevirt.archive.packing import Block, unpack
 from icevirt.errors import FormatError, IcevirtError
 from icevirt.logic import routes
+from icevirt.logic.deviating import Rules
 from icevirt.logic.era_groups import combine_eras
 from icevirt.logic.items import write_items
 from icevirt.logic.routes import Route, route_of
@@ -121,6 +123,29 @@ def test_both_ways_write_the_same_objects(limit, tasks):
     assert written(catalog, plan, shuffled=True, tasks=tasks) == direct
 
 
+@pytest.mark.parametrize("limit", [1, 2, 5, 500_000])
+def test_chunks_of_different_lengths_go_the_same_ways(limit):
+    """A window of a rectilinear grid wants chunks by where they begin, not by one length of all."""
+    steps, edges = [6, 1, 4, 6, 2, 9, 6], [2, 1, 4, 3, 2, 3, 2]
+    begins = np.cumsum([0, *steps])
+    files = [
+        file(
+            n,
+            lambda u, n=n: data(u, steps[n], edge=edges[n]),
+            time(np.arange(begins[n], begins[n + 1])),
+        )
+        for n in (3, 0, 6, 1, 5, 2, 4)
+    ]
+    catalog, plan = planned(
+        files, max_references=limit, rules=Rules(chunk_grid="rectilinear", deviating="native")
+    )
+    (array,) = (each for each in plan.arrays if each.path == "/tos")
+    assert array.hybrid.bounds is not None
+    assert not array.hybrid.chunks
+    direct = written(catalog, plan, shuffled=False)
+    assert written(catalog, plan, shuffled=True) == direct
+
+
 @pytest.mark.parametrize("limit", [1, 3, 40])
 def test_rows_that_are_sent_early_change_nothing(monkeypatch, limit):
     """A row is sent when it is large enough, or when a task holds too many references."""
@@ -215,6 +240,20 @@ def failing_map(task, number):
 def gathered(task, rows):
     """Return what came."""
     return task, sorted(rows)
+
+
+def recorded(task, rows):
+    """Leave a mark that the task was finished."""
+    Path(task).write_bytes(b"".join(rows))
+
+
+@pytest.mark.spark
+def test_no_task_is_finished_with_half_of_its_rows(spark, tmp_path):
+    """A build that is run again would take its manifest for a whole one."""
+    marks = [str(tmp_path / name) for name in "abc"]
+    with pytest.raises(FormatError, match="a part is damaged"):
+        run_shuffled(spark, failing_map, [7, 1, 7], recorded, marks)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.spark

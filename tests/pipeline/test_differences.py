@@ -207,7 +207,7 @@ DIFFERENT = {
         of=(0,),
         everywhere={"before": (3, 4, 4)},
         how=REFERENCED | {"max_native_bytes": 200},
-        refused=r"more than max_native_bytes=200; /tas: .* 1 file does not begin where a chunk",
+        refused=r"more than max_native_bytes=200; /tas: .* 2 files do not begin where a chunk",
         names=(1,),  # which begins within a chunk because of it
     ),
     "the first file shorter, stored": Row(

@@ -47,6 +47,15 @@ def test_references_lead_to_where_files_will_be_read(days, tmp_path, repo_path):
     assert icevirt.verify(repo_path, full=True, authorize_virtual_chunk_access=report.containers).ok
 
 
+def test_a_plan_says_where_files_will_be_read(days, tmp_path):
+    made = icevirt.plan(days, concat_dim="time", publish_as=moved(tmp_path))
+    assert [place.url_prefix for place in made.containers] == [f"file://{tmp_path}/out/"]
+    assert {Path(url).parent.parent.name for url in made.files.url} == {"out"}
+    spoiled(tmp_path, "short")
+    with pytest.raises(BuildError, match=r"day2\.nc.*5 bytes"):
+        icevirt.plan(days, concat_dim="time", publish_as=moved(tmp_path))
+
+
 def test_the_longest_prefix_counts_and_other_files_stay(days, tmp_path, repo_path):
     more = write_day(tmp_path / "day0.nc", 0)
     shutil.copytree(tmp_path / "in" / "a b", tmp_path / "elsewhere")

@@ -5,16 +5,19 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from icevirt.api.clock import Clock
+from icevirt.api.target import METADATA
 from icevirt.archive.report import Progress
 from icevirt.archive.verification import Checked, VerifyReport, total
 from icevirt.errors import InvalidInputError, UnauthorizedError
 from icevirt.ids import ObjectId12
 from icevirt.logic.sampling import sample
+from icevirt.model import paths
 from icevirt.model.config import VirtualChunkContainer
 from icevirt.model.snapshot import Snapshot
 from icevirt.objects.authorize import Access, entry_text
@@ -110,13 +113,42 @@ def verify(
             if tasks:
                 with clock.phase(phase):
                     found.append(total(run(function, tasks, _telling(progress, phase, tasks))))
+    checked = total(found)
     return VerifyReport(
         repo=storage.url,
         snapshot_id=session.snapshot_id,
-        checked=total(found),
+        checked=_with_untold(session, checked) if full else checked,
         seed=seed,
         seconds=clock.seconds,
     )
+
+
+_UNTOLD = "it is stored in the repository, and no file that was compared tells its values"
+
+
+def _with_untold(session: Session, checked: Checked) -> Checked:
+    """Tell of arrays with values of which nothing was compared; labels of a new axis have no file.
+
+    Stored arrays are compared beside the chunks of a file that are references.
+    """
+    told = checked.compared | {path for path, _ in checked.not_compared}
+    untold = tuple(
+        (node.path, _UNTOLD)
+        for node in session.snapshot.arrays()
+        if node.path not in told
+        and node.manifests
+        and not any(each.array == node.path for each in checked.differences)
+        and node.dimension_names != (paths.name(node.path),)
+    )
+    return replace(checked, not_compared=checked.not_compared + untold)
+
+
+def _tolerance_of(session: Session) -> Mapping[str, float]:
+    """Return how far values may differ that files have to share, as the last build was told."""
+    told = session.snapshot.metadata.get(METADATA)
+    combined = told.get("combine") if isinstance(told, dict) else None
+    found = combined.get("tolerance") if isinstance(combined, dict) else None
+    return found if isinstance(found, dict) else {}
 
 
 def _refuse_unauthorized(session: Session, access: Mapping[str, Access]) -> None:
@@ -174,6 +206,7 @@ class _Work:
     def __init__(self, session: Session, storage: Any, access: Mapping[str, Any]) -> None:
         self._session, self._storage, self._access = session, storage, access
         self.manifests = _in_order(session.snapshot)
+        self._tolerance = _tolerance_of(session)
         self.tasks = 1  # how many the work is cut into
 
     @property
@@ -205,6 +238,7 @@ class _Work:
             access=self._access,
             manifests=tuple(bytes(key) for key, _ in pile),
             rows=tuple(rows for _, rows in pile),
+            tolerance=self._tolerance,
         )
 
 

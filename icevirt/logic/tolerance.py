@@ -50,9 +50,15 @@ def tolerance_of(given: ToleranceLike) -> dict[str, float]:
 
 def limit_of(tolerance: Mapping[str, float], member: Member) -> float | None:
     """Return how far a variable may differ; None where it may not at all."""
-    name = paths.name(member.path)
-    is_coordinate = member.schema.dimension_names == (name,)
-    for key in (member.path, name, *([COORDINATES] if is_coordinate else [])):
+    return limit_for(tolerance, member.path, member.schema.dimension_names)
+
+
+def limit_for(
+    tolerance: Mapping[str, float], path: str, dimensions: Sequence[str | None]
+) -> float | None:
+    """Return how far the variable at a path below the dataset's group may differ, if it may."""
+    name = paths.name(path)
+    for key in (path, name, *([COORDINATES] if tuple(dimensions) == (name,) else [])):
         if key in tolerance:
             return tolerance[key]
     return None
@@ -72,7 +78,7 @@ def largest_difference(facts: CatalogFacts, member: Member, limit: float) -> flo
         values = _values(facts, member, other)
         if values.dtype != first.dtype or values.shape != first.shape:
             raise _refusal(facts, member, other, "they are of other types or lengths")
-        difference = _difference(first, values)
+        difference = difference_of(first, values)
         if not difference <= limit:
             told = "one is missing" if math.isnan(difference) else f"by up to {difference:g}"
             raise _refusal(facts, member, other, f"{told}, more than the tolerance {limit:g}")
@@ -106,7 +112,7 @@ def _values(facts: CatalogFacts, member: Member, at: int) -> NDArray[Any]:
     return decoded(kept, attributes.values)
 
 
-def _difference(one: NDArray[Any], other: NDArray[Any]) -> float:
+def difference_of(one: NDArray[Any], other: NDArray[Any]) -> float:
     """Return the largest difference; NaN where one is missing and the other is not."""
     if not one.size:
         return 0.0

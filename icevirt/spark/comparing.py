@@ -8,6 +8,7 @@ a file in the wrong place is found though its values are right.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -16,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import zarr
-from numpy.typing import NDArray
 
 from icevirt.access.attributes import shown
 from icevirt.archive.scanned import ScannedArray, ScannedFile
@@ -34,8 +34,9 @@ from icevirt.logic.decoding import decoded, packing_in, packing_of, same_packing
 from icevirt.logic.equality import same_values
 from icevirt.logic.recoding import counting_array, missing_of, units_of
 from icevirt.logic.times import InexactError, recoded
+from icevirt.logic.tolerance import difference_of, limit_for
 from icevirt.model import paths
-from icevirt.model.chunks import ChunkTable, ChunkType
+from icevirt.model.chunks import ChunkType
 from icevirt.model.snapshot import ArrayNode
 from icevirt.objects.answers import Checksum
 from icevirt.objects.authorize import Authorizer
@@ -49,9 +50,27 @@ from icevirt.scan.contract import ByteSource, ScanOptions
 from icevirt.scan.oracle import Oracle, oracle_for
 from icevirt.scan.registry import scan
 from icevirt.spark.containment import Apart
-from icevirt.spark.matching import Wanted, covers, group_beside, row_of
-from icevirt.spark.regions import Box, bounds, box_of, region_of, told
-from icevirt.spark.verifying import VerifyTask, checksum_of, kind_of, look
+from icevirt.spark.matching import (
+    Wanted,
+    chosen_of,
+    covers,
+    group_of,
+    is_elsewhere,
+    regions_of,
+    row_of,
+)
+from icevirt.spark.regions import (
+    Box,
+    bounds,
+    box_at,
+    box_of,
+    dimensions_of,
+    length_of,
+    names_of,
+    region_of,
+    told,
+)
+from icevirt.spark.verifying import VerifyTask, kind_of, look
 from icevirt.storage.memory import MemoryStorage
 
 
@@ -64,7 +83,7 @@ def compare_values(task: VerifyTask) -> Checked:
     chosen = [
         (url, wanted)
         for key, rows in zip(task.manifests, task.rows, strict=True)
-        for url, wanted in _chosen(session, ObjectId12(key), rows).items()
+        for url, wanted in chosen_of(session, ObjectId12(key), rows).items()
     ]
     if isinstance(task.repo, MemoryStorage):
         with granted(_access_of(task, session)), any_grid():
@@ -124,38 +143,6 @@ def _access_of(task: VerifyTask, session: Session) -> SourceAccess:
     )
 
 
-def _chosen(session: Session, key: ObjectId12, rows: NDArray[np.int64]) -> dict[str, list[Wanted]]:
-    """Return the virtual references among the chosen rows of a manifest, by file."""
-    authorizer = Authorizer(session.config.virtual_chunk_containers, ())
-    names = {node.id: node.path for node in session.snapshot.arrays()}
-    chosen: dict[str, list[Wanted]] = {}
-    start = 0
-    for node, table in session.assets.read_manifest(key).arrays.items():
-        mine = rows[(rows >= start) & (rows < start + len(table))] - start
-        start += len(table)
-        if node in names:
-            for url, wanted in _virtual(table.take(mine), names[node]):
-                chosen.setdefault(authorizer.absolute(url), []).append(wanted)
-    return chosen
-
-
-def _virtual(table: ChunkTable, array: str) -> Iterator[tuple[str, Wanted]]:
-    for row in np.flatnonzero(table.kind == ChunkType.virtual).tolist():
-        yield (
-            table.locations.url[int(table.source[row])],
-            Wanted(
-                array=array,
-                index=tuple(table.index[row].tolist()),
-                offset=int(table.offset[row]),
-                length=int(table.length[row]),
-                file=(
-                    table.locations.url[int(table.source[row])],
-                    checksum_of(table, int(table.source[row])),
-                ),
-            ),
-        )
-
-
 def _compare_file(
     session: Session, task: VerifyTask, url: str, wanted: Sequence[Wanted]
 ) -> Checked:
@@ -167,7 +154,7 @@ def _compare_file(
     # another file there has other values, and perhaps no such variable; neither is what is wrong
     wrong = {file: look(authorizer, *file, end=end) for file, end in ends.items()}
     checked = total(
-        _regions(session, difference, [each for each in wanted if each.file == file])
+        regions_of(session, difference, [each for each in wanted if each.file == file])
         for file, difference in wrong.items()
         if difference is not None
     )
@@ -175,7 +162,7 @@ def _compare_file(
     with ExitStack() as stack:
         try:
             source: ByteSource = stack.enter_context(open_source(url))
-            comparison = _Comparison(session, source, oracle_for(source))
+            comparison = _Comparison(session, source, oracle_for(source), task.tolerance)
         except UnsupportedError as error:
             return checked + Checked(
                 not_compared=tuple((each.array, str(error)) for each in wanted)
@@ -187,27 +174,18 @@ def _compare_file(
 
 def _failed(session: Session, url: str, wanted: Sequence[Wanted], error: IcevirtError) -> Checked:
     difference = Difference(kind=kind_of(error), file=url, what=str(error))
-    return _regions(session, difference, wanted)
-
-
-def _regions(session: Session, difference: Difference, wanted: Sequence[Wanted]) -> Checked:
-    """Return what is wrong with a file, for each array that was to be compared with it."""
-    indexes: dict[str, list[tuple[int, ...]]] = {}
-    for each in wanted:
-        indexes.setdefault(each.array, []).append(each.index)
-    return Checked(
-        differences=tuple(
-            replace(difference, array=array, region=region_of(session, array, np.array(found)))
-            for array, found in indexes.items()
-        )
-    )
+    return regions_of(session, difference, wanted)
 
 
 class _Comparison:
     """One source file held against the repository."""
 
-    def __init__(self, session: Session, source: ByteSource, oracle: Oracle) -> None:
+    def __init__(
+        self, session: Session, source: ByteSource, oracle: Oracle, tolerance: Mapping[str, float]
+    ) -> None:
         self._session = session
+        self._tolerance = tolerance
+        self._renamed: dict[str, str] = {}  # dimensions of the file, as the dataset calls them
         self._source = source
         self._oracle = oracle
         self._group = paths.ROOT  # of the file, which became the root
@@ -219,19 +197,22 @@ class _Comparison:
         url = self._source.file.url
         try:
             held = zarr.open_array(self._session.store, path=wanted.array, mode="r")
-            found = self._find(wanted, _names(held))
+            found = self._find(wanted, names_of(held))
             if found is None:
                 return self._of_another_name(wanted, held)
             array, index = found
             here = box_of(held, wanted.index, wanted.index)
-            there = _box(index, array.chunk_shape, array.shape)
+            there = box_at(index, array.chunk_shape, array.shape)
             new = len(here) - len(there)  # axes along which files were stacked
-            if [_length(part) for part in here] != [1] * new + [_length(part) for part in there]:
+            self._call(array.dimension_names, dimensions_of(held)[new:])
+            if [length_of(part) for part in here] != [1] * new + [
+                length_of(part) for part in there
+            ]:
                 return self._wrong(DifferenceKind.place, wanted, f"the file has {told(there)}")
             checked = self._compare(wanted.array, here, array.path, there)
             stacks = {
                 name: part
-                for name, part in zip(_dimensions(held), here[:new], strict=False)
+                for name, part in zip(dimensions_of(held), here[:new], strict=False)
                 if name
             }
             return replace(checked, chunks=checked.arrays, arrays=0) + self._beside(
@@ -253,20 +234,40 @@ class _Comparison:
         along, which the repository does not tell; so all of the array's are tried. Nor does it tell
         which group of the file became the root.
         """
-        dimensions = (None, *names)
-        groups: list[str] = []
-        for dimension in dimensions:
-            for array in self._scan(dimension).arrays:
+        others: list[str] = []
+        for scanned in self._cuts(names):
+            for array in scanned.arrays:
                 row = row_of(wanted, array)
                 if row is not None and wanted.array.endswith(array.path):
                     return array, tuple(array.references.index[row].tolist())
                 if row is not None and self._group == paths.ROOT:
-                    groups.append(group_beside(wanted.array, array.path))
-        for group in groups:
-            if group != paths.ROOT:
-                self._group, self._scans = group, {}
-                return self._find(wanted, dimensions[1:])
+                    others.append(array.path)
+        group = group_of(wanted.array, others)
+        if group != paths.ROOT:
+            self._group, self._scans = group, {}
+            return self._find(wanted, names)
         return None
+
+    def _called(self, variable: str) -> str:
+        """Return what the dataset calls the coordinate of a dimension that it gave another name."""
+        own = paths.name(variable)
+        return variable.removesuffix(own) + self._renamed.get(own, own)
+
+    def _cuts(self, names: Iterable[str | None]) -> Iterator[ScannedFile]:
+        """Yield scans for one dimension after another, those that the file calls otherwise last."""
+        tried: list[str | None] = [None, *names]
+        yield from map(self._scan, dict.fromkeys(tried))
+        own = dict.fromkeys(
+            name for array in self._scan(None).arrays for name in array.dimension_names
+        )
+        yield from (self._scan(name) for name in own if name not in tried)
+
+    def _call(self, theirs: Sequence[str | None], mine: Sequence[str | None]) -> None:
+        """Note dimensions that the dataset gave other names, and look for their coordinates."""
+        for name, now in zip(theirs, mine, strict=False):
+            if name and now and name != now and self._renamed.get(name) != now:
+                self._renamed[name] = now
+                self._scans.clear()
 
     def _of_another_name(self, wanted: Wanted, held: Any) -> Checked:
         """Compare a chunk that lies in a variable of another name, as those of virtual datasets do.
@@ -275,13 +276,19 @@ class _Comparison:
         """
         arrays = scan(self._source, ScanOptions(group=self._group)).arrays
         if not any(wanted.array.endswith(array.path) for array in arrays):
-            for array in arrays:
+            names = {name for array in arrays for name in array.dimension_names if name}
+            cuts = (
+                scan(self._source, ScanOptions(group=self._group, concat_dim=name))
+                for name in sorted(names)
+            )
+            for array in itertools.chain(arrays, (each for cut in cuts for each in cut.arrays)):
                 row = row_of(wanted, array)
                 if row is not None:
                     here = box_of(held, wanted.index, wanted.index)
                     index = array.references.index[row].tolist()
-                    there = _box(tuple(index), array.chunk_shape, array.shape)
+                    there = box_at(tuple(index), array.chunk_shape, array.shape)
                     return self._compare_form(wanted.array, here, array.path, there)
+            for array in arrays:
                 if covers(wanted, array):
                     reason = f"it is a part of {array.path}, which scans cut otherwise"
                     return Checked(not_compared=((wanted.array, reason),))
@@ -298,7 +305,7 @@ class _Comparison:
         if equal is None:
             return Checked(not_compared=((path, f"it has another form than {variable}"),))
         if equal:
-            return Checked(chunks=1, values=mine.size)
+            return Checked(chunks=1, values=mine.size, compared=frozenset((path,)))
         what = f"its values are not those of {variable} at {told(there)}"
         difference = Difference(
             kind=DifferenceKind.value,
@@ -307,12 +314,14 @@ class _Comparison:
             region=told(here),
             what=what,
         )
-        return Checked(chunks=1, values=mine.size, differences=(difference,))
+        seen = frozenset((path,))
+        return Checked(chunks=1, values=mine.size, compared=seen, differences=(difference,))
 
     def _scan(self, concat_dim: str | None) -> ScannedFile:
         if concat_dim not in self._scans:
             # what a build left out may be what no scan can describe
             names = {paths.name(node.path) for node in self._session.snapshot.arrays()}
+            names |= self._renamed.keys()
             options = ScanOptions(
                 concat_dim=concat_dim, group=self._group, variables=tuple(sorted(names))
             )
@@ -328,13 +337,15 @@ class _Comparison:
         mine = mine.reshape(mine.shape[len(here) - len(there) :])
         in_file = self._group.rstrip("/") + variable
         theirs = self._oracle.read_values(self._source, in_file, there)
-        theirs = self._recoded(theirs, variable, root=path.removesuffix(variable))
+        theirs = self._recoded(theirs, variable, root=path.removesuffix(self._called(variable)))
         equal = same_values(mine, theirs) or self._mean_the_same(mine, theirs, path, variable)
+        if equal is False and self._is_near(mine, theirs, variable, held):
+            equal = True
         if equal is None:
             reason = f"{theirs.dtype} in the file, {mine.dtype} in the repository"
             return Checked(not_compared=((path, reason),))
         if equal:
-            return Checked(arrays=1, values=mine.size)
+            return Checked(arrays=1, values=mine.size, compared=frozenset((path,)))
         difference = Difference(
             kind=DifferenceKind.value,
             file=self._source.file.url,
@@ -342,7 +353,8 @@ class _Comparison:
             region=told(here),
             what=f"its values are not those of {variable} at {told(there)}",
         )
-        return Checked(arrays=1, values=mine.size, differences=(difference,))
+        seen = frozenset((path,))
+        return Checked(arrays=1, values=mine.size, compared=seen, differences=(difference,))
 
     def _mean_the_same(
         self, mine: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any], path: str, variable: str
@@ -352,11 +364,28 @@ class _Comparison:
         own = next((each for each in self._scan(None).arrays if each.path == variable), None)
         if not isinstance(node, ArrayNode) or own is None:
             return None
-        packing = packing_in(shown(json.loads(node.user_data), mine.dtype))
+        packing = self._packing(path, mine.dtype)
         other = packing_of(own.attributes)
         if mine.dtype == theirs.dtype and same_packing(packing, other):
             return same_values(mine, theirs)
         return same_values(decoded(mine, packing), decoded(theirs, other))
+
+    def _packing(self, path: str, dtype: np.dtype[Any]) -> dict[str, Any]:
+        """Return the attributes by which an array of the repository is packed."""
+        return packing_in(shown(json.loads(self._session.array(path).user_data), dtype))
+
+    def _is_near(
+        self, mine: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any], variable: str, held: Any
+    ) -> bool:
+        """Say whether all values of an array differ by no more than the build was told."""
+        limit = limit_for(self._tolerance, self._called(variable), dimensions_of(held))
+        if limit is None or not mine.shape == theirs.shape == held.shape:
+            return False
+        own = next(each for each in self._scan(None).arrays if each.path == variable)
+        one = decoded(mine, self._packing(paths.canonical(held.path), mine.dtype))
+        other = decoded(theirs, packing_of(own.attributes))
+        numbers = one.dtype.kind in "iuf" and one.dtype == other.dtype
+        return numbers and difference_of(one, other) <= limit
 
     def _recoded(
         self, theirs: np.ndarray[Any, Any], variable: str, root: str
@@ -364,9 +393,10 @@ class _Comparison:
         """Count times as the dataset does, where the file counts them from another date."""
         arrays = self._scan(None).arrays
         coordinate = counting_array(arrays, variable)
-        if coordinate is None or self._session.find(root + coordinate.path) is None:
+        path = "" if coordinate is None else root + self._called(coordinate.path)
+        if coordinate is None or self._session.find(path) is None:
             return theirs
-        held = zarr.open_array(self._session.store, path=root + coordinate.path, mode="r")
+        held = zarr.open_array(self._session.store, path=path, mode="r")
         source, target = units_of(coordinate.attributes.values), units_of(dict(held.attrs))
         if source is None or target is None or source.calendar != target.calendar:
             return theirs
@@ -408,7 +438,7 @@ class _Comparison:
             for other in self._scan(None).arrays
             if paths.parent(other.path) == group
             and all(
-                name in lengths and lengths[name] == length
+                lengths.get(name, length) == length
                 for name, length in zip(other.dimension_names, other.shape, strict=False)
             )
         )
@@ -416,7 +446,7 @@ class _Comparison:
     def _stored(
         self, root: str, other: ScannedArray, shift: dict[str, int], stacks: Mapping[str, slice]
     ) -> Checked:
-        path = root + other.path
+        path = root + self._called(other.path)
         begins = [shift.get(name or "", 0) for name in other.dimension_names]
         begins += [0] * (len(other.shape) - len(begins))
         here = tuple(slice(at, at + length) for at, length in zip(begins, other.shape, strict=True))
@@ -424,11 +454,13 @@ class _Comparison:
         node = self._session.find(path)
         if isinstance(node, ArrayNode) and len(node.num_chunks) > len(here):
             held = zarr.open_array(self._session.store, path=path, mode="r")
-            more = [stacks.get(name or "") for name in _dimensions(held)[: held.ndim - len(here)]]
+            more = [stacks.get(name or "") for name in dimensions_of(held)[: held.ndim - len(here)]]
             if None in more:
                 return Checked()  # what is stored once does not tell where the file lies
             here = (*(part for part in more if part is not None), *here)
-        if 0 in other.shape or not self._concerns(path, other, here):
+        if 0 in other.shape or is_elsewhere(node, other, shift):
+            return Checked()
+        if not self._concerns(path, other, here):
             return Checked()
         try:
             return self._compare(path, here, other.path, there)
@@ -461,22 +493,3 @@ class _Comparison:
             what=what,
         )
         return Checked(differences=(difference,))
-
-
-def _names(held: Any) -> tuple[str | None, ...]:
-    return tuple(name for name in _dimensions(held) if name is not None)
-
-
-def _dimensions(held: Any) -> tuple[str | None, ...]:
-    return tuple(held.metadata.dimension_names or ())
-
-
-def _box(index: Sequence[int], edges: Sequence[int], shape: Sequence[int]) -> Box:
-    return tuple(
-        slice(number * edge, min((number + 1) * edge, length))
-        for number, edge, length in zip(index, edges, shape, strict=True)
-    )
-
-
-def _length(part: slice) -> int:
-    return int(part.stop - part.start)

@@ -50,3 +50,26 @@ def region_of(session: Session, path: str, indexes: NDArray[Any]) -> str:
     with any_grid():
         held = zarr.open_array(session.store, path=path, mode="r")
         return told(box_of(held, indexes.min(0).tolist(), indexes.max(0).tolist()))
+
+
+def names_of(held: Any) -> tuple[str | None, ...]:
+    """Return the names of dimensions that have one."""
+    return tuple(name for name in dimensions_of(held) if name is not None)
+
+
+def dimensions_of(held: Any) -> tuple[str | None, ...]:
+    """Return the names of all dimensions, as far as the metadata goes."""
+    return tuple(held.metadata.dimension_names or ())
+
+
+def box_at(index: Sequence[int], edges: Sequence[int], shape: Sequence[int]) -> Box:
+    """Return the elements of a chunk of a file."""
+    return tuple(
+        slice(number * edge, min((number + 1) * edge, length))
+        for number, edge, length in zip(index, edges, shape, strict=True)
+    )
+
+
+def length_of(part: slice) -> int:
+    """Return how many elements there are."""
+    return int(part.stop - part.start)

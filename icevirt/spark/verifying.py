@@ -7,7 +7,7 @@ same on every kind of storage, and is what a reader would meet.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -35,6 +35,7 @@ class VerifyTask:
     snapshot_id: str
     access: Mapping[str, Any]  # credentials by authorised prefix
     manifests: tuple[bytes, ...]
+    tolerance: Mapping[str, float] = field(default_factory=dict)  # by name, as the build was told
     rows: tuple[Any, ...] = ()  # for `compare_values`: by manifest, which references
 
 

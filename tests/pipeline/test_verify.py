@@ -6,15 +6,17 @@ import shutil
 from pathlib import Path
 
 import h5py
+import netCDF4
 import numpy as np
 import pytest
+import zarr
 
 import icevirt
 from fixtures import hdf5_cases
 from icevirt.archive.verification import DifferenceKind
 from icevirt.errors import InvalidInputError, UnauthorizedError
 from icevirt.model.chunks import ChunkTable
-from icevirt.spark import comparing
+from icevirt.spark import comparing, matching
 from pipeline.support import without_spark, write_day
 
 
@@ -71,7 +73,9 @@ def test_an_odd_file_has_no_difference_either(name, tmp_path, monkeypatch):
     how = {"concat_dim": None, "drop_variables": list(case.drop)}
     report = icevirt.build([str(path)], repo, **how)
     checked = verify((repo, report.containers), references=True, full=True).checked
-    assert checked.differences == checked.not_compared == ()
+    assert checked.differences == ()
+    # what is stored is compared beside references
+    assert bool(checked.not_compared) is not bool(report.references.virtual)
     assert bool(checked.values) is bool(report.references.virtual)
 
 
@@ -178,8 +182,6 @@ def test_a_value_that_changed_in_place_is_found(built):
 
 
 def test_a_coordinate_that_is_not_the_files_is_found(built):
-    import zarr
-
     session = icevirt.Repository.open(built[0]).writable_session("main")
     time = zarr.open_array(session.store, path="time", mode="r+")
     time[5] = 1e6
@@ -247,3 +249,73 @@ def test_a_file_that_crashes_its_library_is_told_and_the_others_compared(
     assert difference.kind is DifferenceKind.unreadable
     assert "crashes the process" in difference.what
     assert report.checked.chunks > 0
+
+
+@pytest.mark.parametrize("kind", ["NETCDF3_64BIT_OFFSET", "NETCDF4"])
+def test_files_whose_dimensions_were_renamed_are_compared(kind, tmp_path, monkeypatch):
+    """Uncompressed values are cut along the dimension, whatever a file calls it."""
+    without_spark(monkeypatch)
+    files = [str(tmp_path / f"f{n}.nc") for n in range(3)]
+    for number, path in enumerate(files):
+        with netCDF4.Dataset(path, "w", format=kind) as file:
+            file.createDimension("T" if number else "time", 2)
+            file.createDimension("x", 400)
+            name = next(iter(file.dimensions))
+            file.createVariable(name, "f8", (name,))[:] = [2 * number, 2 * number + 1]
+            held = file.createVariable("t2m" if number == 2 else "tas", "f4", (name, "x"))
+            held[:] = np.arange(800).reshape(2, 400) + number
+    repo, rename = str(tmp_path / "repo"), {"T": "time", "t2m": "tas"}
+    report = icevirt.build(files, repo, concat_dim="time", rename=rename)
+    checked = verify((repo, report.containers), full=True).checked
+    assert checked.differences == checked.not_compared == ()
+    assert checked.chunks == report.references.virtual == 6
+    session = icevirt.Repository.open(repo).writable_session("main")
+    zarr.open_array(session.store, path="time", mode="r+")[3] = 77
+    session.commit("a wrong time")
+    (difference,) = verify((repo, report.containers), full=True).checked.differences
+    assert (difference.array, Path(difference.file).name) == ("/time", "f1.nc")
+
+
+def test_values_within_the_tolerance_of_a_build_are_no_difference(tmp_path, monkeypatch):
+    """Those of the first file count; what differs by more is one."""
+    without_spark(monkeypatch)
+    files = [write_day(tmp_path / f"d{day}.nc", day) for day in range(3)]
+    with netCDF4.Dataset(files[1], "r+") as file:
+        file["y"][2] += 1e-5
+    repo = str(tmp_path / "repo")
+    report = icevirt.build(files, repo, concat_dim="time", tolerance=1e-4, verify=1000)
+    with netCDF4.Dataset(files[1]) as file:
+        there = file["y"][2]
+    assert there != np.float32(0.5)
+    assert verify((repo, report.containers), full=True).ok
+    session = icevirt.Repository.open(repo).writable_session("main")
+    zarr.open_array(session.store, path="y", mode="r+")[2] = 0.6
+    zarr.open_array(session.store, path="time", mode="r+")[5] += 1e-5
+    told = icevirt.Repository.open(repo).readonly_session("main").snapshot.metadata
+    session.commit("other values", metadata=dict(told))
+    found = verify((repo, report.containers), full=True).checked.differences
+    assert {each.array for each in found} == {"/y", "/time"}
+
+
+def test_arrays_that_no_file_was_compared_with_are_told(tmp_path, monkeypatch):
+    """Those of which nothing is a reference: verification does not say that they are right."""
+    without_spark(monkeypatch)
+    files = [write_day(tmp_path / f"d{day}.nc", day) for day in range(2)]
+    repo = str(tmp_path / "repo")
+    report = icevirt.build(
+        files, repo, concat_dim="time", float_variables="packed", variables=["packed", "time"]
+    )
+    assert not report.references.virtual
+    found = verify((repo, report.containers), full=True)
+    assert not found.checked.differences
+    assert [path for path, _ in found.checked.not_compared] == ["/packed"]
+
+
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_the_group_is_told_by_the_path_that_is_most_alike(first):
+    """A dataset with several names in a file leads to no other one's group."""
+    names = ["/in/a/e", "/in/b/e", "/in/d"]
+    order = names[first:] + names[:first]
+    assert [matching.group_of(path, order) for path in ("/a/e", "/b/e", "/d")] == ["/in"] * 3
+    assert matching.group_of("/x/e", order) in {"/in/a", "/in/b"}
+    assert matching.group_of("/f", order) == "/"

@@ -123,9 +123,6 @@ def verify(
     )
 
 
-_UNTOLD = "it is stored in the repository, and no file that was compared tells its values"
-
-
 def _with_untold(session: Session, checked: Checked) -> Checked:
     """Tell of arrays with values of which nothing was compared; labels of a new axis have no file.
 
@@ -133,14 +130,14 @@ def _with_untold(session: Session, checked: Checked) -> Checked:
     """
     told = checked.compared | {path for path, _ in checked.not_compared}
     untold = tuple(
-        (node.path, _UNTOLD)
+        node.path
         for node in session.snapshot.arrays()
         if node.path not in told
         and node.manifests
         and not any(each.array == node.path for each in checked.differences)
         and node.dimension_names != (paths.name(node.path),)
     )
-    return replace(checked, not_compared=checked.not_compared + untold)
+    return replace(checked, untold=untold)
 
 
 def _tolerance_of(session: Session) -> Mapping[str, float]:

@@ -37,6 +37,8 @@ def document(value: Any) -> JSON:
         return str(value.value)
     if isinstance(value, Mapping):
         return {str(key): document(item) for key, item in value.items()}
+    if isinstance(value, frozenset):
+        return sorted(value)
     if isinstance(value, list | tuple):
         return [document(item) for item in value]
     return value  # type: ignore[no-any-return]

@@ -19,6 +19,14 @@ def verify_report(report: VerifyReport) -> RenderableType:
         words(f"  not compared: {array}: {reason}", "yellow")
         for array, reason in checked.not_compared
     ]
+    if checked.untold:
+        names = ", ".join(checked.untold)
+        lines.append(
+            words(
+                f"  not compared, because no chunk met in a file lies beside them: {names}",
+                "yellow",
+            )
+        )
     return Group(
         words(report.repo, "bold"),
         Text(f"  snapshot  {report.snapshot_id}"),

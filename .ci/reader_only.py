@@ -29,7 +29,7 @@ for name in icevirt.__all__:
     except icevirt.errors.BuildError as error:
         assert "pip install" in str(error), error
         builders.add(name)
-verbs = ("build", "catalog", "plan", "scan", "verify")
+verbs = ("build", "catalog", "dump_recipe", "load_recipe", "plan", "scan", "verify")
 assert all(name.lower().startswith(verbs) for name in builders), builders
 
 here = pathlib.Path(sys.argv[1])

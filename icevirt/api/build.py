@@ -14,6 +14,7 @@ from icevirt.api.building import Request, Session, until_unchanged
 from icevirt.api.clock import Clock
 from icevirt.api.containing import NamedContainers
 from icevirt.api.editing import Edits, Preprocess
+from icevirt.api.inference import inferred_dimensions
 from icevirt.api.inputs import Sources
 from icevirt.api.nested import nest_of
 from icevirt.api.promotion import check_promotion, prepare, promoted, refuse_differences
@@ -110,7 +111,8 @@ def build(
             files that scans with these options into ``catalog`` were asked for.
         repo: Path or URL of the repository; it is created if there is none.
         concat_dim: The dimension along which files are concatenated, or several, the outermost
-            first. One file needs none.
+            first. By default those whose coordinate differs between the first file and the last,
+            as xarray's ``combine_by_coords`` infers them. One file needs none.
         group: Where in the repository the dataset goes.
         branch: The branch to commit to.
         message: Of the commit.
@@ -226,10 +228,24 @@ def build(
     check_eras(eras)
     check_combine(combine)
     stored = rules(deviating, float_variables, chunk_grid, max_native_bytes)
+    tolerated = tolerance_of(tolerance)
     dimensions = dimensions_of(concat_dim)
+    if concat_dim is None and labels is None and combine == "by_coords" and not rename:
+        dimensions = inferred_dimensions(
+            sources,
+            asset=asset,
+            access=access,
+            leave=tolerated,
+            group=source_group,
+            variables=variables,
+            drop_variables=drop_variables,
+            max_native_bytes=max_native_bytes,
+            scanner=scanner,
+            allow_references_to=allow_references_to,
+            policy=policy,
+        )
     told = labels_of(labels, dimensions)
     edits = Edits.of(rename, attrs, preprocess)
-    tolerated = tolerance_of(tolerance)
     options = scan_options(
         concat_dim=dimensions,
         stack=bool(told),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from icevirt.api.containing import NamedContainers
 from icevirt.api.editing import Edits, Preprocess
+from icevirt.api.inference import inferred_dimensions
 from icevirt.api.inputs import Sources
 from icevirt.api.nested import nest_of
 from icevirt.api.publishing import Publication, published
@@ -109,10 +110,24 @@ def plan(
     check_eras(eras)
     check_combine(combine)
     stored = rules(deviating, float_variables, chunk_grid, max_native_bytes)
+    tolerated = tolerance_of(tolerance)
     dimensions = dimensions_of(concat_dim)
+    if concat_dim is None and labels is None and combine == "by_coords" and not rename:
+        dimensions = inferred_dimensions(
+            sources,
+            asset=asset,
+            access=access,
+            leave=tolerated,
+            group=source_group,
+            variables=variables,
+            drop_variables=drop_variables,
+            max_native_bytes=max_native_bytes,
+            scanner=scanner,
+            allow_references_to=allow_references_to,
+            policy=policy,
+        )
     told = labels_of(labels, dimensions)
     edits = Edits.of(rename, attrs, preprocess)
-    tolerated = tolerance_of(tolerance)
     options = scan_options(
         concat_dim=dimensions,
         stack=bool(told),

@@ -24,7 +24,7 @@ ConcatDim = Annotated[
     list[str] | None,
     typer.Option(
         help="The dimension along which files follow one another; may be repeated, the outermost"
-        " first."
+        " first. By default those whose coordinate differs between the first file and the last."
     ),
 ]
 Group = Annotated[str, typer.Option(help="The group of the repository to build into.")]

@@ -348,7 +348,6 @@ CALLS = {
     "a missing dimension": (
         {"concat_dim": "tme"}, errors.CombineError, r"'tme'.*'time', 'x', 'y'",
     ),
-    "several files, no dimension": ({"concat_dim": None}, errors.CombineError, "concat_dim"),
     "an unknown branch": ({"branch": "nxt"}, errors.RefNotFoundError, "nxt"),
     "an unknown mode": ({"mode": "a"}, errors.InvalidInputError, "'w-'"),
     "an unknown policy": ({"combine_attrs": "best"}, errors.InvalidInputError, "drop_conflicts"),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from icevirt.api.request import told_of
 from icevirt.api.target import METADATA, Target
 from icevirt.archive.plan import BuildPlan, PlannedArray, WriteResult
 from icevirt.archive.report import ArraySummary, BadFile, BuildReport, ReferenceCounts
@@ -65,6 +66,7 @@ def provenance(
         "plan": digest_of_plan(plan),
         "group": job.target.group,
         "icevirt": __version__,
+        "scanners": told_of(job.scan.options)["scanners"],  # versions by name
         "scan": {name: value for name, value in asdict(job.scan.options).items() if value},
         "combine": {name: value for name, value in choices.items() if value is not None},
         "catalog": None if catalog.startswith(job.record.url) else catalog,

@@ -244,6 +244,8 @@ def test_metadata_says_what_was_built(days, repo_path):
     assert told["ticket"] == 7
     assert told["icevirt_build"]["files"] == 3
     assert told["icevirt_build"]["build_id"] == report.build_id
+    assert told["icevirt_build"]["icevirt"] == icevirt.__version__
+    assert told["icevirt_build"]["scanners"]["hdf5"] == icevirt.scan_file(days[0]).scanner_version
 
 
 # -- when something is wrong ---------------------------------------------------------------------
@@ -509,7 +511,11 @@ def test_a_repaired_file_is_scanned_again(days, repo_path, tmp_path):
 def test_a_plan_says_what_a_build_would_make(days, tmp_path):
     """Same arrays, same counts; nothing is written but the catalog that was named."""
     catalog = tmp_path / "catalog"
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     plan = icevirt.plan(days, concat_dim="time", catalog=catalog)
+    after = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    assert {path for path in after if catalog not in (path, *path.parents)} == set(before)
+    assert {path: after[path] for path in before} == before
     report = icevirt.build(days, tmp_path / "repo", concat_dim="time", catalog=catalog)
     assert report.files_scanned == 0
     assert [(a.path, a.shape, a.chunk_shape) for a in plan.arrays] == [

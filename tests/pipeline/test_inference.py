@@ -92,3 +92,12 @@ def test_coordinates_that_may_differ_say_nothing(tmp_path):
     assert icevirt.plan(tiles, tolerance={"x": 1e-6}).concat_dim == ("y",)
     with pytest.raises(CombineError, match="Pass concat_dim"):
         icevirt.plan(tiles, tolerance=1e-6)
+
+
+def test_dimensions_that_change_together_are_refused_as_a_product_with_holes(tmp_path):
+    """Nobody can tell whether these are one step of two or two of one; naming one says it."""
+    files = [write(tmp_path / f"t{n}.nc", [n], [10 + n]) for n in range(3)]
+    with pytest.raises(CombineError, match="missing in 6 of 9 places"):
+        icevirt.plan(files)
+    with pytest.raises(CombineError, match=r"/x.*differ"):
+        icevirt.plan(files, concat_dim="y")

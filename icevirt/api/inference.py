@@ -18,6 +18,7 @@ from icevirt.archive.scanned import ScannedArray, ScannedFile
 from icevirt.errors import IcevirtError
 from icevirt.logic.tolerance import COORDINATES
 from icevirt.model import paths
+from icevirt.objects.grants import SourceAccess, granted
 
 
 def inferred_dimensions(
@@ -39,16 +40,17 @@ def inferred_dimensions(
     """
     if not _is_plain(sources) or COORDINATES in leave:
         return ()
-    try:
-        files = Inputs(sources, asset=asset).files()  # type: ignore[arg-type]  # no None is plain
-        if len(files) < 2:
-            return ()
-        ends = [
-            _labels(files[at].url, access=access, file_timeout=FILE_TIMEOUT, **options)
-            for at in (0, -1)
-        ]
-    except IcevirtError:
-        return ()  # the scan of all files says what is wrong with these
+    with granted(SourceAccess.of(access)):
+        try:
+            files = Inputs(sources, asset=asset).files()  # type: ignore[arg-type]  # no None
+            if len(files) < 2:
+                return ()
+            ends = [
+                _labels(files[at].url, access=access, file_timeout=FILE_TIMEOUT, **options)
+                for at in (0, -1)
+            ]
+        except IcevirtError:
+            return ()  # the listing and the scan of all files say what is wrong with these
     first, last = ends
     return tuple(
         name for name in first if name in last and name not in leave and first[name] != last[name]

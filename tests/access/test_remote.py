@@ -380,6 +380,7 @@ def test_the_code_of_the_page_runs(tmp_path, monkeypatch):
     from pathlib import Path
 
     page = Path(__file__).parents[2] / "docs" / "virtual-chunks.md"
-    (code,) = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
     monkeypatch.chdir(tmp_path)
-    exec(code, {})
+    assert len(blocks) == 2
+    exec("\n".join(blocks), {})

@@ -14,7 +14,6 @@ from icevirt.api.building import Request, Session, until_unchanged
 from icevirt.api.clock import Clock
 from icevirt.api.containing import NamedContainers
 from icevirt.api.editing import Edits, Preprocess
-from icevirt.api.inference import inferred_dimensions
 from icevirt.api.inputs import Sources
 from icevirt.api.nested import nest_of
 from icevirt.api.promotion import check_promotion, prepare, promoted, refuse_differences
@@ -230,20 +229,6 @@ def build(
     stored = rules(deviating, float_variables, chunk_grid, max_native_bytes)
     tolerated = tolerance_of(tolerance)
     dimensions = dimensions_of(concat_dim)
-    if concat_dim is None and labels is None and combine == "by_coords" and not rename:
-        dimensions = inferred_dimensions(
-            sources,
-            asset=asset,
-            access=access,
-            leave=tolerated,
-            group=source_group,
-            variables=variables,
-            drop_variables=drop_variables,
-            max_native_bytes=max_native_bytes,
-            scanner=scanner,
-            allow_references_to=allow_references_to,
-            policy=policy,
-        )
     told = labels_of(labels, dimensions)
     edits = Edits.of(rename, attrs, preprocess)
     options = scan_options(
@@ -265,48 +250,59 @@ def build(
     named = NamedContainers.of(containers)
     reach = SourceAccess.of(access)
     storage = shared(repo)
-    wish = Wish(
-        build_id="",
-        concat_dim=dimensions,
-        group=paths.canonical(group),
-        combine_attrs=combine_attrs,
-        duplicates=duplicates,
-        holes=holes,
-        eras=eras,
-        labels=told,
-        tolerance=tolerated,
-        combine=combine,
-        regular=regular_of(regular, dimensions),
-        pad=options.pad,
-        rules=stored,
-    )
-    nest = nest_of(sources, dimensions, combine)
-    request = Request(
-        storage=storage,
-        catalog=None if catalog is None else apart(storage, catalog),
-        branch=branch,
-        mode=mode,
-        allow_changes=allow_changes,
-        message=message,
-        metadata=metadata or {},
-        max_bad_files=max_bad_files,
-        limits=limits_of(file_timeout, file_memory),
-        options=options,
-        wish=wish,
-        edits=edits,
-        nest=nest,
-        publication=publication,
-        containers=named,
-        progress=progress,
-    )
+    kept = None if catalog is None else apart(storage, catalog)
+    limits = limits_of(file_timeout, file_memory)
+    infers = concat_dim is None and not told and combine == "by_coords" and not rename
     clock = Clock(progress)
     if promote is not None:
         prepare(storage, branch, promote)
     with ExitStack() as stack:
         stack.enter_context(granted(reach))
         session = Session(stack, clock, spark)
+        nest = nest_of(sources, dimensions, combine)
         with clock.phase("list"):
-            inputs = inputs_of(nest.sources if nest else sources, catalog, options, asset=asset)
+            inputs, options = inputs_of(
+                nest.sources if nest else sources,
+                catalog,
+                options,
+                asset=asset,
+                limits=limits,
+                infers=infers,
+                leave=tolerated,
+            )
+        wish = Wish(
+            build_id="",
+            concat_dim=options.concat_dims,
+            group=paths.canonical(group),
+            combine_attrs=combine_attrs,
+            duplicates=duplicates,
+            holes=holes,
+            eras=eras,
+            labels=told,
+            tolerance=tolerated,
+            combine=combine,
+            regular=regular_of(regular, options.concat_dims),
+            pad=options.pad,
+            rules=stored,
+        )
+        request = Request(
+            storage=storage,
+            catalog=kept,
+            branch=branch,
+            mode=mode,
+            allow_changes=allow_changes,
+            message=message,
+            metadata=metadata or {},
+            max_bad_files=max_bad_files,
+            limits=limits,
+            options=options,
+            wish=wish,
+            edits=edits,
+            nest=nest,
+            publication=publication,
+            containers=named,
+            progress=progress,
+        )
         report = until_unchanged(request, inputs, session, clock, rescans=3 * rescan_changed)
         if verify is not None:
             with clock.phase("verify"):

@@ -7,71 +7,54 @@ dimension.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection
+from dataclasses import replace
 
-from icevirt.api.inputs import Inputs, Sources
-from icevirt.api.request import FILE_TIMEOUT
-from icevirt.api.scan import scan_file
-from icevirt.archive.scanned import ScannedArray, ScannedFile
+from icevirt.api.inputs import Inputs
+from icevirt.archive.scanned import ScannedArray, SourceFile
 from icevirt.errors import IcevirtError
 from icevirt.logic.tolerance import COORDINATES
 from icevirt.model import paths
-from icevirt.objects.grants import SourceAccess, granted
+from icevirt.objects.grants import in_force
+from icevirt.scan.contract import ScanOptions
+from icevirt.spark.containment import Apart, attempt_as
+from icevirt.spark.limits import Limits
 
 
-def inferred_dimensions(
-    sources: Sources | None,
-    *,
-    asset: str | None,
-    access: Mapping[str, Any] | None,
-    leave: Collection[str] = (),
-    **options: Any,
-) -> tuple[str, ...]:
-    """Return the dimensions whose coordinate differs between the first file and the last.
+def with_dimensions(
+    options: ScanOptions, inputs: Inputs, *, limits: Limits, leave: Collection[str] = ()
+) -> ScanOptions:
+    """Return the options with the dimensions whose coordinate differs between two of the files.
 
     Args:
-        sources: Of the build. From stdin and nested lists nothing is inferred.
-        asset: Of STAC items.
-        access: To the servers of files.
+        options: Of the scan, which name no dimension.
+        inputs: The sources; they are listed, unless their dimensions cannot be inferred.
+        limits: Of the scan of a file.
         leave: Dimensions whose coordinates may differ; where all may, nothing is inferred.
-        options: Of `scan_file`.
     """
-    if not _is_plain(sources) or COORDINATES in leave:
-        return ()
-    with granted(SourceAccess.of(access)):
-        try:
-            files = Inputs(sources, asset=asset).files()  # type: ignore[arg-type]  # no None
-            if len(files) < 2:
-                return ()
-            ends = [
-                _labels(files[at].url, access=access, file_timeout=FILE_TIMEOUT, **options)
-                for at in (0, -1)
-            ]
-        except IcevirtError:
-            return ()  # the listing and the scan of all files say what is wrong with these
-    first, last = ends
-    return tuple(
+    if COORDINATES in leave:
+        return options
+    try:
+        files = inputs.look()
+        if len(files) < 2:
+            return options
+        with Apart(limits) as apart:
+            first, last = (_labels(files[at], options, apart) for at in (0, -1))
+    except IcevirtError:
+        return options  # the listing and the scan of all files say what is wrong with these
+    found = tuple(
         name for name in first if name in last and name not in leave and first[name] != last[name]
     )
+    # one name is kept as it is, as where a person gives it
+    return replace(options, concat_dim=found if len(found) > 1 else next(iter(found), None))
 
 
-def _is_plain(sources: object) -> bool:
-    if isinstance(sources, str | os.PathLike):
-        return sources != "-"
-    return isinstance(sources, list | tuple) and all(
-        isinstance(each, str | os.PathLike) and each != "-" for each in sources
-    )
-
-
-def _labels(url: str, **options: Any) -> dict[str, object]:
+def _labels(file: SourceFile, options: ScanOptions, apart: Apart) -> dict[str, object]:
     """Return the labels of all dimensions of a file that have some, in the order of the file."""
-    scanned = scan_file(url, **options)
-    names = [paths.name(array.path) for array in _coordinates(scanned)]
+    names = [paths.name(array.path) for array in _coordinates(_arrays(file, options, apart))]
     if not names:
         return {}
-    again = scan_file(url, concat_dim=names, **options)
+    again = _arrays(file, replace(options, concat_dim=tuple(names)), apart)
     return {
         paths.name(array.path): (array.labels, array.labels_dtype, _dates(array))
         for array in _coordinates(again)
@@ -79,8 +62,14 @@ def _labels(url: str, **options: Any) -> dict[str, object]:
     }
 
 
-def _coordinates(scanned: ScannedFile) -> list[ScannedArray]:
-    return [array for array in scanned.arrays if array.dimension_names == (paths.name(array.path),)]
+def _arrays(file: SourceFile, options: ScanOptions, apart: Apart) -> tuple[ScannedArray, ...]:
+    """Scan a file; one that cannot be scanned has no arrays, and is a bad file soon."""
+    outcome = apart.call(file.url, attempt_as, in_force(), file, options)
+    return () if outcome.scanned is None else outcome.scanned.arrays
+
+
+def _coordinates(arrays: tuple[ScannedArray, ...]) -> list[ScannedArray]:
+    return [array for array in arrays if array.dimension_names == (paths.name(array.path),)]
 
 
 def _dates(array: ScannedArray) -> tuple[object, ...]:

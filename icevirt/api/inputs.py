@@ -63,6 +63,7 @@ class Inputs:
             for each in _parts(sources)
         ]
         self._files: dict[str, SourceFile] | None = None
+        self._is_fresh = False
         if known:
             self._parts.append(tuple(("catalog", file) for file in known))
             self._files = {file.url: file for file in known}
@@ -81,6 +82,9 @@ class Inputs:
             ScanError: A change of a file would go unnoticed.
             StorageError: A file cannot be looked at.
         """
+        if self._is_fresh:
+            self._is_fresh = False
+            return tuple((self._files or {}).values())
         changed = () if self._files is None else frozenset(changed_since(self._files.values()))
         found: dict[str, SourceFile] = {}
         for part in self._parts:
@@ -92,6 +96,12 @@ class Inputs:
                 (found[url],) = list_sources([url])
         self._files = found
         return tuple(found.values())
+
+    def look(self) -> tuple[SourceFile, ...]:
+        """List the files as `files` does, which returns the same the next time."""
+        listed = self.files()
+        self._is_fresh = True
+        return listed
 
 
 def _parts(sources: Any) -> Iterator[Any]:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from icevirt.api.containing import NamedContainers
 from icevirt.api.editing import Edits, Preprocess
-from icevirt.api.inference import inferred_dimensions
 from icevirt.api.inputs import Sources
 from icevirt.api.nested import nest_of
 from icevirt.api.publishing import Publication, published
@@ -112,20 +111,6 @@ def plan(
     stored = rules(deviating, float_variables, chunk_grid, max_native_bytes)
     tolerated = tolerance_of(tolerance)
     dimensions = dimensions_of(concat_dim)
-    if concat_dim is None and labels is None and combine == "by_coords" and not rename:
-        dimensions = inferred_dimensions(
-            sources,
-            asset=asset,
-            access=access,
-            leave=tolerated,
-            group=source_group,
-            variables=variables,
-            drop_variables=drop_variables,
-            max_native_bytes=max_native_bytes,
-            scanner=scanner,
-            allow_references_to=allow_references_to,
-            policy=policy,
-        )
     told = labels_of(labels, dimensions)
     edits = Edits.of(rename, attrs, preprocess)
     options = scan_options(
@@ -146,10 +131,20 @@ def plan(
     limits = limits_of(file_timeout, file_memory)
     publication = Publication.of(publish_as)
     named = NamedContainers.of(containers)
+    infers = concat_dim is None and not told and combine == "by_coords" and not rename
     with contextlib.ExitStack() as stack:
         stack.enter_context(granted(SourceAccess.of(access)))
         nest = nest_of(sources, dimensions, combine)
-        files = inputs_of(nest.sources if nest else sources, catalog, options, asset=asset).files()
+        inputs, options = inputs_of(
+            nest.sources if nest else sources,
+            catalog,
+            options,
+            asset=asset,
+            limits=limits,
+            infers=infers,
+            leave=tolerated,
+        )
+        files = inputs.files()
         if catalog is None:
             catalog = stack.enter_context(tempfile.TemporaryDirectory(prefix="icevirt-plan-"))
         scan = Scan(
@@ -163,7 +158,7 @@ def plan(
         scan_missing(stack.enter_context(spark_or_local(spark)), scan)
         wish = Wish(
             build_id=digest_of("plan", listed(files)),
-            concat_dim=dimensions,
+            concat_dim=options.concat_dims,
             group=group,
             combine_attrs=combine_attrs,
             duplicates=duplicates,
@@ -173,7 +168,7 @@ def plan(
             tolerance=tolerated,
             combine=combine,
             nest=None if nest is None else nest.by_url(files),
-            regular=regular_of(regular, dimensions),
+            regular=regular_of(regular, options.concat_dims),
             pad=options.pad,
             rules=stored,
         )

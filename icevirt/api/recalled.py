@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
+from icevirt.api.inference import with_dimensions
 from icevirt.api.inputs import Inputs, Sources
 from icevirt.api.request import identity_of, shared, told_of
 from icevirt.errors import InvalidInputError
@@ -12,6 +14,7 @@ from icevirt.scan.contract import ScanOptions
 from icevirt.spark.asked import files_asked
 from icevirt.spark.catalog import check_mark
 from icevirt.spark.described import described_scans
+from icevirt.spark.limits import Limits
 from icevirt.storage.protocol import Storage
 from icevirt.storage.resolve import StorageLike
 
@@ -22,8 +25,21 @@ def inputs_of(
     options: ScanOptions,
     *,
     asset: str | None,
-) -> Inputs:
+    limits: Limits,
+    infers: bool,
+    leave: Collection[str] = (),
+) -> tuple[Inputs, ScanOptions]:
     """Return the sources, or where there are none, those of the catalog's scans with ``options``.
+
+    Args:
+        sources: As for `build`.
+        catalog: Of earlier scans.
+        options: Of the scan.
+        asset: Of STAC items.
+        limits: Of the scan of a file.
+        infers: The options name no dimension: take those that files differ along, or without
+            sources, those of the only scan that is alike otherwise.
+        leave: Dimensions that are not inferred.
 
     Raises:
         InvalidInputError: There is neither, or the catalog has no scan with these options.
@@ -32,7 +48,10 @@ def inputs_of(
         FormatError: It is of another version, or damaged.
     """
     if sources is not None:
-        return Inputs(sources, asset=asset)
+        inputs = Inputs(sources, asset=asset)
+        if infers:
+            options = with_dimensions(options, inputs, limits=limits, leave=leave)
+        return inputs, options
     if catalog is None:
         raise InvalidInputError(
             "neither sources nor a catalog",
@@ -40,10 +59,38 @@ def inputs_of(
         )
     storage = shared(catalog)
     check_mark(storage)
+    known = scans_alike(storage, options) if infers else []
+    if len(known) > 1:
+        raise _several(storage, known)
+    options = known[0] if known else options
     files = files_asked(storage, identity_of(options))
     if not files:
         raise _no_scan(storage, options)
-    return Inputs((), known=files)
+    inputs = Inputs((), known=files)
+    if infers and options.concat_dim is None:
+        options = with_dimensions(options, inputs, limits=limits, leave=leave)
+    return inputs, options
+
+
+def scans_alike(storage: Storage, options: ScanOptions) -> list[ScanOptions]:
+    """Return the options of a catalog's scans that differ from these in the dimensions alone."""
+    there = described_scans(storage)
+    dimensions = {_tupled(told["options"]["concat_dim"]) for told in there.values()}
+    tried = [replace(options, concat_dim=each) for each in dimensions]
+    return [each for each in tried if identity_of(each) in there]
+
+
+def _tupled(told: str | list[str] | None) -> str | tuple[str, ...] | None:
+    return tuple(told) if isinstance(told, list) else told
+
+
+def _several(storage: Storage, known: list[ScanOptions]) -> InvalidInputError:
+    return InvalidInputError(
+        "files were scanned into the catalog for several dimensions",
+        do="Say which with concat_dim (on the command line --concat-dim), or name the sources.",
+        catalog=storage.url,
+        dimensions=sorted(list(each.concat_dims) for each in known),
+    )
 
 
 def _no_scan(storage: Storage, options: ScanOptions) -> InvalidInputError:

@@ -13,7 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.api.clock import Clock
+from icevirt.api.inference import with_dimensions
 from icevirt.api.inputs import Inputs, Sources
+from icevirt.api.recalled import scans_alike
 from icevirt.api.request import (
     FILE_MEMORY,
     FILE_TIMEOUT,
@@ -157,7 +159,9 @@ def scan_files(
     Args:
         sources: Files and lists of them, as for `build`.
         catalog: Directory or URL of the catalog; made where there is none.
-        concat_dim: As for `scan_file`, like the further arguments.
+        concat_dim: As for `scan_file`, like the further arguments; by default that of the scan
+            which the catalog holds, or as for `build` the dimensions whose coordinate differs
+            between the first file and the last.
         group: Of the files; `build` calls it ``source_group``.
         variables: The only variables to take.
         drop_variables: Variables to leave out.
@@ -206,7 +210,14 @@ def scan_files(
     with ExitStack() as kept:
         kept.enter_context(granted(SourceAccess.of(access)))
         with clock.phase("list"):
-            files = Inputs(sources, asset=asset).files()
+            inputs = Inputs(sources, asset=asset)
+            if concat_dim is None and not stack:
+                known = [each for each in scans_alike(storage, options) if each.concat_dims]
+                if len(known) == 1:
+                    (options,) = known  # what is scanned into it one by one belongs together
+                else:
+                    options = with_dimensions(options, inputs, limits=limits)
+            files = inputs.files()
         job = Scan(
             files=files,
             options=options,

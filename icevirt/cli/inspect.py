@@ -35,7 +35,11 @@ def scan(  # noqa: PLR0917 - each is an option of the command
     ] = None,
     concat_dim: Annotated[
         list[str] | None,
-        typer.Option(help="The dimension along which a build would concatenate; may be repeated."),
+        typer.Option(
+            help="The dimension along which a build would concatenate; may be repeated. With"
+            " --catalog by default those whose coordinate differs between the first file and the"
+            " last."
+        ),
     ] = None,
     group: Annotated[str, typer.Option(help="Look only below this group of the file.")] = "/",
     variable: options.Variable = None,

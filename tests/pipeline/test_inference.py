@@ -5,8 +5,9 @@ import pytest
 import xarray as xr
 
 import icevirt
-from icevirt.api import building, plan
-from icevirt.errors import CombineError
+from icevirt.api import building, inputs, plan, scan
+from icevirt.errors import CombineError, InvalidInputError
+from icevirt.objects.listing import list_sources
 
 from .support import (
     assert_same_dataset,
@@ -101,3 +102,59 @@ def test_dimensions_that_change_together_are_refused_as_a_product_with_holes(tmp
         icevirt.plan(files)
     with pytest.raises(CombineError, match=r"/x.*differ"):
         icevirt.plan(files, concat_dim="y")
+
+
+def test_a_scan_infers_as_a_build_does(tmp_path, repo_path, monkeypatch):
+    """What was scanned without a dimension is not scanned again, nor does the build ask for one."""
+    monkeypatch.setattr(scan, "spark_or_local", building.spark_or_local)
+    days = write_days(tmp_path / "archive", 3)
+    catalog = tmp_path / "catalog"
+    assert icevirt.scan_files(days, catalog).files_scanned == 3
+    assert icevirt.plan(days, catalog=catalog).concat_dim == ("time",)
+    assert icevirt.build(days, repo_path, catalog=catalog).files_scanned == 0
+    report = icevirt.build(None, tmp_path / "other", catalog=catalog)
+    assert report.files_scanned == 0
+    assert_same_dataset(opened(tmp_path / "other"), expected_dataset(days, "time"))
+
+
+def test_without_sources_the_only_scan_says_the_dimensions(tmp_path, repo_path, monkeypatch):
+    monkeypatch.setattr(scan, "spark_or_local", building.spark_or_local)
+    tiles = [write(tmp_path / f"t{n}.nc", [n], [10 + n]) for n in range(2)]
+    catalog = tmp_path / "catalog"
+    icevirt.scan_files(tiles, catalog, concat_dim=["y", "x"])
+    assert icevirt.plan(None, catalog=catalog, holes="reserve").concat_dim == ("y", "x")
+    icevirt.scan_files(tiles, catalog, concat_dim="y")
+    with pytest.raises(InvalidInputError, match="for several dimensions"):
+        icevirt.build(None, repo_path, catalog=catalog)
+
+
+def test_files_that_are_scanned_one_by_one_are_built_together(tmp_path, repo_path, monkeypatch):
+    """The first alone says nothing of its dimension; the build infers it from all of them."""
+    monkeypatch.setattr(scan, "spark_or_local", building.spark_or_local)
+    days = write_days(tmp_path / "archive", 4)
+    for day in days[:2]:
+        icevirt.scan_files(day, tmp_path / "catalog")
+    assert icevirt.build(None, repo_path, catalog=tmp_path / "catalog").files_scanned == 2
+    assert_same_dataset(opened(repo_path), expected_dataset(days[:2], "time"))
+    icevirt.scan_files(days[:2], tmp_path / "named", concat_dim="time")
+    for day in days[2:]:
+        icevirt.scan_files(day, tmp_path / "named")
+    report = icevirt.build(None, repo_path, catalog=tmp_path / "named", mode="w")
+    assert report.files_scanned == 0
+    assert_same_dataset(opened(repo_path), expected_dataset(days, "time"))
+
+
+def test_sources_are_listed_once(tmp_path, repo_path, monkeypatch):
+    days = write_days(tmp_path / "archive", 3)
+    listed = []
+    monkeypatch.setattr(
+        inputs, "list_sources", lambda given: listed.append(given) or list_sources(given)
+    )
+    icevirt.build(days, repo_path)
+    assert len(listed) == 1
+
+
+def test_dimensions_of_a_list_are_inferred(tmp_path, repo_path):
+    days = write_days(tmp_path / "archive", 3)
+    (tmp_path / "list.txt").write_text("\n".join(days))
+    assert icevirt.plan(f"@{tmp_path}/list.txt").concat_dim == ("time",)

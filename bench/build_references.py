@@ -242,8 +242,20 @@ def _spark_told(spark) -> dict:
     each = [executors.apply(n) for n in range(executors.size())]
     return {
         "shuffle_MiB": round(sum(one.totalShuffleWrite() for one in each) / 2**20, 2),
+        "results_MiB": round(_result_bytes(store) / 2**20, 3),
         "tasks": sum(one.completedTasks() for one in each),
     }
+
+
+def _result_bytes(store) -> int:
+    """Return what all tasks sent to the driver; their metrics are in it, 2 KiB or so for each."""
+    jobs = store.jobsList(None)
+    stages = {
+        job.stageIds().apply(at)
+        for job in (jobs.apply(n) for n in range(jobs.size()))
+        for at in range(job.stageIds().size())
+    }
+    return sum(store.lastStageAttempt(stage).resultSize() for stage in stages)
 
 
 def _pss(pid: int) -> int:

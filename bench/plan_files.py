@@ -111,7 +111,7 @@ def with_eras(facts: CatalogFacts, count: int) -> list[float]:
     arrays, schemas = facts.arrays, list(facts.arrays.schema.values)
     row = int(np.argmax(arrays.path.codes == arrays.path.values.index("/v0")))
     plain = ArraySchema.loads(arrays.schema[row])
-    codes = arrays.schema.codes.copy()
+    codes = arrays.schema.codes.astype(np.int32)
     mine = arrays.path.codes == arrays.path.values.index("/v0")
     for number, chosen in enumerate(
         (arrays.file >= count // 2, arrays.file >= count * 3 // 4, arrays.file % 1000 == 7)

@@ -27,7 +27,7 @@ from icevirt.api.request import (
     shared,
 )
 from icevirt.api.stages import Scan, scan_missing, scanned_catalog
-from icevirt.archive.facts import ArrayColumns
+from icevirt.archive.facts import ArrayColumns, Counts
 from icevirt.archive.readers import Readers
 from icevirt.archive.report import Progress, ReferenceCounts
 from icevirt.archive.scan_report import PathSummary, ScanReport
@@ -258,12 +258,12 @@ def _paths(arrays: ArrayColumns) -> tuple[PathSummary, ...]:
     """Sum up the arrays of all files by path."""
     codes, count = arrays.path.codes, len(arrays.path.values)
 
-    def total(column: NDArray[np.int64]) -> list[int]:
+    def total(column: Counts) -> list[int]:
         sums = np.zeros(count, np.int64)
-        np.add.at(sums, codes, column)
+        np.add.at(sums, codes, column.held)
         return sums.tolist()
 
-    def distinct(column: NDArray[np.int32]) -> list[int]:
+    def distinct(column: NDArray[np.integer]) -> list[int]:
         pairs = np.unique(np.stack([codes, column]), axis=1)
         return np.bincount(pairs[0], minlength=count).tolist()
 

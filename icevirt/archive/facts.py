@@ -1,18 +1,21 @@
 """What the driver knows of a closed catalog: facts per file and per array, in columns.
 
-Strings that repeat (paths, schemas, shapes, digests) are dictionary-encoded, so that a million
-files cost integers. References are not here; they never reach the driver.
+Strings that repeat (paths, schemas, shapes, digests) are dictionary-encoded, and whole numbers take
+as few bytes as the largest needs, so that a file costs a few bytes for each of its arrays.
+References are not here; they never reach the driver.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.scanned import ScannedGroup
+from icevirt.model.ranges import gather
 from icevirt.model.strings import Strings
 
 
@@ -20,8 +23,12 @@ from icevirt.model.strings import Strings
 class Coded:
     """A dictionary-encoded column of strings."""
 
-    codes: NDArray[np.int32]  # (n,)
+    codes: NDArray[np.integer]  # (n,) in as few bytes as there are values for
     values: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        narrow = self.codes.astype(np.min_scalar_type(len(self.values)), copy=False)
+        object.__setattr__(self, "codes", narrow)
 
     @classmethod
     def of(cls, column: Sequence[str]) -> Coded:
@@ -38,8 +45,97 @@ class Coded:
 
     def take(self, rows: NDArray[np.integer]) -> Coded:
         """Return the given rows, with only the values that occur in them."""
-        used, codes = np.unique(self.codes[rows], return_inverse=True)
-        return Coded(codes.astype(np.int32), tuple(self.values[code] for code in used.tolist()))
+        codes = self.codes[rows]
+        used = self.used(codes)
+        number = np.zeros(len(self.values), np.int64)
+        number[used] = np.arange(len(used))
+        number = number.astype(np.min_scalar_type(len(used)))
+        return Coded(number[codes], tuple(self.values[code] for code in used.tolist()))
+
+    def used(self, codes: NDArray[np.integer]) -> NDArray[np.int64]:
+        """Return which codes are among those given, ascending; nothing is sorted for it."""
+        occurs = np.zeros(len(self.values), np.bool_)
+        occurs[codes] = True
+        return np.flatnonzero(occurs)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Counts:
+    """A column of whole numbers that is held narrow and read wide, so that sums do not wrap."""
+
+    held: NDArray[np.integer]  # (n,)
+
+    def __getitem__(self, rows: NDArray[np.integer]) -> NDArray[np.int64]:
+        wide: NDArray[np.int64] = self.held[rows].astype(np.int64)
+        return wide
+
+    def take(self, rows: NDArray[np.integer]) -> Counts:
+        """Return the given rows."""
+        return Counts(self.held[rows])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Labels:
+    """Values that were kept of some rows of the arrays; values that repeat may be held once."""
+
+    row: NDArray[np.int64]  # (k,) of the arrays, ascending
+    value: NDArray[np.integer]  # (k,) which of the values
+    data: NDArray[np.uint8]  # bytes of all values, end to end
+    starts: NDArray[np.int64]  # (values + 1,)
+    dtype: Coded  # (k,) numpy typestr
+
+    def places(self, rows: NDArray[np.integer]) -> NDArray[np.int64]:
+        """Return where rows of the arrays stand in this column; -1 where nothing was kept."""
+        at = np.searchsorted(self.row, rows)
+        at[at == len(self.row)] = 0
+        there = self.row[at] == rows if len(self.row) else np.zeros(len(rows), np.bool_)
+        places: NDArray[np.int64] = np.where(there, at, -1)
+        return places
+
+    def get(self, row: int) -> NDArray[Any] | None:
+        """Return the values of one row of the arrays, None where nothing was kept."""
+        at = int(self.places(np.array([row]))[0])
+        return None if at < 0 else self.at(at)
+
+    def at(self, place: int) -> NDArray[Any]:
+        """Return the values at a place of this column."""
+        value = int(self.value[place])
+        raw = self.data[self.starts[value] : self.starts[value + 1]]
+        return np.frombuffer(raw.tobytes(), np.dtype(self.dtype[place]))
+
+    def flat(self, places: NDArray[np.integer]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """Return the bytes of values end to end, and where each begins, and the last ends."""
+        value = self.value[places].astype(np.int64)
+        start = self.starts[value]
+        return gather(self.data, start, self.starts[value + 1] - start)
+
+    def replaced(self, places: NDArray[np.integer], values: Sequence[NDArray[Any]]) -> Labels:
+        """Return the column with other values of the same types at some places."""
+        raws = [np.frombuffer(each.tobytes(), np.uint8) for each in values]
+        value = self.value.astype(np.int64)
+        value[places] = len(self.starts) - 1 + np.arange(len(raws))
+        sizes = np.cumsum([0, *map(len, raws)])[1:]
+        return replace(
+            self,
+            value=value,
+            data=np.concatenate([self.data, *raws]),
+            starts=np.concatenate([self.starts, self.starts[-1] + sizes]),
+        )
+
+    def of_rows(self, rows: NDArray[np.integer], count: int) -> Labels:
+        """Return what was kept of some of ``count`` rows, numbered anew in the order given."""
+        new = np.full(count, -1, np.int64)
+        new[rows] = np.arange(len(rows))
+        row = new[self.row]
+        kept = np.flatnonzero(row >= 0)
+        places = kept[np.argsort(row[kept], kind="stable")]
+        return Labels(
+            row=row[places],
+            value=self.value[places],
+            data=self.data,
+            starts=self.starts,
+            dtype=self.dtype.take(places),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -75,37 +171,38 @@ class FileColumns:
 class ArrayColumns:
     """Arrays of the files, a row each."""
 
-    file: NDArray[np.int64]  # (n,) row in the file columns
+    file: NDArray[np.int32]  # (n,) row in the file columns
     path: Coded
     schema: Coded  # JSON of `ArraySchema`
     shape: Coded  # JSON lists
     digest: Coded
-    labels: Mapping[int, bytes]  # by row, where the array orders files
-    labels_dtype: Mapping[int, str]
-    virtual: NDArray[np.int64]  # (n,) references
-    inline: NDArray[np.int64]  # (n,)
-    virtual_bytes: NDArray[np.int64]  # (n,)
-    inline_bytes: NDArray[np.int64]  # (n,)
+    labels: Labels  # where the array orders files, or was asked for
+    virtual: Counts  # (n,) references
+    inline: Counts  # (n,)
+    virtual_bytes: Counts  # (n,)
+    inline_bytes: Counts  # (n,)
     own_path: Coded | None = None  # in the files, where arrays were renamed
 
     def of_files(self, files: NDArray[np.int64], count: int) -> ArrayColumns:
         """Return the arrays of some files, which are numbered anew in the order given."""
-        place = np.full(count, -1, np.int64)
+        place = np.full(count, -1, np.int32)
         place[files] = np.arange(len(files))
         rows = np.flatnonzero(place[self.file] >= 0)
-        new = {old: row for row, old in enumerate(rows.tolist())}
+        return replace(self.take(rows), file=place[self.file[rows]])
+
+    def take(self, rows: NDArray[np.int64]) -> ArrayColumns:
+        """Return some of the arrays, in the order given."""
         return ArrayColumns(
-            file=place[self.file[rows]],
+            file=self.file[rows],
             path=self.path.take(rows),
             schema=self.schema.take(rows),
             shape=self.shape.take(rows),
             digest=self.digest.take(rows),
-            labels={new[row]: raw for row, raw in self.labels.items() if row in new},
-            labels_dtype={new[row]: kind for row, kind in self.labels_dtype.items() if row in new},
-            virtual=self.virtual[rows],
-            inline=self.inline[rows],
-            virtual_bytes=self.virtual_bytes[rows],
-            inline_bytes=self.inline_bytes[rows],
+            labels=self.labels.of_rows(rows, len(self.file)),
+            virtual=self.virtual.take(rows),
+            inline=self.inline.take(rows),
+            virtual_bytes=self.virtual_bytes.take(rows),
+            inline_bytes=self.inline_bytes.take(rows),
             own_path=None if self.own_path is None else self.own_path.take(rows),
         )
 

@@ -19,7 +19,7 @@ from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError
 from icevirt.logic.labels import coordinate_of
-from icevirt.logic.ordering import order_files
+from icevirt.logic.ordering import Runs, order_files
 from icevirt.logic.recoding import bounds_of
 from icevirt.logic.regular import Steps, steps_of
 from icevirt.model import paths
@@ -136,7 +136,7 @@ def _by_labels(
     found = coordinate_of(facts, dimension, there)
     groups = np.arange(len(there))
     if found is not None:
-        groups = _grouped([held.tobytes() for held in found.values])
+        groups = found.values.numbers()
         nothing = alone and len(there) > 1 and groups.max(initial=0) == 0
         if nothing and _shares_variables(facts, dimension):
             groups = np.arange(len(there))  # all hold one label, so it orders nothing
@@ -149,7 +149,7 @@ def _by_labels(
             dimension=dimension,
         )
     firsts = np.unique(groups, return_index=True)[1]
-    held = None if found is None else [found.values[at] for at in firsts.tolist()]
+    held = None if found is None else found.values.take(firsts)
     urls = facts.files.url[there[firsts]]
     order = order_files(urls, held, dimension=dimension)
     rank = np.empty(len(firsts), np.int64)
@@ -162,9 +162,8 @@ def _by_labels(
                 do="Leave regular out.",
                 dimension=dimension,
             )
-        rows = order.rows.tolist()
-        ordered = replace(found, values=[held[row] for row in rows])
-        steps = steps_of(ordered, [urls[row] for row in rows], spacing, dimension=dimension)
+        ordered = replace(found, values=held.take(order.rows))
+        steps = steps_of(ordered, urls[order.rows], spacing, dimension=dimension)
     return Axis(
         dimension=dimension,
         cell=_spread(len(facts.files), there, rank[groups]),
@@ -175,17 +174,18 @@ def _by_labels(
     )
 
 
-def _firsts(labels: Sequence[NDArray[np.generic]], rows: NDArray[np.int64]) -> NDArray[Any]:
+def _firsts(labels: Runs, rows: NDArray[np.int64]) -> NDArray[Any]:
     """Return the first label of each; of a file without any, 0."""
-    lengths = np.fromiter(map(len, labels), np.int64, len(labels))
-    flat: NDArray[Any] = np.concatenate([*labels, np.zeros(1, np.int8)])
-    first = np.where(lengths > 0, np.cumsum(lengths) - lengths, len(flat) - 1)
+    flat: NDArray[Any] = np.concatenate([labels.flat, np.zeros(1, np.int8)])
+    first = np.where(labels.lengths > 0, labels.starts[:-1], len(flat) - 1)
     return flat[first[rows]]
 
 
 def files_along(facts: CatalogFacts, dimension: str) -> NDArray[np.int64]:
     """Return the rows of the files that have an array with the dimension."""
-    return np.unique(facts.arrays.file[along(facts, dimension)])
+    there = np.zeros(len(facts.files), np.bool_)
+    there[facts.arrays.file[along(facts, dimension)]] = True
+    return np.flatnonzero(there)
 
 
 def along(facts: CatalogFacts, dimension: str) -> NDArray[np.bool_]:
@@ -193,15 +193,6 @@ def along(facts: CatalogFacts, dimension: str) -> NDArray[np.bool_]:
     texts = facts.arrays.schema.values
     has = np.array([dimension in ArraySchema.loads(text).dimension_names for text in texts])
     return has[facts.arrays.schema.codes] if len(texts) else np.zeros(0, np.bool_)
-
-
-def _grouped(keys: list[bytes]) -> NDArray[np.int64]:
-    """Number equal keys alike, by first appearance; an empty one is like no other."""
-    number: dict[object, int] = {}
-    return np.array(
-        [number.setdefault(key or ("empty", at), len(number)) for at, key in enumerate(keys)],
-        np.int64,
-    )
 
 
 def data_along(facts: CatalogFacts, dimension: str) -> NDArray[np.bool_]:
@@ -216,11 +207,14 @@ def data_along(facts: CatalogFacts, dimension: str) -> NDArray[np.bool_]:
     repeated = set(coordinates)
     number = {path: code for code, path in enumerate(arrays.path.values)}
     for code in coordinates:
-        for schema in np.unique(arrays.schema.codes[arrays.path.codes == code]).tolist():
+        for schema in arrays.schema.used(arrays.schema.codes[arrays.path.codes == code]).tolist():
             attributes = ArraySchema.loads(arrays.schema.values[schema]).attributes.values
             for bounds in bounds_of(arrays.path.values[code], attributes):
                 repeated.add(number.get(bounds, code))
-    return along(facts, dimension) & ~np.isin(arrays.path.codes, list(repeated))
+    is_data = np.ones(len(arrays.path.values), np.bool_)
+    is_data[list(repeated)] = False
+    found: NDArray[np.bool_] = along(facts, dimension) & is_data[arrays.path.codes]
+    return found
 
 
 def _shares_variables(facts: CatalogFacts, dimension: str) -> bool:

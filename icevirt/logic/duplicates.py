@@ -19,6 +19,7 @@ from icevirt.archive.plan import LeftOut
 from icevirt.errors import InvalidInputError
 from icevirt.logic.cells import Axis, data_along, files_along
 from icevirt.logic.labels import coordinate_of
+from icevirt.logic.ordering import Runs
 
 type Duplicates = Literal["refuse", "first", "last", "newest", "version"]
 
@@ -53,13 +54,13 @@ def without_duplicates(
     for dimension in dimensions:
         there = files_along(facts, dimension)
         found = coordinate_of(facts, dimension, there)
-        labels = () if found is None else found.values
-        if not labels or (len(dimensions) == 1 and not new and _says_nothing(labels)):
+        if found is None or (len(dimensions) == 1 and not new and _says_nothing(found.values)):
             # without labels, or with one and the same value everywhere, nobody can tell
             return everything, ()
+        numbers, lengths = found.values.numbers().tolist(), found.values.lengths.tolist()
         place: list[object] = [None] * len(facts.files)
-        for row, values in zip(there.tolist(), labels, strict=True):
-            place[row] = (values.dtype.str, values.tobytes()) if len(values) else None
+        for row, number, length in zip(there.tolist(), numbers, lengths, strict=True):
+            place[row] = number if length else None
         places.append(place)
         data &= data_along(facts, dimension)
     held = _variables(facts, data)
@@ -79,9 +80,9 @@ def without_duplicates(
     return np.flatnonzero(kept), tuple(left_out)
 
 
-def _says_nothing(labels: Sequence[NDArray[np.generic]]) -> bool:
+def _says_nothing(labels: Runs) -> bool:
     """Say whether all files hold one and the same label."""
-    return all(len(each) == 1 for each in labels) and len({each.tobytes() for each in labels}) < 2
+    return bool((labels.lengths == 1).all()) and not labels.numbers().any()
 
 
 def _variables(facts: CatalogFacts, data: NDArray[np.bool_]) -> list[frozenset[int]]:

@@ -191,16 +191,13 @@ def edited(
         kept[at] = not _is_one_of(old, edit.drop)
         new_paths.append(_new_path(old, edit))
         new_schemas.append(_new_schema(arrays.schema.values[schema], old, edit, url))
-    rows = np.flatnonzero(kept[which])
-    made = _rows(
-        replace(
-            arrays,
-            path=_coded(new_paths, which),
-            schema=_coded(new_schemas, which),
-            own_path=arrays.path if arrays.own_path is None else arrays.own_path,
-        ),
-        rows,
+    made = replace(
+        arrays,
+        path=_coded(new_paths, which),
+        schema=_coded(new_schemas, which),
+        own_path=arrays.path if arrays.own_path is None else arrays.own_path,
     )
+    made = made if kept.all() else made.take(np.flatnonzero(kept[which]))
     _refuse_twice(facts, made)
     return replace(facts, arrays=made, groups_of=_groups_of(facts, edits, of_file))
 
@@ -284,30 +281,8 @@ def _coded(texts: Sequence[str], which: NDArray[np.integer]) -> Coded:
     return Coded(codes[which].astype(np.int32), tuple(number))
 
 
-def _rows(arrays: ArrayColumns, rows: NDArray[np.int64]) -> ArrayColumns:
-    """Return some rows, in their order."""
-    if len(rows) == len(arrays.file):
-        return arrays
-    new = {old: row for row, old in enumerate(rows.tolist())}
-    return replace(
-        arrays,
-        file=arrays.file[rows],
-        path=arrays.path.take(rows),
-        schema=arrays.schema.take(rows),
-        shape=arrays.shape.take(rows),
-        digest=arrays.digest.take(rows),
-        labels={new[row]: raw for row, raw in arrays.labels.items() if row in new},
-        labels_dtype={new[row]: kind for row, kind in arrays.labels_dtype.items() if row in new},
-        virtual=arrays.virtual[rows],
-        inline=arrays.inline[rows],
-        virtual_bytes=arrays.virtual_bytes[rows],
-        inline_bytes=arrays.inline_bytes[rows],
-        own_path=None if arrays.own_path is None else arrays.own_path.take(rows),
-    )
-
-
 def _refuse_twice(facts: CatalogFacts, arrays: ArrayColumns) -> None:
-    key = arrays.file * len(arrays.path.values) + arrays.path.codes
+    key = arrays.file.astype(np.int64) * len(arrays.path.values) + arrays.path.codes
     order = np.argsort(key, kind="stable")
     twice = np.flatnonzero(np.diff(key[order]) == 0)
     if len(twice):

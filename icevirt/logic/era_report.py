@@ -193,13 +193,15 @@ class _Report:
 
 def _labels(facts: CatalogFacts, dimension: str, files: set[int]) -> dict[int, tuple[str, str]]:
     """Return the first and the last label of files, as people write them."""
-    arrays = facts.arrays
+    arrays, labels = facts.arrays, facts.arrays.labels
     found: dict[int, tuple[str, str]] = {}
-    for row, raw in arrays.labels.items():
-        if int(arrays.file[row]) in files and paths.name(arrays.path[row]) == dimension and raw:
+    wanted = np.zeros(len(facts.files), np.bool_)
+    wanted[list(files)] = True
+    for place in np.flatnonzero(wanted[arrays.file[labels.row]]).tolist():
+        row, raw = int(labels.row[place]), labels.at(place)
+        if paths.name(arrays.path[row]) == dimension and len(raw):
             attributes = ArraySchema.loads(arrays.schema[row]).attributes.values
-            values = decoded(np.frombuffer(raw, np.dtype(arrays.labels_dtype[row])), attributes)
-            ends = _written(values[[0, -1]], attributes)
+            ends = _written(decoded(raw, attributes)[[0, -1]], attributes)
             found.setdefault(int(arrays.file[row]), (ends[0], ends[1]))
     return found
 

@@ -216,7 +216,7 @@ def _measured(
         raise _too_many(files, int(str(error)), edges) from error
     counts = [-(-n // e) for n, e in zip(place.shape, edges, strict=True)]
     beside = math.prod(n for axis, n in enumerate(counts) if axis not in place.axes)
-    arrays = files.facts.arrays
+    arrays, held = files.facts.arrays, files.rows[plain]
     itemsize = np.dtype(str(target.data_type)).itemsize if _is_number(target) else 8
     return Decision(
         edges=edges,
@@ -230,7 +230,7 @@ def _measured(
             chunks=len(chunks) * beside,
             nbytes=values_in(grids, chunks, place.others) * itemsize,
             replaced=len(replaced) * beside,
-            scanned=int((arrays.virtual + arrays.inline)[files.rows[plain]].sum()),
+            scanned=int((arrays.virtual[held] + arrays.inline[held]).sum()),
             why=_why(files, target, plain, fits, edges),
         ),
     )

@@ -173,7 +173,7 @@ def _window(cut: Cut, rows: NDArray[np.int64]) -> WindowTask:
 
 def _reads(
     sources: Coded,
-    spread: Callable[[NDArray[np.int32]], NDArray[np.int32]],
+    spread: Callable[[NDArray[np.integer]], NDArray[np.integer]],
     takes: NDArray[np.bool_],
 ) -> tuple[tuple[str, NDArray[np.bool_]], ...]:
     """Return under which paths an array is read, and of which of the item's files."""

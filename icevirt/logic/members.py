@@ -237,7 +237,7 @@ def _refuse_unlike(  # noqa: PLR0917 - the facts of one array
     rows: NDArray[np.int64],
     path: str,
     schemas: Sequence[ArraySchema],
-    codes: NDArray[np.int32],
+    codes: NDArray[np.integer],
     rules: Rules,
     axes: Sequence[int],
 ) -> None:
@@ -289,7 +289,7 @@ def _remedy(
 
 
 def _file_with(
-    facts: CatalogFacts, rows: NDArray[np.int64], codes: NDArray[np.int32], code: int
+    facts: CatalogFacts, rows: NDArray[np.int64], codes: NDArray[np.integer], code: int
 ) -> str:
     row = rows[int(np.argmax(codes == code))]
     return facts.files.url[int(facts.arrays.file[row])]

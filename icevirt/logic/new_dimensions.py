@@ -206,10 +206,7 @@ def _by_variable(facts: CatalogFacts, dimension: str, name: str) -> NewDimension
     """Read labels from a variable with one value; times are brought to one count."""
     path, rows = _rows_of(facts, dimension, name)
     arrays = facts.arrays
-    held = [
-        np.frombuffer(arrays.labels[row], np.dtype(arrays.labels_dtype[row]))
-        for row in rows.tolist()
-    ]
+    held = [arrays.labels.at(place) for place in arrays.labels.places(rows).tolist()]
     kinds = {each.dtype for each in held}
     for row, each in enumerate(held):
         if len(each) != 1:
@@ -250,16 +247,16 @@ def _rows_of(facts: CatalogFacts, dimension: str, name: str) -> tuple[str, NDArr
     rows = np.flatnonzero(arrays.path.codes == arrays.path.values.index(path))
     row_of = np.full(len(facts.files), -1, np.int64)
     row_of[arrays.file[rows]] = rows
-    for file, row in enumerate(row_of.tolist()):
-        if row not in arrays.labels:
-            why = f"it has no variable {name!r}" if row < 0 else f"{path} has more than one value"
-            raise _untold(facts, file, dimension, why)
+    for file in np.flatnonzero(arrays.labels.places(row_of) < 0)[:1].tolist():
+        lacks = row_of[file] < 0
+        why = f"it has no variable {name!r}" if lacks else f"{path} has more than one value"
+        raise _untold(facts, file, dimension, why)
     return path, row_of
 
 
 def _counted_alike(
     raw: NDArray[Any],
-    codes: NDArray[np.int32],
+    codes: NDArray[np.integer],
     schemas: Mapping[int, ArraySchema],
     path: str,
 ) -> tuple[NDArray[Any], Attributes]:

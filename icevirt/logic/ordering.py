@@ -28,6 +28,71 @@ def decoded(raw: NDArray[np.generic], attributes: Mapping[str, object]) -> NDArr
     return raw
 
 
+def decoding(attributes: Mapping[str, object]) -> tuple[str, object]:
+    """Return what `decoded` looks at, so that labels of equal ones decode alike."""
+    return str(attributes.get("_Unsigned", "")).lower(), repr(attributes.get("scale_factor"))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Runs:
+    """Values of many files end to end, some of each."""
+
+    flat: NDArray[Any]
+    starts: NDArray[np.int64]  # (files + 1,) those of a file are flat[starts[n]:starts[n + 1]]
+    kind: NDArray[np.int32]  # (files,) a number of the data type that a file has them in
+
+    @classmethod
+    def spread(
+        cls, pieces: Sequence[tuple[NDArray[np.int64], NDArray[Any], NDArray[np.int64]]], count: int
+    ) -> Runs:
+        """Make the column of pieces: which of ``count`` files each tells of, values, starts."""
+        if len(pieces) == 1 and len(pieces[0][0]) == count:
+            return cls(pieces[0][1], pieces[0][2], np.zeros(count, np.int32))
+        lengths, kind = np.zeros(count, np.int64), np.zeros(count, np.int32)
+        kinds: dict[str, int] = {}
+        for of, values, starts in pieces:
+            lengths[of] = np.diff(starts)
+            kind[of] = kinds.setdefault(values.dtype.str, len(kinds))
+        starts = np.cumsum([0, *lengths.tolist()])
+        flat = np.empty(int(starts[-1]), np.result_type(*(values for _, values, _ in pieces)))
+        for of, values, own in pieces:
+            size = np.diff(own)
+            flat[np.arange(len(values)) + np.repeat(starts[of] - own[:-1], size)] = values
+        return cls(flat, starts, kind)
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """How many values each file has."""
+        return np.diff(self.starts)
+
+    def take(self, rows: NDArray[np.integer]) -> Runs:
+        """Return those of some files, in the order given."""
+        size = self.lengths[rows]
+        starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(size)])
+        at = np.arange(int(starts[-1])) + np.repeat(self.starts[rows] - starts[:-1], size)
+        return Runs(self.flat[at], starts, self.kind[rows])
+
+    def numbers(self) -> NDArray[np.int64]:
+        """Number equal ones alike, by first appearance; an empty one is like no other."""
+        one_each = len(self.flat) == len(self) and bool((self.lengths == 1).all())
+        if one_each and self.flat.itemsize <= 8 and not self.kind.any():
+            values = self.flat.view(f"u{self.flat.itemsize}")
+            _, first, number = np.unique(values, return_index=True, return_inverse=True)
+            rank = np.empty(len(first), np.int64)
+            rank[np.argsort(first)] = np.arange(len(first))
+            return rank[number]
+        known: dict[object, int] = {}
+        ends = self.starts.tolist()
+        keys = (
+            (kind, self.flat[ends[at] : ends[at + 1]].tobytes() or at)
+            for at, kind in enumerate(self.kind.tolist())
+        )
+        return np.array([known.setdefault(key, len(known)) for key in keys], np.int64)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
     """The rows of the files in concatenation order, and why."""
@@ -37,17 +102,12 @@ class Order:
     by_labels: bool = False
 
 
-def order_files(
-    urls: Sequence[str] | Strings,
-    labels: Sequence[NDArray[np.generic]] | None,
-    *,
-    dimension: str,
-) -> Order:
+def order_files(urls: Sequence[str] | Strings, labels: Runs | None, *, dimension: str) -> Order:
     """Order files by their labels along ``dimension``; where these say nothing, keep the order.
 
     Args:
         urls: Of the files, in the order given.
-        labels: The raw values of the coordinate in each file, or None where there is no such
+        labels: The values of the coordinate in each file, or None where there is no such
             coordinate (or it holds no numbers).
         dimension: Its name.
 
@@ -59,12 +119,11 @@ def order_files(
         return Order(
             rows=as_given, reason=f"in the order given: no numeric coordinate {dimension!r}"
         )
-    filled = [row for row in range(len(urls)) if len(labels[row])]
-    if len(filled) > 1 and _constant([labels[row] for row in filled]):
+    if _constant(labels):
         return Order(
             rows=as_given,
             reason=f"in the order given: coordinate {dimension!r} holds one and the same value"
-            f" ({labels[filled[0]][0]}) in every file",
+            f" ({labels.flat[0]}) in every file",
         )
     return Order(
         rows=_by_labels(urls, labels, dimension),
@@ -73,20 +132,18 @@ def order_files(
     )
 
 
-def _constant(labels: Sequence[NDArray[np.generic]]) -> bool:
-    first = labels[0][:1]
-    return all(len(each) == 1 and np.array_equal(each, first) for each in labels)
+def _constant(labels: Runs) -> bool:
+    """Say whether several files have a label, and it is one and the same."""
+    filled = int((labels.lengths > 0).sum())
+    return filled > 1 and len(labels.flat) == filled and bool((labels.flat == labels.flat[0]).all())
 
 
-def _by_labels(
-    urls: Sequence[str] | Strings, labels: Sequence[NDArray[np.generic]], dimension: str
-) -> NDArray[np.int64]:
-    lengths = np.fromiter(map(len, labels), np.int64, len(labels))
+def _by_labels(urls: Sequence[str] | Strings, labels: Runs, dimension: str) -> NDArray[np.int64]:
+    lengths, flat = labels.lengths, labels.flat
     filled, empty = np.flatnonzero(lengths), np.flatnonzero(lengths == 0)
     if not len(filled):
         return empty
-    flat: NDArray[Any] = np.concatenate(labels)
-    starts = (np.cumsum(lengths) - lengths)[filled]
+    starts = labels.starts[:-1][filled]
     if flat.dtype.kind == "f" and bool(np.isnan(flat).any()):
         row = int(np.searchsorted(starts, int(np.argmax(np.isnan(flat))), side="right")) - 1
         raise CombineError(

@@ -89,8 +89,8 @@ class _Pass:
             for code, path in enumerate(facts.arrays.path.values)
         }
         self._texts = list(facts.arrays.schema.values)
-        self._codes = facts.arrays.schema.codes.copy()
-        self._labels = dict(facts.arrays.labels)
+        self._codes = facts.arrays.schema.codes.astype(np.int32)
+        self._labels = facts.arrays.labels
 
     def run(self) -> tuple[CatalogFacts, dict[str, Recoding]]:
         done: dict[str, Recoding] = {}
@@ -180,15 +180,16 @@ class _Pass:
             self._codes[rows[codes == code]] = len(self._texts) - 1
 
     def _relabel(self, rows: NDArray[np.int64], recoding: Recoding) -> None:
-        arrays = self._facts.arrays
-        for row in rows.tolist():
-            if (raw := arrays.labels.get(row)) is None:
-                continue
-            file = int(arrays.file[row])
-            values = np.frombuffer(raw, np.dtype(arrays.labels_dtype[row]))
-            self._labels[row] = recoded_values(
-                values, recoding, file, path=arrays.path[row], url=self._facts.files.url[file]
-            ).tobytes()
+        arrays, labels = self._facts.arrays, self._labels
+        places = labels.places(rows)
+        places = places[places >= 0]
+        made = []
+        for place in places.tolist():
+            row = int(labels.row[place])
+            path, file = arrays.path[row], int(arrays.file[row])
+            url = self._facts.files.url[file]
+            made.append(recoded_values(labels.at(place), recoding, file, path=path, url=url))
+        self._labels = labels.replaced(places, made)
 
 
 def recoded_values(

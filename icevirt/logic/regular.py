@@ -8,7 +8,6 @@ in the units and the data type of the coordinate.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +19,7 @@ from icevirt.errors import CombineError, InvalidInputError
 from icevirt.logic.labels import Coordinate
 from icevirt.logic.recoding import missing_of, units_of
 from icevirt.logic.times import InexactError, microseconds, recoded
+from icevirt.model.strings import Strings
 
 _TOLERANCE = 1e-6  # of a step, for numbers that are no times
 _LONGEST = 100_000_000  # steps: more are a mistake of the spacing
@@ -88,9 +88,7 @@ def _duration(text: str) -> int:
     return int(found[1] or 1) * _UNITS[found[2].lower()]
 
 
-def steps_of(
-    held: Coordinate, urls: Sequence[str], spacing: str | float, *, dimension: str
-) -> Steps:
+def steps_of(held: Coordinate, urls: Strings, spacing: str | float, *, dimension: str) -> Steps:
     """Return the steps of an axis.
 
     Args:
@@ -102,8 +100,7 @@ def steps_of(
     Raises:
         CombineError: A label is not on the grid, or a step inside a file is missing.
     """
-    lengths = np.array([len(each) for each in held.values], np.int64)
-    raw = np.concatenate(held.values)
+    lengths, raw = held.values.lengths, held.values.flat
     told = held.attributes.values
     units = units_of(told)
     if "scale_factor" in told or not lengths.all():

@@ -48,7 +48,7 @@ def stacked(
     look = _Look(facts, new, others)
     arrays = facts.arrays
     schemas, shapes = list(arrays.schema.values), list(arrays.shape.values)
-    schema_codes, shape_codes = arrays.schema.codes.copy(), arrays.shape.codes.copy()
+    schema_codes, shape_codes = (c.codes.astype(np.int32) for c in (arrays.schema, arrays.shape))
     known: dict[tuple[int, tuple[str, ...]], int] = {}
     for code, path in enumerate(arrays.path.values):
         rows = np.flatnonzero(arrays.path.codes == code)

@@ -104,10 +104,9 @@ def told(
 
 def _values(facts: CatalogFacts, member: Member, at: int) -> NDArray[Any]:
     arrays, row = facts.arrays, int(member.rows[at])
-    raw = arrays.labels.get(row)
-    if raw is None:
+    kept = arrays.labels.get(row)
+    if kept is None:
         raise _refusal(facts, member, at, "its values are no numbers, or too many to be compared")
-    kept = np.frombuffer(raw, np.dtype(arrays.labels_dtype[row]))
     attributes = ArraySchema.loads(arrays.schema[row]).attributes
     return decoded(kept, attributes.values)
 

@@ -7,7 +7,6 @@ and texts that repeat are numbers from the start. References stay where they are
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,18 +17,19 @@ from numpy.typing import NDArray
 
 from icevirt.archive import catalog
 from icevirt.archive.attributes import Attributes
-from icevirt.archive.facts import ArrayColumns, CatalogFacts, Coded, FileColumns
+from icevirt.archive.facts import ArrayColumns, CatalogFacts, Counts, FileColumns
 from icevirt.archive.report import BadFile
 from icevirt.archive.scanned import ScannedGroup
 from icevirt.model.strings import Strings
+from icevirt.spark.growing import Codes, Columns, LabelColumns, Texts, bytes_of, narrow, unless
 from icevirt.spark.tables import read_table
 from icevirt.storage.protocol import Storage
 
-_FILES = [name for name, _ in catalog.FILES if name != "groups"]
+_TOLD = ("code", "error", "findings", "places", "left_out")  # alike in most files
+_FILES = ["row", "url", "size", "etag", "last_modified", "status", *_TOLD]
 _ARRAYS = [name for name, _ in catalog.ARRAYS]
 _CODED = ("path", "schema", "shape", "digest")
-_SHORT = 64  # bytes of labels that are not looked up among others
-_ROWS = 1 << 12  # that a column has room for at first
+_NUMBERED = (*_CODED, "labels_dtype", "status", *_TOLD)
 _COUNTS = ("virtual", "inline", "virtual_bytes", "inline_bytes")
 
 
@@ -91,7 +91,7 @@ def _in_order(
 
 
 def _read(storage: Storage, table: str, part: str, columns: list[str]) -> Any:
-    coded = [name for name in columns if name in _CODED]
+    coded = [name for name in columns if name in _NUMBERED]
     return read_table(storage, catalog.path_of(table, part), columns, coded=coded)
 
 
@@ -108,14 +108,12 @@ class _Found:
 
     def __init__(self) -> None:
         self.seen = 0  # files, bad ones too
-        self._files = _Columns()
-        self._arrays = _Columns()
-        self._urls: list[Strings] = []
-        self._etags: list[Strings] = []
-        self._coded = {name: _Codes() for name in _CODED}
-        self._labels: dict[int, bytes] = {}  # by row of the arrays as they come
-        self._long: dict[bytes, bytes] = {}
-        self._dtypes: dict[int, str] = {}
+        self._files = Columns()
+        self._arrays = Columns()
+        self._urls = Texts()
+        self._etags = Texts()
+        self._coded = {name: Codes() for name in _CODED}
+        self._labels = LabelColumns()
         self._bad: list[tuple[int, BadFile, int, int]] = []  # place, file, part, row
         self._findings: dict[str, tuple[int, str]] = {}  # text -> first place, and URL
         self._left_out: set[str] = set()
@@ -124,58 +122,50 @@ class _Found:
     def add(self, part: int, files: Any, arrays: Any, places: NDArray[np.int64]) -> None:
         """Take the facts of one part; ``places`` are those of its files in the dataset."""
         self.seen += len(files)
-        good = np.array(files["status"].to_pylist(), np.object_) == catalog.OK
+        good = ~unless(files["status"], catalog.OK)
         rows = files["row"].to_numpy().astype(np.int32)
         for at in np.flatnonzero(~good).tolist():
             url, code, error = (files[name][at].as_py() for name in ("url", "code", "error"))
             told = BadFile(url=url, code=code, error=error)
             self._bad.append((int(places[at]), told, part, int(rows[at])))
         self._add_told(files, places, good)
-        files = files.filter(pa.array(good))
+        if not good.all():
+            files = files.filter(pa.array(good))
         self._files.add(
-            place=places[good],
+            place=places[good].astype(np.int32),
             part=np.full(len(files), part, np.int32),
             row=rows[good],
             size=files["size"].to_numpy(),
             last_modified=files["last_modified"].to_numpy(),
         )
-        self._urls.append(_strings(files["url"]))
-        self._etags.append(_strings(files["etag"]))
+        self._urls.add(*bytes_of(files["url"]))
+        self._etags.add(*bytes_of(files["etag"]))
         self._add_arrays(arrays, rows[good], places[good])
 
     def _add_told(self, files: Any, places: NDArray[np.int64], good: NDArray[np.bool_]) -> None:
         """Note what is said once, however many files say it."""
-        for text in set(files["left_out"].to_pylist()):
+        for text in files["left_out"].unique().to_pylist():
             self._left_out |= {*json.loads(text)}
-        for at, text in enumerate(files["places"].to_pylist()):
-            if good[at] and text:
-                self._referring.append((int(places[at]), text))
-        for at, text in enumerate(files["findings"].to_pylist()):
-            for finding in json.loads(text) if text != "[]" else ():
+        for at in np.flatnonzero(good & unless(files["places"], "")).tolist():
+            self._referring.append((int(places[at]), files["places"][at].as_py()))
+        for at in np.flatnonzero(unless(files["findings"], "[]")).tolist():
+            for finding in json.loads(files["findings"][at].as_py()):
                 told = f"{finding['path']}: {finding['message']}"
                 first = (int(places[at]), files["url"][at].as_py())
                 self._findings[told] = min(first, self._findings.get(told, first))
 
     def _add_arrays(self, arrays: Any, rows: NDArray[np.int32], places: NDArray[np.int64]) -> None:
         found = arrays["row"].to_numpy()
-        place = np.full(1 + max(int(found.max(initial=0)), int(rows.max(initial=0))), -1, np.int64)
+        place = np.full(1 + max(int(found.max(initial=0)), int(rows.max(initial=0))), -1, np.int32)
         place[rows] = places
         file = place[found]
         kept = file >= 0
         if not kept.all():
             arrays, file = arrays.filter(pa.array(kept)), file[kept]
-        before = self._arrays.rows
-        labels = arrays["labels"]
-        for at in np.flatnonzero(labels.is_valid().to_numpy()).tolist():
-            raw = labels[at].as_py()
-            # what all files repeat is held once
-            self._labels[before + at] = (
-                raw if len(raw) <= _SHORT else self._long.setdefault(raw, raw)
-            )
-            self._dtypes[before + at] = sys.intern(arrays["labels_dtype"][at].as_py())
+        self._labels.add(self._arrays.rows, arrays["labels"], arrays["labels_dtype"])
         self._arrays.add(
             place=file,
-            **{name: arrays[name].to_numpy() for name in _COUNTS},
+            **{name: narrow(arrays[name].to_numpy()) for name in _COUNTS},
             **{name: codes.numbered(arrays[name]) for name, codes in self._coded.items()},
         )
 
@@ -186,8 +176,8 @@ class _Found:
             parts=tuple(parts),
             part=files["part"],
             row=files["row"],
-            url=_joined(self._urls, order),
-            etag=_joined(self._etags, order),
+            url=self._urls.taken(order),
+            etag=self._etags.taken(order),
             size=files["size"],
             last_modified=files["last_modified"],
         )
@@ -211,28 +201,20 @@ class _Found:
             left_out=frozenset(self._left_out),
         )
 
-    def _array_columns(self, files: NDArray[np.int64]) -> ArrayColumns:
+    def _array_columns(self, files: NDArray[np.int32]) -> ArrayColumns:
         """Return the arrays in the order of their files, which are numbered by it."""
         columns, order = self._arrays.taken()
-        labels, dtypes = self._labels, self._dtypes
-        if order is not None:
-            rank = np.empty(len(order), np.int64)
-            rank[order] = np.arange(len(order))
-            labels = {int(rank[row]): raw for row, raw in labels.items()}
-            dtypes = {int(rank[row]): kind for row, kind in dtypes.items()}
-        coded = {name: codes.coded(columns[name]) for name, codes in self._coded.items()}
+        labels = self._labels.taken()
+        coded: dict[str, Any] = {
+            name: codes.coded(columns.pop(name)) for name, codes in self._coded.items()
+        }
+        counts: dict[str, Any] = {name: Counts(columns.pop(name)) for name in _COUNTS}
+        file = np.searchsorted(files, columns.pop("place")).astype(np.int32)
         return ArrayColumns(
-            file=np.searchsorted(files, columns["place"]),
-            path=coded["path"],
-            schema=coded["schema"],
-            shape=coded["shape"],
-            digest=coded["digest"],
-            labels=labels,
-            labels_dtype=dtypes,
-            virtual=columns["virtual"],
-            inline=columns["inline"],
-            virtual_bytes=columns["virtual_bytes"],
-            inline_bytes=columns["inline_bytes"],
+            file=file,
+            labels=labels if order is None else labels.of_rows(order, len(order)),
+            **coded,
+            **counts,
         )
 
     def _places(self, files: FileColumns, places: NDArray[np.int64]) -> Strings:
@@ -243,77 +225,6 @@ class _Found:
         own[np.searchsorted(places, [place for place, _ in self._referring])] = False
         others = {place for _, text in self._referring for place in json.loads(text)}
         return Strings.of([*files.url[np.flatnonzero(own)], *sorted(others)])
-
-
-class _Columns:
-    """Columns of numbers that grow; ``place`` says where their rows belong."""
-
-    def __init__(self) -> None:
-        self._held: dict[str, NDArray[Any]] = {}
-        self.rows = 0
-
-    def add(self, **columns: NDArray[Any]) -> None:
-        """Append rows."""
-        begin, self.rows = self.rows, self.rows + len(columns["place"])
-        for name, values in columns.items():
-            held = self._held.setdefault(name, np.empty(_ROWS, values.dtype))
-            if len(held) < self.rows:
-                # in place, as pieces to be joined at the end would be there twice
-                held.resize(self.rows + self.rows // 4, refcheck=False)
-            held[begin : self.rows] = values
-
-    def taken(self) -> tuple[dict[str, NDArray[Any]], NDArray[np.int64] | None]:
-        """Return the columns in order, and that order; None where they came in it."""
-        order = None
-        if self.rows and (np.diff(self._held["place"][: self.rows]) < 0).any():
-            order = np.argsort(self._held["place"][: self.rows], kind="stable")
-        for name, held in self._held.items():
-            held.resize(self.rows, refcheck=False)
-            self._held[name] = held if order is None else held[order]
-        return self._held, order
-
-
-class _Codes:
-    """Numbers for the texts of a column, the same in all parts."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
-
-    def numbered(self, column: Any) -> NDArray[np.int32]:
-        """Return the number of each row's text."""
-        one = column.combine_chunks()
-        numbers = self._numbers
-        texts = one.dictionary.to_pylist()
-        codes = np.array([numbers.setdefault(text, len(numbers)) for text in texts], np.int32)
-        numbered: NDArray[np.int32] = codes[one.indices.to_numpy(zero_copy_only=False)]
-        return numbered
-
-    def coded(self, codes: NDArray[np.int32]) -> Coded:
-        """Return the column with only the texts that occur, by first appearance."""
-        used, first = np.unique(codes, return_index=True)
-        used = used[np.argsort(first)]
-        rank = np.zeros(len(self._numbers), np.int32)
-        rank[used] = np.arange(len(used))
-        texts = list(self._numbers)
-        return Coded(rank[codes], tuple(texts[number] for number in used.tolist()))
-
-
-def _strings(column: Any) -> Strings:
-    """Take over the bytes of an Arrow column without a Python object for each."""
-    one = column.combine_chunks()
-    offsets: Any
-    data: Any
-    _, offsets, data = one.buffers()
-    starts = np.frombuffer(offsets, np.int32)[one.offset : one.offset + len(one) + 1]
-    starts = starts.astype(np.int64) if len(one) else np.zeros(1, np.int64)
-    raw = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
-    return Strings(raw[starts[0] : starts[-1]].copy(), starts - starts[0])
-
-
-def _joined(pieces: list[Strings], order: NDArray[np.int64] | None) -> Strings:
-    joined = Strings.joined(pieces)
-    pieces.clear()
-    return joined if order is None else joined[order]
 
 
 class _GroupReader:

@@ -4,14 +4,22 @@ import numpy as np
 import pytest
 
 from icevirt.errors import CombineError
-from icevirt.logic.ordering import order_files
+from icevirt.logic.ordering import Runs, order_files
 
 NAMES = ["f10.nc", "f2.nc", "f1.nc"]
 
 
+def runs(labels):
+    """Each file's values, as a piece of its own."""
+    pieces = [
+        (np.array([at]), values, np.array([0, len(values)])) for at, values in enumerate(labels)
+    ]
+    return Runs.spread(pieces, len(labels))
+
+
 def rows(labels, names=NAMES):
-    arrays = None if labels is None else [np.array(each, float) for each in labels]
-    return order_files(names, arrays, dimension="time").rows.tolist()
+    held = None if labels is None else runs([np.array(each, float) for each in labels])
+    return order_files(names, held, dimension="time").rows.tolist()
 
 
 @pytest.mark.parametrize(
@@ -60,7 +68,30 @@ def test_the_reason_for_the_order_given_is_told():
     assert order_files(NAMES, None, dimension="x").reason == (
         "in the order given: no numeric coordinate 'x'"
     )
-    same = [np.zeros(1)] * 3
+    same = runs([np.zeros(1)] * 3)
     assert order_files(NAMES, same, dimension="x").reason == (
         "in the order given: coordinate 'x' holds one and the same value (0.0) in every file"
     )
+
+
+ODD = {
+    "one each": [[3.0], [1.0], [3.0], [-0.0], [0.0]],
+    "one each, and none": [[3.0], [], [3.0], []],
+    "several": [[1.0, 2.0], [1.0], [1.0, 2.0], [2.0, 1.0]],
+    "NaN": [[np.nan], [np.nan], [1.0]],
+}
+
+
+@pytest.mark.parametrize("labels", ODD.values(), ids=ODD.keys())
+@pytest.mark.parametrize("kinds", [("f8",), ("f4", "f8")], ids=["one type", "two types"])
+def test_runs_that_are_equal_have_one_number(labels, kinds):
+    """As a loop over bytes says; values of two types are never equal, an empty run is alone."""
+    arrays = [np.array(each, kinds[at % len(kinds)]) for at, each in enumerate(labels)]
+    known = {}
+    keys = [(v.dtype.str, v.tobytes()) if len(v) else at for at, v in enumerate(arrays)]
+    wanted = [known.setdefault(key, len(known)) for key in keys]
+    assert runs(arrays).numbers().tolist() == wanted
+    order = np.arange(len(arrays))[::-1]
+    turned = runs(arrays).take(order)
+    assert turned.flat.tobytes() == runs(arrays[::-1]).flat.astype(turned.flat.dtype).tobytes()
+    assert turned.lengths.tolist() == [len(each) for each in arrays[::-1]]

@@ -1,0 +1,197 @@
+"""Columns that grow part by part: a million rows are neither objects nor there twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.facts import Coded, Labels
+from icevirt.model.ranges import gather
+from icevirt.model.strings import Strings
+
+_SHORT = 64  # bytes of labels that are not looked up among others
+_ROWS = 1 << 12  # that a column has room for at first
+_BLOCK = 1 << 16  # rows that are looked at together
+
+
+class Columns:
+    """Columns of numbers that grow; ``place`` says where their rows belong."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, Column] = {}
+        self.rows = 0
+
+    def add(self, **columns: NDArray[Any]) -> None:
+        """Append rows."""
+        self.rows += len(columns["place"])
+        for name, values in columns.items():
+            self._held.setdefault(name, Column(values.dtype)).add(values)
+
+    def taken(self) -> tuple[dict[str, NDArray[Any]], NDArray[np.int64] | None]:
+        """Return the columns in order, and that order; None where they came in it."""
+        columns = {name: held.taken() for name, held in self._held.items()}
+        place, order = columns["place"], None
+        if (place[1:] < place[:-1]).any():
+            order = np.argsort(place, kind="stable")
+            for name, held in columns.items():
+                columns[name] = held[order]
+        return columns, order
+
+
+class Column:
+    """A column of numbers that grows, in rows and where it must in the bytes of each."""
+
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        self._held = np.empty(_ROWS, dtype)
+        self.rows = 0
+
+    def add(self, values: NDArray[Any]) -> None:
+        """Append values."""
+        begin, self.rows = self.rows, self.rows + len(values)
+        if not np.can_cast(values.dtype, self._held.dtype):
+            self._held = self._held.astype(np.promote_types(values.dtype, self._held.dtype))
+        if len(self._held) < self.rows:
+            # in place, as pieces to be joined at the end would be there twice
+            self._held.resize(self.rows + self.rows // 4, refcheck=False)
+        self._held[begin : self.rows] = values
+
+    def taken(self) -> NDArray[Any]:
+        """Return the values; nothing can be added any more."""
+        self._held.resize(self.rows, refcheck=False)
+        return self._held
+
+
+class Texts:
+    """Texts that grow as bytes, without a Python object for each."""
+
+    def __init__(self) -> None:
+        self._data = Column(np.dtype(np.uint8))
+        self._starts = Column(np.dtype(np.int64))
+        self._starts.add(np.zeros(1, np.int64))
+
+    def add(self, data: NDArray[np.uint8], starts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Append texts, end to end in ``data``; return the number of each."""
+        first = self._starts.rows - 1
+        self._starts.add(starts[1:] + self._data.rows)
+        self._data.add(data)
+        return np.arange(first, self._starts.rows - 1)
+
+    def raw(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """Return the bytes, and where each text begins and the last one ends."""
+        return self._data.taken(), self._starts.taken()
+
+    def taken(self, order: NDArray[np.int64] | None) -> Strings:
+        """Return the texts in an order."""
+        texts = Strings(*self.raw())
+        return texts if order is None else texts[order]
+
+
+class LabelColumns:
+    """Labels that grow, by row of the arrays as they come."""
+
+    def __init__(self) -> None:
+        self._columns = Columns()
+        nothing = np.zeros(0, np.uint8)
+        self._columns.add(place=np.zeros(0, np.int64), value=nothing, dtype=nothing)
+        self._values = Texts()
+        self._long: dict[bytes, int] = {}  # what all files repeat is held once
+        self._dtypes = Codes()
+
+    def add(self, before: int, labels: Any, dtypes: Any) -> None:
+        """Append those of more rows, ``before`` of which there were."""
+        rows = np.flatnonzero(labels.is_valid().to_numpy())
+        if not len(rows):
+            return
+        data, starts = bytes_of(labels)
+        length = np.diff(starts)[rows]
+        long, short = length > _SHORT, length <= _SHORT
+        value = np.zeros(len(rows), np.int64)
+        value[short] = self._values.add(*gather(data, starts[rows[short]], length[short]))
+        for at in np.flatnonzero(long).tolist():
+            raw = data[starts[rows[at]] : starts[rows[at] + 1]]
+            number = self._long.setdefault(raw.tobytes(), -1)
+            if number < 0:
+                ends = np.array([0, len(raw)])
+                number = self._long[raw.tobytes()] = int(self._values.add(raw, ends)[0])
+            value[at] = number
+        self._columns.add(
+            place=rows + before, value=narrow(value), dtype=self._dtypes.numbered(dtypes)[rows]
+        )
+
+    def taken(self) -> Labels:
+        """Return all of them."""
+        data, starts = self._values.raw()
+        columns, _ = self._columns.taken()
+        return Labels(
+            row=columns["place"],
+            value=columns["value"],
+            data=data,
+            starts=starts,
+            dtype=self._dtypes.coded(columns["dtype"]),
+        )
+
+
+class Codes:
+    """Numbers for the texts of a column, the same in all parts."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str | None, int] = {}
+
+    def numbered(self, column: Any) -> NDArray[np.integer]:
+        """Return the number of each row's text."""
+        one = column.combine_chunks()
+        numbers = self._numbers
+        texts = one.dictionary.to_pylist() + [None] * bool(one.null_count)  # what is null, last
+        codes = np.array([numbers.setdefault(text, len(numbers)) for text in texts], np.int64)
+        at = one.indices.fill_null(len(texts) - 1).to_numpy(zero_copy_only=False)
+        numbered: NDArray[np.integer] = codes.astype(np.min_scalar_type(len(numbers)))[at]
+        return numbered
+
+    def coded(self, codes: NDArray[np.integer]) -> Coded:
+        """Return the column with only the texts that occur, by first appearance."""
+        used = _by_first_appearance(codes, len(self._numbers))
+        rank = np.zeros(len(self._numbers), np.min_scalar_type(len(used)))
+        rank[used] = np.arange(len(used))
+        texts = list(self._numbers)
+        return Coded(rank[codes], tuple(texts[number] or "" for number in used.tolist()))
+
+
+def _by_first_appearance(codes: NDArray[np.integer], count: int) -> NDArray[np.int64]:
+    """Return which of ``count`` codes occur; nothing is sorted but the codes of a block."""
+    found = [np.zeros(0, np.int64)]
+    seen = np.zeros(count, np.bool_)
+    for low in range(0, len(codes), _BLOCK):
+        if seen.all():
+            break
+        block = codes[low : low + _BLOCK]
+        new, first = np.unique(block[~seen[block]], return_index=True)
+        found.append(new[np.argsort(first)].astype(np.int64))
+        seen[new] = True
+    return np.concatenate(found)
+
+
+def narrow(values: NDArray[np.int64]) -> NDArray[np.integer]:
+    """Return whole numbers in as few bytes as the largest needs."""
+    return values.astype(np.min_scalar_type(int(values.max(initial=0))))
+
+
+def unless(column: Any, usual: str) -> NDArray[np.bool_]:
+    """Say where a numbered column says something else than is usual."""
+    one = column.combine_chunks()
+    unlike = np.array([text != usual for text in one.dictionary.to_pylist()], np.bool_)
+    found: NDArray[np.bool_] = unlike[one.indices.to_numpy(zero_copy_only=False)]
+    return found
+
+
+def bytes_of(column: Any) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return the bytes of an Arrow column, and where each value begins and the last one ends."""
+    one = column.combine_chunks()
+    offsets: Any
+    data: Any
+    _, offsets, data = one.buffers()
+    starts = np.frombuffer(offsets, np.int32)[one.offset : one.offset + len(one) + 1]
+    starts = starts.astype(np.int64) if len(one) else np.zeros(1, np.int64)
+    raw = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+    return raw[starts[0] : starts[-1]], starts - starts[0]

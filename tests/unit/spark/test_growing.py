@@ -1,0 +1,86 @@
+"""Columns that grow part by part hold what a list would."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from icevirt.archive.facts import Counts
+from icevirt.spark.growing import Codes, Columns, LabelColumns, narrow
+
+
+def test_a_column_grows_wider_where_it_must():
+    """Numbers of later parts need more bytes than those of the first."""
+    columns, wanted = Columns(), []
+    for top in (3, 200, 70_000, 1 << 40):
+        values = np.arange(top - 3, top)
+        columns.add(place=np.arange(3) + columns.rows, size=narrow(values))
+        wanted += values.tolist()
+    found, order = columns.taken()
+    assert order is None
+    assert found["size"].tolist() == wanted
+
+
+def test_counts_are_read_wide():
+    """Sums and differences of narrow numbers would wrap."""
+    column = Counts(narrow(np.array([200, 100])))
+    assert column.held.itemsize == 1
+    rows = np.arange(2)
+    assert (column[rows] + column[rows]).tolist() == [400, 200]
+
+
+def test_more_than_256_texts_keep_their_numbers():
+    """Codes are wider than a byte from then on; values stand by first appearance."""
+    codes, columns, texts = Codes(), Columns(), [f"t{n % 300}" for n in range(900)]
+    for low in range(0, 900, 100):
+        part = pa.array(texts[low : low + 100]).dictionary_encode()
+        columns.add(place=np.arange(low, low + 100), text=codes.numbered(pa.chunked_array([part])))
+    coded = codes.coded(columns.taken()[0]["text"])
+    assert [coded[row] for row in range(900)] == texts
+    assert coded.values == tuple(dict.fromkeys(texts))
+    kept = coded.take(np.array([899, 5, 899]))
+    assert ([*map(kept.__getitem__, range(3))], len(kept.values)) == (["t299", "t5", "t299"], 2)
+
+
+@pytest.fixture
+def labels():
+    """Rows 1, 2, 4 and 5 of the arrays have labels; a long one is there twice."""
+    long = np.arange(20.0)
+    held = [None, np.arange(2.0), long, None, long, np.array([7], "i2")]
+    column = LabelColumns()
+    for low in (0, 3):
+        some = held[low : low + 3]
+        raw = pa.chunked_array([pa.array([None if v is None else v.tobytes() for v in some])])
+        kinds = pa.array([None if v is None else v.dtype.str for v in some]).dictionary_encode()
+        column.add(low, raw, pa.chunked_array([kinds]))
+    return held, column.taken()
+
+
+def test_labels_are_found_by_row(labels):
+    """With their types; what repeats is held once."""
+    held, column = labels
+    for row, values in enumerate(held):
+        found = column.get(row)
+        assert (found is None) == (values is None)
+        assert values is None or (found.dtype == values.dtype and found.tolist() == values.tolist())
+    assert len(column.data) == 8 * 22 + 2
+    data, starts = column.flat(column.places(np.array([5, 1])))
+    assert (starts.tolist(), data[:2].view("i2").tolist()) == ([0, 2, 18], [7])
+
+
+def test_labels_of_some_rows_follow_them(labels):
+    """Rows in another order, without one that has labels."""
+    held, column = labels
+    rows = [5, 0, 2, 1]
+    found = column.of_rows(np.array(rows), len(held))
+    for new, old in enumerate(rows):
+        values = found.get(new)
+        assert (values is None) == (held[old] is None)
+        assert values is None or values.tolist() == held[old].tolist()
+
+
+def test_labels_are_replaced_where_they_stand(labels):
+    """Others stay, also the one that shared its bytes."""
+    _, column = labels
+    changed = column.replaced(column.places(np.array([2, 5])), [np.ones(3), np.array([9], "i2")])
+    assert [len(changed.get(row)) for row in (1, 2, 4, 5)] == [2, 3, 20, 1]
+    assert (changed.get(2).tolist(), changed.get(5).tolist()) == ([1, 1, 1], [9])

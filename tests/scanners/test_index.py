@@ -4,7 +4,6 @@ Where libhdf5 itself names the wrong chunks (extensible arrays whose axis withou
 first), the values it reads are the judge.
 """
 
-import os
 import tempfile
 import tracemalloc
 from contextlib import contextmanager, suppress
@@ -34,6 +33,7 @@ from icevirt_scanners.hdf5.raw import fields, header, space
 from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError
 from icevirt_scanners.hdf5.raw.file import RawFile
 from icevirt_scanners.hdf5.raw.header import layout_message, messages, space_of
+from open_files import open_below
 from scanners.materialise import materialise
 
 BOUNDS = ["earliest", "v108", "v110", "v112", "v114", "latest"]
@@ -362,10 +362,9 @@ def test_scanning_leaves_no_file_open_and_takes_bounded_memory(tmp_path):
     path = write(tmp_path / "f.h5", (400, 250), (1, 1), None, everything)
     scan_file(path)
     tracemalloc.start()
-    before = len(os.listdir("/proc/self/fd"))
     for _ in range(20):
         scan_file(path)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_below(tmp_path) == []
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 300 * 100_000  # bytes for each chunk, of which the columns take 29

@@ -18,6 +18,7 @@ from icevirt.objects.answers import Checksum
 from icevirt.objects.authorize import LocalGrant
 from icevirt.objects.descriptors import FILES
 from icevirt.objects.fetch import read, read_cached
+from open_files import open_below
 
 BODY = bytes(range(256)) * 16
 
@@ -215,20 +216,15 @@ def test_a_link_swapped_in_between_check_and_open_leads_nowhere(
 # -- descriptors -----------------------------------------------------------------------------
 
 
-def count_open():
-    return len(list(Path("/proc/self/fd").iterdir()))
-
-
 def test_descriptors_are_bounded_and_closed(archive, monkeypatch):
     monkeypatch.setattr(descriptors, "_MAX_OPEN", 4)
     FILES.reset()
-    before = count_open()
     for number in range(50):
         (archive / str(number)).write_bytes(bytes([number]))
         assert read(grant(archive, str(number)), offset=0, length=1) == bytes([number])
-    assert count_open() <= before + 4
+    assert len(open_below(archive)) == 4
     FILES.reset()
-    assert count_open() == before
+    assert open_below(archive) == []
 
 
 def test_threads_that_evict_each_other_read_the_right_files(archive, monkeypatch):

@@ -170,6 +170,7 @@ def _attempt(
         limits=request.limits,
     )
     job = Job(build_id=build_id, scan=scan, target=target, record=record)
+    session()  # where Spark does not start, what an earlier run finished is kept
     try:
         report = _run(job, request, inputs, session, clock)
     except ObjectNotFoundError as error:
@@ -223,7 +224,6 @@ def _written(  # noqa: PLR0917 - all that a build knows by then
 
 
 def _run(job: Job, request: Request, inputs: str, session: Session, clock: Clock) -> BuildReport:
-    session()
     with clock.phase("scan"):
         scanned = scan_missing(session(), job.scan)
     with clock.phase("plan"):

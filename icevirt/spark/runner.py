@@ -11,7 +11,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from icevirt.archive.report import Progress
 from icevirt.errors import IcevirtError, SparkJobError
+from icevirt.spark.bridge import errors_of_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -109,16 +110,9 @@ def _collected(done: DataFrame, progress: Callable[[], None] | None) -> list[Any
 @contextmanager
 def _failing() -> Iterator[None]:
     """Turn what Spark raises, and what is raised where its JVM died, into one error."""
-    from pyspark.errors import PySparkException
-
-    causes: list[type[Exception]] = [PySparkException, ConnectionError]
-    with suppress(ImportError):  # Spark Connect needs no bridge to Java
-        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-
-        causes.append(Py4JError)
     try:
         yield
-    except tuple(causes) as error:
+    except errors_of_spark() as error:
         raise SparkJobError(
             "a Spark task failed",
             do="The cause is in the text; a build that is run again continues where it was.",
@@ -236,11 +230,16 @@ def run_in_process[T, R](function: Callable[[T], R], tasks: Sequence[T]) -> list
 
 
 def slots(spark: SparkSession) -> int:
-    """Return how many tasks run at a time."""
+    """Return how many tasks run at a time.
+
+    Raises:
+        SparkJobError: Spark's JVM died.
+    """
     try:
         return int(spark.sparkContext.defaultParallelism)
     except Exception:  # noqa: BLE001  # Spark Connect has no context to ask
-        return int(spark.conf.get("spark.default.parallelism", "8") or 8)
+        with _failing():
+            return int(spark.conf.get("spark.default.parallelism", "8") or 8)
 
 
 def _short(text: str) -> str:

@@ -14,7 +14,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from icevirt.errors import BuildError, InvalidInputError
+from icevirt.errors import BuildError, InvalidInputError, SparkJobError
+from icevirt.spark.bridge import errors_of_spark, forget_jvm, stop
 from icevirt.spark.java import find_java, java_home
 
 if TYPE_CHECKING:
@@ -48,20 +49,31 @@ def spark_or_local(spark: SparkSession | None = None) -> Iterator[SparkSession]:
     try:
         yield started
     finally:
-        started.stop()
+        stop(started)
 
 
 def running_session() -> SparkSession | None:
-    """Return the session of this process, None if there is none; under spark-submit, make it."""
+    """Return the session of this process, None if there is none; under spark-submit, make it.
+
+    Raises:
+        SparkJobError: There is one, whose JVM died.
+    """
     _require_spark()
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    if (active := SparkSession.getActiveSession()) is not None:
-        return active
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ or "SPARK_REMOTE" in os.environ
-    if SparkContext._active_spark_context is not None or submitted:  # noqa: SLF001 - no public way
-        return SparkSession.builder.getOrCreate()
+    try:
+        if (active := SparkSession.getActiveSession()) is not None:
+            return active
+        if SparkContext._active_spark_context is not None or submitted:  # noqa: SLF001 - no public way
+            return SparkSession.builder.getOrCreate()
+    except errors_of_spark() as error:
+        raise SparkJobError(
+            "the Spark session of this process does not answer",
+            do="Its JVM has probably died. Restart Python; what was finished is kept.",
+            cause=str(error).partition("\n")[0],
+        ) from error
     return None
 
 
@@ -80,7 +92,7 @@ def local_session(
 
     Raises:
         InvalidInputError: A session is running already.
-        BuildError: Spark or Java is missing, or Spark does not start.
+        BuildError: Spark or Java is missing; `SparkJobError` if Spark does not start.
     """
     if running_session() is not None:
         raise InvalidInputError(
@@ -111,16 +123,17 @@ def _usable_cores() -> int:
 
 
 def _start(app_name: str, settings: Mapping[str, str]) -> SparkSession:
-    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(app_name)
     for name, value in settings.items():
         builder = builder.config(name, value)
+    failures: tuple[type[Exception], ...] = (*errors_of_spark(), OSError)
     try:
         return builder.getOrCreate()
-    except (PySparkException, OSError) as error:
-        raise BuildError(
+    except failures as error:
+        forget_jvm()
+        raise SparkJobError(
             "Spark did not start",
             do="Its own words are above. It needs bash, ps and Java on this machine.",
             cause=str(error).partition("\n")[0],

@@ -1,7 +1,7 @@
 """Driver, JVM, executors and workers die at random moments of builds: each resumes to the same bytes.
 
 ``ICEVIRT_BUILD_DEATHS=50`` is how many builds (`just build-deaths`); the seed of the moments is in
-the report.
+the report, with what died and how often, and what the build was doing then.
 """
 
 import contextlib
@@ -9,117 +9,69 @@ import os
 import random
 import secrets
 import signal
-import subprocess
 import sys
-import textwrap
 import time
 from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
 import icevirt
+from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId12
+from icevirt.model.repo_info import NewCommit
+from icevirt.repo.publish import BUILD_ID
 from pipeline.support import assert_same_dataset, expected_dataset, official, opened, write_days
 
-from .processes import processes_of, workers_of
+from .dying import MOMENTS, Run
 
 BUILDS = int(os.environ.get("ICEVIRT_BUILD_DEATHS", "2"))
 DAYS, SLOTS = 12, 2
 MASTERS = ("local[2,3]", "local-cluster[2,1,512]")
-
-STORAGE = """
-    import os
-    import time
-
-    from icevirt.storage.local import LocalStorage
-
-    class NotingStorage(LocalStorage):
-        def put(self, path, body):
-            if path.startswith("manifests/"):
-                time.sleep(0.15)
-                with open(os.environ["NOTED"], "a") as log:
-                    log.write(path + "\\n")
-            return LocalStorage.put(self, path, body)
-"""
-
-PROGRAM = """
-    import sys
-
-    import icevirt
-    from icevirt.logic.wish import Wish
-    from icevirt.spark.session import local_session
-    from noting_of_tests import NotingStorage
-
-    Wish.__init__.__kwdefaults__["max_references"] = 3  # many windows over few files
-    repo, master, *days = sys.argv[1:]
-    with local_session(config={"spark.master": master, "spark.executor.memory": "512m"}) as spark:
-        icevirt.build(days, NotingStorage(repo), concat_dim="time", spark=spark)
-"""
+ROUTES = ("direct", "shuffle")
+DEATHS = (1, 1, 2, 3)  # of one build; one that survives them is through
+BUSY = ("scan", "write")  # when executors and workers do something; they may die at other times too
+LOSES = {"driver": SLOTS, "JVM": SLOTS, "executor": 1, "worker": 1}
+"""How many windows were being written by what died, at most; an executor has one slot."""
 
 
-class Build:
-    """A build by a driver in a session of its own; manifests are noted when they are written."""
+class Deck:
+    """What dies next, and when: every pair once in a random order before any comes again."""
 
-    def __init__(self, tmp_path, days, repo, master):
-        site = tmp_path / "site"
-        site.mkdir(exist_ok=True)
-        (site / "noting_of_tests.py").write_text(textwrap.dedent(STORAGE))
-        self.noted = repo.with_suffix(".noted")
-        self.noted.touch()
-        self.began_at = self.noted.stat().st_size
-        self.driver = subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(PROGRAM), repo, master, *days],
-            env={**os.environ, "PYTHONPATH": str(site), "NOTED": str(self.noted)},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+    def __init__(self, dice):
+        self._dice, self._cards = dice, {master: [] for master in MASTERS}
 
-    @property
-    def runs(self):
-        return self.driver.poll() is None
+    def draw(self, master):
+        """Return a victim and a moment."""
+        cards = self._cards[master]
+        if not cards:
+            cards += [(kind, moment) for kind in ("driver", "JVM") for moment in MOMENTS[1:]]
+            cards += [("driver", "start")]
+            workers = ("worker", "executor")[: 1 + MASTERS.index(master)]
+            cards += [
+                (kind, moment) for kind in workers for moment in (*BUSY * 2, "plan", "commit")
+            ]
+            self._dice.shuffle(cards)
+        return cards.pop()
 
-    @property
-    def writes(self):
-        """Whether this run wrote a manifest yet."""
-        return self.noted.stat().st_size > self.began_at
-
-    def end(self):
-        """Wait for the driver, and for Spark to follow it; return the driver's status and words."""
-        _, words = self.driver.communicate(timeout=300)
-        patience = time.monotonic() + 60
-        while processes_of(self.driver.pid):
-            assert time.monotonic() < patience, processes_of(self.driver.pid)
-            time.sleep(0.05)
-        return self.driver.returncode, words
-
-    def victims(self):
-        """Return the processes that may die, by what they are."""
-        everything = processes_of(self.driver.pid)
-        java = [each for each in everything if "java" in each.command.split(" ")[0]]
-        executors = [each.pid for each in java if "CoarseGrainedExecutorBackend" in each.command]
-        return {
-            "driver": [self.driver.pid],
-            "JVM": [each.pid for each in java if each.pid not in executors],
-            "executor": executors,
-            "worker": [each.pid for each in workers_of(self.driver.pid)],
-        }
+    def put_back(self, master, card):
+        """Deal a card again, later."""
+        self._cards[master].insert(0, card)
 
 
-def kill_one(build, dice):
-    """Kill something at a random moment; return what it was, None if the build was faster."""
-    late = dice.random() < 0.7  # while it writes, or any time before
-    patience = time.monotonic() + (240 if late else dice.uniform(0, 10))
-    while build.runs and time.monotonic() < patience and not (late and build.writes):
-        time.sleep(0.02)
-    time.sleep(dice.uniform(0, 2.5) if late else 0)
-    there = {kind: pids for kind, pids in build.victims().items() if pids} if build.runs else {}
-    if not there:
-        return None
-    kind = dice.choice(sorted(there))
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(dice.choice(there[kind]), signal.SIGKILL)
-    return kind
+def kill(run, kind, moment, length, dice):
+    """Kill at a random time of a moment; return the moment that it hit, None if none was there."""
+    while run.lives and moment not in run.moments():
+        time.sleep(0.01)
+    time.sleep(dice.uniform(0, length))
+    while run.lives:
+        if there := run.victims()[kind]:
+            hit = list(run.moments())[-1]
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(dice.choice(there), signal.SIGKILL)
+                return hit
+        time.sleep(0.01)
+    return None
 
 
 def objects_of(repo):
@@ -131,43 +83,145 @@ def objects_of(repo):
     return found
 
 
+def content_of(repo):
+    """Return all that main's tip says, without what is made anew each time: ids and the clock."""
+    opened_repo = icevirt.Repository.open(repo)
+    tip = ObjectId12.parse(opened_repo.lookup_branch("main"))
+    snapshot = opened_repo.assets.snapshot(tip)
+    log = opened_repo.assets.transaction_log(tip)
+    arrays = {node.path: node for node in snapshot.arrays()}
+    groups = {node.path: node.user_data for node in snapshot.nodes if node.path not in arrays}
+    assert log.new_arrays == {node.id for node in arrays.values()}
+    return {
+        "arrays": arrays,
+        "groups": groups,
+        "manifests": snapshot.manifest_files,
+        "message": (snapshot.message, snapshot.metadata),
+        "log": replace(log, id=INITIAL_SNAPSHOT_ID, new_groups=frozenset(), updated_chunks={}),
+        "chunks": {key: index.tolist() for key, index in log.updated_chunks.items()},
+        "containers": dict(opened_repo.config.virtual_chunk_containers),
+    }
+
+
+def tip_of(repo):
+    """Return main's snapshot, None where there is no repository, or nothing in it."""
+    if not icevirt.Repository.exists(repo):
+        return None
+    tip = icevirt.Repository.open(repo).lookup_branch("main")
+    return None if tip == str(INITIAL_SNAPSHOT_ID) else tip
+
+
+def assert_committed_once(repo, tip, told):
+    """One snapshot on the first one, one commit in the log of what was done; nothing is wrong."""
+    names = [each.id for each in official(str(repo)).ancestry(branch="main")]
+    assert names == [tip, str(INITIAL_SNAPSHOT_ID)], told
+    info = icevirt.Repository.open(repo).head.read().info
+    assert {str(name) for name in info.snapshots} == set(names), told
+    commits = [entry.kind for entry in info.latest_updates if isinstance(entry.kind, NewCommit)]
+    assert [str(each.new_snap_id) for each in commits] == [tip], told
+    assert info.snapshots[ObjectId12.parse(tip)].metadata[BUILD_ID], told
+    assert icevirt.check(repo).problems == (), told
+    assert not (repo / "icevirt").exists(), told
+
+
+def again(before, run, kind):
+    """Return how many things this run did that were done before, or that it did twice."""
+    now = Counter(what for _, what in run.noted(kind))
+    twice = sum(number - (name not in before) for name, number in now.items())
+    before.update(now)
+    return twice
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 def test_builds_that_die_again_and_again_end_as_if_nothing_had_happened(tmp_path):
     days = write_days(tmp_path / "archive", DAYS)
-    whole = tmp_path / "whole"
-    status, words = Build(tmp_path, days, whole, MASTERS[0]).end()
-    assert status == 0, words
-    wanted = objects_of(whole)
-    windows = len(whole.with_suffix(".noted").read_text().split())
-    assert windows > 15
+    site = tmp_path / "site"
+    site.mkdir()
+    lengths, wanted, whole = {}, None, tmp_path / "whole"
+    for master, route in zip(MASTERS, ROUTES, strict=True):
+        run = Run(site, days, whole, master, route)
+        status, words = run.end()
+        assert status == 0, words
+        began = [*run.moments().values(), time.time() - run.began]
+        lengths[master] = dict(zip(MOMENTS, (b - a for a, b in pairwise(began)), strict=True))
+        found = (objects_of(whole), content_of(whole))
+        assert wanted is None or found == wanted
+        wanted = found
+        windows = {name for _, name in run.noted("writes")}
+        assert len(run.noted("writes")) == len(windows) == len(wanted[0]) > 15
+        assert len(run.noted("scans")) == DAYS
+        whole = tmp_path / "whole, shuffled"
 
     seed = int(os.environ.get("ICEVIRT_SEED", secrets.randbelow(1 << 32)))
-    dice, deaths, failures, again = random.Random(seed), Counter(), 0, 0
+    dice = random.Random(seed)
+    deck, deaths, rewritten, rescanned, runs, misses = Deck(dice), Counter(), Counter(), 0, 0, 0
     for number in range(BUILDS):
         repo, master = tmp_path / f"repo{number}", MASTERS[number % 2]
-        died = Counter()
-        planned = dice.randint(1, 3)
+        route, exists = ROUTES[(number + number // 2) % 2], number % 3 == 1
+        if exists:
+            icevirt.Repository.create(repo)
+        died, planned = [], dice.choice(DEATHS)
+        written, scanned, tip, broken = Counter(), Counter(), None, None
         while True:
-            build = Build(tmp_path, days, repo, master)
-            if died.total() < planned and (kind := kill_one(build, dice)) is not None:
-                died[kind] += 1
-            status, words = build.end()
-            if status == 0:
+            run, kind, hit = Run(site, days, repo, master, route), None, None
+            if len(died) < planned:
+                kind, moment = card = deck.draw(master)
+                hit = kill(run, kind, moment, lengths[master][moment], dice)
+                if hit is None:
+                    deck.put_back(master, card)
+                    misses += 1
+                else:
+                    died.append((kind, hit))
+            status, words = run.end()
+            runs += 1
+            told = (seed, number, master, route, died, words)
+            # by what died now, or ended the run before this one
+            lost = (LOSES[kind] if hit else 0) + (LOSES[broken] if broken else 0)
+            windows_again, files_again = again(written, run, "writes"), again(scanned, run, "scans")
+            assert windows_again <= lost, told
+            assert files_again <= lost, told
+            rewritten[windows_again] += 1
+            rescanned += files_again
+            assert tip in (None, tip_of(repo)), told
+            tip = tip_of(repo)
+            if status == 0 and died:
                 break
-            failures += status != -signal.SIGKILL
-        told = (seed, number, master, dict(died))
-        assert objects_of(repo) == wanted, told
-        assert icevirt.check(repo).problems == (), told
-        assert len(list(official(str(repo)).ancestry(branch="main"))) == 2, told
-        assert not (repo / "icevirt").exists(), told
-        twice = len(build.noted.read_text().split()) - windows
-        assert twice <= SLOTS * died.total(), told
-        again += twice
-        deaths += died
+            if status == 0:  # it was too quick; there is nothing left to do for another run
+                repo = tmp_path / f"repo{number}, again {misses}"
+                written, scanned, tip = Counter(), Counter(), None
+                if exists:
+                    icevirt.Repository.create(repo)
+                continue
+            # workers and executors are Spark's to replace; of the JVM's end the driver speaks
+            assert hit, told
+            assert (kind, status) in (("driver", -signal.SIGKILL), ("JVM", 1)), told
+            assert kind == "driver" or "icevirt.errors." in words.splitlines()[-1], told
+            broken = kind
+        assert objects_of(repo) == wanted[0], told
+        assert content_of(repo) == wanted[1], told
+        assert_committed_once(repo, tip, told)
+        assert set(written) == windows, told
+        deaths.update(died)
+        how = "existing repository" if exists else "new repository"
+        sys.stdout.write(f"\nbuild {number}, seed {seed}, {master}, {route}, {how}: {died}")
+        sys.stdout.flush()
     assert_same_dataset(opened(str(repo)), expected_dataset(days, "time"))
+
+    kinds, moments = Counter(), Counter()
+    for (kind, hit), count in deaths.items():
+        kinds[kind] += count
+        moments[hit] += count
+    if BUILDS >= 20:
+        assert min(kinds[kind] for kind in LOSES) >= BUILDS // 10, kinds
+        assert set(moments) == set(MOMENTS), moments
+    told = [f"{kind} {hit}: {deaths[kind, hit]}" for kind in LOSES for hit in MOMENTS]
     sys.stdout.write(
-        f"\n{BUILDS} builds of {windows} windows, {again} written again:"
-        f" {(seed, dict(deaths), failures)}\n"
+        f"\n\nseed {seed}: {BUILDS} builds of {len(windows)} windows in {runs} runs,"
+        f" {deaths.total()} deaths: {dict(kinds)} {dict(moments)}\n"
+        f"windows written again by a run: {dict(sorted(rewritten.items()))};"
+        f" files scanned again: {rescanned}; kills too late: {misses}\n"
+        + "\n".join(line for line in told if not line.endswith(": 0"))
+        + "\n"
     )

@@ -61,6 +61,51 @@ def test_a_local_session_starts_where_there_is_no_java(tmp_path):
     assert list(work.iterdir()) == []
 
 
+DEATHS = """
+import os, signal
+
+from icevirt.errors import SparkJobError
+from icevirt.spark.runner import run_on_spark, slots
+from icevirt.spark.session import local_session, spark_or_local
+
+def kill_jvm(spark):
+    proc = spark.sparkContext._gateway.proc
+    os.kill(proc.pid, signal.SIGKILL)
+    proc.wait()
+
+with spark_or_local() as spark:
+    print(run_on_spark(spark, str, [1, 2]))
+    kill_jvm(spark)
+for use in (slots, lambda spark: run_on_spark(spark, str, [1])):
+    try:
+        with spark_or_local() as spark:
+            kill_jvm(spark)
+            use(spark)
+    except SparkJobError as error:
+        print(error)
+with spark_or_local() as spark:
+    print(run_on_spark(spark, str, [3, 4]))
+    kill_jvm(spark)
+    try:
+        with spark_or_local() as again:
+            pass
+    except SparkJobError as error:
+        print(error)
+"""
+
+
+@pytest.mark.spark
+def test_when_its_jvm_dies_that_is_told_and_the_next_session_is_a_new_one(tmp_path):
+    """In one process, as in a notebook: PySpark by itself would go on with the dead one."""
+    ran = run_alone(DEATHS, {**os.environ, "PYTHONWARNINGS": "error"}, tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    first, unasked, unrun, again, other = ran.stdout.splitlines()
+    assert (first, again) == ("['1', '2']", "['3', '4']")
+    assert unasked.startswith("a Spark task failed")
+    assert unrun.startswith("a Spark task failed")
+    assert other.startswith("the Spark session of this process does not answer")
+
+
 @pytest.mark.spark
 def test_a_spark_that_does_not_start_is_one_error(tmp_path):
     (tmp_path / "sh").symlink_to("/bin/sh")  # and no bash
@@ -69,7 +114,7 @@ def test_a_spark_that_does_not_start_is_one_error(tmp_path):
         {"PATH": str(tmp_path), "HOME": str(tmp_path)},
         tmp_path,
     )
-    assert "BuildError: Spark did not start" in ran.stderr.splitlines()[-1]
+    assert "SparkJobError: Spark did not start" in ran.stderr.splitlines()[-1]
 
 
 def test_a_running_session_is_used_and_left_alone(spark):

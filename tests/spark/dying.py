@@ -1,0 +1,138 @@
+"""Builds in processes of their own that write down how far they are, so that they can be killed there."""
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+from .processes import processes_of, workers_of
+
+MOMENTS = ("start", "spark", "scan", "plan", "write", "commit", "committing", "committed")
+"""What a build is doing, in this order; the conditional write lies between the last two."""
+
+SITE = """
+    import os
+    import time
+
+    from icevirt.storage.local import LocalStorage
+    from icevirt_scanners.hdf5.scanner import Hdf5Scanner
+
+    NAP = 0.1
+
+    def note(*words):
+        with open(os.environ["NOTED"], "a") as log:
+            log.write(" ".join([repr(time.time()), *words]) + "\\n")
+
+    class NotingStorage(LocalStorage):
+        def put(self, path, body):
+            if path.startswith("manifests/"):
+                note("writes", path)
+                time.sleep(NAP)
+            return LocalStorage.put(self, path, body)
+
+        def put_if(self, path, body, *, was):
+            if path != "repo":
+                return LocalStorage.put_if(self, path, body, was=was)
+            note("phase", "committing")
+            time.sleep(NAP)
+            answer = LocalStorage.put_if(self, path, body, was=was)
+            note("phase", "committed")
+            time.sleep(NAP)
+            return answer
+
+    class NotingScanner(Hdf5Scanner):
+        name = "noting"
+
+        def scan(self, source, options):
+            note("scans", source.file.url)
+            time.sleep(NAP)
+            return super().scan(source, options)
+"""
+
+PROGRAM = """
+    import sys
+
+    import icevirt
+    from icevirt.logic import routes
+    from icevirt.logic.wish import Wish
+    from icevirt.spark import session
+    from noting_of_tests import NotingStorage, note
+
+    repo, master, route, *files = sys.argv[1:]
+    Wish.__init__.__kwdefaults__["max_references"] = 3  # many windows over few files
+    if route == "shuffle":
+        routes._FEW_READS = routes._FACTOR = -1
+    settings = session._settings
+    session._settings = lambda cores: settings(cores) | {
+        "spark.master": master, "spark.executor.memory": "512m"
+    }
+    icevirt.build(
+        files,
+        NotingStorage(repo),
+        concat_dim="time",
+        scanner="noting_of_tests:NotingScanner",
+        progress=lambda step: note("phase", step.phase),
+    )
+    note("route", route)
+"""
+
+
+class Run:
+    """A run of a build, by a driver in a session of its own."""
+
+    def __init__(self, site, files, repo, master, route):
+        (site / "noting_of_tests.py").write_text(textwrap.dedent(SITE))
+        self._log = repo.with_suffix(".noted")
+        self._log.touch()
+        self._from = self._log.stat().st_size
+        self.began = time.time()
+        path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
+        self.driver = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(PROGRAM), repo, master, route, *files],
+            env={**os.environ, "PYTHONPATH": path, "NOTED": str(self._log)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    @property
+    def lives(self):
+        return self.driver.poll() is None
+
+    def noted(self, kind):
+        """Return when things of a kind were done in this run, and which: [(seconds, what)]."""
+        with self._log.open() as log:
+            log.seek(self._from)
+            lines = [line.split() for line in log if line.endswith("\n")]
+        return [(float(at) - self.began, what) for at, of, what in lines if of == kind]
+
+    def moments(self):
+        """Return when each moment began that the run came to, in order."""
+        began = {"start": 0.0}
+        for at, moment in self.noted("phase"):
+            began.setdefault(moment, at)
+        return {moment: began[moment] for moment in MOMENTS if moment in began}
+
+    def victims(self):
+        """Return the processes that may die, by what they are."""
+        everything = processes_of(self.driver.pid)
+        java = [each for each in everything if "java" in Path(each.command.split(" ")[0]).name]
+        executors = [each.pid for each in java if "CoarseGrainedExecutorBackend" in each.command]
+        return {
+            "driver": [self.driver.pid],
+            "JVM": [each.pid for each in java if each.pid not in executors],
+            "executor": executors,
+            "worker": [each.pid for each in workers_of(self.driver.pid)],
+        }
+
+    def end(self):
+        """Wait for the driver, and for Spark to follow it; return the driver's status and words."""
+        _, words = self.driver.communicate(timeout=300)
+        patience = time.monotonic() + 60
+        while processes_of(self.driver.pid):
+            assert time.monotonic() < patience, processes_of(self.driver.pid)
+            time.sleep(0.05)
+        return self.driver.returncode, words

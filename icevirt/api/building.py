@@ -8,7 +8,7 @@ repository as it was, and the same build run again finds its finished parts.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -42,7 +42,14 @@ from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.plan import BuildPlan, WriteResult
 from icevirt.archive.report import BuildReport, Progress
 from icevirt.archive.scanned import SourceFile
-from icevirt.errors import BuildError, ObjectNotFoundError, SourcesChangedError, SparkJobError
+from icevirt.errors import (
+    BuildError,
+    ObjectNotFoundError,
+    ScanError,
+    SourcesChangedError,
+    SparkJobError,
+    StorageError,
+)
 from icevirt.logic.era_groups import combine_eras
 from icevirt.logic.wish import Wish
 from icevirt.model.json import JSON
@@ -50,6 +57,7 @@ from icevirt.repo.publish import BUILD_ID
 from icevirt.scan.contract import ScanOptions
 from icevirt.spark.limits import Limits
 from icevirt.spark.session import spark_or_local
+from icevirt.storage.below import Below
 from icevirt.storage.protocol import Storage
 from icevirt.version import __version__
 
@@ -156,8 +164,8 @@ def _attempt(
     if last is not None and is_same and not again and target.still_holds(last):
         report = outcome.already_built(target, last, clock.seconds)
         if len(report.bad_files) <= allowed and not outcome.may_scan_more(last, request.limits):
-            target.record(report.build_id).delete_all()  # of a run killed behind its commit
-            return report
+            # of a run that was killed behind its commit
+            return _without_record(report, target.record(report.build_id))
     target.refuse_occupied()
     build_id = digest_of(inputs, request.branch, "" if last is None else str(last.id))
     record = target.record(build_id)
@@ -181,13 +189,24 @@ def _attempt(
             " else build again.",
             missing=error.facts.get("path"),
         ) from error
-    except SparkJobError:
+    except (SparkJobError, StorageError):
         raise  # nothing is wrong with the files: what is finished is worth keeping
-    except Exception:
-        if len(files) < KEEP_SCAN_OF:
-            target.abandon(build_id)
+    except Exception as error:
+        unreadable = isinstance(error, ScanError) and "unreadable" in error.facts
+        if len(files) < KEEP_SCAN_OF and not unreadable:
+            with suppress(StorageError):  # what stopped the build is told, not this
+                target.abandon(build_id)
         raise
-    record.delete_all()
+    return _without_record(report, record)
+
+
+def _without_record(report: BuildReport, record: Below) -> BuildReport:
+    """Remove the record of a build that is committed; a storage that fails now fails no build."""
+    try:
+        record.delete_all()
+    except StorageError as error:
+        left = f"the work of the build could not be removed from {record.url}: {error}"
+        return replace(report, findings=(*report.findings, left))
     return report
 
 

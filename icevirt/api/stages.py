@@ -15,7 +15,13 @@ from icevirt.archive import catalog as schema
 from icevirt.archive.plan import BuildPlan, WriteResult
 from icevirt.archive.report import BadFile, Progress
 from icevirt.archive.scanned import SourceFile
-from icevirt.errors import BuildError, InvalidInputError, ScanError, SourcesChangedError
+from icevirt.errors import (
+    BuildError,
+    InvalidInputError,
+    ScanError,
+    SourcesChangedError,
+    StorageError,
+)
 from icevirt.ids import ObjectId12
 from icevirt.logic.dealing import dealt
 from icevirt.logic.items import balanced, write_items
@@ -183,11 +189,18 @@ def _too_many(bad: tuple[BadFile, ...], total: int) -> ScanError:
         do = "Check that these are the files you meant."
     else:
         do = f"Repair or remove them, or leave them out with max_bad_files={len(bad)}."
+    told = {} if (unreadable := sum(map(_is_unreadable, bad))) == 0 else {"unreadable": unreadable}
     return ScanError(
         f"{len(bad)} of {total} files cannot be scanned; the first: {first}",
         do=do,
         bad_files=[file.url for file in bad[:_SHOWN]],
+        **told,
     )
+
+
+def _is_unreadable(bad: BadFile) -> bool:
+    """Say whether it was the storage that failed, and not the file."""
+    return bad.code == StorageError.code
 
 
 def write_all(spark: SparkSession, job: Job, plan: BuildPlan) -> list[WriteResult]:

@@ -10,7 +10,6 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from types import ModuleType
@@ -18,22 +17,23 @@ from typing import Any
 
 from icevirt.connect.address import Address
 from icevirt.connect.credentials import Anonymous, Credentials, FromEnv, NoCredentials, Refreshable
-from icevirt.connect.failures import asked, is_refusal, opened
+from icevirt.connect.failures import opened
 from icevirt.connect.library import obstore
 from icevirt.connect.options import Options, options_of
 from icevirt.connect.profile import PROFILE, from_profile
 from icevirt.connect.secret import Secret
-from icevirt.errors import InvalidInputError, StorageError
+from icevirt.errors import InvalidInputError
 from icevirt.model.config import ObjectStoreConfig
 
 _MOST = 64  # stores open at once; each holds a pool of connections
 _IN_VAIN = 60.0  # seconds in which refusals are not taken for the end of new credentials
-_RETRIES = {
-    "max_retries": 8,
+_RETRIES = {  # over what breaks by chance; `icevirt.connect.patience` is for the rest
+    "max_retries": 5,
     "backoff": {
         "init_backoff": timedelta(milliseconds=100),
-        "max_backoff": timedelta(seconds=10),
-        "base": 2,
+        "max_backoff": timedelta(seconds=2),
+        # a pause is random between the first and this times the last: with 2 they would not grow
+        "base": 3,
     },
     "retry_timeout": timedelta(minutes=3),
 }
@@ -218,23 +218,3 @@ _BUCKET = {"s3": "bucket", "gcs": "bucket", "azure": "container_name"}
 
 def _shown(value: Any) -> Any:
     return value.reveal() if isinstance(value, Secret) else value
-
-
-def on_store[T](bucket: Bucket, act: Callable[[Any], T]) -> T:
-    """Act on the store of a bucket, once more where its credentials had come to their end.
-
-    Raises:
-        StorageError, ObjectNotFoundError: As `asked` does.
-    """
-    store = bucket.store()
-    try:
-        return asked(bucket.url, lambda: act(store))
-    except StorageError as error:
-        if not is_refusal(error) or not bucket.renew(store):
-            raise
-    try:
-        return asked(bucket.url, lambda: act(bucket.store()))
-    except StorageError as error:
-        if is_refusal(error):
-            bucket.renewed_in_vain()
-        raise

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from dataclasses import dataclass
 from typing import Any
 
 from icevirt.connect.credentials import Anonymous, FromEnv
 from icevirt.connect.failures import asked, is_refusal
 from icevirt.connect.library import obstore
+from icevirt.connect.patience import Tries
 from icevirt.connect.stores import Bucket
 from icevirt.errors import ObjectNotFoundError, StorageError
 from icevirt.objects import answers
@@ -34,8 +37,31 @@ class BucketReach:
             ObjectNotFoundError: There is no such object.
             StorageError: The store refuses, or keeps failing; or ``check`` raises it.
         """
+        tries = Tries(self.bucket, f"{self.bucket.url}/{key}")
+        while True:
+            try:
+                answer = self._get(tries.bucket, key, begin, end, check)
+            except StorageError as error:
+                time.sleep(tries.pause_after(error))
+            else:
+                tries.succeeded()
+                return answer
+
+    async def get_async(self, key: str, begin: int, end: int, check: Check) -> Answer:
+        """Do what `get` does."""
+        tries = Tries(self.bucket, f"{self.bucket.url}/{key}")
+        while True:
+            try:
+                answer = await self._get_async(tries.bucket, key, begin, end, check)
+            except StorageError as error:
+                await asyncio.sleep(tries.pause_after(error))
+            else:
+                tries.succeeded()
+                return answer
+
+    def _get(self, bucket: Bucket, key: str, begin: int, end: int, check: Check) -> Answer:
         for is_last in (False, True):
-            store = self.bucket.store()
+            store = bucket.store()
             try:
                 result = obstore().get(store, key, options={"range": (begin, end)})
                 check(meta := _meta(result.meta))
@@ -44,14 +70,15 @@ class BucketReach:
                 raise
             except BaseException as error:  # noqa: BLE001 - its panics are no exceptions
                 failure = error
-            if not self._renewed(failure, store, is_last=is_last):
+            if not self._renewed(bucket, failure, store, is_last=is_last):
                 break
         return self._without_bytes(key, begin, failure)
 
-    async def get_async(self, key: str, begin: int, end: int, check: Check) -> Answer:
-        """Do what `get` does."""
+    async def _get_async(
+        self, bucket: Bucket, key: str, begin: int, end: int, check: Check
+    ) -> Answer:
         for is_last in (False, True):
-            store = self.bucket.store()
+            store = bucket.store()
             try:
                 async with HOSTS.limit(self.host):
                     options = {"range": (begin, end)}
@@ -63,11 +90,13 @@ class BucketReach:
                 raise
             except BaseException as error:  # noqa: BLE001 - its panics are no exceptions
                 failure = error
-            if not self._renewed(failure, store, is_last=is_last):
+            if not self._renewed(bucket, failure, store, is_last=is_last):
                 break
         return self._without_bytes(key, begin, failure)
 
-    def _renewed(self, failure: BaseException, store: Any, *, is_last: bool) -> bool:
+    def _renewed(
+        self, bucket: Bucket, failure: BaseException, store: Any, *, is_last: bool
+    ) -> bool:
         """Say whether the store was refused for credentials that are replaced by now."""
         is_over = False
         try:
@@ -75,8 +104,8 @@ class BucketReach:
         except StorageError as error:
             is_over = is_refusal(error)
         if is_over and is_last:
-            self.bucket.renewed_in_vain()
-        return is_over and not is_last and self.bucket.renew(store)
+            bucket.renewed_in_vain()
+        return is_over and not is_last and bucket.renew(store)
 
     def _without_bytes(self, key: str, begin: int, failure: BaseException) -> Answer:
         """Say what a failure means. Raises unless the object ends before the range."""

@@ -16,7 +16,8 @@ from typing import Any
 from icevirt.archive.scanned import SourceFile
 from icevirt.connect.address import Address
 from icevirt.connect.library import obstore
-from icevirt.connect.stores import Bucket, on_store
+from icevirt.connect.patience import on_store
+from icevirt.connect.stores import Bucket
 from icevirt.errors import InvalidInputError, NotFoundError, ObjectNotFoundError, ScanError
 from icevirt.objects.answers import Meta
 from icevirt.objects.changes import change

@@ -12,13 +12,14 @@ import random
 import re
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from email.message import Message
 from email.utils import parsedate_to_datetime
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from icevirt.connect.credentials import Refreshable
+from icevirt.connect.patience import SERVERS, Server
 from icevirt.connect.tokens import TOKENS, Token
 from icevirt.errors import InvalidInputError, StorageError, UnauthorizedError
 from icevirt.objects import answers
@@ -42,7 +43,7 @@ _SMALL = 64 * 1024  # bytes of a body that is read only to keep its connection
 class Patience:
     """How long to try."""
 
-    tries: int = 6
+    tries: int = 9
     total: float = 120.0  # seconds after which no other try begins
     timeout: float = 30.0  # seconds without a byte
 
@@ -73,10 +74,13 @@ class Site:
         """
         url = f"{self.origin}/{quote(key, safe=_SAFE)}"
         asked = _Asked(self, url, begin, end, check)
+        server = SERVERS.of(self.origin)
+        server.check(url)
         began, failed, renewed = time.monotonic(), 0, 0
         while True:
+            at = time.monotonic()
             try:
-                return asked.once()
+                return _noted(server, asked.once)
             except _RefusedError as refusal:
                 renewed += 1
                 if not asked.renew(refusal.status, renewed):
@@ -85,8 +89,11 @@ class Site:
                 failed += 1
                 wait = _pause(failed) if trouble.wait is None else trouble.wait
                 spent = time.monotonic() - began + wait
-                if failed >= self.patience.tries or spent > self.patience.total:
-                    raise answers.unreachable(url, reason=trouble.reason, tries=failed) from None
+                enough = failed >= self.patience.tries or spent > self.patience.total
+                if enough or server.is_down:
+                    failure = answers.unreachable(url, reason=trouble.reason, tries=failed)
+                    server.gave_up(failure, time.monotonic() - at)
+                    raise failure from None
                 time.sleep(wait)
 
 
@@ -123,6 +130,19 @@ class _RefusedError(Exception):
     def __init__(self, status: int, reason: str) -> None:
         self.status, self.reason = status, reason
         super().__init__(reason)
+
+
+def _noted(server: Server, ask: Callable[[], Answer]) -> Answer:
+    """Ask, and take note that the server works where it answers, whatever it says."""
+    try:
+        answer = ask()
+    except _TryAgainError:
+        raise
+    except StorageError:
+        server.works()
+        raise
+    server.works()
+    return answer
 
 
 def _pause(failed: int) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from icevirt.connect.address import Address
 from icevirt.connect.failures import asked
 from icevirt.connect.library import obstore
+from icevirt.connect.patience import Tries, patiently
 from icevirt.connect.stores import Bucket
 from icevirt.errors import InvalidInputError, ObjectNotFoundError, StorageError
 from icevirt.storage import keys
@@ -68,12 +70,11 @@ class ObjectReading:
         if length == 0:
             return b""
 
-        def act() -> bytes:
-            store = self._bucket.store()
+        def act(store: Any) -> bytes:
             return bytes(obstore().get_range(store, key, start=offset, length=length))
 
         try:
-            body = asked(url, act)
+            body = patiently(self._bucket, url, act)
         except StorageError as error:
             if error.facts.get("status") == 416:
                 raise too_short(url, offset, length, 0) from None
@@ -86,8 +87,8 @@ class ObjectReading:
         """Return the object and its version."""
         key = self._key(path)
 
-        def act() -> tuple[bytes, Version]:
-            found = obstore().get(self._bucket.store(), key)
+        def act(store: Any) -> tuple[bytes, Version]:
+            found = obstore().get(store, key)
             return bytes(found.bytes()), self._version(found.meta)
 
         return self._asked(path, act)
@@ -107,13 +108,33 @@ class ObjectReading:
         """Return an object of just this name: listings show what is below a name only."""
         key = self._key(path)
         try:
-            return self._info(self._asked(path, lambda: obstore().head(self._bucket.store(), key)))
+            return self._info(self._asked(path, lambda store: obstore().head(store, key)))
         except ObjectNotFoundError:
             return None
 
     def _pages(self, start: str, size: int) -> Iterator[Any]:
+        """Yield the pages of a listing, which goes on behind the last one where it broke off."""
+        tries, last = Tries(self._bucket, self.url), None
+        while True:
+            try:
+                for page in self._pages_after(tries.bucket, start, size, last):
+                    tries.succeeded()
+                    last = page[-1]["path"]
+                    yield page
+            except StorageError as error:
+                time.sleep(tries.pause_after(error))
+            else:
+                tries.succeeded()
+                return
+
+    def _pages_after(
+        self, bucket: Bucket, start: str, size: int, last: str | None
+    ) -> Iterator[Any]:
         def begin() -> Any:
-            return iter(obstore().list(self._bucket.store(), prefix=start or None, chunk_size=size))
+            found = obstore().list(
+                bucket.store(), prefix=start or None, offset=last, chunk_size=size
+            )
+            return iter(found)
 
         pages = asked(self.url, begin)
         while page := asked(self.url, lambda: next(pages, None)):
@@ -128,8 +149,8 @@ class ObjectReading:
         keys.checked(path)
         return f"{self._prefix}/{path}" if self._prefix else path
 
-    def _asked[T](self, path: str, act: Callable[[], T]) -> T:
-        return asked(f"{self.url}/{path}", act)
+    def _asked[T](self, path: str, act: Callable[[Any], T]) -> T:
+        return patiently(self._bucket, f"{self.url}/{path}", act)
 
     def _version(self, meta: Any) -> Version:
         """Return what a conditional put compares: generations on GCS, etags elsewhere."""

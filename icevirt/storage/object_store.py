@@ -23,6 +23,7 @@ from typing import Any
 
 from icevirt.connect.failures import asked
 from icevirt.connect.library import obstore
+from icevirt.connect.patience import patiently
 from icevirt.connect.stores import Bucket
 from icevirt.errors import ObjectNotFoundError, StorageError
 from icevirt.storage.object_reading import ObjectReading
@@ -30,7 +31,7 @@ from icevirt.storage.protocol import Lost, Version, Written
 
 _PART = 16 * 1024 * 1024  # bytes; larger objects are sent in parts of this size
 _AT_ONCE = 1000  # objects that are deleted by one request
-_TRIES = 8
+_TRIES = 12  # of a conditional write; as long as the patience that other requests have
 _LONGEST_PAUSE = 8.0  # seconds
 _BUSY = ("ConditionalRequestConflict", "OperationAborted")  # S3: somebody else was just writing
 _CONDITION = ("AlreadyExistsError", "PreconditionError", "NotModifiedError")
@@ -66,10 +67,9 @@ class ObjectStorage(ObjectReading):
         """Write an object, in parts where it is large; nobody ever sees half of it."""
         key = self._key(path)
 
-        def act() -> Any:
-            return obstore().put(
-                self._bucket.store(), key, body, chunk_size=_PART, use_multipart=len(body) > _PART
-            )
+        def act(store: Any) -> Any:
+            large = len(body) > _PART
+            return obstore().put(store, key, body, chunk_size=_PART, use_multipart=large)
 
         self._asked(path, act)
 
@@ -99,7 +99,7 @@ class ObjectStorage(ObjectReading):
         """Remove an object; one that is not there is no error."""
         key = self._key(path)
         with suppress(ObjectNotFoundError):
-            self._asked(path, lambda: obstore().delete(self._bucket.store(), key))
+            self._asked(path, lambda store: obstore().delete(store, key))
 
     def delete_many(self, paths: Sequence[str]) -> None:
         """Remove objects, a thousand at once; those that are not there are no error."""
@@ -113,7 +113,7 @@ class ObjectStorage(ObjectReading):
 
     def _delete_keys(self, doomed: list[str]) -> None:
         try:
-            asked(self.url, lambda: obstore().delete(self._bucket.store(), doomed))
+            patiently(self._bucket, self.url, lambda store: obstore().delete(store, doomed))
         except ObjectNotFoundError:  # somebody else deletes here too
             if len(doomed) > 1:
                 for key in doomed:

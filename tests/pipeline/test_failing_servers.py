@@ -1,5 +1,6 @@
 """Builds over servers that throttle, drop connections, and tell little about their files."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -117,3 +118,17 @@ def test_a_server_that_never_answers_stops_the_build_with_its_name(archive, repo
     with pytest.raises((ScanError, StorageError), match="day2"):
         icevirt.build(archive[1], repo_path, concat_dim="time")
     assert not Path(repo_path).exists()
+
+
+def test_a_server_that_never_answers_stops_the_build_and_what_is_done_is_kept(archive, repo_path):
+    """A file that cannot be read is not a bad file: nothing that was scanned is scanned again."""
+    server, urls, _ = archive
+    server.rules.add(refused(503), target=r"day2\.nc", nth=2, times=1e9)  # after it was listed
+    with pytest.raises(ScanError, match=r"day2.*503") as caught:
+        icevirt.build(urls, repo_path, concat_dim="time")
+    assert caught.value.facts["unreadable"] == 1
+    assert not icevirt.Repository.exists(repo_path)
+    server.rules.clear()
+    report = icevirt.build(urls, repo_path, concat_dim="time")
+    assert (report.files_scanned, report.files_reused) == (1, 2)
+    assert os.listdir(Path(repo_path)).count("icevirt") == 0

@@ -1,0 +1,200 @@
+"""How long an object store is asked that throttles or is away: longer than the library does.
+
+The library retries for a second or two, which gets over what breaks by chance. A store that asks
+for fewer requests (S3 while it spreads a prefix over more servers) does so for much longer. So what
+failed is sent again for a minute, once a time, with random, growing pauses. Nobody multiplies
+that: the library sends such requests once, and Spark does not try again what ended in our error.
+A server that used all patience up is taken for down in this process, and asked once for a request,
+until one succeeds: what fails for good fails soon, however many requests there are.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any
+
+from icevirt.connect.failures import asked, is_refusal
+from icevirt.connect.stores import Bucket
+from icevirt.errors import StorageError
+
+TOTAL = 60.0
+"""Seconds of pauses and requests after which a request is given up."""
+
+_UNKNOWN = 3.0  # the same for a server that never answered yet: its name may be wrong
+_FIRST_PAUSE = 0.5  # seconds, at most
+_LONGEST_PAUSE = 8.0
+_CERTAIN = 16  # requests given up in a row that are no accident of one object
+_REST = 1.0  # seconds in which a server is not asked at all
+_PASSING = (408, 425, 429, 500, 502, 503, 504)
+_SLOW = "RequestTimeout"  # with status 400, on S3
+
+
+@dataclass(slots=True)
+class Server:
+    """What this process knows of a server."""
+
+    answered: bool = False
+    given_up: int = 0  # requests in a row, each after all patience or as the server seemed down
+    failure: StorageError | None = None  # of the last one
+    rest_until: float = 0.0
+
+    @property
+    def is_down(self) -> bool:
+        """Whether it is taken for down: requests are sent once."""
+        return self.given_up > 0
+
+    def check(self, url: str) -> None:
+        """Raise the failure of requests before, where it would be that of one for ``url``, too.
+
+        An object that always fails is told apart from a server that does: no request fails for the
+        few before it.
+        """
+        failure = self.failure
+        if failure is None or self.given_up < _CERTAIN or time.monotonic() > self.rest_until:
+            return
+        facts = {
+            name: url if name in ("url", "location") else value
+            for name, value in failure.facts.items()
+        }
+        raise StorageError(failure.what, do=failure.do, **facts)
+
+    def works(self) -> None:
+        """Take note of an answer."""
+        self.answered, self.given_up, self.failure = True, 0, None
+
+    def gave_up(self, failure: StorageError, took: float) -> None:
+        """Take note of a request that was given up, and of the seconds that its last try took."""
+        self.given_up += 1
+        self.failure = failure
+        # a server that lets requests time out is left alone for as long as that took
+        self.rest_until = time.monotonic() + max(_REST, min(took, TOTAL))
+
+
+class _Servers:
+    """What this process knows of each server."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[Hashable, Server] = {}
+
+    def of(self, key: Hashable) -> Server:
+        """Return what is known of a server, by whatever names it."""
+        with self._lock:
+            return self._known.setdefault(key, Server())
+
+    def forget(self) -> None:
+        """Start anew, with a lock that no thread of a parent can be holding."""
+        self.__init__()  # type: ignore[misc]
+
+
+SERVERS = _Servers()
+os.register_at_fork(after_in_child=SERVERS.forget)
+
+
+class Tries:
+    """The tries of one request to a store.
+
+    Args:
+        bucket: The store.
+        url: What is asked for, without secrets.
+
+    Raises:
+        StorageError: The store is down, and was found so a moment ago.
+    """
+
+    def __init__(self, bucket: Bucket, url: str) -> None:
+        self._server = SERVERS.of(bucket.once())
+        self._server.check(url)
+        # the first try is the library's, which has some of its own
+        self.bucket = bucket.once() if self._server.is_down else bucket
+        self._failed = 0
+        self._since = self._begin = time.monotonic()
+
+    def pause_after(self, error: StorageError) -> float:
+        """Return the seconds to wait before the next try.
+
+        Raises:
+            StorageError: ``error``, where another try is of no use, or there were enough.
+        """
+        now, server = time.monotonic(), self._server
+        if not _may_pass(error):
+            server.works()  # it refuses, so it is there
+            raise error
+        server.answered |= "status" in error.facts
+        total = TOTAL if server.answered else _UNKNOWN
+        longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**self._failed)
+        pause: float = longest * random.uniform(0.5, 1.0)  # noqa: S311 - spreads clients
+        if server.is_down or now - self._since + pause > total:
+            facts = {**error.facts, "tried_for": f"{now - self._since:.0f} s"}
+            failure = StorageError(error.what, do=error.do, **facts)
+            server.gave_up(failure, now - self._begin)
+            raise failure
+        self._failed += 1
+        self.bucket = self.bucket.once()
+        self._begin = now + pause
+        return pause
+
+    def succeeded(self) -> None:
+        """Take note that the store answers."""
+        self._server.works()
+        self._failed = 0
+        self._since = self._begin = time.monotonic()
+
+
+def patiently[T](bucket: Bucket, url: str, act: Callable[[Any], T]) -> T:
+    """Act on the store of a bucket, again where it throttles or is away for a while.
+
+    Args:
+        bucket: The store.
+        url: What is acted on, without secrets; it appears in the message.
+        act: Asks the store, and may be called again; what it does is the same each time.
+
+    Raises:
+        StorageError, ObjectNotFoundError: As `asked` does.
+    """
+    tries = Tries(bucket, url)
+    while True:
+        store = tries.bucket.store()
+        try:
+            result = asked(url, lambda: act(store))  # noqa: B023 - it is called at once
+        except StorageError as error:
+            time.sleep(tries.pause_after(error))
+        else:
+            tries.succeeded()
+            return result
+
+
+def on_store[T](bucket: Bucket, act: Callable[[Any], T]) -> T:
+    """Act on the store of a bucket, once more where its credentials had come to their end.
+
+    Raises:
+        StorageError, ObjectNotFoundError: As `asked` does.
+    """
+    store = bucket.store()
+    try:
+        return patiently(bucket, bucket.url, act)
+    except StorageError as error:
+        if not is_refusal(error) or not bucket.renew(store):
+            raise
+    try:
+        return patiently(bucket, bucket.url, act)
+    except StorageError as error:
+        if is_refusal(error):
+            bucket.renewed_in_vain()
+        raise
+
+
+def _may_pass(error: StorageError) -> bool:
+    """Say whether the same request may succeed later."""
+    told = error.facts
+    if told.get("kind") != "GenericError":  # others are about the request
+        return False
+    status = told.get("status")
+    if status is None:
+        return True  # no answer, or one that broke off
+    return status in _PASSING or (status == 400 and told.get("reason") == _SLOW)

@@ -64,6 +64,7 @@ if TYPE_CHECKING:
         s3_static_credentials,
     )
     from icevirt.connect.store_configs import azure_store, gcs_store, http_store, s3_store
+    from icevirt.display.events import JsonFormatter
     from icevirt.errors import (
         AlreadyExistsError,
         ConflictError,
@@ -169,6 +170,7 @@ __all__ = [
     "IcevirtError",
     "IcevirtStore",
     "InvalidInputError",
+    "JsonFormatter",
     "LocalFileSystemAccess",
     "ManifestConfig",
     "ManifestFileInfo",
@@ -296,6 +298,7 @@ _HOME = {
     "IcevirtError": "icevirt.errors",
     "IcevirtStore": "icevirt.access.store",
     "InvalidInputError": "icevirt.errors",
+    "JsonFormatter": "icevirt.display.events",
     "LocalFileSystemAccess": "icevirt.connect.credentials",
     "ManifestConfig": "icevirt.model.manifest_config",
     "ManifestFileInfo": "icevirt.repo.views",

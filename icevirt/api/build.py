@@ -14,6 +14,7 @@ from icevirt.api.building import Request, Session, until_unchanged
 from icevirt.api.clock import Clock
 from icevirt.api.containing import NamedContainers
 from icevirt.api.editing import Edits, Preprocess
+from icevirt.api.events import tell_committed, telling_failures
 from icevirt.api.inputs import Sources
 from icevirt.api.nested import nest_of
 from icevirt.api.promotion import check_promotion, prepare, promoted, refuse_differences
@@ -257,6 +258,7 @@ def build(
     if promote is not None:
         prepare(storage, branch, promote)
     with ExitStack() as stack:
+        stack.enter_context(telling_failures("build"))
         stack.enter_context(granted(reach))
         session = Session(stack, clock, spark)
         nest = nest_of(sources, dimensions, combine)
@@ -301,9 +303,10 @@ def build(
             nest=nest,
             publication=publication,
             containers=named,
-            progress=progress,
+            progress=clock.step,
         )
         report = until_unchanged(request, inputs, session, clock, rescans=3 * rescan_changed)
+        tell_committed(report)
         if verify is not None:
             with clock.phase("verify"):
                 refuse_differences(storage, report, values=verify, spark=session)

@@ -7,6 +7,7 @@ repository as it was, and the same build run again finds its finished parts.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from icevirt.api.clock import Clock
 from icevirt.api.commit import commit, refuse_changed, refuse_losses
 from icevirt.api.containing import NamedContainers
 from icevirt.api.editing import Edits
+from icevirt.api.events import tell
 from icevirt.api.inputs import Inputs
 from icevirt.api.nested import Nest
 from icevirt.api.publishing import Publication, published
@@ -51,6 +53,7 @@ from icevirt.errors import (
     StorageError,
 )
 from icevirt.logic.era_groups import combine_eras
+from icevirt.logic.routes import route_of
 from icevirt.logic.wish import Wish
 from icevirt.model.json import JSON
 from icevirt.repo.publish import BUILD_ID
@@ -139,10 +142,11 @@ def until_unchanged(
             files = outside(request.storage, inputs.files())
         try:
             return _attempt(request, files, session, clock)
-        except SourcesChangedError:
+        except SourcesChangedError as error:
             if not rescans:
                 raise
             rescans -= 1
+            tell("sources-changed", logging.WARNING, error=str(error), rescans_left=rescans)
 
 
 def _attempt(
@@ -178,6 +182,17 @@ def _attempt(
         limits=request.limits,
     )
     job = Job(build_id=build_id, scan=scan, target=target, record=record)
+    tell(
+        "build-begun",
+        repo=target.storage.url,
+        branch=target.branch,
+        group=target.group,
+        build_id=build_id,
+        catalog=scan.catalog.url,
+        files=len(files),
+        bytes=sum(file.size for file in files),
+        icevirt=__version__,
+    )
     session()  # where Spark does not start, what an earlier run finished is kept
     try:
         report = _run(job, request, inputs, session, clock)
@@ -235,10 +250,21 @@ def _written(  # noqa: PLR0917 - all that a build knows by then
             # the last look of all, as somebody may collect garbage meanwhile
             if not vanished(job, results):
                 return results
+        tell("objects-vanished", logging.WARNING, repo=job.target.storage.url)
     raise BuildError(
         "objects that were just written are gone",
         do="Stop whatever deletes objects of this repository, and build again.",
         repo=job.target.storage.url,
+    )
+
+
+def _tell_plan(plan: BuildPlan) -> None:
+    tell(
+        "planned",
+        files=len(plan.files),
+        arrays=len(plan.arrays),
+        route=route_of(plan).told(),
+        left_out=len(plan.left_out),
     )
 
 
@@ -251,6 +277,7 @@ def _run(job: Job, request: Request, inputs: str, session: Session, clock: Clock
         wish = replace(request.wish, build_id=job.build_id, nest=nest)
         facts, wish = request.edits.applied(closed.facts, wish)
         plan = combine_eras(facts, wish)
+        _tell_plan(plan)
         moved = request.publication.targets(facts, plan)
         plan = request.containers.contained(facts, published(plan, moved))
         job.target.rehearse(plan)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.api.clock import Clock
+from icevirt.api.events import telling_failures
 from icevirt.api.inference import with_dimensions
 from icevirt.api.inputs import Inputs, Sources
 from icevirt.api.recalled import scans_alike
@@ -208,6 +209,7 @@ def scan_files(
     storage = shared(catalog)
     clock = Clock(progress)
     with ExitStack() as kept:
+        kept.enter_context(telling_failures("scan"))
         kept.enter_context(granted(SourceAccess.of(access)))
         with clock.phase("list"):
             inputs = Inputs(sources, asset=asset)
@@ -223,7 +225,7 @@ def scan_files(
             options=options,
             catalog=storage,
             max_bad_files=bad_files_allowed(max_bad_files, len(files)),
-            progress=progress,
+            progress=clock.step,
             limits=limits,
         )
         with clock.phase("spark"):

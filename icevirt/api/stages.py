@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from icevirt.api.events import tell, tell_bad_files
 from icevirt.api.request import identity_of, told_of
 from icevirt.api.target import Target
 from icevirt.archive import catalog as schema
@@ -104,6 +105,8 @@ def scan_missing(spark: SparkSession, job: Scan) -> int:
         known = job.settled()
     missing = [job.files[at] for at in known.missing.tolist()]
     note_asked(job.catalog, job.identity, missing)
+    if found := len(job.files) - len(missing):
+        tell("resumed", phase="scan", found=found, total=len(job.files), unit="files")
     todo = schema.parts_of(missing, identity=job.identity, attempt=known.attempt)
     tasks = [
         ScanTask(
@@ -164,6 +167,7 @@ def scanned_catalog(job: Scan) -> ClosedCatalog:
         )
     names, chosen = known.chosen
     closed = read_facts(job.catalog, names, chosen)
+    tell_bad_files(closed.bad)
     if job.tolerates(closed):
         _refuse_unknown(job.options, closed)
     else:

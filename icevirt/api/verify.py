@@ -112,7 +112,7 @@ def verify(
         for phase, (function, tasks) in stages.items():
             if tasks:
                 with clock.phase(phase):
-                    found.append(total(run(function, tasks, _telling(progress, phase, tasks))))
+                    found.append(total(run(function, tasks, _telling(clock.step, phase, tasks))))
     checked = total(found)
     return VerifyReport(
         repo=storage.url,

@@ -125,6 +125,21 @@ class Progress:
     seconds: float = 0.0  # since the phase began
 
     @property
+    def amounts(self) -> dict[str, JSON]:
+        """All of it but the phase, as logs hold it: amounts that are not known are left out."""
+        left, share = self.seconds_left, self.per_second / self.done if self.done else 0.0
+        told: dict[str, JSON] = {"done": self.done, "total": self.total, "unit": self.unit}
+        told |= {"seconds": round(self.seconds, 1), "per_second": round(self.per_second, 1)}
+        if left is not None:
+            told["seconds_left"] = round(left, 1)
+        for name in ("found", "files", "references", "bytes"):
+            if amount := getattr(self, name):
+                told[name] = amount
+        if self.references:
+            told["references_per_second"] = round(self.references * share, 1)
+        return told
+
+    @property
     def per_second(self) -> float:
         """Units done in a second; what an earlier run left does not count. 0 while unknown."""
         return (self.done - self.found) / self.seconds if self.seconds > 0 else 0.0

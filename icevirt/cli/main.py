@@ -96,3 +96,4 @@ def _log_to_stderr() -> None:
     handler = logging.StreamHandler()
     handler.addFilter(lambda record: "py4j" not in record.pathname)
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
+    logging.getLogger("icevirt").propagate = False  # answers and errors say it already

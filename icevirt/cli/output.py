@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import sys
 from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
@@ -124,10 +125,29 @@ def progress(*, quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
         yield None
         return
     if _progress_style.get() is ProgressStyle.json:
-        yield ProgressLines(sys.stderr)
+        with _events_on(sys.stderr):
+            yield ProgressLines(sys.stderr)
         return
     with ProgressDisplay(console(sys.stderr)) as display:
         yield display
+
+
+@contextlib.contextmanager
+def _events_on(stream: TextIO) -> Iterator[None]:
+    """Write what is logged in the block as JSON lines, progress apart, which is told more often."""
+    from icevirt.display.events import JsonFormatter
+
+    log, handler = logging.getLogger("icevirt"), logging.StreamHandler(stream)
+    handler.setFormatter(JsonFormatter())
+    handler.addFilter(lambda record: getattr(record, "event", None) != "progress")
+    before = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before)
 
 
 def console(stream: object) -> Console:

@@ -80,14 +80,17 @@ class ProgressLines:
     def __init__(self, out: TextIO, *, interval: float = 5.0) -> None:
         self._out = out
         self._interval = interval
-        self._last: tuple[tuple[str, bool], float] = (("", False), 0.0)  # of the last line
+        self._last: tuple[tuple[str, bool, bool], float] = (
+            ("", False, False),
+            0.0,
+        )  # of the last line
 
     def __call__(self, step: Progress) -> None:
         """Write a step, unless one was written a moment ago. Called from any thread."""
         last, told = self._last
-        what, now = (step.phase, step.total > 0), time.monotonic()
-        ended = step.total and step.done >= step.total
-        if what == last and now - told < self._interval and not ended:
+        ended = step.done >= step.total > 0
+        what, now = (step.phase, step.total > 0, ended), time.monotonic()
+        if what == last and (ended or now - told < self._interval):
             return
         self._last = (what, now)
         self._out.write(json.dumps(event(step)) + "\n")
@@ -96,20 +99,11 @@ class ProgressLines:
 
 def event(step: Progress) -> dict[str, Any]:
     """Return a step as what a log holds of it; amounts are left out where they are unknown."""
-    left = step.seconds_left
-    amounts: dict[str, Any] = {"done": step.done, "total": step.total, "unit": step.unit}
-    amounts["seconds"] = round(step.seconds, 1)
-    amounts["per_second"] = round(step.per_second, 1)
-    if left is not None:
-        amounts["seconds_left"] = round(left, 1)
-    for name in ("files", "references", "bytes"):
-        if amount := getattr(step, name):
-            amounts[name] = amount
     return {
         "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "event": "progress",
         "phase": step.phase,
-        **(amounts if step.total else {}),
+        **(step.amounts if step.total else {}),
     }
 
 

@@ -285,11 +285,11 @@ def reporter(
         return None
     tell = progress
     begin = time.perf_counter()
-    found: list[int] = []
+    first = look()
+    tell(replace(first, found=first.done))
 
     def report() -> None:
         step = look()
-        found.append(step.done)
-        tell(replace(step, found=found[0], seconds=time.perf_counter() - begin))
+        tell(replace(step, found=first.done, seconds=time.perf_counter() - begin))
 
     return report

@@ -1,0 +1,32 @@
+"""Log records as lines of JSON, for systems that collect them."""
+
+from __future__ import annotations
+
+import json
+import logging
+from datetime import UTC, datetime
+from typing import Any
+
+
+class JsonFormatter(logging.Formatter):
+    """Formats a record of `logging` as one line of JSON.
+
+    Time, level and logger, then the ``event`` and fields of icevirt's records; others have their
+    ``message``. A traceback is one field.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        event, fields = getattr(record, "event", None), getattr(record, "fields", None)
+        told: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+        }
+        if isinstance(event, str) and isinstance(fields, dict):
+            told |= {"event": event, **fields}
+        else:
+            told |= {"event": "message", "message": record.getMessage()}
+        if record.exc_info:
+            told["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(told, default=str)

@@ -215,7 +215,8 @@ def identity_of(options: ScanOptions) -> str:
 def told_of(options: ScanOptions) -> dict[str, Any]:
     """Return what decides how a file is described: options, and scanners with their versions."""
     scanners = {each.name: each.version for each in in_use(options)}
-    return {"options": asdict(options), "scanners": scanners}
+    asked = {name: value for name, value in asdict(options).items() if name != "share"}
+    return {"options": asked, "scanners": scanners}
 
 
 def listed(files: Iterable[SourceFile]) -> list[list[str | int]]:

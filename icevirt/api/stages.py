@@ -24,7 +24,7 @@ from icevirt.errors import (
     StorageError,
 )
 from icevirt.ids import ObjectId12
-from icevirt.logic.dealing import dealt
+from icevirt.logic.dealing import dealt, pieces_of
 from icevirt.logic.items import balanced, write_items
 from icevirt.logic.routes import Route, route_of
 from icevirt.objects.grants import in_force
@@ -35,6 +35,7 @@ from icevirt.spark.asked import note_asked
 from icevirt.spark.described import describe_scan
 from icevirt.spark.facts import ClosedCatalog, read_facts
 from icevirt.spark.limits import DEFAULT, Limits
+from icevirt.spark.pieces import clear
 from icevirt.spark.runner import reporter, run_on_spark, run_shuffled, slots
 from icevirt.spark.scanning import ScanTask, run_scan
 from icevirt.spark.settled import Settled, forget, settled
@@ -107,7 +108,9 @@ def scan_missing(spark: SparkSession, job: Scan) -> int:
     note_asked(job.catalog, job.identity, missing)
     if found := len(job.files) - len(missing):
         tell("resumed", phase="scan", found=found, total=len(job.files), unit="files")
-    todo = schema.parts_of(missing, identity=job.identity, attempt=known.attempt)
+    todo = schema.parts_of(
+        missing, identity=job.identity, attempt=known.attempt, pieces=pieces_of(job.files)
+    )
     tasks = [
         ScanTask(
             parts=pile,
@@ -116,7 +119,9 @@ def scan_missing(spark: SparkSession, job: Scan) -> int:
             access=in_force(),
             limits=job.limits,
         )
-        for pile in dealt(todo, slots(spark) * _TASKS_PER_SLOT)
+        for pile in dealt(
+            [piece for part in todo for piece in part.pieces()], slots(spark) * _TASKS_PER_SLOT
+        )
     ]
     wanted = {part.name: part for part in todo}
 
@@ -134,7 +139,9 @@ def scan_missing(spark: SparkSession, job: Scan) -> int:
         )
 
     watch = reporter(job.progress, look)
-    return sum(run_on_spark(spark, run_scan, tasks, progress=watch))
+    scanned = sum(run_on_spark(spark, run_scan, tasks, progress=watch))
+    clear(job.catalog)
+    return scanned
 
 
 def closed_catalog(job: Scan) -> ClosedCatalog:

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 
 from icevirt.archive.scanned import SourceFile
 
@@ -108,22 +108,53 @@ def status_of(code: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A run of source files that is scanned, written and resumed as one."""
+    """A run of source files that is scanned, written and resumed as one.
+
+    One that holds a single huge file may be scanned in pieces: this is piece number ``piece``.
+    """
 
     name: str
     files: tuple[SourceFile, ...]
+    piece: int = 0
+    of: int = 1
+
+    @property
+    def label(self) -> str:
+        """The name, and which piece."""
+        return self.name if self.of == 1 else f"{self.name}-{self.piece}-of-{self.of}"
+
+    def pieces(self) -> tuple[Part, ...]:
+        """Return the pieces."""
+        return tuple(replace(self, piece=number) for number in range(self.of))
 
 
-def parts_of(files: Sequence[SourceFile], *, identity: str, attempt: int = 0) -> tuple[Part, ...]:
+def parts_of(
+    files: Sequence[SourceFile],
+    *,
+    identity: str,
+    attempt: int = 0,
+    pieces: Mapping[str, int] | None = None,
+) -> tuple[Part, ...]:
     """Cut the files, in their order, into parts.
 
     The size of a part depends on the number of files alone, so that a scan resumed on another
-    machine cuts alike. ``attempt`` tells parts apart that hold the same files, tried again.
+    machine cuts alike. ``attempt`` tells parts apart that hold the same files, tried again. Files
+    that are scanned in ``pieces``, by URL, have a part each.
     """
     size = max(1, min(256, -(-len(files) // 64)))
-    runs = [tuple(files[at : at + size]) for at in range(0, len(files), size)]
+    huge = pieces or {}
+    runs: list[list[SourceFile]] = []
+    for file in files:
+        if not runs or len(runs[-1]) == size or file.url in huge or runs[-1][-1].url in huge:
+            runs.append([])
+        runs[-1].append(file)
     return tuple(
-        Part(name=f"{identity}-{_digest(identity, attempt, run)}", files=run) for run in runs
+        Part(
+            name=f"{identity}-{_digest(identity, attempt, run)}",
+            files=tuple(run),
+            of=huge.get(run[0].url, 1),
+        )
+        for run in runs
     )
 
 

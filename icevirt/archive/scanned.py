@@ -7,7 +7,7 @@ and every array carries a chunk table that a zarr reader decodes to exactly what
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
@@ -149,6 +149,9 @@ class ScannedFile:
     arrays: tuple[ScannedArray, ...]
     findings: tuple[Finding, ...] = ()
     left_out: tuple[str, ...] = ()  # paths of variables that the options did not ask for
+    # what adds up over the shares of a file: bytes that were stored, under "", and under the path
+    # of an array that is scanned in runs, chunks found less those that there are: 0 in sum
+    tally: Mapping[str, int] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return (

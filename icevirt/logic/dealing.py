@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Sequence
 
 from icevirt.archive.catalog import Part
@@ -10,11 +11,28 @@ from icevirt.archive.scanned import SourceFile
 
 _FILE = 4e-3  # seconds of a small file: opening, describing, packing
 _GIGABYTE = 4e-3  # seconds of its chunk index, and of the coordinates that are read
+_HUGE = 8 << 30  # bytes of a piece; in chunks of 4 KiB a second of its index
+_PIECES = 64  # of the largest archive of one file
 
 
 def seconds_of(file: SourceFile) -> float:
     """Return about how long a file takes, from all that is known of it: its size."""
     return _FILE + _GIGABYTE * file.size / 1e9
+
+
+def pieces_of(files: Sequence[SourceFile]) -> dict[str, int]:
+    """Return the files that several tasks scan together, by URL, and into how many pieces.
+
+    It depends on sizes alone, so that a scan that is resumed finds the pieces that are finished:
+    a file of less than `_HUGE` takes a task less time than two of them need to start, and a file
+    that is no more than its share of the archive keeps no task waiting.
+    """
+    huge = [file for file in files if file.size >= 2 * _HUGE]
+    total = sum(file.size for file in files) if huge else 1
+    pieces = {
+        file.url: min(file.size // _HUGE, math.ceil(_PIECES * file.size / total)) for file in huge
+    }
+    return {url: count for url, count in pieces.items() if count > 1}
 
 
 def dealt(parts: Sequence[Part], tasks: int) -> tuple[tuple[Part, ...], ...]:
@@ -23,7 +41,7 @@ def dealt(parts: Sequence[Part], tasks: int) -> tuple[tuple[Part, ...], ...]:
     The longest part goes first, always to the task that has least to do; within a task the parts
     keep their order. The same parts are dealt alike every time.
     """
-    costs = [sum(map(seconds_of, part.files)) for part in parts]
+    costs = [sum(map(seconds_of, part.files)) / part.of for part in parts]
     piles: list[list[int]] = [[] for _ in range(max(1, min(tasks, len(parts))))]
     loads = [(0.0, number) for number in range(len(piles))]
     for at in sorted(range(len(parts)), key=lambda at: (-costs[at], at)):

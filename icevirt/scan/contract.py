@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from icevirt.archive.scanned import ScannedFile, SourceFile
+from icevirt.archive.shares import Share, Weight
 from icevirt.model import paths
 from icevirt.scan.policy import Policy, fits, is_name, policy_of
 
@@ -79,6 +80,8 @@ class ScanOptions:
         tolerant: Names or absolute paths of variables without a dimension in ``concat_dim`` whose
             values are kept, to be compared with those of other files; ``"*"`` for the coordinates
             of dimensions.
+        share: What of the file is to be scanned, where several tasks share it. A `Divisible`
+            scanner alone is given one.
     """
 
     concat_dim: str | tuple[str, ...] | None = None
@@ -94,6 +97,7 @@ class ScanOptions:
     policy: tuple[tuple[str, str], ...] = ()
     rename: tuple[tuple[str, str], ...] = ()
     tolerant: tuple[str, ...] = ()
+    share: Share | None = None
 
     def policy_of(self, path: str) -> Policy:
         """Return what shall become of a variable."""
@@ -150,7 +154,13 @@ class ScanOptions:
         """Say whether a variable was asked for: it is, or lies below, what is named."""
         if self.variables and not _is_named(path, self.variables):
             return False
+        if self.share is not None and not self.share.covers(path):
+            return False
         return not _is_named(path, self.drop_variables)
+
+    def run_of(self, path: str) -> tuple[int, int] | None:
+        """Return the run of a variable's chunks that alone is asked for; None: all of them."""
+        return None if self.share is None else self.share.runs.get(path)
 
     def unknown(self, present: Iterable[str]) -> tuple[str, ...]:
         """Return the names given that fit none of the variables that are there."""
@@ -188,6 +198,23 @@ class Scanner(Protocol):
 
     def scan(self, source: ByteSource, options: ScanOptions) -> ScannedFile:
         """Describe the file.
+
+        Raises:
+            ScanError: The file is damaged.
+            UnsupportedError: The file holds something that cannot be represented correctly.
+        """
+
+
+@runtime_checkable
+class Divisible(Protocol):
+    """A scanner that can scan shares of a file.
+
+    What it makes of a variable must not depend on the share, but for what adds up in `ScannedFile`
+    as ``tally``.
+    """
+
+    def outline(self, source: ByteSource, options: ScanOptions) -> tuple[Weight, ...]:
+        """Return the variables that are wanted and what each takes, from headers alone.
 
         Raises:
             ScanError: The file is damaged.

@@ -8,15 +8,18 @@ none, and ``virtualizarr:HDFParser`` hands what is behind the colon to a scanner
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from icevirt.archive.scanned import ScannedFile
-from icevirt.errors import InvalidInputError, ScanError
+from icevirt.archive.shares import Share
+from icevirt.errors import InvalidInputError, ScanError, UnsupportedError
+from icevirt.logic.sharing import share_of
 from icevirt.model import paths
-from icevirt.scan.contract import ByteSource, Scanner, ScanOptions
+from icevirt.scan.contract import ByteSource, Divisible, Scanner, ScanOptions
 from icevirt.scan.label_values import with_labels
 from icevirt.scan.policy import enforce
 from icevirt.scan.unknown import refusal
@@ -116,7 +119,46 @@ def scan(source: ByteSource, options: ScanOptions | None = None) -> ScannedFile:
         ScanError: No scanner reads it, it is damaged, or it changed while it was scanned.
     """
     options = options or ScanOptions()
-    scanner = named(options.scanner) if options.scanner else scanner_for(source)
+    return _scan(_scanner(source, options), source, options)
+
+
+def scan_share(
+    source: ByteSource, options: ScanOptions, number: int, of: int
+) -> tuple[Share, ScannedFile]:
+    """Scan share ``number`` of ``of`` of a file, and return what of it that is.
+
+    Raises:
+        ScanError: As `scan` does.
+        UnsupportedError: The scanner of this file scans whole files only.
+    """
+    scanner = _scanner(source, options)
+    if not isinstance(scanner, Divisible):
+        raise UnsupportedError(
+            "the scanner of this file scans whole files only",
+            do="Let one task scan it.",
+            file=source.file.url,
+            scanner=scanner.name,
+        )
+    share = share_of(scanner.outline(source, options), number, of)
+    if number and not share.whole and not share.runs:
+        source.check_unchanged()
+        return share, ScannedFile(
+            source=source.file,
+            scanner=scanner.name,
+            scanner_version=scanner.version,
+            groups=(),
+            arrays=(),
+        )
+    found = _scan(scanner, source, replace(options, share=share))
+    left_out = (p for p in found.left_out if share.covers(p) or not options.wants(p))
+    return share, replace(found, left_out=tuple(left_out))
+
+
+def _scanner(source: ByteSource, options: ScanOptions) -> Scanner:
+    return named(options.scanner) if options.scanner else scanner_for(source)
+
+
+def _scan(scanner: Scanner, source: ByteSource, options: ScanOptions) -> ScannedFile:
     found = scanner.scan(source, options)
     enforce(found, options.policy)
     scanned = with_labels(found, source, options)

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from icevirt.archive.scanned import ScannedFile, SourceFile
+from icevirt.archive.shares import Share
 from icevirt.errors import IcevirtError, ScanError, ScanMemoryError, StaleReferenceError
 from icevirt.objects.answers import opaque
 from icevirt.objects.opened import OpenedSource
 from icevirt.objects.source import open_source
 from icevirt.scan.contract import ByteSource, ScanOptions
-from icevirt.scan.registry import scan
+from icevirt.scan.registry import scan, scan_share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,19 +26,28 @@ class Outcome:
     seconds: float
     requests: int = 0  # to the file's server
     bytes_fetched: int = 0
+    share: Share | None = None  # what of the file was scanned, where not all of it
 
 
 def attempt(
     file: SourceFile,
     options: ScanOptions,
     opening: Callable[[str], OpenedSource] = open_source,
+    piece: tuple[int, int] | None = None,
 ) -> Outcome:
-    """Scan a file; errors are part of the outcome. ``opening`` may have opened it already."""
+    """Scan a file; errors are part of the outcome.
+
+    Args:
+        file: As it was listed.
+        options: What is asked for.
+        opening: Returns a file by its URL, opened; it may have opened it already.
+        piece: The number of a share and how many there are, where this share alone is scanned.
+    """
     begin = time.perf_counter()
-    scanned, error = None, None
+    share, scanned, error = None, None, None
     cost = [0, 0]
     try:
-        scanned = _scan(file, options, cost, opening)
+        share, scanned = _scan(file, options, cost, opening, piece)
     except IcevirtError as refused:
         error = refused
     except MemoryError:
@@ -59,6 +69,7 @@ def attempt(
         seconds=time.perf_counter() - begin,
         requests=cost[0],
         bytes_fetched=cost[1],
+        share=share,
     )
 
 
@@ -67,23 +78,26 @@ def _scan(
     options: ScanOptions,
     cost: list[int],
     opening: Callable[[str], OpenedSource],
-) -> ScannedFile:
+    piece: tuple[int, int] | None,
+) -> tuple[Share | None, ScannedFile]:
     """Scan the file; ``cost`` becomes the requests and bytes it took, also where the scan fails."""
     with opening(file.url) as source:
         try:
-            return _scan_opened(source, file, options)
+            return _scan_opened(source, file, options, piece)
         finally:
             cost[:] = source.requests, source.bytes_fetched
 
 
-def _scan_opened(source: ByteSource, file: SourceFile, options: ScanOptions) -> ScannedFile:
+def _scan_opened(
+    source: ByteSource, file: SourceFile, options: ScanOptions, piece: tuple[int, int] | None
+) -> tuple[Share | None, ScannedFile]:
     if not _is_same(source.file, file):
         raise StaleReferenceError(
             "the file changed between listing and scan",
             do="Build again when it is no longer written to.",
             file=file.url,
         )
-    return scan(source, options)
+    return (None, scan(source, options)) if piece is None else scan_share(source, options, *piece)
 
 
 def _is_same(opened: SourceFile, listed: SourceFile) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,7 @@ class PartTables:
 
     files: Mapping[str, Sequence[Any]]
     arrays: Mapping[str, Sequence[Any]]
-    refs: Sequence[tuple[str, PackedBlock]]  # (path of the array, block)
+    refs: Iterable[tuple[str, PackedBlock]]  # (path of the array, block)
 
 
 def mark(storage: Storage) -> None:

@@ -155,17 +155,22 @@ class Containment(Apart):
         super().__init__(limits)
         self._options = options
 
-    def attempt(self, file: SourceFile) -> Outcome:
-        """Scan a file in a child."""
+    def attempt(self, file: SourceFile, piece: tuple[int, int] | None = None) -> Outcome:
+        """Scan a file, or a share of it, in a child."""
         begin = time.perf_counter()
         try:
-            return self.call(file.url, attempt_as, in_force(), file, self._options)
+            return self.call(file.url, attempt_as, in_force(), file, self._options, piece)
         except (ScanCrashError, ScanTimeoutError, ScanMemoryError) as error:
             seconds = time.perf_counter() - begin
             return Outcome(file=file, scanned=None, error=error, seconds=seconds)
 
 
-def attempt_as(access: SourceAccess, file: SourceFile, options: ScanOptions) -> Outcome:
+def attempt_as(
+    access: SourceAccess,
+    file: SourceFile,
+    options: ScanOptions,
+    piece: tuple[int, int] | None = None,
+) -> Outcome:
     """Scan a file with the access of somebody else."""
     with granted(access):
-        return attempt(file, options)
+        return attempt(file, options, piece=piece)

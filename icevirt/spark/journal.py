@@ -26,12 +26,12 @@ class Journal:
     def died_in(self, parts: Sequence[Part]) -> bool:
         """Say whether an earlier scan of one of the parts died, or is still running elsewhere."""
         noted = {info.path for info in self.storage.list(_FOLDER)}
-        return any(catalog.path_of(_FOLDER, part.name) in noted for part in parts)
+        return any(catalog.path_of(_FOLDER, part.label) in noted for part in parts)
 
     @contextmanager
     def scanning(self, part: Part) -> Iterator[None]:
         """Keep a note of the part for as long as the block runs."""
-        note = catalog.path_of(_FOLDER, part.name)
+        note = catalog.path_of(_FOLDER, part.label)
         self.storage.put(note, b"")
         try:
             yield

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import io
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from itertools import groupby
+from itertools import batched, groupby
 from typing import Any, Protocol
 
 import numpy as np
@@ -31,13 +31,16 @@ _COLUMNS = tuple(column.name for column in fields(PackedBlock))
 _SCHEMA = pa.schema([(name, getattr(pa, kind)()) for name, kind in catalog.REFS])
 
 
-def encode(refs: Sequence[tuple[str, PackedBlock]]) -> bytes:
-    """Encode blocks with the paths of their arrays; those of an array stand together."""
+def encode(refs: Iterable[tuple[str, PackedBlock]]) -> bytes:
+    """Encode blocks with the paths of their arrays; those of an array stand together.
+
+    Of blocks that are made one by one, no more than a row group is held.
+    """
     sink = io.BytesIO()
     with pq.ParquetWriter(sink, _SCHEMA, compression="zstd", write_statistics=["path"]) as writer:
         for path, rows in groupby(refs, key=lambda row: row[0]):
-            table = _table(path, [block for _, block in rows])
-            writer.write_table(table, row_group_size=_BLOCKS)
+            for group in batched(rows, _BLOCKS):
+                writer.write_table(_table(path, [block for _, block in group]))
     return sink.getvalue()
 
 

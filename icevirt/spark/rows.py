@@ -12,7 +12,7 @@ import numpy as np
 
 from icevirt.archive import catalog
 from icevirt.archive.packing import PackedBlock, pack
-from icevirt.archive.scanned import ScannedArray, ScannedFile
+from icevirt.archive.scanned import Finding, ScannedArray, ScannedFile
 from icevirt.archive.schema import ArraySchema, file_signature
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.spark.attempt import Outcome
@@ -41,6 +41,12 @@ def tables_of(outcomes: Sequence[Outcome], limits: Limits = DEFAULT) -> PartTabl
         arrays=arrays,
         refs=[(path, block) for path in sorted(tables) for block in _blocks(tables[path], urls)],
     )
+
+
+def findings_json(findings: Iterable[Finding]) -> str:
+    """Return findings as a catalog holds them: each once, however many tasks found it."""
+    told = sorted(dict.fromkeys(findings), key=lambda finding: finding.path)
+    return json.dumps([asdict(finding) for finding in told])
 
 
 def _columns(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
@@ -76,9 +82,9 @@ def _file_row(row: int, outcome: Outcome, limits: Limits) -> dict[str, Any]:
                 for group in groups
             ]
         ),
-        "findings": json.dumps([asdict(f) for f in (scanned.findings if scanned else ())]),
+        "findings": findings_json(scanned.findings if scanned else ()),
         "places": _places(scanned) if scanned else "",
-        "left_out": json.dumps(scanned.left_out if scanned else []),
+        "left_out": json.dumps(sorted({*scanned.left_out}) if scanned else []),
     }
 
 
@@ -115,6 +121,9 @@ def _blocks(tables: Iterable[tuple[int, ChunkTable]], urls: Sequence[str]) -> It
     refs = data = 0
     for row, table in tables:
         for piece in _pieces(table):
+            if run and run[-1][1].ndim != piece.ndim:  # files that only share the name
+                yield _packed(run, urls)
+                run, refs, data = [], 0, 0
             run.append((row, piece))
             refs += len(piece)
             data += len(piece.inline)

@@ -6,9 +6,10 @@ scanned again in a child, which finds out what file it is and brings home the ot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from icevirt.archive.catalog import Part, run_of
 from icevirt.archive.scanned import SourceFile
@@ -21,6 +22,7 @@ from icevirt.spark.catalog import complete_parts, write_part
 from icevirt.spark.containment import Containment
 from icevirt.spark.journal import Journal
 from icevirt.spark.limits import DEFAULT, Limits
+from icevirt.spark.pieces import Pieces
 from icevirt.spark.rows import tables_of
 from icevirt.spark.watch import held_to
 from icevirt.storage.protocol import Storage
@@ -40,8 +42,8 @@ class ScanTask:
 def run_scan(task: ScanTask) -> int:
     """Scan the parts of a task and return the number of their files.
 
-    A part is written as soon as its last file is scanned. What an earlier try of the task wrote
-    before it died is left as it is.
+    A part is written as soon as its last file is scanned, or the last piece of its huge file by
+    whoever comes last. What an earlier try of the task wrote before it died is left as it is.
     """
     journal = Journal(task.catalog)
     done = {run_of(name) for name in complete_parts(task.catalog)}
@@ -50,15 +52,35 @@ def run_scan(task: ScanTask) -> int:
     with granted(task.access), _attempts(task, parts, suspicious=suspicious) as scan_file:
         for part in parts:
             with journal.scanning(part):
-                outcomes = [scan_file(file) for file in part.files]
-                write_part(task.catalog, part.name, tables_of(outcomes, task.limits))
-    return sum(len(part.files) for part in task.parts)
+                if part.of > 1:
+                    _scan_piece(task, part, scan_file)
+                else:
+                    _scan_whole(task, part, scan_file)
+    return sum(len(part.files) for part in task.parts if not part.piece)
+
+
+class _Attempt(Protocol):
+    def __call__(self, file: SourceFile, piece: tuple[int, int] | None = None) -> Outcome: ...
+
+
+def _scan_whole(task: ScanTask, part: Part, scan_file: _Attempt) -> None:
+    outcomes = [scan_file(file) for file in part.files]
+    write_part(task.catalog, part.name, tables_of(outcomes, task.limits))
+
+
+def _scan_piece(task: ScanTask, part: Part, scan_file: _Attempt) -> None:
+    """Scan a piece of a huge file, and join all where this was the last."""
+    stored = task.options.max_native_bytes
+    pieces = Pieces(catalog=task.catalog, part=part, limits=task.limits, max_stored=stored)
+    if not pieces.is_there():
+        (file,) = part.files
+        pieces.write(scan_file(file, (part.piece, part.of)))
+    if pieces.wait_to_be_joined() and not pieces.join():
+        _scan_whole(task, part, scan_file)
 
 
 @contextmanager
-def _attempts(
-    task: ScanTask, parts: list[Part], *, suspicious: bool
-) -> Iterator[Callable[[SourceFile], Outcome]]:
+def _attempts(task: ScanTask, parts: list[Part], *, suspicious: bool) -> Iterator[_Attempt]:
     """Yield what scans a file: in a child if a file of this task may kill its process."""
     if suspicious:
         with Containment(task.options, task.limits) as containment:
@@ -69,8 +91,8 @@ def _attempts(
 
     with Ahead(file for part in parts for file in part.files) as ahead:
 
-        def here(file: SourceFile) -> Outcome:
+        def here(file: SourceFile, piece: tuple[int, int] | None = None) -> Outcome:
             with held_to(task.limits):
-                return attempt(file, task.options, ahead.open)
+                return attempt(file, task.options, ahead.open, piece)
 
         yield here

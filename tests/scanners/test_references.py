@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from icevirt.api.scan import scan_file
 from icevirt.model.chunks import ChunkType
+from icevirt.scan.contract import ScanOptions
 from icevirt_scanners.blocks import SPLIT, block_chunks, grid_of_block
 from icevirt_scanners.hdf5 import digests, values
 from icevirt_scanners.hdf5.references import stored_chunks
@@ -198,6 +199,7 @@ def test_few_digests_are_remembered(tmp_path, monkeypatch):
 class Dataset:
     """A dataset whose chunk index says what the test wants."""
 
+    path = "/v"
     own_shape = (4, 4)
     own_chunk = (2, 2)
     limits = (4, 4)
@@ -214,7 +216,7 @@ class Dataset:
 
 
 def test_a_chunk_off_the_grid_is_damage_and_one_outside_the_shape_is_not_read():
-    by_libhdf5 = SimpleNamespace(raw=None, header=lambda _: None)
+    by_libhdf5 = SimpleNamespace(raw=None, header=lambda _: None, options=ScanOptions())
     stored = stored_chunks(Dataset((0, 0), (4, 0), (2, 2)), by_libhdf5)
     assert stored.index.tolist() == [[0, 0], [1, 1]]
     assert stored.offset.tolist() == [0, 200]

@@ -40,6 +40,13 @@ def reference_chunks(
     if not odd.any():
         table = blocks.virtual(variable.path, index, found.offset, found.length, context)
         return variable.array(chunk, codecs, table, **more)
+    if context.options.run_of(variable.path) is not None:
+        raise UnsupportedError(
+            "chunks that must be looked at together, in an array that is scanned in runs",
+            do="Let one task scan the file.",
+            file=context.source.file.url,
+            variable=variable.path,
+        )
     mask = int(found.mask[0])
     size = int(np.count_nonzero(odd)) * variable.element.dtype.itemsize * prod(chunk)
     alike = 0 < mask < STORED and bool((found.mask == mask).all())

@@ -25,6 +25,7 @@ class FileContext(ScanContext):
     parents: tuple[FileContext, ...] = ()  # files whose virtual datasets lead here
     above: list[tuple[str, int]] = field(default_factory=list)  # those datasets: file, address
     reopened: dict[int, Handle] = field(default_factory=dict)  # datasets with raw files, by address
+    tally: dict[str, int] = field(default_factory=dict)  # see `ScannedFile`
     _known: dict[Any, Any] = field(default_factory=dict)
 
     @property

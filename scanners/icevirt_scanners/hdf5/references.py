@@ -19,6 +19,7 @@ import numpy as np
 from h5py import h5s
 from numpy.typing import NDArray
 
+from icevirt.errors import UnsupportedError
 from icevirt_scanners.context import Budget
 from icevirt_scanners.hdf5.context import FileContext
 from icevirt_scanners.hdf5.index.chunks import found_chunks
@@ -59,13 +60,40 @@ def stored_chunks(variable: Variable, context: FileContext) -> Stored:
         ValueError: The index is damaged.
     """
     shape, chunk = variable.own_shape, variable.own_chunk
+    run = context.options.run_of(variable.path)
+    if run is not None:
+        return _in_run(variable, context, run)
     few = prod(-(-n // edge) for n, edge in zip(shape, chunk, strict=True)) <= _FEW
     found = _decoded(variable, context, counted=not few or _turned(variable))
     if found is None:
         found = _listed(variable.dsid, chunk)
-    inside = (found.index * np.array(chunk, np.int64) < np.array(shape, np.int64)).all(axis=1)
-    found = found if inside.all() else found.take(inside)
+    found = _inside(found, variable)
     return _completed(found, variable, context.budget) if variable.unfilled else found
+
+
+def _inside(found: Stored, variable: Variable) -> Stored:
+    shape, chunk = np.array(variable.own_shape, np.int64), np.array(variable.own_chunk, np.int64)
+    inside = (found.index * chunk < shape).all(axis=1)
+    return found if inside.all() else found.take(inside)
+
+
+def _in_run(variable: Variable, context: FileContext, run: tuple[int, int]) -> Stored:
+    """Read a run of the chunk index; libhdf5 counts the chunks of all runs for the first one.
+
+    Raises:
+        UnsupportedError: It is not as this reader expects it.
+    """
+    found = _decoded(variable, context, counted=False, run=run)
+    if found is None or found.mask.any():
+        raise UnsupportedError(
+            "an array that one task must scan whole",
+            do="Let one task scan the file.",
+            file=context.source.file.url,
+            variable=variable.path,
+        )
+    there = variable.dsid.get_num_chunks() if run[0] == 0 else 0
+    context.tally[variable.path] = len(found.offset) - there
+    return _inside(found, variable)
 
 
 def _completed(found: Stored, variable: Variable, budget: Budget) -> Stored:
@@ -99,7 +127,13 @@ def _turned(variable: Variable) -> bool:
     return sum(unlimited) == 1 and not unlimited[0]
 
 
-def _decoded(variable: Variable, context: FileContext, *, counted: bool = True) -> Stored | None:
+def _decoded(
+    variable: Variable,
+    context: FileContext,
+    *,
+    counted: bool = True,
+    run: tuple[int, int] | None = None,
+) -> Stored | None:
     """Decode the index from the file's bytes; None where libhdf5 is to list it.
 
     Where it is to be ``counted``, libhdf5 must find as many chunks.
@@ -117,6 +151,7 @@ def _decoded(variable: Variable, context: FileContext, *, counted: bool = True) 
             chunk=variable.own_chunk,
             shape=variable.own_shape,
             limits=tuple(None if n == h5s.UNLIMITED else n for n in variable.limits),
+            run=run,
         )
         right = not counted or len(found.address) == variable.dsid.get_num_chunks()
         require(right, "another number of chunks")

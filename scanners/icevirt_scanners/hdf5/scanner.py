@@ -8,7 +8,7 @@ lead nowhere or to other files, second names of groups, attributes without a JSO
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -18,6 +18,7 @@ from h5py import h5g, h5o
 
 from icevirt.archive.attributes import Attributes
 from icevirt.archive.scanned import ScannedArray, ScannedFile, ScannedGroup
+from icevirt.archive.shares import Weight
 from icevirt.errors import ScanError, UnsupportedError
 from icevirt.model import paths
 from icevirt.scan.contract import ByteSource, ScanOptions
@@ -43,8 +44,9 @@ from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError
 from icevirt_scanners.hdf5.raw.file import RawFile
 from icevirt_scanners.hdf5.represent import represent
 from icevirt_scanners.hdf5.values import UnfaithfulError
-from icevirt_scanners.hdf5.variable import describe
+from icevirt_scanners.hdf5.variable import Variable, describe
 from icevirt_scanners.hdf5.walk import FoundDataset, FoundGroup, Walk
+from icevirt_scanners.hdf5.weights import LEAST, weight_of
 from icevirt_scanners.names import check_distinct
 
 _MAGIC = b"\x89HDF\r\n\x1a\n"
@@ -75,18 +77,11 @@ class Hdf5Scanner:
             ScanError: The file is damaged, or has no such group.
             UnsupportedError: Something in it has no exact representation.
         """
-        url = source.file.url
-        with (
-            Elsewhere(source, options.allow_references_to) as elsewhere,
-            held(source) as file,
-            explained(url),
-        ):
-            raw, walk = _walked(source, file, options.group)
-            context = FileContext.of(source, options, file=file, raw=raw, elsewhere=elsewhere)
+        with _opened(source, options) as (walk, context):
             context.findings += walk.findings
             groups = tuple(_group(found, context) for found in walk.groups)
             arrays = _arrays(walk, context)
-        refuse_changed(context.beside.values(), seen_from=url)
+        refuse_changed(context.beside.values(), seen_from=source.file.url)
         return ScannedFile(
             source=source.file,
             scanner=self.name,
@@ -95,7 +90,30 @@ class Hdf5Scanner:
             arrays=arrays,
             findings=tuple(context.findings),
             left_out=tuple(context.left_out),
+            tally={"": options.max_native_bytes - context.budget.left, **context.tally},
         )
+
+    def outline(self, source: ByteSource, options: ScanOptions) -> tuple[Weight, ...]:
+        """Return what scanning each variable takes; see `icevirt.scan.contract.Divisible`."""
+        with _opened(source, options) as (walk, context):
+            weights = dict(_variables(walk, context, weight_of))
+            # those without values are told of by the share that they are in
+            return tuple(
+                weights.get(found.path) or Weight(path=found.path, cost=LEAST)
+                for found in walk.datasets
+                if options.wants(found.path)
+            )
+
+
+@contextmanager
+def _opened(source: ByteSource, options: ScanOptions) -> Iterator[tuple[Walk, FileContext]]:
+    with (
+        Elsewhere(source, options.allow_references_to) as elsewhere,
+        held(source) as file,
+        explained(source.file.url),
+    ):
+        raw, walk = _walked(source, file, options.group)
+        yield walk, FileContext.of(source, options, file=file, raw=raw, elsewhere=elsewhere)
 
 
 def _walked(source: ByteSource, file: HeldFile, group: str) -> tuple[RawFile | None, Walk]:
@@ -142,6 +160,13 @@ def _tell_attributes(path: str, attributes: FoundAttributes, context: FileContex
 
 
 def _arrays(walk: Walk, context: FileContext) -> tuple[ScannedArray, ...]:
+    return tuple(array for _, array in _variables(walk, context, represent))
+
+
+def _variables[T](
+    walk: Walk, context: FileContext, make: Callable[[Variable, FileContext], T]
+) -> Iterator[tuple[str, T]]:
+    """Yield what is made of each variable, but for those that may be left out and cannot be."""
     announce([found for found in walk.datasets if context.options.wants(found.path)], context)
     attributes = {found: _attributes(found, context) for found in walk.datasets}
     dimensions = Dimensions(context.file)
@@ -156,10 +181,9 @@ def _arrays(walk: Walk, context: FileContext) -> tuple[ScannedArray, ...]:
         if found in axes and not is_bare_dimension(attributes[found])
     ]
     check_distinct([found.path for found in wanted], context.source.file.url)
-    arrays: list[ScannedArray] = []
     for found in wanted:
 
-        def make(found: FoundDataset = found) -> ScannedArray:
+        def made(found: FoundDataset = found) -> T:
             with _faithful(context, found.path), explained(context.source.file.url, found.path):
                 variable = describe(
                     found,
@@ -169,12 +193,11 @@ def _arrays(walk: Walk, context: FileContext) -> tuple[ScannedArray, ...]:
                     dimensions=dimensions,
                     context=context,
                 )
-                return represent(variable, context)
+                return make(variable, context)
 
-        array = context.represented(found.path, make)
-        if array is not None:
-            arrays.append(array)
-    return tuple(arrays)
+        one = context.represented(found.path, made)
+        if one is not None:
+            yield found.path, one
 
 
 def _attributes(found: FoundDataset, context: FileContext) -> FoundAttributes:

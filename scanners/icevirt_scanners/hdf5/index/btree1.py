@@ -25,13 +25,13 @@ def chunks(space: Space, root: int, grid: Grid) -> Found:
         used = int.from_bytes(head[6:8], "little")
         require(head[:5] == b"TREE\1" and used <= _ENTRIES, "a node of another size")
         data = space.block(root, node.head + used * node.entry.itemsize)
-        return node.found(np.frombuffer(data, node.entry, used, node.head))
+        return node.found(node.wanted(np.frombuffer(data, node.entry, used, node.head)))
     addresses = np.array([root], np.int64)
     while level:
         parts = [node.entries(rows, level) for _, rows in space.rows(addresses, node.size)]
-        addresses = node.children(np.concatenate(parts))
+        addresses = node.children(node.in_run(np.concatenate(parts)))
         level -= 1
-    parts = [node.entries(rows, 0) for _, rows in space.rows(addresses, node.size)]
+    parts = [node.wanted(node.entries(rows, 0)) for _, rows in space.rows(addresses, node.size)]
     return node.found(np.concatenate(parts))
 
 
@@ -61,6 +61,23 @@ class _Node:
         table = np.ascontiguousarray(body).view(self.entry)
         taken: NDArray[np.void] = table[np.arange(_ENTRIES) < used[:, None]]
         return taken
+
+    def in_run(self, entries: NDArray[np.void]) -> NDArray[np.void]:
+        """Return the entries of those nodes below that hold chunks of the run."""
+        if self.grid.run is None:
+            return entries
+        first = signed(entries["corner"])[:, :-1] // np.array(self.grid.chunk, np.int64)
+        # a node holds what lies between its key and the next one's
+        reaches = np.ones(len(entries), np.bool_)  # the last one's end is not said
+        reaches[:-1] = self.grid.within_run(first[:-1], until=first[1:])
+        return entries[reaches]
+
+    def wanted(self, entries: NDArray[np.void]) -> NDArray[np.void]:
+        """Return the entries of chunks of the run."""
+        if self.grid.run is None:
+            return entries
+        corner = signed(entries["corner"])[:, :-1]
+        return entries[self.grid.within_run(corner // np.array(self.grid.chunk, np.int64))]
 
     def children(self, entries: NDArray[np.void]) -> NDArray[np.int64]:
         """Return the addresses of the nodes or chunks below."""

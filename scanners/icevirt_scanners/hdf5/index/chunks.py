@@ -18,6 +18,7 @@ _READERS: dict[str, Callable[[Space, int, Grid], Found]] = {
     "fixed": fixed_array.chunks,
     "implicit": fixed_array.implicit_chunks,
 }
+_RUNS = ("btree1", "fixed")  # whose readers can read runs
 
 
 def found_chunks(
@@ -27,6 +28,7 @@ def found_chunks(
     chunk: tuple[int, ...],
     shape: tuple[int, ...],
     limits: tuple[int | None, ...],
+    run: tuple[int, int] | None = None,
 ) -> Found:
     """List the chunks of a dataset by its layout message.
 
@@ -36,13 +38,15 @@ def found_chunks(
         chunk: Edges of a chunk, which the layout message must repeat.
         shape: Of the dataset.
         limits: How far its axes may grow; None without limit.
+        run: Of places in its chunk grid, in C order; None for all chunks.
 
     Raises:
         NotUnderstoodError: The message or the index is not as this reader expects it.
     """
     layout = layout_of(message, space)
     require(layout.edges[:-1] == chunk, "chunks of another shape")
-    grid = Grid(chunk=chunk, shape=shape, limits=limits, chunk_bytes=prod(layout.edges))
+    grid = Grid(chunk=chunk, shape=shape, limits=limits, chunk_bytes=prod(layout.edges), run=run)
+    require(run is None or layout.kind in _RUNS, "an index that is not in the order of the grid")
     if layout.address is None:
         return Found.joined([], len(chunk))
     return _READERS[layout.kind](space, layout.address, grid)

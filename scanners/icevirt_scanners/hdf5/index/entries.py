@@ -46,6 +46,42 @@ class Grid:
     shape: tuple[int, ...]
     limits: tuple[int | None, ...]  # None where there is no limit
     chunk_bytes: int  # of a chunk without filters
+    run: tuple[int, int] | None = None  # of places in the grid of the shape, which alone are wanted
+
+    def within_run(
+        self, index: NDArray[np.int64], *, until: NDArray[np.int64] | None = None
+    ) -> NDArray[np.bool_]:
+        """Say which chunks are in the run; with ``until``, what of [index, until) reaches into it.
+
+        Chunks beyond the shape follow in C order like all others; the last run has those at the
+        end, so that all runs together hold each chunk once.
+        """
+        if self.run is None:
+            return np.ones(len(index), np.bool_)
+        shown = index if until is None else np.concatenate([index, until])
+        own = [-(-n // edge) for n, edge in zip(self.shape, self.chunk, strict=True)]
+        most = shown.max(axis=0, initial=0).tolist()
+        sides = [max(1, n, top + 1) for n, top in zip(own, most, strict=True)]
+        steps = np.array([prod(sides[axis + 1 :]) for axis in range(len(own))], np.int64)
+        require(prod(sides) < 1 << 62, "a grid too large")
+        low, high = (self._ranked(place, own, steps) for place in self.run)
+        if self.run[1] >= prod(own):
+            high = 1 << 62
+        ranks = index @ steps
+        ends = ranks + 1 if until is None else until @ steps
+        found: NDArray[np.bool_] = (ends > low) & (ranks < high)
+        return found
+
+    @staticmethod
+    def _ranked(place: int, own: list[int], steps: NDArray[np.int64]) -> int:
+        rank = 0
+        for axis in reversed(range(len(own))):
+            if axis:
+                place, at = divmod(place, own[axis])
+            else:
+                at = place
+            rank += at * int(steps[axis])
+        return rank
 
     def counts(self) -> tuple[int, ...]:
         """Return how many chunks an axis can have; 0 without limit."""

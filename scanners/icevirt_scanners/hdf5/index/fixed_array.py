@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt_scanners.hdf5.index.entries import EntryFormat, Found, Grid
-from icevirt_scanners.hdf5.raw.fields import CHECKSUM, check_sums, number, require
+from icevirt_scanners.hdf5.raw.fields import CHECKSUM, Rows, check_sums, number, require
 from icevirt_scanners.hdf5.raw.space import Space
 
 
@@ -38,11 +38,12 @@ def chunks(space: Space, address: int, grid: Grid) -> Found:
     entry = EntryFormat.of(width, space, grid, filtered=bool(filtered))
     n = number(head, 8, space.length_width)
     require(n == grid.places(), "an array of another length")
+    low, high = grid.run or (0, n)
     block = head[8 + space.length_width :]
     if block == b"\xff" * wide:
         return Found.joined([], len(grid.chunk))
     require(n * width <= space.size, "an array larger than the file")
-    array = _Array(space, number(block, 0, wide), n, entry, grid)
+    array = _Array(space, number(block, 0, wide), n, entry, grid, low, high)
     prefix = b"FADB\0" + bytes([filtered]) + address.to_bytes(wide, "little")
     if n <= 1 << page_bits:
         return array.whole(prefix)
@@ -58,6 +59,8 @@ class _Array:
     length: int  # in entries
     entry: EntryFormat
     grid: Grid
+    low: int  # the first entry that is wanted
+    high: int  # and the end of those
 
     def whole(self, prefix: bytes) -> Found:
         """Return the entries of a data block without pages."""
@@ -71,6 +74,7 @@ class _Array:
         start = len(prefix) + -(-count // 8) + CHECKSUM
         bitmap = self.space.sealed(self.address, start, prefix)[len(prefix) :]
         used = np.flatnonzero(np.unpackbits(np.frombuffer(bitmap, np.uint8))[:count])
+        used = used[(used * page < self.high) & ((used + 1) * page > self.low)]
         first = self.address + start
         stride = page * self.entry.width + CHECKSUM
         rest = self.length - (count - 1) * page  # entries of the last page
@@ -79,7 +83,7 @@ class _Array:
             check_sums(rows)
             place = (full[some, None] * page + np.arange(page)).reshape(-1)
             raw = np.ascontiguousarray(rows[:, :-CHECKSUM]).reshape(-1, self.entry.width)
-            yield self.entry.decode(raw, self.grid.coordinates(place))
+            yield self._wanted(raw, place)
         if len(full) < len(used):
             last = first + (count - 1) * stride
             data = self.space.sealed(last, rest * self.entry.width + CHECKSUM, b"")
@@ -87,5 +91,10 @@ class _Array:
 
     def _decoded(self, raw: NDArray[np.uint8], first: int) -> Found:
         rows = raw.reshape(-1, self.entry.width)
-        place = np.arange(first, first + len(rows), dtype=np.int64)
+        return self._wanted(rows, np.arange(first, first + len(rows), dtype=np.int64))
+
+    def _wanted(self, rows: Rows, place: NDArray[np.int64]) -> Found:
+        inside = (place >= self.low) & (place < self.high)
+        if not inside.all():
+            rows, place = rows[inside], place[inside]
         return self.entry.decode(rows, self.grid.coordinates(place))

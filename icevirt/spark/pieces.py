@@ -1,0 +1,230 @@
+"""One huge file, scanned by several tasks: what each found, and the part that all of it makes.
+
+A piece lies below ``pieces`` of the catalog until the scan ends. Whoever finds that all are there
+joins them; two that do it at once write the same. Whatever is not plain is left to one task
+that scans the file whole: an error (which then names all that is wrong), values that together are
+more than may be stored, pieces that do not fit.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from icevirt.archive import catalog
+from icevirt.archive.catalog import Part
+from icevirt.archive.packing import PackedBlock
+from icevirt.archive.scanned import Finding
+from icevirt.archive.schema import file_signature
+from icevirt.archive.shares import Share
+from icevirt.errors import ScanCrashError, ScanMemoryError, ScanTimeoutError
+from icevirt.spark import refs
+from icevirt.spark.attempt import Outcome
+from icevirt.spark.catalog import PartTables, complete_parts, write_part
+from icevirt.spark.limits import Limits
+from icevirt.spark.rows import findings_json, tables_of
+from icevirt.storage.below import Below
+from icevirt.storage.protocol import Storage
+from icevirt.version import __version__
+
+_FOLDER = "pieces"
+_TOTALS = ("virtual", "inline", "virtual_bytes", "inline_bytes")
+_SPENT = ("seconds", "requests", "bytes_fetched")
+_LIMITS = (ScanCrashError.code, ScanMemoryError.code, ScanTimeoutError.code)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """What a task found in its share, but for the references."""
+
+    name: str  # of the piece
+    file: dict[str, Any]  # its row
+    arrays: list[dict[str, Any]]
+    findings: tuple[Finding, ...] = ()
+    share: Share = field(default_factory=Share)
+    tally: Mapping[str, int] = field(default_factory=dict)
+
+
+def clear(storage: Storage) -> None:
+    """Delete the pieces of all parts that are complete."""
+    if there := {info.path.split("/")[1] for info in storage.list(_FOLDER)}:
+        for name in there & _complete(storage):
+            storage.delete_below(f"{_FOLDER}/{name}")
+
+
+def _complete(storage: Storage) -> set[str]:
+    return {catalog.run_of(name) for name in complete_parts(storage)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pieces:
+    """The pieces of the huge file that is all of ``part``, which says what piece is at hand."""
+
+    catalog: Storage
+    part: Part
+    limits: Limits
+    max_stored: int  # bytes of values, of the whole file
+
+    def is_there(self) -> bool:
+        """Say whether this piece is finished."""
+        return self._name(self.part.piece) in self._there()
+
+    def wait_to_be_joined(self) -> bool:
+        """Say whether all pieces are finished, and nobody has made the part of them."""
+        if not {self._name(number) for number in range(self.part.of)} <= self._there():
+            return False
+        return self.part.name not in _complete(self.catalog)
+
+    def write(self, outcome: Outcome) -> None:
+        """Write what a task found in its share."""
+        tables = tables_of([outcome], self.limits)
+        name, scanned = self._name(self.part.piece), outcome.scanned
+        found = _Found(name=name, file=_rows(tables.files)[0], arrays=_rows(tables.arrays))
+        if scanned is not None and outcome.share is not None:
+            found = _Found(
+                name=name,
+                file=found.file,
+                arrays=found.arrays,
+                findings=scanned.findings,
+                share=outcome.share,
+                tally=scanned.tally,
+            )
+        self._storage.put(catalog.path_of("refs", name), refs.encode(tables.refs))
+        self._storage.put(f"found/{name}", pickle.dumps(found))
+
+    def join(self) -> bool:
+        """Write the part; False where one task must scan the file whole."""
+        tables = self._tables()
+        if tables is not None:
+            write_part(self.catalog, self.part.name, tables)
+        return tables is not None
+
+    @property
+    def _storage(self) -> Storage:
+        return Below(self.catalog, f"{_FOLDER}/{self.part.name}/")
+
+    def _there(self) -> set[str]:
+        return {info.path.rpartition("/")[2] for info in self._storage.list("found")}
+
+    def _name(self, number: int) -> str:
+        return f"{number}-of-{self.part.of}-{__version__}"
+
+    def _tables(self) -> PartTables | None:
+        """Return the rows of the part; None where the pieces do not make it."""
+        names = map(self._name, range(self.part.of))
+        found: list[_Found] = [
+            pickle.loads(self._storage.get(f"found/{name}"))  # noqa: S301  # by `write`
+            for name in names
+        ]
+        # what crashed or took too long would do so again
+        stopped = [each.file for each in found if each.file["code"] in _LIMITS]
+        if stopped:
+            return PartTables(files=_columns(stopped[:1], catalog.FILES), arrays={}, refs=())
+        bad = any(each.file["status"] != catalog.OK for each in found)
+        if bad or not _fit(found, self.max_stored):
+            return None
+        holders = _holders(found)
+        arrays = [_array(holders[path], path) for path in found[0].share.order if path in holders]
+        return PartTables(
+            files=_columns([_file(found, arrays)], catalog.FILES),
+            arrays=_columns(arrays, catalog.ARRAYS),
+            refs=self._refs(holders),
+        )
+
+    def _refs(self, holders: Mapping[str, Sequence[_Found]]) -> Iterator[tuple[str, PackedBlock]]:
+        reader = refs.RefsReader(self._storage)
+        for path in sorted(holders):
+            for each in holders[path]:
+                yield from ((path, block) for block in reader.blocks(each.name, path))
+
+
+def _fit(found: Sequence[_Found], max_stored: int) -> bool:
+    """Say whether pieces are shares of one whole, and one task would have found the same."""
+    tally = Counter[str]()
+    for each in found:
+        tally.update(each.tally)
+    stored = tally.pop("", 0)
+    first = found[0].share
+    alike = all(each.share.order == first.order for each in found)
+    return (
+        alike
+        and stored <= max_stored
+        and not any(tally.values())
+        and all(_fits(found, path) for path in first.order)
+    )
+
+
+def _fits(found: Sequence[_Found], path: str) -> bool:
+    """Say whether an array is in one share, or its runs follow each other and are told alike."""
+    mine = [each for each in found if each.share.covers(path)]
+    runs = sorted(each.share.runs[path] for each in mine if path in each.share.runs)
+    if not runs:
+        return len(mine) == 1
+    follow = all(one[1] == other[0] for one, other in pairwise(runs))
+    told = {
+        (_told(each, path), frozenset(f for f in each.findings if f.path == path)) for each in mine
+    }
+    return len(runs) == len(mine) and runs[0][0] == 0 and follow and len(told) == 1
+
+
+def _told(found: _Found, path: str) -> str:
+    """Return what all runs of an array say alike."""
+    rows = [row for row in found.arrays if row["path"] == path]
+    return repr([{name: row[name] for name in row if name not in _TOTALS} for row in rows])
+
+
+def _holders(found: Sequence[_Found]) -> dict[str, list[_Found]]:
+    """Return the pieces that hold an array, in the order of its runs."""
+    holders: dict[str, list[_Found]] = defaultdict(list)
+    for each in found:
+        for row in each.arrays:
+            holders[row["path"]].append(each)
+    for path, pieces in holders.items():
+        pieces.sort(key=lambda each: each.share.runs.get(path, (0, 0)))
+    return holders
+
+
+def _array(pieces: Sequence[_Found], path: str) -> dict[str, Any]:
+    rows = [row for each in pieces for row in each.arrays if row["path"] == path]
+    return rows[0] | {name: sum(row[name] for row in rows) for name in _TOTALS}
+
+
+def _file(found: Sequence[_Found], arrays: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    rows = [each.file for each in found]
+    left_out = {path for row in rows for path in json.loads(row["left_out"])}
+    return (
+        rows[0]
+        | {name: sum(row[name] for row in rows) for name in _SPENT}
+        | {
+            "signature": file_signature((row["path"], row["schema"]) for row in arrays),
+            "findings": findings_json(finding for each in found for finding in each.findings),
+            "places": _places(rows),
+            "left_out": json.dumps(sorted(left_out)),
+        }
+    )
+
+
+def _places(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Say where references lead, as one task would: see `icevirt.spark.rows`."""
+    told = {row["places"] for row in rows}
+    others = {place for text in told if text for place in json.loads(text)}
+    if not others:
+        return "" if "" in told else "[]"
+    if "" in told:
+        others.add(str(rows[0]["url"]).rpartition("/")[0] + "/")
+    return json.dumps(sorted(others))
+
+
+def _rows(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _columns(
+    rows: Sequence[Mapping[str, Any]], schema: Sequence[tuple[str, str]]
+) -> dict[str, list[Any]]:
+    return {name: [row[name] for row in rows] for name, _ in schema}

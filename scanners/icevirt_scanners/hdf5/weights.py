@@ -1,0 +1,59 @@
+"""What the scan of a variable takes, from its headers: how tasks share a huge file.
+
+Measured on one core: half a microsecond for a chunk of an index, values at 200 MB/s where they are
+read, 0.1 ms for a variable whatever it is.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from math import prod
+
+from h5py import h5d
+
+from icevirt.archive.shares import Weight
+from icevirt.scan.policy import Policy
+from icevirt_scanners.hdf5.context import FileContext
+from icevirt_scanners.hdf5.index.layout import layout_of
+from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError
+from icevirt_scanners.hdf5.raw.header import layout_message
+from icevirt_scanners.hdf5.variable import Variable
+from icevirt_scanners.hdf5.whole import wants_whole
+
+LEAST = 200
+"""References that take as long as the header of a variable."""
+
+_BYTES = 100  # of values that are read in the time of a reference
+
+
+def weight_of(variable: Variable, context: FileContext) -> Weight:
+    """Return what a variable takes, and whether its chunk index can be read in runs."""
+    options, path = context.options, variable.path
+    if variable.layout == h5d.VIRTUAL:
+        return Weight(path=path, cost=LEAST + variable.nbytes // _BYTES)
+    places = 0
+    if variable.chunk is not None:
+        edges = zip(variable.own_shape, variable.own_chunk, strict=True)
+        places = prod(-(-length // edge) for length, edge in edges)
+    stored = (
+        wants_whole(variable, context)
+        or bool(variable.not_plain)
+        or options.policy_of(path) in (Policy.native, Policy.inline)
+    )
+    hashed = options.wants_digest(
+        variable.dimensions, is_coordinate=variable.is_coordinate, nbytes=variable.nbytes
+    )
+    if stored or hashed:
+        return Weight(path=path, cost=LEAST + places + variable.nbytes // _BYTES)
+    plain = not variable.unfilled and variable.shape == variable.own_shape
+    runs = places if plain and _has_runs(variable, context) else 0
+    return Weight(path=path, cost=LEAST + places, chunks=runs)
+
+
+def _has_runs(variable: Variable, context: FileContext) -> bool:
+    """Say whether places in the index follow each other as those in the chunk grid do."""
+    with suppress(NotUnderstoodError):
+        if variable.header is not None and context.raw is not None:
+            kind = layout_of(layout_message(variable.header.messages), context.raw.space).kind
+            return kind == "btree1" or (kind == "fixed" and variable.limits == variable.own_shape)
+    return False

@@ -31,7 +31,7 @@ _AT_ONCE = 4_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Bound:
+class Bound:
     """The chunks that a window wants of an axis."""
 
     axis: int  # counted from the last, -1
@@ -45,7 +45,7 @@ class _Need:
     """What an item needs of a part: some files of some arrays."""
 
     item: int  # its place among those that are to be written
-    boxes: Mapping[str, tuple[_Bound, ...]]  # by array
+    boxes: Mapping[str, tuple[Bound, ...]]  # by array
     rows: NDArray[np.int32]  # of the files in the part
     places: NDArray[np.int32]  # of the same files in the item
 
@@ -103,17 +103,17 @@ class Needs:
         )
 
 
-def _boxes(item: WriteItem, places: NDArray[np.int64]) -> dict[str, tuple[_Bound, ...]]:
+def _boxes(item: WriteItem, places: NDArray[np.int64]) -> dict[str, tuple[Bound, ...]]:
     """Return what an item wants of some of its files, by array."""
-    boxes: dict[str, tuple[_Bound, ...]] = {}
+    boxes: dict[str, tuple[Bound, ...]] = {}
     for window in item.windows:
         for path, _ in window.read_from(window.takes) if window.values is None else ():
             # arrays that files call each other's names want all that either wants
-            boxes[path] = () if path in boxes else _bounds(window, places)
+            boxes[path] = () if path in boxes else bounds_of(window, places)
     return boxes
 
 
-def _bounds(window: WindowTask, places: NDArray[np.int64]) -> tuple[_Bound, ...]:
+def bounds_of(window: WindowTask, places: NDArray[np.int64]) -> tuple[Bound, ...]:
     """Return what a window wants of some files of its item."""
     if window.mode is Mode.join or window.whole.any():
         return ()  # values of a whole file are one chunk
@@ -124,8 +124,32 @@ def _bounds(window: WindowTask, places: NDArray[np.int64]) -> tuple[_Bound, ...]
         if axis in window.axes:
             starts = window.starts[places, window.axes.index(axis)]
             begin = window.grids[axis].chunk_at(starts).astype(np.uint32)
-        bounds.append(_Bound(axis=axis - ndim, low=low, high=high, begin=begin))
+        bounds.append(Bound(axis=axis - ndim, low=low, high=high, begin=begin))
     return tuple(bounds)
+
+
+def within(
+    block: Block,
+    rows: NDArray[np.int64],
+    bounds: Sequence[Bound],
+    place: NDArray[np.integer],
+) -> NDArray[np.int64]:
+    """Return those of some rows of a block that a window wants.
+
+    Args:
+        block: References of one array.
+        rows: (k,) Rows of it.
+        bounds: What the window wants.
+        place: (n,) The file of each row, as the bounds number files.
+    """
+    for bound in bounds:
+        if bound.axis + block.index.shape[1] < 0:
+            continue  # an axis that the file has not; it lies where its window is
+        index = block.index[rows, bound.axis].astype(np.int64)
+        if bound.begin is not None:
+            index += bound.begin[place[rows]]
+        rows = rows[(index >= bound.low) & (index < bound.high)]
+    return rows
 
 
 def _frozen(needs: list[list[_Need]]) -> bytes:
@@ -162,13 +186,7 @@ class _Outbox:
         """Take what the item needs of a block; yield what is worth a row now."""
         mine_of = places_of(block, need.rows, np.arange(len(need.rows)))
         rows = np.flatnonzero(mine_of >= 0)
-        for bound in need.boxes[path]:
-            if bound.axis + block.index.shape[1] < 0:
-                continue  # an axis that the file has not; it lies where its window is
-            index = block.index[rows, bound.axis].astype(np.int64)
-            if bound.begin is not None:
-                index += bound.begin[mine_of[rows]]
-            rows = rows[(index >= bound.low) & (index < bound.high)]
+        rows = within(block, rows, need.boxes[path], mine_of)
         if not len(rows):
             return
         key, mine = (need.item, path), part_of(block, rows, need.places[mine_of[rows]])

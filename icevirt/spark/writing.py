@@ -31,7 +31,7 @@ from icevirt.objects.grants import granted
 from icevirt.spark.encoding import decode_whole, encode_chunks, fill_of
 from icevirt.spark.rechunking import Sink, plain_only, rechunked
 from icevirt.spark.refs import Refs, RefsReader
-from icevirt.spark.shuffling import Arrived
+from icevirt.spark.shuffling import Arrived, Bound, bounds_of, within
 from icevirt.spark.source_values import Reading
 from icevirt.storage.protocol import Storage
 from icevirt.wire import manifest
@@ -198,16 +198,27 @@ def window_table(refs: Refs, files: FileColumns, window: WindowTask) -> ChunkTab
     """
     if window.values is not None:
         return _clipped(_encoded_values(window, window.values), window)
+    bounds = bounds_of(window, np.arange(len(files)))
     blocks = [
-        block
+        kept
         for path, takes in window.read_from(window.takes)
         for block in refs.located(files, takes, path)
+        for kept in _wanted(block, bounds)
     ]
     if window.mode is Mode.join:
         return _clipped(_joined(files, window, blocks), window)
     tables = [*_shifted(files, window, joined(blocks))] if blocks else []
     empty = ChunkTable.empty(len(window.chunk_shape))
     return _clipped(ChunkTable.concatenate(tables) if tables else empty, window)
+
+
+def _wanted(block: Block, bounds: Sequence[Bound]) -> Iterator[Block]:
+    """Yield what the window wants of a block, so that no array of a huge file is ever whole."""
+    rows = within(block, np.arange(len(block)), bounds, block.file)
+    if len(rows) == len(block):
+        yield block
+    elif len(rows):
+        yield part_of(block, rows, block.file[rows])
 
 
 def _clipped(table: ChunkTable, window: WindowTask) -> ChunkTable:

@@ -185,7 +185,16 @@ def test_a_huge_array_is_cut_into_blocks_that_nobody_has_to_hold_together(monkey
     assert [len(unpack(block)) for block in blocks] == [7] * 7 + [1]
     found = np.concatenate([unpack(block).index for block in blocks])
     assert found.tolist() == [[n, 0] for n in range(50)]
+    held, join = [], writing.joined
+
+    def counted(blocks):
+        held.append(sum(map(len, blocks)))
+        return join(blocks)
+
+    monkeypatch.setattr(writing, "joined", counted)
     direct = written(catalog, plan, shuffled=False)
+    assert max(held) <= 9  # what a window holds, and not the array
+    assert sum(held) == 50
     assert written(catalog, plan, shuffled=True) == direct
 
 

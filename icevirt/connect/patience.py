@@ -169,20 +169,20 @@ def patiently[T](bucket: Bucket, url: str, act: Callable[[Any], T]) -> T:
             return result
 
 
-def on_store[T](bucket: Bucket, act: Callable[[Any], T]) -> T:
-    """Act on the store of a bucket, once more where its credentials had come to their end.
+def on_store[T](bucket: Bucket, url: str, act: Callable[[Any], T]) -> T:
+    """Do what `patiently` does, once more where the credentials had come to their end.
 
     Raises:
         StorageError, ObjectNotFoundError: As `asked` does.
     """
     store = bucket.store()
     try:
-        return patiently(bucket, bucket.url, act)
+        return patiently(bucket, url, act)
     except StorageError as error:
         if not is_refusal(error) or not bucket.renew(store):
             raise
     try:
-        return patiently(bucket, bucket.url, act)
+        return patiently(bucket, url, act)
     except StorageError as error:
         if is_refusal(error):
             bucket.renewed_in_vain()

@@ -35,6 +35,7 @@ _SCHEMES = {
     "http": ("http",),
     "https": ("http",),
 }
+_ON_S3 = ("s3", "s3_compatible", "tigris")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,9 @@ class ObjectStoreConfig:
     options: Any  # the path for a local file system, a mapping of options otherwise
 
     def to_document(self) -> JSONObject:
-        """Return the persisted form."""
+        """Return the persisted form, with what the official client cannot do without."""
+        if self.kind in _ON_S3 and isinstance(self.options, Mapping):
+            return {self.kind: {"anonymous": False, "allow_http": False, **self.options}}
         return {self.kind: self.options}
 
     @classmethod

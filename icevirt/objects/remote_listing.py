@@ -130,7 +130,9 @@ def _asked(url: str) -> SourceFile:
 
 def _below(bucket: Bucket, folder: str) -> dict[str, SourceFile]:
     """Return all objects below a folder, by key."""
-    found = on_store(bucket, lambda store: _listed(bucket, store, folder, most=_FEW))
+    found = on_store(
+        bucket, _url(bucket, folder), lambda store: _listed(bucket, store, folder, most=_FEW)
+    )
     if found is None:
         found = _side_by_side(bucket, folder)
     folders = {path.rpartition("/")[0] for path in found}
@@ -164,14 +166,21 @@ def _side_by_side(bucket: Bucket, folder: str) -> dict[str, SourceFile]:
     return found
 
 
+def _url(bucket: Bucket, folder: str) -> str:
+    return replace(bucket.address, key=folder).url
+
+
 def _flat(bucket: Bucket, folder: str) -> dict[str, SourceFile]:
-    return on_store(bucket, lambda store: _listed(bucket, store, folder)) or {}
+    url = _url(bucket, folder)
+    return on_store(bucket, url, lambda store: _listed(bucket, store, folder)) or {}
 
 
 def _level(bucket: Bucket, folder: str) -> tuple[dict[str, SourceFile], list[str]]:
     """Return the objects in a folder by key, and the folders in it."""
     listed = on_store(
-        bucket, lambda store: obstore().list_with_delimiter(store, prefix=folder or None)
+        bucket,
+        _url(bucket, folder),
+        lambda store: obstore().list_with_delimiter(store, prefix=folder or None),
     )
     found = {one["path"]: _file(bucket, one) for one in listed["objects"]}
     return found, list(listed["common_prefixes"])

@@ -5,7 +5,7 @@ import pytest
 
 import icevirt
 from icevirt.errors import InvalidInputError
-from icevirt.model.config import RepositoryConfig
+from icevirt.model.config import ObjectStoreConfig, RepositoryConfig
 from icevirt.repo.repository import Repository
 
 
@@ -172,3 +172,27 @@ def test_a_setting_of_the_wrong_kind_is_refused(make):
     with pytest.raises(InvalidInputError) as caught:
         make()
     assert caught.value.do
+
+
+TERSE = {
+    "s3://b/p/": ("s3", {}),
+    "s3://b/q/": ("s3", {"requester_pays": True}),
+    "s3://b/r/": ("s3_compatible", {"endpoint_url": "https://s3.test"}),
+    "tigris://b/p/": ("tigris", {}),
+    "gs://b/p/": ("gcs", {}),
+    "az://b/p/": ("azure", {}),
+    "https://b.test/p/": ("http", {}),
+}
+
+
+@pytest.mark.parametrize("prefix", TERSE)
+def test_the_official_client_opens_what_containers_say_little_of(tmp_path, prefix):
+    """What a build from an archive on a server persists where the environment says the rest."""
+    config = icevirt.RepositoryConfig()
+    store = ObjectStoreConfig(*TERSE[prefix])
+    config.set_virtual_chunk_container(icevirt.VirtualChunkContainer(prefix, store))
+    icevirt.Repository.create(tmp_path / "repo", config)
+    theirs = icechunk.Repository.open(icechunk.local_filesystem_storage(str(tmp_path / "repo")))
+    assert list(theirs.config.virtual_chunk_containers) == [prefix]
+    ours = icevirt.Repository.open(tmp_path / "repo").config.virtual_chunk_containers[prefix]
+    assert ours.store.options == ours.store.options | TERSE[prefix][1]

@@ -51,6 +51,11 @@ class ObjectStoreConfig:
             return {self.kind: {"anonymous": False, "allow_http": False, **self.options}}
         return {self.kind: self.options}
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether the official client takes it as it is."""
+        return self.to_document() == {self.kind: self.options}
+
     @classmethod
     def from_document(cls, document: object) -> ObjectStoreConfig:
         """Read the persisted form. Raises ``InvalidInputError``."""

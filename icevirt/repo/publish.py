@@ -80,7 +80,8 @@ class _Build:
         known = config.virtual_chunk_containers
         for wanted in self.containers:
             container = merged(known, wanted)
-            if known.get(container.url_prefix) != container:
+            there = known.get(container.url_prefix)
+            if there != container or not there.store.is_complete:
                 config.set_virtual_chunk_container(container)
         if self.split_rules:
             config.add_split_rules(self.split_rules)

@@ -5,7 +5,9 @@ import pytest
 
 import icevirt
 from icevirt.errors import InvalidInputError
+from icevirt.model import config
 from icevirt.model.config import ObjectStoreConfig, RepositoryConfig
+from icevirt.repo.publish import publish
 from icevirt.repo.repository import Repository
 
 
@@ -188,11 +190,36 @@ TERSE = {
 @pytest.mark.parametrize("prefix", TERSE)
 def test_the_official_client_opens_what_containers_say_little_of(tmp_path, prefix):
     """What a build from an archive on a server persists where the environment says the rest."""
-    config = icevirt.RepositoryConfig()
+    terse = icevirt.RepositoryConfig()
     store = ObjectStoreConfig(*TERSE[prefix])
-    config.set_virtual_chunk_container(icevirt.VirtualChunkContainer(prefix, store))
-    icevirt.Repository.create(tmp_path / "repo", config)
+    terse.set_virtual_chunk_container(icevirt.VirtualChunkContainer(prefix, store))
+    icevirt.Repository.create(tmp_path / "repo", terse)
     theirs = icechunk.Repository.open(icechunk.local_filesystem_storage(str(tmp_path / "repo")))
     assert list(theirs.config.virtual_chunk_containers) == [prefix]
     ours = icevirt.Repository.open(tmp_path / "repo").config.virtual_chunk_containers[prefix]
     assert ours.store.options == ours.store.options | TERSE[prefix][1]
+
+
+def test_a_build_completes_a_container_that_the_official_client_refuses(tmp_path, monkeypatch):
+    container = icevirt.VirtualChunkContainer("s3://b/p/", ObjectStoreConfig("s3", {}))
+    storage = icechunk.local_filesystem_storage(str(tmp_path / "repo"))
+
+    def build():
+        publish(
+            tmp_path / "repo",
+            branch="main",
+            groups={"/": b'{"zarr_format": 3, "node_type": "group"}'},
+            arrays={},
+            manifest_files=[],
+            message="build",
+            replace_group="/",
+            containers=[container],
+        )
+
+    with monkeypatch.context() as before:
+        before.setattr(config, "_ON_S3", ())
+        build()
+    with pytest.raises(icechunk.IcechunkError, match="anonymous"):
+        icechunk.Repository.open(storage)
+    build()
+    assert list(icechunk.Repository.open(storage).config.virtual_chunk_containers) == ["s3://b/p/"]

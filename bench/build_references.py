@@ -7,9 +7,10 @@
     python bench/build_references.py --per-file 10_000_000    # one file
 
 The catalog is synthetic: ten arrays of (time, y, x), a hundred chunks of each in every file (one
-with `--per-file 10`), at random offsets and lengths, and a coordinate of one value a file. A few
-parts are made and repeated for all files, with URLs, checksums and times of their own. A process of
-its own then does what the driver of a build does behind the scan, on local[2].
+with `--per-file 10`: one reference for each file and array), at random offsets and lengths, and a
+coordinate of one value a file. A few parts are made and repeated for all files, with URLs,
+checksums and times of their own. A process of its own then does what the driver of a build does
+behind the scan, on local[2]; the files that it looks up are made one by one, not held.
 
 Memory is the proportional set size (PSS) of driver, JVM and Python workers together, looked at
 every quarter of a second; the peak counts. At the end the official client opens the repository,
@@ -28,10 +29,14 @@ import sys
 import tempfile
 import threading
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+
+from icevirt.archive.catalog import ARRAYS as ARRAYS_TABLE
 
 ARRAYS = 10
 IDENTITY = "bench"
@@ -61,18 +66,29 @@ class Archive:
         return (4, 5, 5) if self.per_file == 1000 else (1, 1, self.per_file // ARRAYS)
 
     def sources(self):
-        """Return the files as a listing would."""
+        """Return the files as a listing would, each made when it is looked at."""
+        return Listed(url=(self.root / "data").as_uri(), count=self.files)
+
+
+@dataclass(frozen=True)
+class Listed(Sequence):
+    """Files in a row; objects for ten million of them would be most of what is measured."""
+
+    url: str
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, n):
         from icevirt.archive.scanned import SourceFile
 
-        url = (self.root / "data").as_uri()
-        return [
-            SourceFile(
-                url=f"{url}/product/{n // 1000:06d}/granule_v2_{n:08d}.nc",
-                size=SIZE,
-                last_modified=MODIFIED,
-            )
-            for n in range(self.files)
-        ]
+        if isinstance(n, slice):
+            return [self[at] for at in range(*n.indices(self.count))]
+        if n >= self.count:
+            raise IndexError(n)
+        url = f"{self.url}/product/{n // 1000:06d}/granule_v2_{n:08d}.nc"
+        return SourceFile(url=url, size=SIZE, last_modified=MODIFIED)
 
 
 # -- the catalog -------------------------------------------------------------------------------
@@ -80,36 +96,43 @@ class Archive:
 
 def make(archive: Archive) -> None:
     """Write the catalog."""
-    from icevirt.archive.catalog import parts_of
+    from icevirt.archive.catalog import size_of_parts
     from icevirt.spark.catalog import PartTables, mark, write_part
     from icevirt.storage.local import LocalStorage
 
-    storage = LocalStorage(archive.root / "catalog")
+    storage, sources = LocalStorage(archive.root / "catalog"), archive.sources()
     mark(storage)
-    parts = parts_of(archive.sources(), identity=IDENTITY)
-    made = [_template(archive, parts[0].files, seed) for seed in range(TEMPLATES)]
+    size = size_of_parts(archive.files)
+    made = [_template(archive, sources[:size], seed) for seed in range(TEMPLATES)]
     moments = np.arange(archive.files, dtype=np.float64)
     if archive.mixed:
         np.random.default_rng(0).shuffle(moments)
-    at = 0
-    for number, part in enumerate(parts):
-        count = len(part.files)
-        tables = made[number % TEMPLATES]
-        if count < len(tables.files["url"]):
-            tables = _template(archive, part.files, number)
+    for number, at in enumerate(range(0, archive.files, size)):
+        run = sources[at : at + size]
+        tables, labelled = made[number % TEMPLATES]
+        if len(run) < size:
+            tables, labelled = _template(archive, run, number)
         files = dict(tables.files)
         for name in ("url", "size", "etag", "last_modified"):
-            files[name] = [getattr(file, name) for file in part.files]
-        arrays = dict(tables.arrays)
-        arrays["labels"] = [
-            moments[at + row].tobytes() if path == "/time" else None
-            for row, path in zip(arrays["row"], arrays["path"], strict=True)
-        ]
-        write_part(storage, part.name, PartTables(files=files, arrays=arrays, refs=tables.refs))
-        at += count
+            files[name] = [getattr(file, name) for file in run]
+        labels = np.full(len(tables.arrays["row"]), None, np.object_)
+        labels[labelled] = [moment.tobytes() for moment in moments[at : at + len(run)]]
+        arrays = {**tables.arrays, "labels": labels}
+        part = PartTables(files=files, arrays=arrays, refs=tables.refs)
+        write_part(storage, f"{IDENTITY}-{number:032x}", part)
 
 
 def _template(archive: Archive, files, seed: int):
+    """Return tables for some files, and the rows of their times."""
+    made = _tables(archive, files, seed)
+    kinds = {name: getattr(pa, kind)() for name, kind in ARRAYS_TABLE}
+    # a list is turned into a column each time that a part is written
+    columns = {name: pa.array(column, kinds[name]) for name, column in made.arrays.items()}
+    times = np.flatnonzero(np.array(made.arrays["path"], np.object_) == "/time")
+    return replace(made, arrays=columns), times
+
+
+def _tables(archive: Archive, files, seed: int):
     from icevirt.archive.scanned import ScannedFile, ScannedGroup
     from icevirt.spark.attempt import Outcome
     from icevirt.spark.rows import tables_of

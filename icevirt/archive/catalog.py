@@ -138,10 +138,11 @@ def parts_of(
     """Cut the files, in their order, into parts.
 
     The size of a part depends on the number of files alone, so that a scan resumed on another
-    machine cuts alike. ``attempt`` tells parts apart that hold the same files, tried again. Files
-    that are scanned in ``pieces``, by URL, have a part each.
+    machine cuts alike. Ten million files make some ten thousand parts. ``attempt`` tells parts
+    apart that hold the same files, tried again. Files that are scanned in ``pieces``, by URL, have
+    a part each.
     """
-    size = max(1, min(256, -(-len(files) // 64)))
+    size = size_of_parts(len(files))
     huge = pieces or {}
     runs: list[list[SourceFile]] = []
     for file in files:
@@ -156,6 +157,11 @@ def parts_of(
         )
         for run in runs
     )
+
+
+def size_of_parts(count: int) -> int:
+    """Return how many of ``count`` files a part holds."""
+    return max(1, min(256, -(-count // 64)), min(1024, -(-count // 4096)))
 
 
 def _digest(identity: str, attempt: int, files: Iterable[SourceFile]) -> str:

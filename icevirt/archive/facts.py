@@ -18,6 +18,22 @@ from icevirt.archive.scanned import ScannedGroup
 from icevirt.model.ranges import gather
 from icevirt.model.strings import Strings
 
+_BLOCK = 1 << 16  # rows that are looked at together
+
+
+def by_first_appearance(codes: NDArray[np.integer], count: int) -> NDArray[np.int64]:
+    """Return which of ``count`` codes occur; in the order of their first rows."""
+    found = [np.zeros(0, np.int64)]
+    seen = np.zeros(count, np.bool_)
+    for low in range(0, len(codes), _BLOCK):
+        if seen.all():
+            break
+        block = codes[low : low + _BLOCK]
+        new, first = np.unique(block[~seen[block]], return_index=True)
+        found.append(new[np.argsort(first)].astype(np.int64))
+        seen[new] = True
+    return np.concatenate(found)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Coded:
@@ -45,12 +61,18 @@ class Coded:
 
     def take(self, rows: NDArray[np.integer]) -> Coded:
         """Return the given rows, with only the values that occur in them."""
+        used, codes = self.renumbered(rows)
+        return Coded(codes, tuple(self.values[code] for code in used.tolist()))
+
+    def renumbered(
+        self, rows: NDArray[np.integer]
+    ) -> tuple[NDArray[np.int64], NDArray[np.integer]]:
+        """Return which codes some rows have, ascending, and which of these each row has."""
         codes = self.codes[rows]
         used = self.used(codes)
-        number = np.zeros(len(self.values), np.int64)
+        number = np.zeros(len(self.values), np.min_scalar_type(len(used)))
         number[used] = np.arange(len(used))
-        number = number.astype(np.min_scalar_type(len(used)))
-        return Coded(number[codes], tuple(self.values[code] for code in used.tolist()))
+        return used, number[codes]
 
     def used(self, codes: NDArray[np.integer]) -> NDArray[np.int64]:
         """Return which codes are among those given, ascending; nothing is sorted for it."""

@@ -220,7 +220,9 @@ def _indices(packed: PackedBlock, counts: NDArray[np.int64], n: int) -> NDArray[
     boxes = np.frombuffer(packed.boxes or b"", "<u4").reshape(len(counts), packed.ndim)
     starts = np.cumsum(counts) - counts
     out = np.empty((n, packed.ndim), np.uint32)
-    distinct, which = np.unique(boxes, axis=0, return_inverse=True)
+    distinct, which = boxes[:1], np.zeros(len(boxes), np.intp)
+    if (boxes != distinct).any():  # seldom
+        distinct, which = np.unique(boxes, axis=0, return_inverse=True)
     for number, box in enumerate(distinct):
         volume = math.prod(box.tolist())
         grid = np.indices(tuple(box), np.uint32).reshape(packed.ndim, volume).T

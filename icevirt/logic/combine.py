@@ -43,9 +43,10 @@ def combined(prepared: Prepared, wish: Wish) -> BuildPlan:
     """
     facts, times = prepared.facts, prepared.times
     # files that disagree have no order to speak of
-    members_of(facts, as_given(facts, wish.concat_dim), wish.pad, wish.rules)
+    for _ in members_of(facts, as_given(facts, wish.concat_dim), wish.pad, wish.rules):
+        pass
     cells = prepared.cells(wish)
-    members = members_of(facts, cells, wish.pad, wish.rules)
+    members = [*members_of(facts, cells, wish.pad, wish.rules)]
     gaps = holes.find(facts, members, rule=wish.holes)
     new = [each.name for each in prepared.new]
     arrays: tuple[PlannedArray, ...] = ()

@@ -6,6 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
 from icevirt.connect.urls import local_path
 from icevirt.errors import InvalidInputError
 from icevirt.model.config import (
@@ -16,6 +19,7 @@ from icevirt.model.config import (
 from icevirt.model.strings import Strings
 
 _DISK = "file:///"
+_ROWS = 1 << 16  # URLs that are looked at together
 _KINDS = {
     "s3": "s3",
     "tigris": "tigris",
@@ -56,7 +60,7 @@ def containers_for(
     roots: dict[str, set[str]] = defaultdict(set)
     reached: dict[str, set[str]] = {prefix: set() for prefix in named or {}}
     longest = sorted(reached, key=len, reverse=True)
-    for directory in {_directory(url) for url in urls}:
+    for directory in _directories(urls):
         store = _beginning(directory, [prefix for prefix, _ in stores])
         if own := _beginning(directory, longest):
             reached[own].add(store)
@@ -153,16 +157,30 @@ def _named(
     return replace(_container(prefix, configs.get(store)), name=name)
 
 
-def _directory(url: str) -> str:
-    directory = url.rsplit("/", 1)[0] + "/"
-    if directory == _DISK:
-        raise InvalidInputError(
-            "a source lies in the root directory, and readers would have to authorise all of the"
-            " disk",
-            do="Move it into a directory.",
-            url=url,
-        )
-    return directory
+def _directories(urls: Strings) -> set[str]:
+    """Return the directories of files, as text once for a run of files of one directory."""
+    found = set()
+    for low in range(0, len(urls), _ROWS):
+        some = urls[np.arange(low, min(low + _ROWS, len(urls)))]
+        slashes = np.flatnonzero(some.data == ord("/"))
+        ends = slashes[np.searchsorted(slashes, some.starts[1:]) - 1] + 1
+        lengths = ends - some.starts[:-1]
+        for length in np.unique(lengths).tolist():
+            rows = np.flatnonzero(lengths == length)
+            shown = sliding_window_view(some.data, length)[some.starts[rows]]
+            new = np.ones(len(rows), np.bool_)
+            new[1:] = (shown[1:] != shown[:-1]).any(axis=1)
+            for row in np.flatnonzero(new).tolist():
+                directory = shown[row].tobytes().decode()
+                if directory == _DISK:
+                    raise InvalidInputError(
+                        "a source lies in the root directory, and readers would have to authorise"
+                        " all of the disk",
+                        do="Move it into a directory.",
+                        url=some[int(rows[row])],
+                    )
+                found.add(directory)
+    return found
 
 
 def _container(prefix: str, store: ObjectStoreConfig | None = None) -> VirtualChunkContainer:

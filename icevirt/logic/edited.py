@@ -101,7 +101,7 @@ def _json(variable: str, name: str, value: Any) -> str:
         ) from error
 
 
-def facts_of_file(facts: CatalogFacts, file: int, rows: NDArray[np.int64]) -> FileFacts:
+def facts_of_file(facts: CatalogFacts, file: int, rows: NDArray[np.integer]) -> FileFacts:
     """Return what a function for ``preprocess`` is told of a file; ``rows`` are its arrays."""
     arrays = facts.arrays
     return FileFacts(

@@ -40,7 +40,7 @@ class Variable:
     """An array that not all places have, or not all with one signature."""
 
     path: str
-    rows: NDArray[np.int64]  # of the array columns
+    rows: NDArray[np.integer]  # of the array columns
     number: NDArray[np.int64]  # (places,) of its signature, or `_ABSENT`
     reserved: bool  # places that lack it go with their neighbours
 

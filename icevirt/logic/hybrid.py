@@ -78,7 +78,7 @@ class Decision:
 def decide(
     facts: CatalogFacts,
     member: Member,
-    rows: NDArray[np.int64],
+    rows: NDArray[np.integer],
     place: Place,
     rules: Rules,
     *,
@@ -115,7 +115,7 @@ class _Files:
     def __init__(  # noqa: PLR0917 - the facts of one array
         self,
         facts: CatalogFacts,
-        rows: NDArray[np.int64],
+        rows: NDArray[np.integer],
         member: Member,
         place: Place,
         schemas: tuple[ArraySchema, ...],

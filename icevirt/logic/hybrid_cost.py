@@ -114,7 +114,9 @@ def size_of(count: int) -> str:
     return f"{count} bytes" if unit == "bytes" else f"{number:.1f} {unit}"
 
 
-def hybrid_counts(arrays: ArrayColumns, rows: NDArray[np.int64], hybrid: Hybrid) -> ReferenceCounts:
+def hybrid_counts(
+    arrays: ArrayColumns, rows: NDArray[np.integer], hybrid: Hybrid
+) -> ReferenceCounts:
     """Return the references that stay, as far as the driver can tell, and what is stored."""
     plain = rows[hybrid.plain]
     stay = max(0, hybrid.scanned - hybrid.replaced)

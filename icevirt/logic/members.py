@@ -5,20 +5,22 @@ Agreement is of decoding, not of encoding: a compression level may differ, a sca
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.facts import CatalogFacts, by_first_appearance
 from icevirt.archive.schema import ArraySchema, differences
 from icevirt.errors import CombineError
 from icevirt.logic.cells import Axis, Cells
 from icevirt.logic.deviating import Rules, is_packing, is_storage, signature
+
+_ROWS = 1 << 20  # that are sorted at a time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -26,10 +28,10 @@ class Member:
     """An array with one row per file that has it, in the order of their cells."""
 
     path: str
-    rows: NDArray[np.int64]  # (files,) rows of the array columns
+    rows: NDArray[np.integer]  # (files,) rows of the array columns
     schema: ArraySchema  # of the first file that keeps its chunks and decodes as most values do
     sizes: NDArray[np.int64]  # (m, ndim) the shapes that occur
-    size: NDArray[np.int32]  # (files,) which of them a file has
+    size: NDArray[np.integer]  # (files,) which of them a file has
     whole: NDArray[np.bool_]  # (files,)
     whole_schema: ArraySchema | None  # of the files whose values were read
     along: tuple[Axis, ...]  # n dimensions of the array along which files are placed
@@ -43,7 +45,8 @@ class Member:
     @property
     def shapes(self) -> NDArray[np.int64]:
         """The shape of each file's share, (files, ndim)."""
-        return self.sizes[self.size]
+        shapes: NDArray[np.int64] = self.sizes[self.size]
+        return shapes
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -52,7 +55,8 @@ class Member:
 
     def along_axes(self, axes: Sequence[int]) -> NDArray[np.int64]:
         """Return the elements of each file along some axes, shape (files, axes)."""
-        return self.sizes[:, list(axes)][self.size]
+        lengths: NDArray[np.int64] = self.sizes[:, list(axes)][self.size]
+        return lengths
 
     @property
     def is_incomplete(self) -> bool:
@@ -60,8 +64,10 @@ class Member:
         return bool(self.ragged) or any(axis.has_gaps for axis in self.along)
 
 
-def members_of(facts: CatalogFacts, cells: Cells, pad: Sequence[str], rules: Rules) -> list[Member]:
-    """Gather the arrays of all files; along the dimensions of ``pad`` their lengths may differ.
+def members_of(
+    facts: CatalogFacts, cells: Cells, pad: Sequence[str], rules: Rules
+) -> Iterator[Member]:
+    """Yield the arrays of all files; along the dimensions of ``pad`` their lengths may differ.
 
     ``rules`` say in what else they may.
 
@@ -71,33 +77,54 @@ def members_of(facts: CatalogFacts, cells: Cells, pad: Sequence[str], rules: Rul
     """
     place = cells.place
     schemas = [ArraySchema.loads(text) for text in facts.arrays.schema.values]
-    members = []
+    before: Member | None = None
     for path, rows in by_path(facts):
         codes = facts.arrays.schema.codes[rows]
-        if len({schemas[c].dimension_names for c in np.unique(codes).tolist()}) > 1:
+        used = facts.arrays.schema.used(codes).tolist()
+        if len({schemas[c].dimension_names for c in used}) > 1:
             _refuse_unlike(facts, rows, path, schemas, codes, Rules(), ())
         member = _member(facts, rows, path, schemas, cells, pad, place, rules)
         codes = facts.arrays.schema.codes[member.rows]
         _refuse_unlike_grids(facts, member)  # says more than unlike chunk shapes would
         _refuse_unlike(facts, member.rows, path, schemas, codes, rules, member.axes)
         _refuse_twice(facts, member)
-        members.append(member)
-    return members
+        before = _sharing(before, member)
+        yield before
 
 
-def by_path(facts: CatalogFacts) -> list[tuple[str, NDArray[np.int64]]]:
+def _sharing(before: Member | None, member: Member) -> Member:
+    """Let an array hold the cells of the one before it where they are equal, as they mostly are."""
+    if before is None or before.along != member.along:
+        return member
+    same = np.array_equal(before.cell, member.cell)
+    return replace(member, cell=before.cell) if same else member
+
+
+def by_path(facts: CatalogFacts) -> list[tuple[str, NDArray[np.integer]]]:
     """Return the rows of each array, in their order."""
-    codes = facts.arrays.path.codes
-    order = np.argsort(codes, kind="stable")
-    counts = np.bincount(codes, minlength=len(facts.arrays.path.values)).tolist()
-    ends = itertools.accumulate(counts)
-    found = zip(facts.arrays.path.values, counts, ends, strict=True)
-    return [(path, order[end - count : end]) for path, count, end in found]
+    path = facts.arrays.path
+    counts = np.bincount(path.codes, minlength=len(path.values))
+    ends = np.cumsum(counts)
+    order, free = np.empty(len(path.codes), _row_type(len(path.codes))), ends - counts
+    for low in range(0, len(order), _ROWS):
+        codes = path.codes[low : low + _ROWS]
+        rows = np.argsort(codes, kind="stable")
+        taken = np.bincount(codes, minlength=len(counts))
+        before = np.cumsum(taken) - taken
+        order[np.arange(len(codes)) + np.repeat(free - before, taken)] = rows + low
+        free += taken
+    found = zip(path.values, counts.tolist(), ends.tolist(), strict=True)
+    return [(name, order[end - count : end]) for name, count, end in found]
+
+
+def _row_type(rows: int) -> type[np.signedinteger[Any]]:
+    """Return what numbers of rows are held as, in as little room as that takes."""
+    return np.int32 if rows <= np.iinfo(np.int32).max else np.int64
 
 
 def _member(  # noqa: PLR0917 - the facts of one array
     facts: CatalogFacts,
-    rows: NDArray[np.int64],
+    rows: NDArray[np.integer],
     path: str,
     schemas: Sequence[ArraySchema],
     cells: Cells,
@@ -110,18 +137,20 @@ def _member(  # noqa: PLR0917 - the facts of one array
     axes = tuple(_axis(path, names, axis.dimension) for axis in along)
     files = facts.arrays.file[rows]
     cell = np.stack([axis.cell[files] for axis in along], axis=1) if along else _none(len(rows))
-    order = np.lexsort([place[files], *cell.T[::-1]])
-    rows, cell = rows[order], cell[order]
-    used, codes = np.unique(facts.arrays.schema.codes[rows], return_inverse=True)
+    keys = [place[files], *cell.T[::-1]]
+    if not _ascend(keys):
+        order = np.lexsort(keys)
+        rows, cell = rows[order], cell[order]
+    used, codes = facts.arrays.schema.renumbered(rows)
     is_whole = np.array([schemas[code].whole for code in used.tolist()], np.bool_)
-    whole: NDArray[np.bool_] = is_whole[codes]
+    whole = _spread(is_whole, codes)
     first = schemas[int(used[codes[0]])]
     stored = None if whole.all() else schemas[int(used[codes[int(np.argmin(whole))]])]
     schema, alike = stored or first, np.ones(len(used), np.bool_)
     keys = [signature(schemas[code], stored=False) for code in used.tolist()]
     if len(set(keys)) > 1:
         schema, alike = _most(facts, rows, [schemas[c] for c in used.tolist()], keys, codes)
-    shapes, size = np.unique(facts.arrays.shape.codes[rows], return_inverse=True)
+    shapes, size = facts.arrays.shape.renumbered(rows)
     distinct = [json.loads(facts.arrays.shape.values[code]) for code in shapes.tolist()]
     sizes = np.array(distinct, np.int64).reshape(len(shapes), len(names))
     return Member(
@@ -129,7 +158,7 @@ def _member(  # noqa: PLR0917 - the facts of one array
         rows=rows,
         schema=schema,
         sizes=sizes,
-        size=size.astype(np.int32),
+        size=size,
         whole=whole,
         whole_schema=schemas[int(used[codes[int(np.argmax(whole))]])] if whole.any() else None,
         along=along,
@@ -137,9 +166,27 @@ def _member(  # noqa: PLR0917 - the facts of one array
         cell=cell,
         again=_again(facts, rows, cell, size, comparable=bool(whole.all())),
         ragged=_ragged(names, pad, sizes) if along else (),
-        alike=alike[codes],
+        alike=_spread(alike, codes),
         as_floats=rules.as_floats(path),
     )
+
+
+def _ascend(keys: Sequence[NDArray[np.int64]]) -> bool:
+    """Say whether rows are in the order of keys already, of which the last counts most."""
+    less = np.zeros(max(0, len(keys[0]) - 1), np.bool_)
+    equal = ~less
+    for key in reversed(keys):
+        less |= equal & (key[1:] > key[:-1])
+        equal &= key[1:] == key[:-1]
+    return bool((less | equal).all())
+
+
+def _spread(of_code: NDArray[np.bool_], codes: NDArray[np.integer]) -> NDArray[np.bool_]:
+    """Return what is said of codes for each row; it takes no room where all say the same."""
+    if (of_code == of_code[:1]).all():
+        return np.broadcast_to(of_code[0], len(codes))
+    found: NDArray[np.bool_] = of_code[codes]
+    return found
 
 
 def _ragged(
@@ -155,10 +202,10 @@ def _ragged(
 
 def _most(
     facts: CatalogFacts,
-    rows: NDArray[np.int64],
+    rows: NDArray[np.integer],
     schemas: Sequence[ArraySchema],
     keys: Sequence[str],
-    codes: NDArray[np.int64],
+    codes: NDArray[np.integer],
 ) -> tuple[ArraySchema, NDArray[np.bool_]]:
     """Return the schema of those that most values have, and which schemas decode alike."""
     sizes = np.array([math.prod(json.loads(text)) for text in facts.arrays.shape.values])
@@ -190,9 +237,9 @@ def _axis(path: str, names: Sequence[str | None], dimension: str) -> int:
 
 def _again(
     facts: CatalogFacts,
-    rows: NDArray[np.int64],
+    rows: NDArray[np.integer],
     cell: NDArray[np.int64],
-    size: NDArray[np.intp],
+    size: NDArray[np.integer],
     *,
     comparable: bool,
 ) -> NDArray[np.bool_]:
@@ -200,15 +247,14 @@ def _again(
 
     Values that were read by the scan are compared where they are written.
     """
-    again = np.zeros(len(rows), np.bool_)
+    none = np.broadcast_to(np.False_, len(rows))
     if comparable or not cell.shape[1] or len(rows) < 2:
-        return again
+        return none
     digests = facts.arrays.digest.codes[rows]
     empty = [code for code, text in enumerate(facts.arrays.digest.values) if not text]
     same = (digests[1:] == digests[:-1]) & ~np.isin(digests[1:], empty)
     same &= (cell[1:] == cell[:-1]).all(axis=1) & (size[1:] == size[:-1])
-    again[1:] = same
-    return again
+    return np.concatenate([none[:1], same]) if same.any() else none
 
 
 def _refuse_twice(facts: CatalogFacts, member: Member) -> None:
@@ -234,7 +280,7 @@ def _refuse_twice(facts: CatalogFacts, member: Member) -> None:
 
 def _refuse_unlike(  # noqa: PLR0917 - the facts of one array
     facts: CatalogFacts,
-    rows: NDArray[np.int64],
+    rows: NDArray[np.integer],
     path: str,
     schemas: Sequence[ArraySchema],
     codes: NDArray[np.integer],
@@ -242,8 +288,7 @@ def _refuse_unlike(  # noqa: PLR0917 - the facts of one array
     axes: Sequence[int],
 ) -> None:
     """Refuse arrays that decode differently; files that share a schema are compared once."""
-    distinct, at = np.unique(codes, return_index=True)
-    distinct = distinct[np.argsort(at)]
+    distinct = by_first_appearance(codes, len(schemas))
     stored = [schemas[c] for c in distinct.tolist() if not schemas[c].whole]
     for group, kind in ((stored, True), ([schemas[c] for c in distinct.tolist()], False)):
         for other in group[1:]:
@@ -262,7 +307,7 @@ def _refuse_unlike(  # noqa: PLR0917 - the facts of one array
 
 def _remedy(
     facts: CatalogFacts,
-    rows: NDArray[np.int64],
+    rows: NDArray[np.integer],
     path: str,
     unlike: Mapping[str, object],
     axes: Sequence[int],
@@ -289,7 +334,7 @@ def _remedy(
 
 
 def _file_with(
-    facts: CatalogFacts, rows: NDArray[np.int64], codes: NDArray[np.integer], code: int
+    facts: CatalogFacts, rows: NDArray[np.integer], codes: NDArray[np.integer], code: int
 ) -> str:
     row = rows[int(np.argmax(codes == code))]
     return facts.files.url[int(facts.arrays.file[row])]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.attributes import Attributes
-from icevirt.archive.facts import ArrayColumns, CatalogFacts, Coded
+from icevirt.archive.facts import ArrayColumns, CatalogFacts, Coded, by_first_appearance
 from icevirt.archive.hybrid import AxisGrid, Hybrid
 from icevirt.archive.plan import Mode, PlannedArray, grids_of
 from icevirt.archive.report import ReferenceCounts
@@ -102,7 +102,7 @@ def planned(
         files=cells.place[facts.arrays.file[rows]],
         starts=share.starts,
         lengths=share.lengths,
-        whole=member.whole[share.of],
+        whole=_of(member.whole, share.of),
         whole_schema=member.whole_schema,
         window=window_of(grid, axis, wish.max_references)
         if hybrid is None
@@ -116,6 +116,11 @@ def planned(
         hybrid=hybrid,
     )
     return array if steps is None else _given(array, steps)
+
+
+def _of(said: NDArray[np.bool_], rows: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Return what is said of some rows; what is said of all alike goes on taking no room."""
+    return np.broadcast_to(said[0], len(rows)) if said.strides == (0,) else said[rows]
 
 
 def _decision(  # noqa: PLR0917 - the facts of one array
@@ -204,7 +209,7 @@ def _given(array: PlannedArray, steps: Steps) -> PlannedArray:
     )
 
 
-def _sources(arrays: ArrayColumns, rows: NDArray[np.int64], path: str) -> Coded | None:
+def _sources(arrays: ArrayColumns, rows: NDArray[np.integer], path: str) -> Coded | None:
     """Return where the files have an array that was renamed in some of them."""
     if arrays.own_path is None:
         return None
@@ -307,8 +312,9 @@ def _lengths_of_cells(facts: CatalogFacts, member: Member, at: int) -> NDArray[n
 
 
 def _with_attributes(facts: CatalogFacts, member: Member, wish: Wish) -> ArraySchema:
-    codes = dict.fromkeys(facts.arrays.schema.codes[member.rows].tolist())
-    found = [ArraySchema.loads(facts.arrays.schema.values[code]).attributes for code in codes]
+    schema = facts.arrays.schema
+    codes = by_first_appearance(schema.codes[member.rows], len(schema.values)).tolist()
+    found = [ArraySchema.loads(schema.values[code]).attributes for code in codes]
     combined = combine_attributes(
         found, wish.combine_attrs, path=member.path, keep=(*DECODING, "coordinates", "bounds")
     )
@@ -363,13 +369,13 @@ def _edges(member: Member, share: _Share) -> list[int]:
 
 
 def _stored_codecs(
-    schema: ArraySchema, arrays: ArrayColumns, rows: NDArray[np.int64]
+    schema: ArraySchema, arrays: ArrayColumns, rows: NDArray[np.integer]
 ) -> tuple[JSON, ...]:
     large = int(arrays.inline_bytes[rows].sum()) > _WORTH_COMPRESSING
     return (*schema.codecs, _STORED_CODEC) if large else schema.codecs
 
 
-def _counts(arrays: ArrayColumns, rows: NDArray[np.int64]) -> ReferenceCounts:
+def _counts(arrays: ArrayColumns, rows: NDArray[np.integer]) -> ReferenceCounts:
     return ReferenceCounts(
         virtual=int(arrays.virtual[rows].sum()),
         inline=int(arrays.inline[rows].sum()),
@@ -382,7 +388,7 @@ def _expected(  # noqa: PLR0917 - the facts of one array
     arrays: ArrayColumns,
     member: Member,
     share: _Share,
-    rows: NDArray[np.int64],
+    rows: NDArray[np.integer],
     edges: Sequence[int],
     grid: Sequence[int],
     hybrid: Hybrid | None,

@@ -90,7 +90,7 @@ class _Look:
         number = {each: at for at, each in enumerate(dict.fromkeys(counted))}
         self._counting = np.array([number[each] for each in counted], np.int64)
 
-    def dimensions_of(self, path: str, rows: NDArray[np.int64]) -> tuple[str, ...]:
+    def dimensions_of(self, path: str, rows: NDArray[np.integer]) -> tuple[str, ...]:
         """Return the new dimensions of an array; coordinates never get one, so unlike ones refuse.
 
         One that has a single label goes to what gets all the others.
@@ -117,7 +117,7 @@ class _Look:
         return everything if kept and kept == several else kept
 
     def _is_alike(
-        self, rows: NDArray[np.int64], own: Sequence[str | None], rest: Sequence[str], name: str
+        self, rows: NDArray[np.integer], own: Sequence[str | None], rest: Sequence[str], name: str
     ) -> bool:
         """Say whether values follow from the other dimensions, and are there for all labels."""
         if not self._follows(rows, own, rest):
@@ -132,7 +132,7 @@ class _Look:
         return _pairs(group[files], label[files]) == _pairs(group[there], label[there])
 
     def _follows(
-        self, rows: NDArray[np.int64], own: Sequence[str | None], names: Sequence[str]
+        self, rows: NDArray[np.integer], own: Sequence[str | None], names: Sequence[str]
     ) -> bool:
         """Say whether values follow from the place along the array's own and some dimensions."""
         arrays = self._facts.arrays

@@ -21,7 +21,16 @@ from icevirt.archive.facts import ArrayColumns, CatalogFacts, Counts, FileColumn
 from icevirt.archive.report import BadFile
 from icevirt.archive.scanned import ScannedGroup
 from icevirt.model.strings import Strings
-from icevirt.spark.growing import Codes, Columns, LabelColumns, Texts, bytes_of, narrow, unless
+from icevirt.spark.growing import (
+    Codes,
+    Columns,
+    LabelColumns,
+    Texts,
+    are,
+    bytes_of,
+    first_unlike,
+    narrow,
+)
 from icevirt.spark.tables import read_table
 from icevirt.storage.protocol import Storage
 
@@ -122,7 +131,7 @@ class _Found:
     def add(self, part: int, files: Any, arrays: Any, places: NDArray[np.int64]) -> None:
         """Take the facts of one part; ``places`` are those of its files in the dataset."""
         self.seen += len(files)
-        good = ~unless(files["status"], catalog.OK)
+        good = are(files["status"], catalog.OK)
         rows = files["row"].to_numpy().astype(np.int32)
         for at in np.flatnonzero(~good).tolist():
             url, code, error = (files[name][at].as_py() for name in ("url", "code", "error"))
@@ -146,9 +155,9 @@ class _Found:
         """Note what is said once, however many files say it."""
         for text in files["left_out"].unique().to_pylist():
             self._left_out |= {*json.loads(text)}
-        for at in np.flatnonzero(good & unless(files["places"], "")).tolist():
+        for at in np.flatnonzero(good & ~are(files["places"], "")).tolist():
             self._referring.append((int(places[at]), files["places"][at].as_py()))
-        for at in np.flatnonzero(unless(files["findings"], "[]")).tolist():
+        for at in first_unlike(files["findings"], "[]", places).tolist():
             for finding in json.loads(files["findings"][at].as_py()):
                 told = f"{finding['path']}: {finding['message']}"
                 first = (int(places[at]), files["url"][at].as_py())

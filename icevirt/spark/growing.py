@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.facts import Coded, Labels
+from icevirt.archive.facts import Coded, Labels, by_first_appearance
 from icevirt.model.ranges import gather
 from icevirt.model.strings import Strings
 
 _SHORT = 64  # bytes of labels that are not looked up among others
 _ROWS = 1 << 12  # that a column has room for at first
-_BLOCK = 1 << 16  # rows that are looked at together
 
 
 class Columns:
@@ -151,25 +150,11 @@ class Codes:
 
     def coded(self, codes: NDArray[np.integer]) -> Coded:
         """Return the column with only the texts that occur, by first appearance."""
-        used = _by_first_appearance(codes, len(self._numbers))
+        used = by_first_appearance(codes, len(self._numbers))
         rank = np.zeros(len(self._numbers), np.min_scalar_type(len(used)))
         rank[used] = np.arange(len(used))
         texts = list(self._numbers)
         return Coded(rank[codes], tuple(texts[number] or "" for number in used.tolist()))
-
-
-def _by_first_appearance(codes: NDArray[np.integer], count: int) -> NDArray[np.int64]:
-    """Return which of ``count`` codes occur; nothing is sorted but the codes of a block."""
-    found = [np.zeros(0, np.int64)]
-    seen = np.zeros(count, np.bool_)
-    for low in range(0, len(codes), _BLOCK):
-        if seen.all():
-            break
-        block = codes[low : low + _BLOCK]
-        new, first = np.unique(block[~seen[block]], return_index=True)
-        found.append(new[np.argsort(first)].astype(np.int64))
-        seen[new] = True
-    return np.concatenate(found)
 
 
 def narrow(values: NDArray[np.int64]) -> NDArray[np.integer]:
@@ -177,12 +162,20 @@ def narrow(values: NDArray[np.int64]) -> NDArray[np.integer]:
     return values.astype(np.min_scalar_type(int(values.max(initial=0))))
 
 
-def unless(column: Any, usual: str) -> NDArray[np.bool_]:
-    """Say where a numbered column says something else than is usual."""
+def are(column: Any, text: str) -> NDArray[np.bool_]:
+    """Say which rows of a numbered column are a text."""
     one = column.combine_chunks()
-    unlike = np.array([text != usual for text in one.dictionary.to_pylist()], np.bool_)
-    found: NDArray[np.bool_] = unlike[one.indices.to_numpy(zero_copy_only=False)]
+    alike = np.array([each == text for each in one.dictionary.to_pylist()], np.bool_)
+    found: NDArray[np.bool_] = alike[one.indices.to_numpy(zero_copy_only=False)]
     return found
+
+
+def first_unlike(column: Any, usual: str, places: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the rows with the first place of each text that is not the usual one."""
+    rows = np.flatnonzero(~are(column, usual))
+    rows = rows[np.argsort(places[rows], kind="stable")]
+    codes = column.combine_chunks().indices.to_numpy(zero_copy_only=False)[rows]
+    return rows[np.unique(codes, return_index=True)[1]]
 
 
 def bytes_of(column: Any) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

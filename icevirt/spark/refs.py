@@ -26,6 +26,7 @@ from icevirt.spark.tables import telling_damage
 from icevirt.storage.protocol import Storage
 
 _BLOCKS = 16  # of one array in a row group: what a reader of a huge file has in memory at once
+_SMALL = 1 << 20  # bytes of decoded columns up to which all arrays of a part are read at once
 _BUDGET = 256 << 20  # bytes of encoded parts that a reader keeps
 _COLUMNS = tuple(column.name for column in fields(PackedBlock))
 _SCHEMA = pa.schema([(name, getattr(pa, kind)()) for name, kind in catalog.REFS])
@@ -80,8 +81,10 @@ class RefsReader:
 
         Blocks hold no others, and number the files as ``files`` does.
         """
-        for number, part in enumerate(files.parts):
-            mine = np.flatnonzero((files.part == number) & takes)
+        taken = np.flatnonzero(takes)
+        taken = taken[np.argsort(files.part[taken], kind="stable")]
+        ends = np.searchsorted(files.part[taken], np.arange(len(files.parts)), side="right")
+        for part, mine in zip(files.parts, np.split(taken, ends[:-1]), strict=True):
             for packed in self.blocks(part, path) if len(mine) else ():
                 block = unpack(packed)
                 place = places_of(block, files.row[mine], mine)
@@ -115,12 +118,13 @@ def places_of(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """An encoded part, of which nothing but the metadata is decoded."""
+    """An encoded part, of which nothing but the metadata is decoded unless it is small."""
 
     size: int  # bytes
     path: str  # in the catalog
     file: Any  # pq.ParquetFile
     groups: Mapping[str | None, Sequence[int]]  # row groups by path, under None those of any path
+    decoded: Mapping[str, Sequence[PackedBlock]] | None  # by path
 
     @classmethod
     def of(cls, raw: bytes, path: str) -> _Part:
@@ -129,15 +133,34 @@ class _Part:
         groups: dict[str | None, list[int]] = defaultdict(list)
         for number in range(file.num_row_groups):
             groups[_only_path(file.metadata.row_group(number))].append(number)
-        return cls(size=len(raw), path=path, file=file, groups=dict(groups))
+        inside = sum(file.metadata.row_group(n).total_byte_size for n in range(file.num_row_groups))
+        decoded = None
+        if inside <= _SMALL:
+            with telling_damage(path):
+                decoded = _decoded(file.read(use_threads=False))
+        held = len(raw) + inside * (decoded is not None)
+        return cls(size=held, path=path, file=file, groups=dict(groups), decoded=decoded)
 
     def blocks(self, path: str) -> Iterator[PackedBlock]:
+        if self.decoded is not None:
+            yield from self.decoded.get(path, ())
+            return
         for number in sorted([*self.groups.get(path, ()), *self.groups.get(None, ())]):
             with telling_damage(self.path):
-                group = self.file.read_row_group(number)
-            table = group.filter(pc.field("path") == path)
+                # threads cost more than they bring where a row group holds a few blocks
+                group = self.file.read_row_group(number, use_threads=False)
+            table = group.filter(pc.equal(group["path"], pa.scalar(path)))
             for row in table.select(_COLUMNS).to_pylist():
                 yield PackedBlock(**row)
+
+
+def _decoded(table: Any) -> dict[str, list[PackedBlock]]:
+    """Return all blocks of a table by path, in their order."""
+    found: dict[str, list[PackedBlock]] = defaultdict(list)
+    paths = table["path"].to_pylist()
+    for path, row in zip(paths, table.select(_COLUMNS).to_pylist(), strict=True):
+        found[path].append(PackedBlock(**row))
+    return dict(found)
 
 
 def _only_path(group: Any) -> str | None:

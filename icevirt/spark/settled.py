@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from icevirt.archive import catalog
@@ -20,6 +19,7 @@ from icevirt.archive.scanned import SourceFile
 from icevirt.errors import ScanMemoryError, ScanTimeoutError
 from icevirt.spark.catalog import complete_parts
 from icevirt.spark.facts import Chosen
+from icevirt.spark.growing import are
 from icevirt.spark.limits import DEFAULT, Limits
 from icevirt.spark.tables import read_table
 from icevirt.storage.protocol import Storage
@@ -130,15 +130,15 @@ def _rows(
 ) -> tuple[list[tuple[_Key, int]], frozenset[int]]:
     """Return the rows of a part, and which of them limits stopped that were lower."""
     path = catalog.path_of("files", part)
-    table: Any = read_table(storage, path, [*_KEY, "row", *_STOPPED])
+    table: Any = read_table(storage, path, [*_KEY, "row", *_STOPPED], coded=["code"])
     columns = [table[name].to_pylist() for name in _KEY]
-    code, seconds, memory = map(pc.field, _STOPPED)
-    stopped = table.filter(
-        ((code == ScanTimeoutError.code) & (seconds < limits.seconds))
-        | ((code == ScanMemoryError.code) & (memory < limits.memory))
-    )
+    code, seconds, memory = (table[name] for name in _STOPPED)
+    stopped = table["row"].to_numpy()[
+        (are(code, ScanTimeoutError.code) & (seconds.to_numpy() < limits.seconds))
+        | (are(code, ScanMemoryError.code) & (memory.to_numpy() < limits.memory))
+    ]
     rows = list(zip(zip(*columns, strict=True), table["row"].to_pylist(), strict=True))
-    return rows, frozenset(stopped["row"].to_pylist())
+    return rows, frozenset(stopped.tolist())
 
 
 def _chosen(rows: Sequence[tuple[int, int]]) -> Chosen:

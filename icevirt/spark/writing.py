@@ -27,8 +27,9 @@ from icevirt.logic.equality import same_values
 from icevirt.logic.recoding import recoded_values
 from icevirt.logic.relative import with_names
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
+from icevirt.model.ranges import gather
 from icevirt.objects.grants import granted
-from icevirt.spark.encoding import decode_whole, encode_chunks, fill_of
+from icevirt.spark.encoding import decode_whole, encode_chunks, fill_of, plain_dtype
 from icevirt.spark.rechunking import Sink, plain_only, rechunked
 from icevirt.spark.refs import Refs, RefsReader
 from icevirt.spark.shuffling import Arrived, Bound, bounds_of, within
@@ -320,6 +321,8 @@ def _joined(files: FileColumns, window: WindowTask, blocks: Sequence[Block]) -> 
     Boxes that no file fills hold the array's fill value, which the plan made the missing one.
     """
     assert window.whole_schema is not None
+    if (values := _in_a_row(window, blocks)) is not None:
+        return _encoded_values(window, values)
     pieces: dict[tuple[int, ...], NDArray[Any]] = {}  # by where they begin
     origin: dict[tuple[int, ...], int] = {}
     for block in blocks:
@@ -347,6 +350,31 @@ def _joined(files: FileColumns, window: WindowTask, blocks: Sequence[Block]) -> 
     if not pieces:
         return ChunkTable.empty(len(window.chunk_shape))
     return _encoded_values(window, _assembled(window, pieces))
+
+
+def _in_a_row(window: WindowTask, blocks: Sequence[Block]) -> NDArray[Any] | None:
+    """Return the values of an array whose files lie end to end along its first axis, at once.
+
+    None where anything is not as plain as that: a box that no file or several files fill, values
+    that are recoded, or no plain numbers.
+    """
+    schema = window.whole_schema
+    assert schema is not None
+    dtype = plain_dtype(schema.data_type, schema.codecs)
+    plain = dtype is not None and len(schema.codecs) == 1 and window.times is None
+    if dtype is None or not plain or window.axes != (0,) or not blocks:
+        return None
+    block = joined(blocks)
+    rows = np.argsort(window.starts[block.file, 0], kind="stable")
+    begin, count = window.starts[block.file[rows], 0], window.lengths[block.file[rows], 0]
+    size = dtype.itemsize * math.prod(window.shape[1:]) * count
+    end_to_end = (begin == np.cumsum(count) - count) & (count > 0) & (block.length[rows] == size)
+    if len(rows) != int(window.takes.sum()) or int(count.sum()) != window.shape[0]:
+        return None
+    if not end_to_end.all():
+        return None
+    data, _ = gather(block.data, block.offset[rows].astype(np.int64), size)
+    return decode_whole(schema, window.shape, data.tobytes())
 
 
 def _assembled(window: WindowTask, pieces: Mapping[tuple[int, ...], NDArray[Any]]) -> NDArray[Any]:

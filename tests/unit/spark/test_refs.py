@@ -59,8 +59,10 @@ def in_one_group(rows):
     return sink.getvalue()
 
 
+@pytest.mark.parametrize("small", [-1, 1 << 20], ids=["by array", "at once"])
 @pytest.mark.parametrize("encoded", [refs.encode, in_one_group], ids=["now", "at first"])
-def test_each_array_reads_its_own_blocks_back(encoded):
+def test_each_array_reads_its_own_blocks_back(encoded, small, monkeypatch):
+    monkeypatch.setattr(refs, "_SMALL", small)
     reader = refs.RefsReader(catalog_of(p=encoded(ROWS)))
     for path in ("/a", "/b", LONG, "/é", "/none"):
         assert list(reader.blocks("p", path)) == [b for name, b in ROWS if name == path]
@@ -76,13 +78,18 @@ def test_equal_references_are_equal_bytes_with_a_row_group_for_each_array():
     assert pq.ParquetFile(pa.BufferReader(raw)).num_row_groups == 4
 
 
-def test_no_row_group_of_another_array_is_decoded(monkeypatch):
+@pytest.fixture
+def no_part_is_small(monkeypatch):
+    monkeypatch.setattr(refs, "_SMALL", -1)
+
+
+def test_no_row_group_of_another_array_is_decoded(monkeypatch, no_part_is_small):
     decoded = []
     read = pq.ParquetFile.read_row_group
     monkeypatch.setattr(
         pq.ParquetFile,
         "read_row_group",
-        lambda file, number: decoded.append(number) or read(file, number),
+        lambda file, number, **how: decoded.append(number) or read(file, number, **how),
     )
     reader = refs.RefsReader(catalog_of(p=refs.encode([row for row in ROWS if row[0] != LONG])))
     list(reader.blocks("p", "/b"))
@@ -99,7 +106,7 @@ def test_a_part_is_fetched_once_however_many_arrays_are_read():
     assert storage.read == [catalog.path_of("refs", part) for part in parts]
 
 
-def test_the_parts_used_last_are_kept_within_the_budget():
+def test_the_parts_used_last_are_kept_within_the_budget(no_part_is_small):
     raw = refs.encode(ROWS)
     storage = catalog_of(a=raw, b=raw, c=raw)
     reader = refs.RefsReader(storage, budget=2 * len(raw))
@@ -113,3 +120,13 @@ def test_a_part_beyond_the_budget_is_read_all_the_same():
     reader = refs.RefsReader(storage, budget=0)
     assert list(reader.blocks("a", "/b")) == list(reader.blocks("a", "/b")) == [block(3)]
     assert len(storage.read) == 1
+
+
+def test_what_is_decoded_counts_among_what_is_kept():
+    """A small part is decoded once for all its arrays, and takes more room than its bytes."""
+    raw = refs.encode(ROWS)
+    storage = catalog_of(a=raw, b=raw)
+    reader = refs.RefsReader(storage, budget=2 * len(raw))
+    for part in "abab":
+        assert list(reader.blocks(part, "/b"))
+    assert len(storage.read) == 4

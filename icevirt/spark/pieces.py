@@ -27,7 +27,7 @@ from icevirt.spark import refs
 from icevirt.spark.attempt import Outcome
 from icevirt.spark.catalog import PartTables, complete_parts, write_part
 from icevirt.spark.limits import Limits
-from icevirt.spark.rows import findings_json, tables_of
+from icevirt.spark.rows import PartRows, findings_json
 from icevirt.storage.below import Below
 from icevirt.storage.protocol import Storage
 from icevirt.version import __version__
@@ -82,7 +82,9 @@ class Pieces:
 
     def write(self, outcome: Outcome) -> None:
         """Write what a task found in its share."""
-        tables = tables_of([outcome], self.limits)
+        rows = PartRows(self.limits)
+        rows.add(outcome)
+        tables = rows.tables()
         name, scanned = self._name(self.part.piece), outcome.scanned
         found = _Found(name=name, file=_rows(tables.files)[0], arrays=_rows(tables.arrays))
         if scanned is not None and outcome.share is not None:

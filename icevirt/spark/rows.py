@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
+import zstandard
 
 from icevirt.archive import catalog
 from icevirt.archive.packing import PackedBlock, pack
@@ -20,27 +22,53 @@ from icevirt.spark.catalog import PartTables
 from icevirt.spark.limits import DEFAULT, Limits
 
 
-def tables_of(outcomes: Sequence[Outcome], limits: Limits = DEFAULT) -> PartTables:
+def tables_of(outcomes: Iterable[Outcome], limits: Limits = DEFAULT) -> PartTables:
     """Turn the outcomes of a part, scanned under ``limits``, into the rows of its three tables."""
-    arrays: dict[str, list[Any]] = {name: [] for name, _ in catalog.ARRAYS}
-    tables: dict[str, list[tuple[int, ChunkTable]]] = defaultdict(list)
-    files: list[dict[str, Any]] = []
-    for row, outcome in enumerate(outcomes):
-        own: list[tuple[str, str]] = []
+    rows = PartRows(limits)
+    for outcome in outcomes:
+        rows.add(outcome)
+    tables = rows.tables()
+    return replace(tables, refs=list(tables.refs))
+
+
+class PartRows:
+    """Gathers the rows of a part from one file after another.
+
+    References are packed as they come and full blocks compressed, so that the files of a part, or
+    the arrays of a huge one, are not held as they were scanned.
+    """
+
+    def __init__(self, limits: Limits = DEFAULT) -> None:
+        self._limits = limits
+        self._files: list[dict[str, Any]] = []
+        self._arrays: dict[str, list[Any]] = {name: [] for name, _ in catalog.ARRAYS}
+        self._urls: list[str] = []
+        self._blocks: dict[str, _Blocks] = defaultdict(lambda: _Blocks(self._urls))
+
+    def add(self, outcome: Outcome) -> None:
+        """Add a file of the part, the next one."""
+        row, own = len(self._files), list[tuple[str, str]]()
+        self._urls.append(outcome.file.url)
         for array in outcome.scanned.arrays if outcome.scanned else ():
             told = _array_row(row, array)
             own.append((array.path, told["schema"]))
             for name, value in told.items():
-                arrays[name].append(value)
-            tables[array.path].append((row, array.references))
+                self._arrays[name].append(value)
+            self._blocks[array.path].add(row, array.references)
         signature = file_signature(own) if outcome.scanned else ""
-        files.append(_file_row(row, outcome, limits) | {"signature": signature})
-    urls = [outcome.file.url for outcome in outcomes]
-    return PartTables(
-        files=_columns(files),
-        arrays=arrays,
-        refs=[(path, block) for path in sorted(tables) for block in _blocks(tables[path], urls)],
-    )
+        self._files.append(_file_row(row, outcome, self._limits) | {"signature": signature})
+
+    def tables(self) -> PartTables:
+        """Return the rows; the references once, block by block."""
+        return PartTables(
+            files=_columns(self._files),
+            arrays=self._arrays,
+            refs=(
+                (path, block)
+                for path in sorted(self._blocks)
+                for block in self._blocks[path].packed()
+            ),
+        )
 
 
 def findings_json(findings: Iterable[Finding]) -> str:
@@ -115,23 +143,48 @@ def _array_row(row: int, array: ScannedArray) -> dict[str, Any]:
     }
 
 
-def _blocks(tables: Iterable[tuple[int, ChunkTable]], urls: Sequence[str]) -> Iterable[PackedBlock]:
-    """Pack tables, closing a block when it holds enough references or bytes."""
-    run: list[tuple[int, ChunkTable]] = []
-    refs = data = 0
-    for row, table in tables:
+class _Blocks:
+    """The packed blocks of one array, each closed when it holds enough references or bytes."""
+
+    def __init__(self, urls: Sequence[str]) -> None:
+        self._urls = urls
+        self._full: list[bytes | PackedBlock] = []
+        self._run: list[tuple[int, ChunkTable]] = []
+        self._refs = self._data = 0
+
+    def add(self, row: int, table: ChunkTable) -> None:
+        """Add the references of a file."""
         for piece in _pieces(table):
-            if run and run[-1][1].ndim != piece.ndim:  # files that only share the name
-                yield _packed(run, urls)
-                run, refs, data = [], 0, 0
-            run.append((row, piece))
-            refs += len(piece)
-            data += len(piece.inline)
-            if refs >= catalog.BLOCK_REFS or data >= catalog.BLOCK_DATA:
-                yield _packed(run, urls)
-                run, refs, data = [], 0, 0
-    if run:
-        yield _packed(run, urls)
+            if self._run and self._run[-1][1].ndim != piece.ndim:  # they only share the name
+                self._close()
+            self._run.append((row, piece))
+            self._refs += len(piece)
+            self._data += len(piece.inline)
+            if self._refs >= catalog.BLOCK_REFS or self._data >= catalog.BLOCK_DATA:
+                self._close()
+
+    def packed(self) -> Iterator[PackedBlock]:
+        """Yield the blocks, the last one not full."""
+        for block in self._full:
+            yield block if isinstance(block, PackedBlock) else _thawed(block)
+        if self._run:
+            yield _packed(self._run, self._urls)
+
+    def _close(self) -> None:
+        block = _packed(self._run, self._urls)
+        full = self._refs >= catalog.BLOCK_REFS
+        self._full.append(_frozen(block) if full else block)
+        self._run, self._refs, self._data = [], 0, 0
+
+
+def _frozen(block: PackedBlock) -> bytes:
+    return zstandard.ZstdCompressor(level=1).compress(pickle.dumps(block))
+
+
+def _thawed(raw: bytes) -> PackedBlock:
+    raw = zstandard.ZstdDecompressor().decompress(raw)
+    block: PackedBlock = pickle.loads(raw)  # noqa: S301  # made by `_frozen`
+    return block
 
 
 def _pieces(table: ChunkTable) -> Iterator[ChunkTable]:

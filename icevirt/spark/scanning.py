@@ -23,7 +23,7 @@ from icevirt.spark.containment import Containment
 from icevirt.spark.journal import Journal
 from icevirt.spark.limits import DEFAULT, Limits
 from icevirt.spark.pieces import Pieces
-from icevirt.spark.rows import tables_of
+from icevirt.spark.rows import PartRows
 from icevirt.spark.watch import held_to
 from icevirt.storage.protocol import Storage
 
@@ -64,8 +64,10 @@ class _Attempt(Protocol):
 
 
 def _scan_whole(task: ScanTask, part: Part, scan_file: _Attempt) -> None:
-    outcomes = [scan_file(file) for file in part.files]
-    write_part(task.catalog, part.name, tables_of(outcomes, task.limits))
+    rows = PartRows(task.limits)
+    for file in part.files:
+        rows.add(scan_file(file))
+    write_part(task.catalog, part.name, rows.tables())
 
 
 def _scan_piece(task: ScanTask, part: Part, scan_file: _Attempt) -> None:

@@ -148,7 +148,7 @@ class _Blocks:
 
     def __init__(self, urls: Sequence[str]) -> None:
         self._urls = urls
-        self._full: list[bytes | PackedBlock] = []
+        self._full: list[bytes] = []
         self._run: list[tuple[int, ChunkTable]] = []
         self._refs = self._data = 0
 
@@ -165,20 +165,18 @@ class _Blocks:
 
     def packed(self) -> Iterator[PackedBlock]:
         """Yield the blocks, the last one not full."""
-        for block in self._full:
-            yield block if isinstance(block, PackedBlock) else _thawed(block)
+        yield from map(_thawed, self._full)
         if self._run:
             yield _packed(self._run, self._urls)
 
     def _close(self) -> None:
-        block = _packed(self._run, self._urls)
-        full = self._refs >= catalog.BLOCK_REFS
-        self._full.append(_frozen(block) if full else block)
+        self._full.append(_frozen(_packed(self._run, self._urls)))
         self._run, self._refs, self._data = [], 0, 0
 
 
 def _frozen(block: PackedBlock) -> bytes:
-    return zstandard.ZstdCompressor(level=1).compress(pickle.dumps(block))
+    raw = zstandard.ZstdCompressor(level=1).compress(pickle.dumps(block))
+    return bytes(memoryview(raw))  # it keeps a buffer of the size that it might have needed
 
 
 def _thawed(raw: bytes) -> PackedBlock:

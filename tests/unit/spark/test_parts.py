@@ -1,5 +1,6 @@
 """Parts of a catalog that several tasks write at once, and what becomes of bad files in them."""
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 from icevirt.archive.attributes import Attributes
 from icevirt.archive.catalog import parts_of, run_of, scan_of, status_of
+from icevirt.archive.packing import unpack
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.schema import ArraySchema, file_signature
 from icevirt.errors import ScanError, ScanTimeoutError, StaleReferenceError
@@ -14,7 +16,7 @@ from icevirt.spark.attempt import Outcome
 from icevirt.spark.catalog import complete_parts, write_part
 from icevirt.spark.facts import Chosen, read_facts
 from icevirt.spark.limits import Limits
-from icevirt.spark.rows import tables_of
+from icevirt.spark.rows import PartRows, tables_of
 from icevirt.spark.settled import forget, rows_forgotten, settled
 from icevirt.storage.memory import MemoryStorage
 from pipeline.test_combine import data, file, time
@@ -177,3 +179,55 @@ def test_sources_are_told_apart_by_all_that_identifies_them():
         for part in parts_of([each], identity="scan")
     }
     assert len(names) == 5
+
+
+def large(number, steps):
+    """A file with references of random lengths, which compress badly."""
+    length = np.random.default_rng(number).integers(50, 50_000, steps)
+    offset = 4096 + np.cumsum(length) - length
+
+    def array(url):
+        found = data(url, steps)
+        table = replace(
+            found.references, offset=offset.astype(np.uint64), length=length.astype(np.uint64)
+        )
+        return replace(found, references=table)
+
+    return file(number, array)
+
+
+def test_the_files_of_a_part_are_not_held_together():
+    """Their references are: packed and compressed, in a quarter of the memory."""
+    steps, count = 70_000, 20
+    rows = PartRows()
+    tracemalloc.start()
+    try:
+        for number in range(count):
+            scanned = large(number, steps)
+            before = tracemalloc.get_traced_memory()[0]
+            rows.add(Outcome(file=scanned.source, scanned=scanned, error=None, seconds=0.1))
+            if not number:
+                one = before
+        del scanned
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert held < count * one / 4
+    blocks = [unpack(block) for _, block in rows.tables().refs]
+    assert sum(map(len, blocks)) == steps * count
+    for number in range(count):
+        own = np.concatenate([block.offset[block.file == number] for block in blocks])
+        (array,) = large(number, steps).arrays
+        assert np.array_equal(own, array.references.offset)
+
+
+def test_files_that_share_no_more_than_a_name_share_a_part():
+    """Whether they make a dataset is for the plan to say."""
+    flat = data("file:///data/f0.nc", 3)
+    table = replace(flat.references, index=flat.references.index[:, :1].copy())
+    other = replace(flat, shape=(3,), chunk_shape=(1,), dimension_names=("time",), references=table)
+    files = [file(0, other), file(1, lambda u: data(u, 2)), file(2, lambda u: data(u, 2))]
+    found = [Outcome(file=each.source, scanned=each, error=None, seconds=0.1) for each in files]
+    blocks = [unpack(block) for _, block in tables_of(found).refs]
+    assert [block.index.shape for block in blocks] == [(3, 1), (4, 2)]
+    assert [sorted({*block.file.tolist()}) for block in blocks] == [[0], [1, 2]]

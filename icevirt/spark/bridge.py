@@ -26,6 +26,14 @@ def errors_of_spark() -> tuple[type[Exception], ...]:
     return tuple(found)
 
 
+def words_of(error: Exception) -> str:
+    """Return what an error says; those of Java ask the JVM for it, which may be gone by now."""
+    try:
+        return str(error)
+    except errors_of_spark():
+        return type(error).__name__
+
+
 def stop(session: SparkSession) -> None:
     """Stop a session that was started here; where its JVM died already, forget it."""
     try:

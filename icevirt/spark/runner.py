@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from icevirt.archive.report import Progress
 from icevirt.errors import IcevirtError, SparkJobError
-from icevirt.spark.bridge import errors_of_spark
+from icevirt.spark.bridge import errors_of_spark, words_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -116,7 +116,7 @@ def _failing() -> Iterator[None]:
         raise SparkJobError(
             "a Spark task failed",
             do="The cause is in the text; a build that is run again continues where it was.",
-            cause=_short(str(error)),
+            cause=_short(words_of(error)),
         ) from error
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from icevirt.errors import BuildError, InvalidInputError, SparkJobError
-from icevirt.spark.bridge import errors_of_spark, forget_jvm, stop
+from icevirt.spark.bridge import errors_of_spark, forget_jvm, stop, words_of
 from icevirt.spark.java import find_java, java_home
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def running_session() -> SparkSession | None:
         raise SparkJobError(
             "the Spark session of this process does not answer",
             do="Its JVM has probably died. Restart Python; what was finished is kept.",
-            cause=str(error).partition("\n")[0],
+            cause=words_of(error).partition("\n")[0],
         ) from error
     return None
 
@@ -132,11 +132,12 @@ def _start(app_name: str, settings: Mapping[str, str]) -> SparkSession:
     try:
         return builder.getOrCreate()
     except failures as error:
+        cause = words_of(error).partition("\n")[0]
         forget_jvm()
         raise SparkJobError(
             "Spark did not start",
             do="Its own words are above. It needs bash, ps and Java on this machine.",
-            cause=str(error).partition("\n")[0],
+            cause=cause,
         ) from error
 
 

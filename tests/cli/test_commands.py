@@ -44,13 +44,8 @@ def test_a_program_reads_the_answer_from_stdout(tmp_path, nemo_files):
     report = json.loads(ran.stdout)
     assert report["repo"] == f"{tmp_path.as_uri()}/repo"
     assert (report["files_scanned"], report["bad_files"]) == (3, [])
-    assert {line.partition(":")[0] for line in ran.stderr.splitlines()} <= {
-        "list",
-        "scan",
-        "plan",
-        "write",
-        "commit",
-    }
+    phases = {"list", "scan", "plan", "write", "commit"}
+    assert {line.partition(":")[0] for line in ran.stderr.splitlines()} <= phases, ran.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["repo"]
 
 

@@ -70,4 +70,4 @@ bench *args:
 
 # Run everything that .ci/run runs
 ci: lint types wheel servers
-    CI=true HYPOTHESIS_PROFILE=ci ICEVIRT_FUZZ_SECONDS=60 uv run pytest
+    CI=true HYPOTHESIS_PROFILE=ci ICEVIRT_FUZZ_SECONDS=60 uv run pytest -n 2 --dist worksteal

@@ -1,11 +1,6 @@
 """A build may be killed at any moment: the repository is as it was, and the next run finishes."""
 
 import os
-import signal
-import subprocess
-import sys
-import textwrap
-import time
 from pathlib import Path
 
 import pytest
@@ -124,28 +119,3 @@ def test_a_resumed_build_scans_no_finished_part_again(tmp_path, monkeypatch):
     report = icevirt.build(days, repo, concat_dim="time")
     assert (report.files_scanned, report.files_reused) == (2, 2)
     assert_same_dataset(opened(repo), expected_dataset(days, "time"))
-
-
-PROGRAM = """
-    import sys
-    import icevirt
-
-    icevirt.build(sys.argv[2:], sys.argv[1], concat_dim="time", progress=print)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("delay", [3.0, 8.0, 11.0], ids=lambda s: f"after {s:g} s")
-def test_a_driver_killed_under_spark_leaves_the_path_as_it_was(tmp_path, spark, delay):
-    """SIGKILL for the driver, wherever it is; Spark's processes go with it."""
-    days = write_days(tmp_path / "archive", 6)
-    repo = str(tmp_path / "repo")
-    command = [sys.executable, "-c", textwrap.dedent(PROGRAM), repo, *days]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as driver:
-        time.sleep(delay)
-        driver.send_signal(signal.SIGKILL)
-    state_of(repo)
-    report = icevirt.build(days, repo, concat_dim="time", spark=spark)
-    assert report.already_built or report.files_scanned + report.files_reused == 6
-    assert_same_dataset(opened(repo), expected_dataset(days, "time"))
-    assert len(list(official(repo).ancestry(branch="main"))) == 2

@@ -56,7 +56,8 @@ def forget_jvm() -> None:
     if (gateway := context._gateway) is not None:  # noqa: SLF001
         gateway.close()
         if gateway.proc is not None:  # else Python was started by Java, as by spark-submit
-            gateway.proc.stdin.close()  # for which it ends, if it did not
+            gateway.proc.stdin.close()
+            gateway.proc.terminate()
             gateway.proc.wait()
     context._gateway = context._jvm = None  # noqa: SLF001
     session: Any = SparkSession

@@ -76,13 +76,16 @@ def kill_jvm(spark):
 with spark_or_local() as spark:
     print(run_on_spark(spark, str, [1, 2]))
     kill_jvm(spark)
-for use in (slots, lambda spark: run_on_spark(spark, str, [1])):
-    try:
-        with spark_or_local() as spark:
-            kill_jvm(spark)
-            use(spark)
-    except SparkJobError as error:
-        print(error)
+try:
+    with spark_or_local() as spark:
+        kill_jvm(spark)
+        try:
+            slots(spark)
+        except SparkJobError as error:
+            print(error)
+        run_on_spark(spark, str, [1])
+except SparkJobError as error:
+    print(error)
 with spark_or_local() as spark:
     print(run_on_spark(spark, str, [3, 4]))
     kill_jvm(spark)
@@ -95,6 +98,7 @@ with spark_or_local() as spark:
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(900)  # three sessions, one after the other
 def test_when_its_jvm_dies_that_is_told_and_the_next_session_is_a_new_one(tmp_path):
     """In one process, as in a notebook: PySpark by itself would go on with the dead one."""
     ran = run_alone(DEATHS, {**os.environ, "PYTHONWARNINGS": "error"}, tmp_path)

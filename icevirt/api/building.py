@@ -53,13 +53,14 @@ from icevirt.errors import (
     StorageError,
 )
 from icevirt.logic.era_groups import combine_eras
-from icevirt.logic.routes import route_of
+from icevirt.logic.routes import Route, route_of
 from icevirt.logic.wish import Wish
 from icevirt.model.json import JSON
 from icevirt.repo.publish import BUILD_ID
 from icevirt.scan.contract import ScanOptions
 from icevirt.spark.limits import Limits
 from icevirt.spark.session import spark_or_local
+from icevirt.spark.workers import Workers
 from icevirt.storage.below import Below
 from icevirt.storage.protocol import Storage
 from icevirt.version import __version__
@@ -117,20 +118,30 @@ class Request:
 
 
 class Session:
-    """A Spark session, started when it is first needed; the time that takes is a phase."""
+    """What tasks run on, started when it is first needed; the time that takes is a phase."""
 
     def __init__(self, stack: ExitStack, clock: Clock, given: SparkSession | None) -> None:
         self._stack, self._clock, self._given = stack, clock, given
-        self._started: SparkSession | None = None
+        self._started: SparkSession | Workers | None = None
         self._has_started = False
+        self.files: tuple[SourceFile, ...] | None = None  # for few of them, no Spark is started
 
-    def __call__(self) -> SparkSession:
-        """Return the session, started now if it was not."""
+    def __call__(self) -> SparkSession | Workers:
+        """Return the session, or workers without one, started now if they were not."""
         if not self._has_started:
-            with self._clock.phase("spark"):
-                self._started = self._stack.enter_context(spark_or_local(self._given))
-            self._has_started = True
+            self._start(files=self.files)
+        return cast("SparkSession | Workers", self._started)
+
+    def shuffling(self) -> SparkSession:
+        """Return a session of Spark, without which rows cannot be sent between tasks."""
+        if not self._has_started or isinstance(self._started, Workers):
+            self._start(files=None)
         return cast("SparkSession", self._started)
+
+    def _start(self, *, files: tuple[SourceFile, ...] | None) -> None:
+        with self._clock.phase("spark"):
+            self._started = self._stack.enter_context(spark_or_local(self._given, files=files))
+        self._has_started = True
 
 
 def until_unchanged(
@@ -193,6 +204,7 @@ def _attempt(
         bytes=sum(file.size for file in files),
         icevirt=__version__,
     )
+    session.files = files
     session()  # where Spark does not start, what an earlier run finished is kept
     try:
         report = _run(job, request, inputs, session, clock)
@@ -241,7 +253,8 @@ def _written(  # noqa: PLR0917 - all that a build knows by then
     """
     for _ in range(_ATTEMPTS):
         with clock.phase("write"):
-            results = write_all(session(), job, plan)
+            direct = route_of(plan).kind is Route.direct
+            results = write_all(session() if direct else session.shuffling(), job, plan)
         with clock.phase("commit"):
             refuse_losses(plan, results)
             refuse_changed(sources)

@@ -155,7 +155,7 @@ def plan(
             progress=progress,
             limits=limits,
         )
-        scan_missing(stack.enter_context(spark_or_local(spark)), scan)
+        scan_missing(stack.enter_context(spark_or_local(spark, files=files)), scan)
         wish = Wish(
             build_id=digest_of("plan", listed(files)),
             concat_dim=options.concat_dims,

@@ -7,13 +7,14 @@ new one descends from.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from icevirt.api.verify import verify
 from icevirt.archive.report import BuildReport
 from icevirt.errors import ConflictError, InvalidInputError, VerificationError
 from icevirt.objects.grants import in_force
 from icevirt.repo.repository import Repository
+from icevirt.spark.workers import Workers
 from icevirt.storage.protocol import Storage
 
 if TYPE_CHECKING:
@@ -52,7 +53,11 @@ def prepare(storage: Storage, branch: str, promote: str) -> None:
 
 
 def refuse_differences(
-    storage: Storage, report: BuildReport, *, values: int, spark: Callable[[], SparkSession]
+    storage: Storage,
+    report: BuildReport,
+    *,
+    values: int,
+    spark: Callable[[], SparkSession | Workers],
 ) -> None:
     """Hold the new snapshot against its files.
 
@@ -65,7 +70,7 @@ def refuse_differences(
         references=True,
         values=values,
         authorize_virtual_chunk_access=in_force().authorization(report.containers),
-        spark=spark(),
+        spark=cast("SparkSession", spark()),  # workers are known to whoever runs tasks
     )
     if not found.ok:
         first = found.checked.differences[0]

@@ -229,7 +229,7 @@ def scan_files(
             limits=limits,
         )
         with clock.phase("spark"):
-            session = kept.enter_context(spark_or_local(spark))
+            session = kept.enter_context(spark_or_local(spark, files=files))
         with clock.phase("scan"):
             scanned = scan_missing(session, job)
     with clock.phase("read"):

@@ -42,6 +42,7 @@ from icevirt.spark.settled import Settled, forget, settled
 from icevirt.spark.shuffling import Needs, run_map
 from icevirt.spark.source_values import Reading
 from icevirt.spark.targets import TargetTask, look_at_targets
+from icevirt.spark.workers import Workers
 from icevirt.spark.writing import (
     PackedItem,
     WriteTask,
@@ -96,7 +97,7 @@ class Job:
     record: Below
 
 
-def scan_missing(spark: SparkSession, job: Scan) -> int:
+def scan_missing(spark: SparkSession | Workers, job: Scan) -> int:
     """Scan the files that are not in the catalog yet; return how many that were."""
     parts.mark(job.catalog)
     describe_scan(job.catalog, job.identity, told_of(job.options))
@@ -214,7 +215,7 @@ def _is_unreadable(bad: BadFile) -> bool:
     return bad.code == StorageError.code
 
 
-def write_all(spark: SparkSession, job: Job, plan: BuildPlan) -> list[WriteResult]:
+def write_all(spark: SparkSession | Workers, job: Job, plan: BuildPlan) -> list[WriteResult]:
     """Write every object of the plan that an earlier attempt did not leave."""
     items = [PackedItem.of(item) for item in write_items(plan)]
     config = job.target.config
@@ -253,11 +254,14 @@ def write_all(spark: SparkSession, job: Job, plan: BuildPlan) -> list[WriteResul
     else:
         maps = _needs(items).tasks(job.scan.catalog, many)
         each = [task([item]) for item in items]
+        assert not isinstance(spark, Workers), "a shuffle is Spark's"
         written = run_shuffled(spark, run_map, maps, run_write_shuffled, each, progress=watch)
     return sorted((result for pile in written for result in pile), key=lambda each: each.number)
 
 
-def refuse_changed_targets(session: Callable[[], SparkSession], job: Job, plan: BuildPlan) -> None:
+def refuse_changed_targets(
+    session: Callable[[], SparkSession | Workers], job: Job, plan: BuildPlan
+) -> None:
     """Look once more at files that the plan's files refer to.
 
     Raises:

@@ -11,6 +11,10 @@ from pathlib import Path
 _STATM = Path("/proc/self/statm")
 
 
+ATTEMPTS = 3
+"""Of a task, before its job fails; Spark's own default in local mode is 1."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """What the scan of one file may take."""

@@ -21,6 +21,7 @@ import pyarrow as pa
 from icevirt.archive.report import Progress
 from icevirt.errors import IcevirtError, SparkJobError
 from icevirt.spark.bridge import errors_of_spark, words_of
+from icevirt.spark.workers import Workers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,7 +39,7 @@ def stage[T, R](
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for row in batch.to_pylist():
-                ok, payload = _run_one(function, row["payload"])
+                ok, payload = run_one(function, row["payload"])
                 yield _result(row["id"], ok=ok, payload=payload)
 
     return run
@@ -51,7 +52,8 @@ def _result(number: int, *, ok: bool, payload: bytes) -> pa.RecordBatch:
     )
 
 
-def _run_one[T, R](function: Callable[[T], R], payload: bytes) -> tuple[bool, bytes]:
+def run_one[T, R](function: Callable[[T], R], payload: bytes) -> tuple[bool, bytes]:
+    """Run a function on a pickled task; (False, the pickled error) where it raised one of ours."""
     try:
         return True, pickle.dumps(function(pickle.loads(payload)))  # noqa: S301  # our own task
     except IcevirtError as error:
@@ -80,7 +82,7 @@ def results_of[R](rows: Sequence[tuple[int, bool, bytes]]) -> list[R]:
 
 
 def run_on_spark[T, R](
-    spark: SparkSession,
+    spark: SparkSession | Workers,
     function: Callable[[T], R],
     tasks: Sequence[T],
     *,
@@ -94,6 +96,10 @@ def run_on_spark[T, R](
     """
     if not tasks:
         return []
+    if isinstance(spark, Workers):
+        with _Watch(progress):
+            rows = spark.run(function, [pickle.dumps(task) for task in tasks])
+        return results_of(rows)
     with _failing():
         frame = spark.createDataFrame(batch_of(tasks))
         spread = frame.repartitionById(len(tasks), "id")
@@ -209,7 +215,7 @@ def _reducing[T, R](
                 yield _result(number, ok=False, payload=failed[0])
             else:
                 mine = rows.pop(number, [])
-                ok, payload = _run_one(partial(_with_rows, function, mine), task)
+                ok, payload = run_one(partial(_with_rows, function, mine), task)
                 yield _result(number, ok=ok, payload=payload)
 
     return run
@@ -229,12 +235,14 @@ def run_in_process[T, R](function: Callable[[T], R], tasks: Sequence[T]) -> list
     return results_of(rows)
 
 
-def slots(spark: SparkSession) -> int:
+def slots(spark: SparkSession | Workers) -> int:
     """Return how many tasks run at a time.
 
     Raises:
         SparkJobError: Spark's JVM died.
     """
+    if isinstance(spark, Workers):
+        return spark.count
     try:
         return int(spark.sparkContext.defaultParallelism)
     except Exception:  # noqa: BLE001  # Spark Connect has no context to ask

@@ -10,18 +10,20 @@ import contextlib
 import importlib.util
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from icevirt.archive.scanned import SourceFile
 from icevirt.errors import BuildError, InvalidInputError, SparkJobError
 from icevirt.spark.bridge import errors_of_spark, forget_jvm, stop, words_of
 from icevirt.spark.java import find_java, java_home
+from icevirt.spark.limits import ATTEMPTS
+from icevirt.spark.workers import FEW_FILES, FILES_OF_WORKER, LARGE, Workers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ATTEMPTS = 3  # of a task; Spark's own default in local mode is 1
 _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -39,17 +41,38 @@ _JAVA_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xms64m")
 
 
 @contextlib.contextmanager
-def spark_or_local(spark: SparkSession | None = None) -> Iterator[SparkSession]:
-    """Yield ``spark``, or the running session, or a local one that ends with the block."""
-    found = spark if spark is not None else running_session()
+def spark_or_local(
+    spark: SparkSession | Workers | None = None, *, files: Sequence[SourceFile] | None = None
+) -> Iterator[SparkSession | Workers]:
+    """Yield ``spark``, or the running session, or something local that ends with the block.
+
+    That is a Spark session, or where it would take longer to start than work on the ``files`` does,
+    processes without one.
+    """
+    found = spark if spark is not None else _running_session()
     if found is not None:
         yield found
+        return
+    work = FEW_FILES + 1 if files is None else sum(1 + file.size // LARGE for file in files)
+    if work <= FEW_FILES:
+        with Workers(min(_usable_cores(), 1 + work // FILES_OF_WORKER)) as workers:
+            yield workers
         return
     started = local_session()
     try:
         yield started
     finally:
         stop(started)
+
+
+def _running_session() -> SparkSession | None:
+    """Do as `running_session`, without importing Spark where there cannot be one."""
+    _require_spark()
+    return running_session() if "pyspark" in sys.modules or _is_submitted() else None
+
+
+def _is_submitted() -> bool:
+    return "PYSPARK_GATEWAY_PORT" in os.environ or "SPARK_REMOTE" in os.environ
 
 
 def running_session() -> SparkSession | None:
@@ -62,11 +85,10 @@ def running_session() -> SparkSession | None:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ or "SPARK_REMOTE" in os.environ
     try:
         if (active := SparkSession.getActiveSession()) is not None:
             return active
-        if SparkContext._active_spark_context is not None or submitted:  # noqa: SLF001 - no public way
+        if SparkContext._active_spark_context is not None or _is_submitted():  # noqa: SLF001 - no public way
             return SparkSession.builder.getOrCreate()
     except errors_of_spark() as error:
         raise SparkJobError(

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from icevirt.spark.limits import Limits, limited_memory
 
 _STDERR = 2
+_IS_WORKER = [False]
 
 
 @contextmanager
@@ -31,7 +32,12 @@ def held_to(limits: Limits) -> Iterator[None]:
         faulthandler.cancel_dump_traceback_later()
 
 
+def become_worker() -> None:
+    """Note that this process runs tasks and nothing else."""
+    _IS_WORKER[0] = True
+
+
 def in_worker() -> bool:
-    """Say whether this process works for Spark."""
+    """Say whether this process works for Spark, or for a driver that does without."""
     module = sys.modules.get("pyspark.taskcontext")
-    return module is not None and module.TaskContext.get() is not None
+    return _IS_WORKER[0] or (module is not None and module.TaskContext.get() is not None)

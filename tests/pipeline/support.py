@@ -29,7 +29,7 @@ def without_spark(monkeypatch):
     monkeypatch.setattr(stages, "run_on_spark", run)
     monkeypatch.setattr(stages, "slots", lambda spark: 2)
     for module in (build_module, plan_module):
-        monkeypatch.setattr(module, "spark_or_local", lambda spark: contextlib.nullcontext())
+        monkeypatch.setattr(module, "spark_or_local", lambda *_, **__: contextlib.nullcontext())
 
 
 def told(catalog):

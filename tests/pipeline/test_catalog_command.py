@@ -27,7 +27,7 @@ from .support import opened, without_spark, write_days
 @pytest.fixture
 def days(tmp_path, monkeypatch):
     without_spark(monkeypatch)
-    monkeypatch.setattr(scan_module, "spark_or_local", lambda spark: contextlib.nullcontext())
+    monkeypatch.setattr(scan_module, "spark_or_local", lambda *_, **__: contextlib.nullcontext())
     return write_days(tmp_path / "archive")
 
 

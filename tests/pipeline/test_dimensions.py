@@ -20,7 +20,7 @@ CUBE = {"init": r"regex:fc_(\d+)_", "lead": r"regex:_f(\d+)_", "member": r"regex
 @pytest.fixture(autouse=True)
 def _in_process(monkeypatch):
     without_spark(monkeypatch)
-    monkeypatch.setattr(plan_module, "spark_or_local", lambda spark: contextlib.nullcontext())
+    monkeypatch.setattr(plan_module, "spark_or_local", lambda *_, **__: contextlib.nullcontext())
 
 
 def opened(repo, report, **how):

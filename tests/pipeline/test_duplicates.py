@@ -1,5 +1,6 @@
 """Of files that hold the same steps, a stated rule keeps one, and says so."""
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -40,7 +41,7 @@ def left_out(files, rule):
 def test_a_rule_keeps_one(files, rule, out, kept, monkeypatch):
     from icevirt.api import plan as plan_module
 
-    monkeypatch.setattr(plan_module, "spark_or_local", __import__("contextlib").nullcontext)
+    monkeypatch.setattr(plan_module, "spark_or_local", lambda *_, **__: contextlib.nullcontext())
     assert left_out(files, rule) == [(out, kept)]
 
 

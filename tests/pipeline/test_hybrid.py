@@ -23,7 +23,7 @@ def _in_process(monkeypatch, request):
     if "spark" in request.fixturenames:
         return
     without_spark(monkeypatch)
-    monkeypatch.setattr(plan_module, "spark_or_local", lambda spark: contextlib.nullcontext())
+    monkeypatch.setattr(plan_module, "spark_or_local", lambda *_, **__: contextlib.nullcontext())
 
 
 WIDE = (512, 256)

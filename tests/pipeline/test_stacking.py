@@ -18,7 +18,7 @@ from pipeline.support import without_spark
 @pytest.fixture(autouse=True)
 def _in_process(monkeypatch):
     without_spark(monkeypatch)
-    monkeypatch.setattr(plan_module, "spark_or_local", lambda spark: contextlib.nullcontext())
+    monkeypatch.setattr(plan_module, "spark_or_local", lambda *_, **__: contextlib.nullcontext())
 
 
 def opened(repo, report, **how):

@@ -145,7 +145,7 @@ def test_the_policy_is_part_of_a_builds_identity():
 
 def test_a_build_and_its_plan_tell_what_was_left_out(path, tmp_path, monkeypatch):
     without_spark(monkeypatch)
-    monkeypatch.setattr(plan_module, "spark_or_local", lambda spark: contextlib.nullcontext())
+    monkeypatch.setattr(plan_module, "spark_or_local", lambda *_, **__: contextlib.nullcontext())
     repo, policy = str(tmp_path / "repo"), {"/raw/*": "skip", "block": "native"}
     plan = icevirt.plan([str(path)], concat_dim=None, policy=policy)
     assert any(text.startswith("/raw/lists: left out") for text in plan.notes)

@@ -30,7 +30,7 @@ def stub(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(install(tmp_path / "site"))
     registry.scanners.cache_clear()
     without_spark(monkeypatch)
-    monkeypatch.setattr(scan_module, "spark_or_local", lambda spark: contextlib.nullcontext())
+    monkeypatch.setattr(scan_module, "spark_or_local", lambda *_, **__: contextlib.nullcontext())
     monkeypatch.setattr(Journal, "died_in", lambda self, parts: True)
     yield
     registry.scanners.cache_clear()

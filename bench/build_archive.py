@@ -10,7 +10,8 @@ shared by processes are counted once), summed over the same processes (for icevi
 Python, the JVM and the Python workers), sampled ten times a second, and the peak is taken. At the
 end values are read from each repository and from the files, and compared.
 
-Peers are the ways in which `open_virtual_mfdataset` opens files side by side; "-all-virtual" after
+"icevirt-spark" builds in a Spark session of its own, which so few files do not start. The other
+peers are the ways in which `open_virtual_mfdataset` opens files side by side; "-all-virtual" after
 one leaves the coordinates of the files unread (`loadable_variables=[]`). Files are made once and
 kept in the cache directory.
 """
@@ -33,7 +34,8 @@ STEPS = 24
 VARIABLES = ("tas", "pr")
 WAYS = ("no", "thread", "process", "fork", "dask", "dask-processes", "lithops")
 VIRTUAL = "-all-virtual"
-PEERS = [way + end for way in WAYS for end in ("", VIRTUAL)]
+SPARK = "icevirt-spark"
+PEERS = [SPARK] + [way + end for way in WAYS for end in ("", VIRTUAL)]
 COMPARED = 24  # time steps that are read of each variable
 
 
@@ -134,14 +136,21 @@ def make_file(at, path, rows, columns):
 
 
 def run_side(options):
-    build = icevirt_side if options.side == "icevirt" else virtualizarr_side
+    build = icevirt_side if options.side in {"icevirt", SPARK} else virtualizarr_side
     return build(archive(options), options)
 
 
 def icevirt_side(files, options):
     import icevirt
 
-    report = icevirt.build(files, options.into, concat_dim="time")
+    spark = None
+    if options.side == SPARK:
+        from icevirt.spark.session import local_session
+
+        spark = local_session()
+    report = icevirt.build(files, options.into, concat_dim="time", spark=spark)
+    if spark is not None:
+        spark.stop()
     return {"phases": report.seconds, "references": report.references.total}
 
 
@@ -326,7 +335,7 @@ def opened(side, options, into):
     import xarray as xr
 
     raw = {"decode_cf": False}
-    if side == "icevirt":
+    if side in {"icevirt", SPARK}:
         allowed = [prefix(options)]
         return xr.open_dataset(
             into, engine="icevirt", authorize_virtual_chunk_access=allowed, **raw

@@ -203,7 +203,8 @@ def build(
             see `icevirt.verify`. Differences stop the build after its commit.
         promote: The branch that is moved to the new snapshot at the very end, in one step, so that
             its readers see nothing that did not pass. ``branch`` is made where it is not there.
-        spark: The session to run on; by default the active one, or a local one for this call.
+        spark: The session to run on; by default the active one, or for this call a local one, or
+            where there are few files processes of this machine.
         progress: Called with every step of the long phases.
 
     Raises:

@@ -182,7 +182,8 @@ def scan_files(
         label_variables: Variables that will tell labels (``"variable:NAME"``).
         pad: Dimensions that the build will pad.
         access: How servers are reached, by prefix; as for `build`.
-        spark: The session to run on; by default the active one, or a local one for this call.
+        spark: The session to run on; by default the active one, or for this call a local one, or
+            where there are few files processes of this machine.
         progress: Called with every step.
 
     Raises:

@@ -28,7 +28,7 @@ from .test_kills import KILLED, Mortal, in_child
 @pytest.fixture(autouse=True)
 def in_process(monkeypatch):
     without_spark(monkeypatch)
-    monkeypatch.setattr(scan_module, "spark_or_local", lambda spark: contextlib.nullcontext())
+    monkeypatch.setattr(scan_module, "spark_or_local", lambda *_, **__: contextlib.nullcontext())
 
 
 @contextlib.contextmanager

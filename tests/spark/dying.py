@@ -9,8 +9,15 @@ from pathlib import Path
 
 from .processes import processes_of, workers_of
 
-MOMENTS = ("start", "spark", "scan", "plan", "write", "commit", "committing", "committed")
-"""What a build is doing, in this order; the conditional write lies between the last two."""
+MOMENTS = (
+    *("start", "spark", "scan", "scanning", "plan", "write", "writing"),
+    *("commit", "committing", "committed"),
+)
+"""What a build is doing, in this order; the conditional write lies between the last two.
+
+Tasks are on their way to workers in "scan" and "write"; from the first file, or manifest, on it is
+"scanning" or "writing".
+"""
 
 SITE = """
     import os
@@ -19,7 +26,7 @@ SITE = """
     from icevirt.storage.local import LocalStorage
     from icevirt_scanners.hdf5.scanner import Hdf5Scanner
 
-    NAP = 0.1
+    NAP = 0.2
 
     def note(*words):
         with open(os.environ["NOTED"], "a") as log:
@@ -114,6 +121,9 @@ class Run:
         began = {"start": 0.0}
         for at, moment in self.noted("phase"):
             began.setdefault(moment, at)
+        for moment, kind in (("scanning", "scans"), ("writing", "writes")):
+            for at, _ in self.noted(kind)[:1]:
+                began[moment] = at
         return {moment: began[moment] for moment in MOMENTS if moment in began}
 
     def victims(self):

@@ -32,7 +32,10 @@ WORKERS = {LOCAL: ("worker",), CLUSTER: ("worker", "executor")}
 ROUTES = ("direct", "shuffle")
 DEATHS = (1, 1, 2, 3)  # of one build; one that survives a death is through
 LONGER = {LOCAL: 1.0, CLUSTER: 1.5}  # than without a cluster each moment is, about
-BUSY = ("scan", "write")  # when executors and workers do something; they may die at other times too
+BUSY = (
+    "scanning",
+    "writing",
+)  # when executors and workers do most; they may die at other times too
 LOSES = {"driver": SLOTS, "JVM": SLOTS, "executor": 1, "worker": 1}
 """How many windows were being written by what died, at most; an executor has one slot."""
 
@@ -60,7 +63,7 @@ class Deck:
         if not cards:
             cards += [(kind, moment) for kind in ("driver", "JVM") for moment in MOMENTS[1:]]
             cards += [("driver", "start")]
-            moments = (*BUSY * 2, "plan", "commit")
+            moments = (*BUSY * 2, "scan", "plan", "write", "commit")
             cards += [(kind, moment) for kind in WORKERS[master] for moment in moments]
             self._dice.shuffle(cards)
         return cards.pop()
@@ -72,7 +75,8 @@ class Deck:
 
 def kill(run, kind, moment, length, dice):
     """Kill at a random time of a moment; return the moment that it hit, None if none was there."""
-    while run.lives and moment not in run.moments():
+    due = {*MOMENTS[MOMENTS.index(moment) :]}  # it may be skipped, where it was done before
+    while run.lives and due.isdisjoint(run.moments()):
         time.sleep(0.01)
     time.sleep(dice.uniform(0, length))
     while run.lives:
@@ -222,7 +226,7 @@ def test_builds_that_die_again_and_again_end_as_if_nothing_had_happened(tmp_path
         moments[hit] += count
     if BUILDS >= 20:
         assert min(kinds[kind] for kind in LOSES) >= BUILDS // 10, kinds
-        assert set(moments) == set(MOMENTS), moments
+        assert {*MOMENTS} - {*moments} <= {"plan", "commit"}, moments  # which take no time
     told = [f"{kind} {hit}: {deaths[kind, hit]}" for kind in LOSES for hit in MOMENTS]
     sys.stdout.write(
         f"\n\nseed {seed}: {BUILDS} builds of {len(windows)} windows in {runs} runs,"

@@ -68,9 +68,11 @@ def demo(
 ) -> Answer:
     """Build a virtual dataset over real ocean-model files, open it, and compute with it."""
     import icevirt
+    from icevirt.spark.session import spark_or_local
 
     files = sample_files()
-    with progress(quiet=output is Output.json) as listener:
+    # on Spark, which so few files would not be worth: whoever sees this work has all that is needed
+    with spark_or_local(), progress(quiet=output is Output.json) as listener:
         report = icevirt.build(
             files, repo, concat_dim="time_counter", mode="w", message="demo", progress=listener
         )

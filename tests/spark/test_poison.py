@@ -98,6 +98,7 @@ PROGRAM = """
     import icevirt
     from icevirt.api import scan
     from icevirt.api.inputs import Inputs
+    from icevirt.spark.session import local_session
 
     archive, catalog = map(Path, sys.argv[1:])
 
@@ -114,10 +115,11 @@ PROGRAM = """
             return found
 
     scan.Inputs = Meddled
-    report = icevirt.scan_files(
-        archive, catalog, concat_dim="time", max_bad_files="50%", max_native_bytes=8 << 30,
-        file_timeout=5, file_memory="1GiB",
-    )
+    with local_session() as spark:
+        report = icevirt.scan_files(
+            archive, catalog, concat_dim="time", max_bad_files="50%", max_native_bytes=8 << 30,
+            file_timeout=5, file_memory="1GiB", spark=spark,
+        )
     print(json.dumps({"files": report.files, "bad": len(report.bad_files),
                       "virtual": report.references.virtual, "seconds": report.seconds}))
 """

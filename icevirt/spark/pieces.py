@@ -9,17 +9,16 @@ more than may be stored, pieces that do not fit.
 from __future__ import annotations
 
 import json
-import pickle
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any
 
 from icevirt.archive import catalog
 from icevirt.archive.catalog import Part
 from icevirt.archive.packing import PackedBlock
-from icevirt.archive.scanned import Finding
+from icevirt.archive.scanned import Finding, Severity
 from icevirt.archive.schema import file_signature
 from icevirt.archive.shares import Share
 from icevirt.errors import ScanCrashError, ScanMemoryError, ScanTimeoutError
@@ -48,6 +47,50 @@ class _Found:
     findings: tuple[Finding, ...] = ()
     share: Share = field(default_factory=Share)
     tally: Mapping[str, int] = field(default_factory=dict)
+
+    def dumps(self) -> bytes:
+        """Return it as JSON."""
+        share = self.share
+        told = {
+            "name": self.name,
+            "file": self.file,
+            "arrays": [
+                {name: {"hex": v.hex()} if isinstance(v, bytes) else v for name, v in row.items()}
+                for row in self.arrays
+            ],
+            "findings": [asdict(finding) for finding in self.findings],
+            "share": {
+                "order": share.order,
+                "whole": sorted(share.whole),
+                "runs": dict(share.runs),
+            },
+            "tally": dict(self.tally),
+        }
+        return json.dumps(told).encode()
+
+    @classmethod
+    def loads(cls, raw: bytes) -> _Found:
+        """Return what `dumps` was called of."""
+        told = json.loads(raw)
+        share = told["share"]
+        return cls(
+            name=told["name"],
+            file=told["file"],
+            arrays=[
+                {n: bytes.fromhex(v["hex"]) if isinstance(v, dict) else v for n, v in row.items()}
+                for row in told["arrays"]
+            ],
+            findings=tuple(
+                Finding(**{**each, "severity": Severity(each["severity"])})
+                for each in told["findings"]
+            ),
+            share=Share(
+                order=tuple(share["order"]),
+                whole=frozenset(share["whole"]),
+                runs={path: (low, high) for path, (low, high) in share["runs"].items()},
+            ),
+            tally=told["tally"],
+        )
 
 
 def clear(storage: Storage) -> None:
@@ -97,7 +140,7 @@ class Pieces:
                 tally=scanned.tally,
             )
         self._storage.put(catalog.path_of("refs", name), refs.encode(tables.refs))
-        self._storage.put(f"found/{name}", pickle.dumps(found))
+        self._storage.put(f"found/{name}", found.dumps())
 
     def join(self) -> bool:
         """Write the part; False where one task must scan the file whole."""
@@ -119,10 +162,7 @@ class Pieces:
     def _tables(self) -> PartTables | None:
         """Return the rows of the part; None where the pieces do not make it."""
         names = map(self._name, range(self.part.of))
-        found: list[_Found] = [
-            pickle.loads(self._storage.get(f"found/{name}"))  # noqa: S301  # by `write`
-            for name in names
-        ]
+        found = [_Found.loads(self._storage.get(f"found/{name}")) for name in names]
         # what crashed or took too long would do so again
         stopped = [each.file for each in found if each.file["code"] in _LIMITS]
         if stopped:

@@ -20,6 +20,7 @@ from icevirt.archive.blocks import joined, part_of
 from icevirt.archive.facts import FileColumns
 from icevirt.archive.packing import Block
 from icevirt.archive.plan import Mode, WindowResult, WindowTask, WriteItem, WriteResult
+from icevirt.archive.record import dump_result, load_result
 from icevirt.archive.report import ReferenceCounts
 from icevirt.errors import CombineError, FormatError
 from icevirt.ids import ObjectId8, ObjectId12
@@ -51,11 +52,13 @@ class PackedItem:
     @classmethod
     def of(cls, item: WriteItem) -> PackedItem:
         """Pack an item."""
+        packed = zstandard.ZstdCompressor(level=1).compress(pickle.dumps(item))
         return cls(
             number=item.number,
             first=item.first,
             expected=item.expected,
-            payload=zstandard.ZstdCompressor(level=1).compress(pickle.dumps(item)),
+            # a copy: what the compressor returns keeps the room that it might have needed
+            payload=bytes(memoryview(packed)),
         )
 
     def unpack(self) -> WriteItem:
@@ -103,13 +106,12 @@ def _run(task: WriteTask, refs: Refs) -> tuple[WriteResult, ...]:
 def recorded(record: Storage) -> Iterator[WriteResult]:
     """Yield the results of all items that are recorded as finished."""
     for info in record.list("items"):
-        yield pickle.loads(record.get(info.path))  # noqa: S301  # our own record
+        yield load_result(record.get(info.path))
 
 
 def recorded_chunks(record: Storage, number: int) -> frozenset[bytes]:
     """Return the ids of the chunk objects that were written with an item."""
-    result: WriteResult = pickle.loads(record.get(record_path(number)))  # noqa: S301  # our own
-    return result.chunk_ids
+    return load_result(record.get(record_path(number))).chunk_ids
 
 
 def record_path(number: int) -> str:
@@ -122,7 +124,7 @@ def _finished(task: WriteTask, number: int) -> WriteResult | None:
     path = record_path(number)
     if next(task.record.list(path), None) is None:
         return None
-    result: WriteResult = pickle.loads(task.record.get(path))  # noqa: S301  # our own record
+    result = load_result(task.record.get(path))
     if result.manifest_id is None:
         return result
     name = f"manifests/{ObjectId12(result.manifest_id)}"
@@ -157,7 +159,7 @@ def _write(task: WriteTask, item: WriteItem, refs: Refs) -> WriteResult:
             ),
             chunk_ids=frozenset(bytes(row) for table in tables.values() for row in table.chunk_ids),
         )
-    task.record.put(record_path(item.number), pickle.dumps(result))
+    task.record.put(record_path(item.number), dump_result(result))
     return result
 
 

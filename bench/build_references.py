@@ -72,7 +72,7 @@ class Archive:
 
 @dataclass(frozen=True)
 class Listed(Sequence):
-    """Files in a row; objects for ten million of them would be most of what is measured."""
+    """Files in a row, made when they are asked for."""
 
     url: str
     count: int
@@ -212,6 +212,7 @@ def build(archive: Archive) -> dict:
     from icevirt.api.commit import commit, refuse_losses
     from icevirt.api.stages import Job, Scan, write_all
     from icevirt.api.target import Target
+    from icevirt.archive.sources import SourceFiles
     from icevirt.logic.era_groups import combine_eras
     from icevirt.logic.routes import route_of
     from icevirt.logic.wish import Wish
@@ -221,7 +222,7 @@ def build(archive: Archive) -> dict:
     from icevirt.spark.settled import settled
     from icevirt.storage.local import LocalStorage
 
-    files = archive.sources()
+    files = SourceFiles(archive.sources())  # as a listing leaves them
     marks = {"begin": time.perf_counter()}
 
     def mark(name: str) -> None:
@@ -236,7 +237,7 @@ def build(archive: Archive) -> dict:
     plan = combine_eras(closed.facts, Wish(build_id="b" * 20, concat_dim=("time",)))
     mark("plan")
     target = Target.look(LocalStorage(archive.root / "repo"), branch="main", group="/", mode="w-")
-    scan = Scan(files=(), options=ScanOptions(), catalog=catalog, max_bad_files=0, progress=None)
+    scan = Scan(files=files, options=ScanOptions(), catalog=catalog, max_bad_files=0, progress=None)
     job = Job(build_id="b" * 20, scan=scan, target=target, record=target.record("b" * 20))
     results = write_all(spark, job, plan)
     mark("write")

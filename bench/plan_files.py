@@ -35,6 +35,7 @@ from icevirt.archive.attributes import Attributes
 from icevirt.archive.facts import CatalogFacts, Coded
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.schema import ArraySchema
+from icevirt.archive.sources import SourceFiles
 from icevirt.errors import CombineError
 from icevirt.logic.era_groups import combine_eras
 from icevirt.logic.items import balanced, write_items
@@ -52,16 +53,16 @@ IDENTITY = "bench"
 STEPS = ("look up", "read facts", "combine", "deal", "refused", "grouped")
 
 
-def sources(count: int) -> list[SourceFile]:
+def sources(count: int) -> SourceFiles:
     """Return the files, as a listing would."""
-    return [
+    return SourceFiles(
         SourceFile(
             url=f"s3://archive/product/2024/{n // 1000:04d}/granule_{n:07d}.nc",
             size=1_000_000 + n % 1000,
             etag=f"{n:032x}",
         )
         for n in range(count)
-    ]
+    )
 
 
 def scanned(folder: str) -> Outcome:

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
 from icevirt.api import outcome
@@ -43,7 +44,7 @@ from icevirt.api.target import METADATA, Target, digest_of
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.plan import BuildPlan, WriteResult
 from icevirt.archive.report import BuildReport, Progress
-from icevirt.archive.scanned import SourceFile
+from icevirt.archive.sources import SourceFiles
 from icevirt.errors import (
     BuildError,
     ObjectNotFoundError,
@@ -124,7 +125,7 @@ class Session:
         self._stack, self._clock, self._given = stack, clock, given
         self._started: SparkSession | Workers | None = None
         self._has_started = False
-        self.files: tuple[SourceFile, ...] | None = None  # for few of them, no Spark is started
+        self.files: SourceFiles | None = None  # for few of them, no Spark is started
 
     def __call__(self) -> SparkSession | Workers:
         """Return the session, or workers without one, started now if they were not."""
@@ -138,7 +139,7 @@ class Session:
             self._start(files=None)
         return cast("SparkSession", self._started)
 
-    def _start(self, *, files: tuple[SourceFile, ...] | None) -> None:
+    def _start(self, *, files: SourceFiles | None) -> None:
         with self._clock.phase("spark"):
             self._started = self._stack.enter_context(spark_or_local(self._given, files=files))
         self._has_started = True
@@ -160,9 +161,7 @@ def until_unchanged(
             tell("sources-changed", logging.WARNING, error=str(error), rescans_left=rescans)
 
 
-def _attempt(
-    request: Request, files: tuple[SourceFile, ...], session: Session, clock: Clock
-) -> BuildReport:
+def _attempt(request: Request, files: SourceFiles, session: Session, clock: Clock) -> BuildReport:
     with clock.phase("list"):
         target = Target.look(
             request.storage, branch=request.branch, group=request.wish.group, mode=request.mode
@@ -242,7 +241,7 @@ def _written(  # noqa: PLR0917 - all that a build knows by then
     job: Job,
     plan: BuildPlan,
     facts: CatalogFacts,
-    sources: tuple[SourceFile, ...],
+    sources: SourceFiles,
     clock: Clock,
 ) -> list[WriteResult]:
     """Write all objects of the plan, those again that vanish until the sources are looked at.
@@ -299,7 +298,7 @@ def _run(job: Job, request: Request, inputs: str, session: Session, clock: Clock
     record = job.record
     if moved or request.edits.function is not None:
         record = record.below(f"items/{digest_of(listed(moved), outcome.digest_of_plan(plan))}/")
-    sources = (*job.scan.files, *moved)
+    sources = SourceFiles(chain(job.scan.files, moved)) if moved else job.scan.files
     writing = replace(job, record=record)
     results = _written(session, writing, plan, facts, sources, clock)
     with clock.phase("commit"):

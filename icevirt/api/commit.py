@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -40,7 +40,7 @@ def refuse_losses(plan: BuildPlan, results: list[WriteResult]) -> None:
             )
 
 
-def refuse_changed(files: tuple[SourceFile, ...]) -> None:
+def refuse_changed(files: Sequence[SourceFile]) -> None:
     """Look at the sources once more.
 
     Raises:

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 from icevirt.archive.scanned import SourceFile
+from icevirt.archive.sources import SourceFiles
 from icevirt.connect.address import Address
 from icevirt.connect.urls import is_url
 from icevirt.errors import IcevirtError, InvalidInputError
@@ -62,17 +63,17 @@ class Inputs:
             each if isinstance(each, list) else tuple(_checked(each, asset))
             for each in _parts(sources)
         ]
-        self._files: dict[str, SourceFile] | None = None
+        self._files: SourceFiles | None = None
         self._is_fresh = False
         if known:
             self._parts.append(tuple(("catalog", file) for file in known))
-            self._files = {file.url: file for file in known}
+            self._files = SourceFiles(known)
         if not any(self._parts):
             raise InvalidInputError(
                 "no sources", do="Name files, directories, globs or lists of files."
             )
 
-    def files(self) -> tuple[SourceFile, ...]:
+    def files(self) -> SourceFiles:
         """List the files; a second time, what changed since the first is looked at again.
 
         Raises:
@@ -82,10 +83,10 @@ class Inputs:
             ScanError: A change of a file would go unnoticed.
             StorageError: A file cannot be looked at.
         """
-        if self._is_fresh:
+        if self._is_fresh and self._files is not None:
             self._is_fresh = False
-            return tuple((self._files or {}).values())
-        changed = () if self._files is None else frozenset(changed_since(self._files.values()))
+            return self._files
+        changed = () if self._files is None else frozenset(changed_since(self._files))
         found: dict[str, SourceFile] = {}
         for part in self._parts:
             files = list_sources(part) if isinstance(part, list) else _of_rows(part)
@@ -94,10 +95,10 @@ class Inputs:
         for url in changed:
             if url in found:
                 (found[url],) = list_sources([url])
-        self._files = found
-        return tuple(found.values())
+        self._files = SourceFiles(found.values())
+        return self._files
 
-    def look(self) -> tuple[SourceFile, ...]:
+    def look(self) -> SourceFiles:
         """List the files as `files` does, which returns the same the next time."""
         listed = self.files()
         self._is_fresh = True

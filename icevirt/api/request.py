@@ -12,6 +12,7 @@ from typing import Any
 
 from icevirt.api.target import digest_of
 from icevirt.archive.scanned import SourceFile
+from icevirt.archive.sources import SourceFiles
 from icevirt.errors import InvalidInputError
 from icevirt.logic.deviating import MAX_NATIVE_BYTES, ChunkGrid, Deviating, Rules
 from icevirt.logic.new_dimensions import Labels, variable_of
@@ -307,14 +308,16 @@ def _bytes(given: object) -> int:
     return int(float(found[1]) * _UNITS[found[2]])
 
 
-def outside(repo: Storage, files: Iterable[SourceFile]) -> tuple[SourceFile, ...]:
+def outside(repo: Storage, files: SourceFiles) -> SourceFiles:
     """Leave out files of the repository itself, which a wide glob finds.
 
     Raises:
         InvalidInputError: There are no others.
     """
     root = repo.url.rstrip("/") + "/"
-    kept = tuple(file for file in files if not file.url.startswith(root))
+    if not any(file.url.startswith(root) for file in files):
+        return files
+    kept = SourceFiles(file for file in files if not file.url.startswith(root))
     if not kept:
         raise InvalidInputError(
             "all sources lie in the repository itself", do="Name other files.", repo=repo.url

@@ -15,7 +15,7 @@ from icevirt.api.target import Target
 from icevirt.archive import catalog as schema
 from icevirt.archive.plan import BuildPlan, WriteResult
 from icevirt.archive.report import BadFile, Progress
-from icevirt.archive.scanned import SourceFile
+from icevirt.archive.sources import SourceFiles
 from icevirt.errors import (
     BuildError,
     InvalidInputError,
@@ -66,7 +66,7 @@ _SHOWN = 5  # bad files in a message
 class Scan:
     """What is to be scanned, how, and into which catalog."""
 
-    files: tuple[SourceFile, ...]
+    files: SourceFiles
     options: ScanOptions
     catalog: Storage
     max_bad_files: int

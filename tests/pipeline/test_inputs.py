@@ -119,24 +119,24 @@ KINDS = {
 def test_a_list_stands_for_its_files(make, days, tmp_path):
     days = [days[2], days[0], days[1]]
     path = make(days, tmp_path / "list")
-    assert Inputs(f"@{path}").files() == list_sources(days)
+    assert tuple(Inputs(f"@{path}").files()) == list_sources(days)
 
 
 def test_lists_and_files_stand_in_the_order_given(days, tmp_path):
     first = text(days[2:], tmp_path / "list")
     told = pa.table({"url": [days[0], days[2]]})
     found = Inputs([days[1], f"@{first}", told]).files()
-    assert found == list_sources([days[1], days[2], days[0]])
-    assert Inputs(told.to_pandas()).files() == list_sources([days[0], days[2]])
+    assert tuple(found) == list_sources([days[1], days[2], days[0]])
+    assert tuple(Inputs(told.to_pandas()).files()) == list_sources([days[0], days[2]])
 
 
 def test_a_list_on_stdin_is_read_once(days, monkeypatch):
     lines = io.BytesIO("\n".join(days).encode())
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(lines))
     inputs = Inputs("-")
-    assert inputs.files() == list_sources(days)
+    assert tuple(inputs.files()) == list_sources(days)
     write_day(days[1], 1, steps=2)
-    assert inputs.files() == list_sources(days)
+    assert tuple(inputs.files()) == list_sources(days)
 
 
 def test_files_on_servers_are_believed_and_nobody_is_asked(tmp_path):
@@ -150,7 +150,7 @@ def test_files_on_servers_are_believed_and_nobody_is_asked(tmp_path):
         's3://nowhere/d.nc,9,,"Tue, 02 Jan 2024 03:04:05 GMT"\n'
     )
     moment = 1704164645_000000000
-    assert Inputs(f"@{path}").files() == (
+    assert tuple(Inputs(f"@{path}").files()) == (
         SourceFile(url="s3://nowhere/a%20b.nc", size=7, etag='"abc"', last_modified=moment),
         SourceFile(url="s3://nowhere/b.nc", size=8, etag='"def"'),
         SourceFile(url="https://nowhere.test/c.nc", size=9, last_modified=moment),
@@ -313,7 +313,7 @@ def test_a_file_whose_name_begins_as_a_list_is_named_by_a_path(days, tmp_path, m
     monkeypatch.chdir(tmp_path)
     os.rename(days[0], "@a.nc")
     (file,) = Inputs("./@a.nc").files()
-    assert (file,) == Inputs(Path("@a.nc")).files()
+    assert (file,) == tuple(Inputs(Path("@a.nc")).files())
 
 
 def test_an_asset_is_chosen_by_name(days, tmp_path):
@@ -323,7 +323,7 @@ def test_an_asset_is_chosen_by_name(days, tmp_path):
     }
     path = tmp_path / "items.json"
     path.write_text(json.dumps(item(days[0], **both)))
-    assert Inputs(f"@{path}", asset="high").files() == list_sources(days[1])
+    assert tuple(Inputs(f"@{path}", asset="high").files()) == list_sources(days[1])
     with pytest.raises(InvalidInputError, match=r"no such asset.*asset='mid'"):
         Inputs(f"@{path}", asset="mid")
 

@@ -1,0 +1,80 @@
+"""Listed files in columns: ten million of them are not ten million objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import batched
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.scanned import SourceFile
+from icevirt.model.strings import Strings
+
+_AT_ONCE = 1 << 14  # files that are objects for a moment
+
+
+class SourceFiles(Sequence[SourceFile]):
+    """A sequence of files, each of which is made when somebody asks for it.
+
+    Args:
+        files: Taken over one after the other; they need not all be there at once.
+    """
+
+    def __init__(self, files: Iterable[SourceFile] = ()) -> None:
+        pieces = [_columns(some) for some in batched(files, _AT_ONCE)]
+        empty = np.zeros(0, np.int64)
+        self._urls = Strings.joined([piece[0] for piece in pieces])
+        self._etags = Strings.joined([piece[1] for piece in pieces])
+        self._sizes = np.concatenate([empty, *(piece[2] for piece in pieces)])
+        self._times = np.concatenate([empty, *(piece[3] for piece in pieces)])
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    @overload
+    def __getitem__(self, at: int) -> SourceFile: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[SourceFile, ...]: ...
+    def __getitem__(self, at: int | slice) -> SourceFile | tuple[SourceFile, ...]:
+        """Return one file, or some."""
+        if isinstance(at, slice):
+            return tuple(self._one(each) for each in range(*at.indices(len(self))))
+        at = int(at)
+        if not -len(self) <= at < len(self):
+            raise IndexError(at)
+        return self._one(at % len(self))
+
+    def __iter__(self) -> Iterator[SourceFile]:
+        return map(self._one, range(len(self)))
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, SourceFiles)
+            and self._urls == other._urls
+            and self._etags == other._etags
+            and np.array_equal(self._sizes, other._sizes)
+            and np.array_equal(self._times, other._times)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _one(self, at: int) -> SourceFile:
+        return SourceFile(
+            url=self._urls[at],
+            size=int(self._sizes[at]),
+            etag=self._etags[at],
+            last_modified=int(self._times[at]),
+        )
+
+
+def _columns(
+    files: Sequence[SourceFile],
+) -> tuple[Strings, Strings, NDArray[np.int64], NDArray[np.int64]]:
+    return (
+        Strings.of([file.url for file in files]),
+        Strings.of([file.etag for file in files]),
+        np.array([file.size for file in files], np.int64),
+        np.array([file.last_modified for file in files], np.int64),
+    )

@@ -20,6 +20,7 @@ from icevirt.archive import catalog
 from icevirt.archive.packing import PackedBlock
 from icevirt.errors import AlreadyExistsError, FormatError, NotFoundError, ObjectNotFoundError
 from icevirt.spark import refs
+from icevirt.spark.tables import table_of
 from icevirt.storage.protocol import Storage
 
 _MARK = "catalog.json"
@@ -111,7 +112,6 @@ def write_part(storage: Storage, run: str, tables: PartTables) -> str:
 
 def _parquet(columns: Mapping[str, Sequence[Any]], schema: Sequence[tuple[str, str]]) -> bytes:
     types = pa.schema([(name, getattr(pa, kind)()) for name, kind in schema])
-    table = pa.table({name: columns[name] for name, _ in schema}, schema=types)
     sink = io.BytesIO()
-    pq.write_table(table, sink, compression="zstd", write_statistics=False)
+    pq.write_table(table_of(columns, types), sink, compression="zstd", write_statistics=False)
     return sink.getvalue()

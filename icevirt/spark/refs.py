@@ -22,12 +22,12 @@ from icevirt.archive import catalog
 from icevirt.archive.blocks import part_of
 from icevirt.archive.facts import FileColumns
 from icevirt.archive.packing import Block, PackedBlock, unpack
-from icevirt.spark.tables import telling_damage
+from icevirt.spark.tables import table_of, telling_damage
 from icevirt.storage.protocol import Storage
 
 _BLOCKS = 16  # of one array in a row group: what a reader of a huge file has in memory at once
 _SMALL = 1 << 20  # bytes of decoded columns up to which all arrays of a part are read at once
-_BUDGET = 256 << 20  # bytes of encoded parts that a reader keeps
+_BUDGET = 128 << 20  # bytes of encoded parts that a reader keeps
 _COLUMNS = tuple(column.name for column in fields(PackedBlock))
 _SCHEMA = pa.schema([(name, getattr(pa, kind)()) for name, kind in catalog.REFS])
 
@@ -49,7 +49,7 @@ def _table(path: str, blocks: Sequence[PackedBlock]) -> Any:
     columns: dict[str, list[Any]] = {"path": [path] * len(blocks)}
     for name in _COLUMNS:
         columns[name] = [getattr(block, name) for block in blocks]
-    return pa.table(columns, schema=_SCHEMA)
+    return table_of(columns, _SCHEMA)
 
 
 class Refs(Protocol):

@@ -1,4 +1,7 @@
-"""Stored tables of a catalog, read; one that is damaged is an error that says how to mend it."""
+"""Tables of a catalog: made of Python values, and read.
+
+One that is damaged is an error that says how to mend it.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,38 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from icevirt.errors import FormatError
 from icevirt.storage.protocol import Storage
+
+_MOST = (1 << 31) - 1  # bytes of the texts of one array
+
+
+def table_of(columns: Mapping[str, Sequence[Any]], schema: pa.Schema) -> Any:
+    """Return a table of texts, bytes and numbers, None for those that are missing.
+
+    `pyarrow.array` would look whether it is given something of pandas and import that to know it:
+    half a second and 40 MiB of every process that scans files.
+    """
+    arrays = [_array(columns[field.name], field.type) for field in schema]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _array(values: Sequence[Any], kind: pa.DataType) -> Any:
+    there = [value is not None for value in values]
+    known = None if all(there) else pa.py_buffer(np.packbits(there, bitorder="little"))
+    if kind not in {pa.string(), pa.binary()}:
+        numbers = np.array([value or 0 for value in values], str(kind).replace("double", "float64"))
+        return pa.Array.from_buffers(kind, len(values), [known, pa.py_buffer(numbers)])
+    raw = [(value or "").encode() if isinstance(value, str) else value or b"" for value in values]
+    ends = np.cumsum([0, *map(len, raw)])
+    if ends[-1] > _MOST:
+        return pa.array(values, kind)
+    buffers = [known, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(b"".join(raw))]
+    return pa.Array.from_buffers(kind, len(values), buffers)
 
 
 def read_table(

@@ -1,0 +1,47 @@
+"""Tables that are made of Python values are those that Arrow makes."""
+
+import subprocess
+import sys
+from string import printable
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from icevirt.spark import tables
+
+KINDS = {
+    "int32": st.integers(-(2**31), 2**31 - 1),
+    "int64": st.integers(-(2**63), 2**63 - 1),
+    "float64": st.floats(allow_nan=False),
+    "string": st.text(st.characters(codec="utf-8"), max_size=5),
+    "binary": st.binary(max_size=5),
+}
+ROWS = st.lists(st.tuples(*(st.none() | values for values in KINDS.values())), max_size=20)
+
+
+@given(ROWS)
+def test_a_table_is_what_arrow_makes_of_the_same_values(rows):
+    schema = pa.schema([(name, getattr(pa, name)()) for name in KINDS])
+    columns = {name: [row[at] for row in rows] for at, name in enumerate(KINDS)}
+    made = tables.table_of(columns, schema)
+    made.validate(full=True)
+    assert made.equals(pa.table(columns, schema=schema))
+    assert [column.null_count for column in made] == [
+        values.count(None) for values in columns.values()
+    ]
+
+
+def test_texts_that_are_too_many_for_one_array_are_left_to_arrow(monkeypatch):
+    monkeypatch.setattr(tables, "_MOST", 10)
+    schema = pa.schema([("text", pa.string())])
+    assert tables.table_of({"text": [printable]}, schema)["text"].to_pylist() == [printable]
+
+
+def test_pandas_is_not_imported_to_write_a_table():
+    code = (
+        "import sys, pyarrow as pa; from icevirt.spark.catalog import _parquet;"
+        "_parquet({'a': [1, None], 'b': ['x', None]}, (('a', 'int64'), ('b', 'string')));"
+        "sys.exit('pandas' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

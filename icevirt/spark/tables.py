@@ -20,7 +20,7 @@ _MOST = (1 << 31) - 1  # bytes of the texts of one array
 
 
 def table_of(columns: Mapping[str, Sequence[Any]], schema: pa.Schema) -> Any:
-    """Return a table of texts, bytes and numbers, None for those that are missing.
+    """Return a table of texts, bytes and numbers, None for those that are missing, or of Arrow's.
 
     `pyarrow.array` would look whether it is given something of pandas and import that to know it:
     half a second and 40 MiB of every process that scans files.
@@ -29,7 +29,9 @@ def table_of(columns: Mapping[str, Sequence[Any]], schema: pa.Schema) -> Any:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _array(values: Sequence[Any], kind: pa.DataType) -> Any:
+def _array(values: Any, kind: pa.DataType) -> Any:
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values
     there = [value is not None for value in values]
     known = None if all(there) else pa.py_buffer(np.packbits(there, bitorder="little"))
     if kind not in {pa.string(), pa.binary()}:

@@ -140,7 +140,7 @@ def scan_missing(spark: SparkSession | Workers, job: Scan) -> int:
         )
 
     watch = reporter(job.progress, look)
-    scanned = sum(run_on_spark(spark, run_scan, tasks, progress=watch))
+    scanned = sum(run_on_spark(spark, run_scan, tasks, progress=watch, aside=job.catalog))
     clear(job.catalog)
     return scanned
 
@@ -250,12 +250,14 @@ def write_all(spark: SparkSession | Workers, job: Job, plan: BuildPlan) -> list[
     watch = reporter(job.scan.progress, look)
     if route_of(plan).kind is Route.direct:
         tasks = [task(pile) for pile in balanced(items, many)]
-        written = run_on_spark(spark, run_write, tasks, progress=watch)
+        written = run_on_spark(spark, run_write, tasks, progress=watch, aside=job.record)
     else:
         maps = _needs(items).tasks(job.scan.catalog, many)
         each = [task([item]) for item in items]
         assert not isinstance(spark, Workers), "a shuffle is Spark's"
-        written = run_shuffled(spark, run_map, maps, run_write_shuffled, each, progress=watch)
+        written = run_shuffled(
+            spark, run_map, maps, run_write_shuffled, each, progress=watch, aside=job.record
+        )
     return sorted((result for pile in written for result in pile), key=lambda each: each.number)
 
 
@@ -275,7 +277,7 @@ def refuse_changed_targets(
         TargetTask(files=files.take(rows), paths=paths, catalog=job.scan.catalog, access=in_force())
         for rows in np.split(order, cuts)
     ]
-    found = run_on_spark(session(), look_at_targets, tasks)
+    found = run_on_spark(session(), look_at_targets, tasks, aside=job.record)
     if changed := sum(each.changed for each in found):
         how = {url: text for each in found for url, text in each.how.items()}
         raise SourcesChangedError(

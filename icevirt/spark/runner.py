@@ -10,7 +10,7 @@ import pickle
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -20,8 +20,10 @@ import pyarrow as pa
 
 from icevirt.archive.report import Progress
 from icevirt.errors import IcevirtError, SparkJobError
+from icevirt.spark.aside import packed, unpacked
 from icevirt.spark.bridge import errors_of_spark, words_of
 from icevirt.spark.workers import Workers
+from icevirt.storage.protocol import Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,18 +57,20 @@ def _result(number: int, *, ok: bool, payload: bytes) -> pa.RecordBatch:
 def run_one[T, R](function: Callable[[T], R], payload: bytes) -> tuple[bool, bytes]:
     """Run a function on a pickled task; (False, the pickled error) where it raised one of ours."""
     try:
-        return True, pickle.dumps(function(pickle.loads(payload)))  # noqa: S301  # our own task
+        return True, pickle.dumps(function(unpacked(payload)))
     except IcevirtError as error:
         return False, pickle.dumps(error)
 
 
 def batch_of[T](tasks: Sequence[T]) -> pa.Table:
     """Return the table of tasks that a stage takes."""
+    return _table(map(pickle.dumps, tasks))
+
+
+def _table(payloads: Iterable[bytes]) -> pa.Table:
+    rows = list(payloads)
     return pa.table(
-        {
-            "id": pa.array(range(len(tasks)), pa.int32()),
-            "payload": pa.array([pickle.dumps(task) for task in tasks], pa.binary()),
-        }
+        {"id": pa.array(range(len(rows)), pa.int32()), "payload": pa.array(rows, pa.binary())}
     )
 
 
@@ -87,8 +91,16 @@ def run_on_spark[T, R](
     tasks: Sequence[T],
     *,
     progress: Callable[[], None] | None = None,
+    aside: Storage | None = None,
 ) -> list[R]:
     """Run every task in a partition of its own and return the results in their order.
+
+    Args:
+        spark: The session.
+        function: Given a task.
+        tasks: They pickle, like results.
+        progress: Called now and then.
+        aside: Where tasks lie that together are too large for Spark.
 
     Raises:
         IcevirtError: The one a task raised.
@@ -100,8 +112,8 @@ def run_on_spark[T, R](
         with _Watch(progress):
             rows = spark.run(function, [pickle.dumps(task) for task in tasks])
         return results_of(rows)
-    with _failing():
-        frame = spark.createDataFrame(batch_of(tasks))
+    with _failing(), packed(tasks, aside) as payloads:
+        frame = spark.createDataFrame(_table(payloads))
         spread = frame.repartitionById(len(tasks), "id")
         done = spread.mapInArrow(stage(function), "id int, ok boolean, payload binary")
         return _collected(done, progress)
@@ -134,6 +146,7 @@ def run_shuffled[M, T, R](
     tasks: Sequence[T],
     *,
     progress: Callable[[], None] | None = None,
+    aside: Storage | None = None,
 ) -> list[R]:
     """Run every task with the rows that mappers sent to it; return the results in their order.
 
@@ -145,6 +158,7 @@ def run_shuffled[M, T, R](
         function: Given a task and its rows, which come in any order.
         tasks: The tasks, a partition each.
         progress: Called now and then.
+        aside: Where tasks lie that together are too large for Spark.
 
     Raises:
         IcevirtError: The one a mapper or a task raised.
@@ -153,13 +167,13 @@ def run_shuffled[M, T, R](
     if not tasks:
         return []
     kinds = "id int, sent boolean, payload binary"
-    with _failing():
+    with _failing(), packed(maps, aside) as mapped, packed(tasks, aside) as payloads:
         sent = (
-            spark.createDataFrame(batch_of(maps))
+            spark.createDataFrame(_table(mapped))
             .repartitionById(max(1, len(maps)), "id")
             .mapInArrow(_mapping(mapper, len(tasks)), kinds)
         )
-        given = spark.createDataFrame(batch_of(tasks)).selectExpr("id", "false AS sent", "payload")
+        given = spark.createDataFrame(_table(payloads)).selectExpr("id", "false AS sent", "payload")
         frame = given.union(sent).repartitionById(len(tasks), "id")
         done = frame.mapInArrow(_reducing(function), "id int, ok boolean, payload binary")
         return _collected(done, progress)
@@ -176,9 +190,8 @@ def _mapping[M](
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for row in batch.to_pylist():
-                task = pickle.loads(row["payload"])  # noqa: S301  # made by `batch_of`
                 try:
-                    for to, payload in mapper(task, row["id"]):
+                    for to, payload in mapper(unpacked(row["payload"]), row["id"]):
                         yield _sent(to, payload)
                 except IcevirtError as error:
                     told = pickle.dumps(error)

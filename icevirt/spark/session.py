@@ -36,8 +36,14 @@ _SETTINGS = {
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
 }
 # half the start time, as builds are short and their heavy work is done in Python workers; and a
-# heap that grows when it must, where the default begins with a 64th of the machine's memory
-_JAVA_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xms64m")
+# heap that grows when it must, where the default begins with a 64th of the machine's memory. A JVM
+# that ran out of it may stay half dead, and a build would wait for it for ever
+_JAVA_OPTIONS = (
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Xms64m",
+    "-XX:+ExitOnOutOfMemoryError",
+)
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ from icevirt.spark.runner import run_in_process
 def without_spark(monkeypatch):
     """Run the stages in this process: the same functions, the same Arrow batches."""
 
-    def run(spark, function, tasks, *, progress=None):
+    def run(spark, function, tasks, *, progress=None, aside=None):
         results = run_in_process(function, tasks)
         if progress is not None:
             progress()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from icevirt.model.json import JSON
 _QUIET = {2: 0x7E00, 4: 0x7FC00000, 8: 0x7FF8000000000000}
 
 
+@lru_cache(256)
 def bytes_codec(dtype: np.dtype[Any], endian: str = "little") -> JSON:
     """Return the array-to-bytes codec of fixed-size values stored in the given order."""
     if dtype.kind in "SVb" and dtype.names is None:

@@ -12,7 +12,7 @@ from fixtures import hdf5_cases
 from icevirt.api.scan import scan_file
 from icevirt.errors import IcevirtError
 from icevirt.objects.source import open_source
-from icevirt_scanners.hdf5 import chunked, files, scanner
+from icevirt_scanners.hdf5 import chunked, scanner
 from icevirt_scanners.hdf5.raw import btree2, fractal_heap, header, space, superblock
 from icevirt_scanners.hdf5.raw.attributes import listed
 from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError
@@ -35,20 +35,6 @@ FORMATS = {
 def doubt(monkeypatch):
     """Whether edge chunks are filtered only the header tells; libhdf5 is never asked."""
     monkeypatch.setattr(chunked, "_may_leave_edges", lambda _: True)
-
-
-@pytest.fixture
-def opened(monkeypatch):
-    """The files that libhdf5 opened."""
-    found = []
-    real = files.HeldFile.fid.fget
-
-    def fid(held):
-        found.append(held)
-        return real(held)
-
-    monkeypatch.setattr(files.HeldFile, "fid", property(fid))
-    return found
 
 
 def by_libhdf5(path, monkeypatch, **how):

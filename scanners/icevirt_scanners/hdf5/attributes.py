@@ -3,20 +3,24 @@
 One-element arrays become scalars, strings become ``str``, netCDF's own bookkeeping is kept apart.
 An attribute that cannot be read or represented never costs its variable: it is left out and told.
 Text that is not UTF-8 is taken for Latin-1, which keeps every byte (netCDF4 would replace them).
-Plain ones come from the bytes of the object's header, all others through libhdf5.
+Plain ones come from the bytes of the object's header, all others through libhdf5. Objects whose
+attributes say the same, of this file or another, share what is made of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
 from h5py import h5, h5a, h5g, h5s, h5t
 
-from icevirt_scanners.hdf5.raw.attributes import References, Texts, Value, listed
+from icevirt.archive.attributes import Attributes
+from icevirt_scanners.cf import with_fit_fill
+from icevirt_scanners.hdf5.raw.attributes import Listed, References, Texts, Value, listed
 from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError
 from icevirt_scanners.hdf5.raw.file import Header
 
@@ -45,6 +49,8 @@ _NATIVE = {
     (h5t.FLOAT, 4, None): (np.dtype("f4"), h5t.NATIVE_FLOAT),
     (h5t.FLOAT, 8, None): (np.dtype("f8"), h5t.NATIVE_DOUBLE),
 }
+_SCALES = b"DIMENSION_LIST"
+_REMEMBERED = 16 * 1024  # bytes of attributes that are
 _DOUBLE = 8  # bytes
 _SHOWN_AS = {
     h5t.COMPOUND: "a compound is shown as a list without names, a complex number as text",
@@ -68,6 +74,33 @@ class FoundAttributes:
     lost: dict[str, str] = field(default_factory=dict)  # name -> why it is not represented
     latin: list[str] = field(default_factory=list)  # names of those that were not UTF-8
     changed: dict[str, str] = field(default_factory=dict)  # name -> what JSON cannot say of it
+    _json: Attributes | None = None
+    _fitted: dict[str, _Fitted] = field(default_factory=dict)  # by dtype
+
+    @property
+    def json(self) -> Attributes:
+        """What is shown, as JSON."""
+        if self._json is None:
+            self._json = Attributes.of(self.shown)
+        return self._json
+
+    def fitted(self, dtype: np.dtype[Any], tell: Callable[[str, str], None]) -> Attributes:
+        """Return what is shown as JSON, with a ``_FillValue`` that fits: see `with_fit_fill`."""
+        known = self._fitted.get(dtype.str)
+        if known is None:
+            told: list[tuple[str, str]] = []
+            made = with_fit_fill(self.shown, dtype, lambda *warning: told.append(warning))
+            known = self._fitted[dtype.str] = _Fitted(made, tuple(told))
+        for code, message in known.told:
+            tell(code, message)
+        return known.attributes
+
+
+class _Fitted(NamedTuple):
+    """Attributes, and the warnings that came with making them."""
+
+    attributes: Attributes
+    told: tuple[tuple[str, str], ...]
 
 
 class NotRepresentableError(Exception):
@@ -78,12 +111,20 @@ def attributes_of(opened: Callable[[], Any], header: Header | None = None) -> Fo
     """Read the attributes of a group or dataset, in creation order where the file keeps one.
 
     ``opened`` gives its id, ``header`` are the messages of its header, where they could be read.
+    Nobody changes what is returned: others may have it too.
     """
-    found = FoundAttributes()
     plain = _plainly(header)
-    for raw in _names(opened()) if plain is None else plain:
+    if plain is None:
+        return _found(dict.fromkeys(_names(opened())), opened)
+    known = _known(plain) if plain.nbytes <= _REMEMBERED else None
+    return _found(plain.values, opened) if known is None else known
+
+
+def _found(plain: Mapping[bytes, Value | None], opened: Callable[[], Any]) -> FoundAttributes:
+    """Show attributes by name, and read those whose value is not known."""
+    found = FoundAttributes()
+    for raw, known in plain.items():
         name = raw.decode("utf-8", "backslashreplace")
-        known = plain.get(raw) if plain is not None else None
         if name == "DIMENSION_LIST":
             found.has_dimension_list = True
             found.scales = known.addresses if isinstance(known, References) else None
@@ -100,7 +141,21 @@ def attributes_of(opened: Callable[[], Any], header: Header | None = None) -> Fo
     return found
 
 
-def _plainly(header: Header | None) -> dict[bytes, Value | None] | None:
+@lru_cache(512)
+def _known(plain: Listed) -> FoundAttributes | None:
+    """Show attributes that the header says, None where libhdf5 is to read any of them."""
+    for name, value in plain.values.items():
+        wanted = name not in UNREAD and name != _SCALES
+        if wanted and (value is None or isinstance(value, References)):
+            return None
+    return _found(plain.values, _nothing)
+
+
+def _nothing() -> Any:
+    raise AssertionError("all values are known")
+
+
+def _plainly(header: Header | None) -> Listed | None:
     if header is None:
         return None
     try:

@@ -35,7 +35,7 @@ def reference_chunks(
     assert variable.chunk is not None
     chunk = variable.chunk
     index = with_inner(found.index, len(variable.shape))
-    odd = _odd(variable, found)
+    odd = odd_chunks(variable, found)
     codecs: tuple[JSON, ...] = (variable.element.codec(), *variable.pipeline.kept())
     if not odd.any():
         table = blocks.virtual(variable.path, index, found.offset, found.length, context)
@@ -71,7 +71,7 @@ def reference_chunks(
     return variable.array(chunk, codecs, ChunkTable.concatenate([virtual, stored]), **more)
 
 
-def _odd(variable: Variable, found: Stored) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def odd_chunks(variable: Variable, found: Stored) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Return which chunks do not, or may not, decode by the pipeline.
 
     Newer files may leave partial edge chunks unfiltered without saying so in the chunk's mask. Such

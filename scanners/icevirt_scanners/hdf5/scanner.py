@@ -16,7 +16,6 @@ import h5py
 import numpy as np
 from h5py import h5g, h5o
 
-from icevirt.archive.attributes import Attributes
 from icevirt.archive.scanned import ScannedArray, ScannedFile, ScannedGroup
 from icevirt.archive.shares import Weight
 from icevirt.errors import ScanError, UnsupportedError
@@ -147,7 +146,7 @@ def _root(fid: Any, group: str, url: str) -> Any:
 def _group(found: FoundGroup, context: FileContext) -> ScannedGroup:
     attributes = attributes_of(lambda: found.gid, context.header(found.address))
     _tell_attributes(found.path, attributes, context)
-    return ScannedGroup(path=found.path, attributes=Attributes.of(attributes.shown))
+    return ScannedGroup(path=found.path, attributes=attributes.json)
 
 
 def _tell_attributes(path: str, attributes: FoundAttributes, context: FileContext) -> None:

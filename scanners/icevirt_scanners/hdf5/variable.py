@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from h5py import h5d, h5s
@@ -17,7 +17,7 @@ from icevirt.archive.scanned import ScannedArray
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.json import JSON
-from icevirt_scanners.cf import default_fill, with_fit_fill
+from icevirt_scanners.cf import default_fill
 from icevirt_scanners.hdf5.attributes import FoundAttributes
 from icevirt_scanners.hdf5.context import FileContext
 from icevirt_scanners.hdf5.datatypes import Element
@@ -26,13 +26,13 @@ from icevirt_scanners.hdf5.elsewhere import beside, check_elsewhere
 from icevirt_scanners.hdf5.fill import fill_json, fill_of, has_default, is_filled
 from icevirt_scanners.hdf5.filters import BUILT_IN, Pipeline, pipeline_of
 from icevirt_scanners.hdf5.index.layout import layout_of
-from icevirt_scanners.hdf5.raw.dataset import DATATYPE, Placed, only
+from icevirt_scanners.hdf5.raw.dataset import DATASPACE, DATATYPE, Placed, only
 from icevirt_scanners.hdf5.raw.dataset import fill_of as fill_in
 from icevirt_scanners.hdf5.raw.dataset import filters_of as filters_in
 from icevirt_scanners.hdf5.raw.dataset import placed as placed_by
 from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError, number, require
 from icevirt_scanners.hdf5.raw.file import Header
-from icevirt_scanners.hdf5.raw.header import EXTERNAL_FILES, FILL, FILTERS, layout_message
+from icevirt_scanners.hdf5.raw.header import EXTERNAL_FILES, FILL, FILTERS, LAYOUT, layout_message
 from icevirt_scanners.hdf5.walk import FoundDataset, Handle
 
 
@@ -132,7 +132,7 @@ def describe(
     """Gather what decides how a dataset is represented, with netCDF's lengths of dimensions."""
     return variable_of(
         found,
-        attributes.shown,
+        attributes,
         element=element,
         axes=axes,
         shape=_netcdf_shape(found, element, axes, dimensions, context),
@@ -142,7 +142,7 @@ def describe(
 
 def variable_of(
     found: FoundDataset,
-    attributes: dict[str, Any],
+    attributes: FoundAttributes,
     *,
     element: Element,
     axes: tuple[Axis, ...],
@@ -150,29 +150,11 @@ def variable_of(
     context: FileContext,
 ) -> Variable:
     """Gather what decides how a dataset is represented under a shape."""
-    own = _chunk_in_header(found, context)
     found.handle = context.reopened.get(found.address, found.handle)
-    placed = _place_in_header(found, context) if own is None else None
-    plist = _Late(found.handle.plist)
-    if (
-        own is None
-        and placed is None
-        and plist().get_external_count()
-        and found.address not in context.reopened
-    ):
-        found.handle = context.reopened[found.address] = Handle(id=beside(found.dsid))
-    if placed is not None:
-        layout = h5d.COMPACT if placed.inside is not None else h5d.CONTIGUOUS
-    else:
-        layout = h5d.CHUNKED if own is not None else plist().get_layout()
-    if layout == h5d.CHUNKED:
-        own = own or plist().get_chunk()
-    chunk = (*own, *element.inner) if own is not None else None
+    stored = _stored(found, element, context)
+    chunk = None if stored.chunk is None else (*stored.chunk, *element.inner)
     longer = shape != (*(found.shape or ()), *element.inner)
-    # an element lives as long as the scan, so that no other has its id
-    fill = context.once(found.header, FILL, id(element), lambda: _fill(found, plist, element))
-    unfilled = longer and has_default(element) and not _is_filled(found, plist)
-    size = element.dtype.itemsize * prod(chunk or ())
+    unfilled = longer and has_default(element) and not stored.filled
 
     def warn(code: str, message: str) -> None:
         context.warn(found.path, code, message)
@@ -186,19 +168,110 @@ def variable_of(
         own_shape=found.shape or (),
         limits=found.limits,
         shape=shape,
-        layout=layout,
+        layout=stored.layout,
         chunk=chunk,
         header=found.header,
-        placed=placed,
-        pipeline=context.once(found.header, FILTERS, size, lambda: _pipeline(found, plist, size))
-        if chunk
-        else Pipeline(),
-        elsewhere=""
-        if chunk or placed is not None
-        else check_elsewhere(found.dsid, plist(), layout, context=context, variable=found.path),
-        fill=np.array(default_fill(element.dtype), element.dtype) if unfilled else fill,
+        placed=stored.placed,
+        pipeline=stored.pipeline,
+        elsewhere=stored.elsewhere,
+        fill=np.array(default_fill(element.dtype), element.dtype) if unfilled else stored.fill,
         unfilled=unfilled,
-        attributes=with_fit_fill(attributes, element.dtype, warn),
+        attributes=attributes.fitted(element.dtype, warn),
+    )
+
+
+class _Stored(NamedTuple):
+    """What a file says of a dataset beside its type, its shape and its attributes."""
+
+    layout: int
+    chunk: tuple[int, ...] | None  # as stored
+    placed: Placed | None  # see `Variable`
+    pipeline: Pipeline
+    elsewhere: str  # see `Variable`
+    fill: np.ndarray[Any, Any]
+    filled: bool  # a fill value was given
+
+
+_known: dict[Hashable, tuple[Element, _Stored]] = {}
+_REMEMBERED = 1024
+_SAYING = (DATASPACE, DATATYPE, LAYOUT, EXTERNAL_FILES, *FILL, *FILTERS)
+_SMALL = 1024  # bytes of messages that are remembered
+
+
+def _stored(found: FoundDataset, element: Element, context: FileContext) -> _Stored:
+    """Return what the header says, or libhdf5, which headers of equal messages say but once.
+
+    Raises:
+        ValueError: Values are fewer than there should be.
+    """
+    key = _key(found, element, context)
+    known = _known.get(key) if key is not None else None
+    if known is not None and _is_inside(known[1].placed, context):
+        return known[1]
+    plist = _Late(found.handle.plist)
+    made = _as_stored(found, element, context, plist)
+    if key is not None and not plist.is_made and not found.handle.is_open:
+        if len(_known) == _REMEMBERED:
+            _known.clear()
+        made.fill.flags.writeable = False  # it is shared
+        _known[key] = element, made  # an element that is held leaves its id to no other
+    return made
+
+
+def _key(found: FoundDataset, element: Element, context: FileContext) -> Hashable | None:
+    """Return all that decides what is said, None where the header does not say all of it."""
+    said = found.header.key(_SAYING) if found.header is not None else None
+    if said is None or context.raw is None or sum(len(data) for _, data in said) > _SMALL:
+        return None
+    space = context.raw.space
+    return said, found.shape, space.address_width, space.length_width, id(element)
+
+
+def _is_inside(placed: Placed | None, context: FileContext) -> bool:
+    """Say whether values without chunks are inside this file, too."""
+    if placed is None or placed.address is None or context.raw is None:
+        return True
+    space = context.raw.space
+    return space.base + placed.address + placed.nbytes <= space.size
+
+
+def _as_stored(
+    found: FoundDataset, element: Element, context: FileContext, plist: _Late
+) -> _Stored:
+    own = _chunk_in_header(found, context)
+    placed = _place_in_header(found, context) if own is None else None
+    if (
+        own is None
+        and placed is None
+        and plist().get_external_count()
+        and found.address not in context.reopened
+    ):
+        found.handle = context.reopened[found.address] = Handle(id=beside(found.dsid))
+    if placed is not None:
+        layout = h5d.COMPACT if placed.inside is not None else h5d.CONTIGUOUS
+    else:
+        layout = h5d.CHUNKED if own is not None else plist().get_layout()
+    if layout == h5d.CHUNKED:
+        own = own or plist().get_chunk()
+    # filters matter where there are chunks; other files where there are none
+    pipeline, elsewhere = Pipeline(), ""
+    if own is not None:
+        size = element.dtype.itemsize * prod((*own, *element.inner))
+        pipeline = context.once(found.header, FILTERS, size, lambda: _pipeline(found, plist, size))
+    elif placed is None:
+        elsewhere = check_elsewhere(
+            found.dsid, plist(), layout, context=context, variable=found.path
+        )
+    # an element lives as long as the scan, so that no other has its id
+    fill = context.once(found.header, FILL, id(element), lambda: _fill(found, plist, element))
+    return _Stored(
+        layout=layout,
+        chunk=own,
+        placed=placed,
+        pipeline=pipeline,
+        elsewhere=elsewhere,
+        fill=fill,
+        filled=_is_filled(found, plist),
     )
 
 
@@ -210,6 +283,11 @@ class _Late:
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make
         self._made: Any = None
+
+    @property
+    def is_made(self) -> bool:
+        """Whether it was asked for."""
+        return self._made is not None
 
     def __call__(self) -> Any:
         if self._made is None:

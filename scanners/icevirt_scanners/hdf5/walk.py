@@ -38,6 +38,11 @@ class Handle:
             self._id = h5o.open(self._file.fid, self._path)
         return self._id
 
+    @property
+    def is_open(self) -> bool:
+        """Whether libhdf5 opened it."""
+        return self._id is not None
+
     def plist(self) -> Any:
         """Return a copy of a dataset's creation properties, which is dear to make."""
         return self.id.get_create_plist()

@@ -29,6 +29,7 @@ from icevirt_scanners.blocks import (
 from icevirt_scanners.hdf5 import values
 from icevirt_scanners.hdf5.context import FileContext
 from icevirt_scanners.hdf5.datatypes import bytes_codec
+from icevirt_scanners.hdf5.decoded import decoded
 from icevirt_scanners.hdf5.plugins import REMEDY
 from icevirt_scanners.hdf5.references import stored_chunks
 from icevirt_scanners.hdf5.variable import Variable
@@ -89,7 +90,7 @@ def stored_whole(variable: Variable, context: FileContext) -> ScannedArray:
 
 
 def _read(variable: Variable, context: FileContext) -> np.ndarray[Any, Any]:
-    """Read all values; plain numbers as they stand in the file."""
+    """Read all values; plain numbers from the bytes of the file."""
     placed, element, raw = variable.placed, variable.element, context.raw
     nbytes = element.dtype.itemsize * prod(variable.own_shape)
     if placed is not None and raw is not None and element.is_number and placed.nbytes == nbytes:
@@ -101,7 +102,8 @@ def _read(variable: Variable, context: FileContext) -> np.ndarray[Any, Any]:
             return stored.astype(element.dtype)
     if variable.pipeline.undecodable:
         return _by_codecs(variable, context)
-    return values.read(variable.dsid, element)
+    found = decoded(variable, context) if variable.chunk is not None else None
+    return values.read(variable.dsid, element) if found is None else found
 
 
 def _by_codecs(variable: Variable, context: FileContext) -> np.ndarray[Any, Any]:

@@ -85,13 +85,17 @@ class _Node:
 
     def found(self, entries: NDArray[np.void]) -> Found:
         """Return the chunks that leaf entries stand for."""
-        corner = signed(entries["corner"])
+        corner = entries["corner"].view(np.int64)
+        within, child = corner[:, :-1], entries["child"].astype(np.int64)
+        beyond = min(int(corner.min(initial=0)), int(child.min(initial=0))) < 0
+        require(not beyond, "a number beyond 63 bits")
         require(not corner[:, -1].any(), "a corner inside an element")
-        index, rest = np.divmod(corner[:, :-1], np.array(self.grid.chunk, np.int64))
-        require(not rest.any(), "a corner off the grid")
+        edges = np.array(self.grid.chunk, np.int64)
+        index = within // edges
+        require(np.array_equal(index * edges, within), "a corner off the grid")
         return Found(
             index=index,
-            address=self.children(entries),
+            address=child,
             length=entries["length"].astype(np.int64),
             mask=entries["mask"].astype(np.uint32),
         )

@@ -2,11 +2,13 @@
 
 libhdf5 makes and drops three objects for each attribute, which is most of the time that a small
 file takes. What is not plain (enumerations, compounds, other objects' types) is left to it.
+Messages repeat in the files of an archive, so what small ones say is remembered by their bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from math import prod
 from operator import itemgetter
@@ -32,6 +34,7 @@ _TERMINATED = 0  # padding of a string: it ends with a NUL
 _OF_CHARACTERS = 1  # kind of a sequence
 _AROUND_ADDRESS = 8  # bytes of a sequence's length and number in its heap
 _SIMPLE = (0, 1)  # kinds of a dataspace: a scalar, an array
+_REMEMBERED = 1024  # bytes of messages that are
 
 
 def _numbers() -> dict[bytes, tuple[np.dtype[Any], np.dtype[Any]]]:
@@ -59,34 +62,68 @@ class Texts(NamedTuple):
 
     texts: list[bytes]
 
+    @property
+    def key(self) -> Hashable:
+        """All of it."""
+        return tuple(self.texts)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all texts."""
+        return sum(map(len, self.texts))
+
 
 class References(NamedTuple):
     """For each element, the addresses of the objects it refers to."""
 
     addresses: list[list[int]]
 
+    @property
+    def key(self) -> Hashable:
+        """All of it."""
+        return tuple(map(tuple, self.addresses))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all addresses."""
+        return 8 * sum(map(len, self.addresses))
+
 
 type Value = np.ndarray[Any, Any] | Texts | References
 
 
-def listed(
-    messages: list[Message], heap: Heap, *, unread: Collection[bytes] = ()
-) -> dict[bytes, Value | None]:
-    """Read the attributes of an object from its messages; None where libhdf5 is to read one.
+class _Attribute(NamedTuple):
+    """A name, its value (None where libhdf5 is to read it), and what these two depend on."""
 
-    Those named ``unread`` are only listed.
+    name: bytes
+    value: Value | None
+    key: Hashable
+    nbytes: int  # about what it takes to hold them
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The attributes of an object in their order; equal ``key``s mean equal names and values."""
+
+    values: dict[bytes, Value | None] = field(compare=False)  # None: libhdf5 is to read it
+    nbytes: int = field(compare=False)  # about what it takes to hold them
+    key: Hashable
+
+
+def listed(messages: list[Message], heap: Heap, *, unread: Collection[bytes] = ()) -> Listed:
+    """Read the attributes of an object from its messages; those named ``unread`` are only listed.
 
     They are in the order in which they were made where the file keeps it, else as they stand.
 
     Raises:
         NotUnderstoodError: Not all of them stand in the header.
     """
-    found: list[tuple[int, bytes, Value | None]] = []
+    found: list[tuple[int, _Attribute]] = []
     ordered = False
     for message in messages:
         if message.kind == ATTRIBUTE:
             require(not message.flags & SHARED, "a shared attribute")
-            found.append((message.order, *_attribute(message.data, heap, unread)))
+            found.append((message.order, _attribute(message.data, heap, unread)))
         elif message.kind == ATTRIBUTE_INFO:
             require(len(message.data) > 2, "no room for flags")
             ordered = bool(message.data[1] & 1)
@@ -97,22 +134,23 @@ def listed(
                 found += _dense(store, tree, heap, unread)
     if ordered:
         found.sort(key=itemgetter(0))
-    values = {name: value for _, name, value in found}
+    values = {one.name: one.value for _, one in found}
     require(len(values) == len(found), "two attributes of one name")
-    return values
+    nbytes = sum(one.nbytes for _, one in found)
+    return Listed(values, nbytes, (heap.space.length_width, tuple(one.key for _, one in found)))
 
 
 def _dense(
     store: int, tree: int, heap: Heap, unread: Collection[bytes]
-) -> list[tuple[int, bytes, Value | None]]:
+) -> list[tuple[int, _Attribute]]:
     """Read attributes that are too many for the header, in the order of their names' hashes."""
     space = heap.space.begin()
     objects = FractalHeap.at(space, store)
-    found: list[tuple[int, bytes, Value | None]] = []
+    found: list[tuple[int, _Attribute]] = []
     for record in btree2.records(space, tree, _BY_NAME):
         identity, (flags, order, _) = record[: objects.id_length], _RECORD.unpack(record[-9:])
         require(not flags & SHARED, "a shared attribute")
-        found.append((order, *_attribute(objects.item(identity), heap, unread)))
+        found.append((order, _attribute(objects.item(identity), heap, unread)))
     return found
 
 
@@ -133,16 +171,41 @@ def heaps_of(messages: list[Message], unread: Collection[bytes]) -> Iterator[int
                     yield number(value, at, 8)
 
 
-def _attribute(data: bytes, heap: Heap, unread: Collection[bytes]) -> tuple[bytes, Value | None]:
+def _attribute(data: bytes, heap: Heap, unread: Collection[bytes]) -> _Attribute:
     """Split a message into the attribute's name and its value."""
-    name, is_elsewhere, kind, space, value = _parts(data)
-    if is_elsewhere or name in unread:
-        return name, None
-    read = _reader(kind, space, heap.space.length_width)
+    known = _understood if len(data) <= _REMEMBERED else _understood.__wrapped__
+    name, value, in_heap = known(data, heap.space.length_width)
+    if name in unread:
+        return _Attribute(name, None, name, len(name))
+    if in_heap is None:
+        return _Attribute(name, value, data, len(data))
+    begin, read = in_heap
     try:
-        return name, read(value, heap) if read is not None else None
+        found = read(data[begin:], heap)
     except (NotUnderstoodError, error):
-        return name, None
+        return _Attribute(name, None, data, len(data))
+    return _Attribute(name, found, (data[:begin], found.key), len(data) + found.nbytes)
+
+
+type _InHeap = tuple[int, Callable[[bytes, Heap], Texts | References]]
+
+
+@lru_cache(4096)
+def _understood(data: bytes, width: int) -> tuple[bytes, Value | None, _InHeap | None]:
+    """Return name and value of a message, or where in it begins what leads to a value in the heap.
+
+    ``width`` is that of lengths. No value means that libhdf5 is to read it.
+    """
+    name, is_elsewhere, kind, space, value = _parts(data)
+    read = None if is_elsewhere else _reader(kind, space, width)
+    if read is None:
+        return name, None, None
+    if isinstance(read, _FromHeap):
+        return name, None, (len(data) - len(value), read.read)
+    try:
+        return name, read(value), None
+    except (NotUnderstoodError, error):
+        return name, None, None
 
 
 def _parts(data: bytes) -> tuple[bytes, bool, bytes, bytes, bytes]:
@@ -163,8 +226,14 @@ def _parts(data: bytes) -> tuple[bytes, bool, bytes, bytes, bytes]:
     return name, version > 1 and bool(flags), data[kind:space], data[space:value], data[value:]
 
 
+class _FromHeap(NamedTuple):
+    """Reads values that stand in a heap."""
+
+    read: Callable[[bytes, Heap], Texts | References]
+
+
 @lru_cache(1024)  # the attributes of an archive are of few types
-def _reader(kind: bytes, space: bytes, width: int) -> Callable[[bytes, Heap], Value | None] | None:
+def _reader(kind: bytes, space: bytes, width: int) -> Callable[[bytes], Value] | _FromHeap | None:
     """Return what reads values of a type and shape; None where libhdf5 is to read them."""
     try:
         shape = _shape(space, width)
@@ -192,36 +261,38 @@ def _shape(space: bytes, width: int) -> tuple[int, ...]:
 
 
 def _array(
-    stored: np.dtype[Any], shown: np.dtype[Any], shape: tuple[int, ...], data: bytes, _: Heap
+    stored: np.dtype[Any], shown: np.dtype[Any], shape: tuple[int, ...], data: bytes
 ) -> Value:
     count = prod(shape)
     require(count * stored.itemsize <= len(data), "a value cut short")
-    return np.frombuffer(data, stored, count).reshape(shape).astype(shown)
+    found = np.frombuffer(data, stored, count).reshape(shape).astype(shown)
+    found.flags.writeable = False  # it is shared
+    return found
 
 
-def _fixed(size: int, count: int, terminated: bool, data: bytes, _: Heap) -> Value:
+def _fixed(size: int, count: int, terminated: bool, data: bytes) -> Value:
     require(count * size <= len(data), "a value cut short")
     texts = [data[at : at + size] for at in range(0, count * size, size)]
     return Texts([_stripped(text, terminated=terminated) for text in texts])
 
 
-def _sequences(kind: bytes, size: int, count: int) -> Callable[[bytes, Heap], Value] | None:
+def _sequences(kind: bytes, size: int, count: int) -> _FromHeap | None:
     nbytes = size * count
     if kind[1] & 15 == _OF_CHARACTERS:
-        return partial(_variable, nbytes)
+        return _FromHeap(partial(_variable, nbytes))
     inner = kind[_TYPE.size :]
     width = size - _AROUND_ADDRESS
     if inner[0] & 15 == _REFERENCE and not inner[1] & 15 and inner[4] == width:
-        return partial(_references, nbytes, width)
+        return _FromHeap(partial(_references, nbytes, width))
     return None  # other than addresses of objects
 
 
-def _variable(nbytes: int, data: bytes, heap: Heap) -> Value:
+def _variable(nbytes: int, data: bytes, heap: Heap) -> Texts:
     texts = heap.sequences(data[:nbytes], 1)
     return Texts([_stripped(text, terminated=True) for text in texts])
 
 
-def _references(nbytes: int, width: int, data: bytes, heap: Heap) -> Value:
+def _references(nbytes: int, width: int, data: bytes, heap: Heap) -> References:
     items = heap.sequences(data[:nbytes], width)
     addresses = Struct("<I" if width == 4 else "<Q")
     return References([[one for (one,) in addresses.iter_unpack(item)] for item in items])

@@ -42,8 +42,9 @@ def numbers(rows: Rows) -> NDArray[np.uint64]:
 
 def signed(column: NDArray[np.uint64]) -> NDArray[np.int64]:
     """Return a column that must fit 63 bits."""
-    require(not (column >> np.uint64(63)).any(), "a number beyond 63 bits")
-    return column.astype(np.int64)
+    found = column.astype(np.int64)
+    require(int(found.min(initial=0)) >= 0, "a number beyond 63 bits")
+    return found
 
 
 def defined(addresses: Rows) -> NDArray[np.bool_]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,7 +21,7 @@ class Header(NamedTuple):
     messages: list[Message]
     heap: Heap
 
-    def key(self, kinds: tuple[int, ...]) -> Hashable | None:
+    def key(self, kinds: tuple[int, ...]) -> tuple[tuple[int, bytes], ...] | None:
         """Return the messages of some kinds: equal ones, or none at all, mean equal things.
 
         None where they may say it elsewhere.

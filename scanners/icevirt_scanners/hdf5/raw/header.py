@@ -1,8 +1,13 @@
-"""The superblock and the object headers of HDF5: lists of messages."""
+"""The superblock and the object headers of HDF5: lists of messages.
+
+Objects of one name mostly have the same header in all files of an archive, but for a few messages,
+so blocks that were split last are remembered by their bytes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
 
@@ -26,6 +31,7 @@ _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _TIMES, _PHASES, _ORDER = 32, 16, 4  # flags of a header: optional fields
 _MOST = 256  # blocks of a header
 GUESS = 1024  # bytes that hold most headers
+_REMEMBERED = 4096  # bytes of blocks whose messages are
 _OLD = Struct("<HHB3x")  # kind, size and flags of a message
 _NEW = Struct("<BHB")
 _NEW_ORDERED = Struct("<BHBH")
@@ -89,7 +95,8 @@ def messages(space: Space, address: int) -> list[Message]:
         if not pending:
             return found
         block = pending.pop(0)
-        for message in split(block, flags):
+        known = split if len(block) <= _REMEMBERED else split.__wrapped__
+        for message in known(block, flags):
             if message.kind == _CONTINUATION:
                 pending.append(_further(space, message.data, new=new))
             else:
@@ -119,7 +126,8 @@ def _further(space: Space, data: bytes, *, new: bool) -> bytes:
     return space.sealed(address, length, b"OCHK")[4:] if new else space.block(address, length)
 
 
-def _split_old(block: bytes, _: int) -> list[Message]:
+@lru_cache(512)
+def _split_old(block: bytes, _: int) -> tuple[Message, ...]:
     at, end = 0, len(block)
     found: list[Message] = []
     while at + 8 <= end:
@@ -128,10 +136,11 @@ def _split_old(block: bytes, _: int) -> list[Message]:
         if kind != _GAP:
             found.append(Message(kind, flags, 0, block[at - size : at]))
     require(at <= end, "a message that leaves its block")
-    return found
+    return tuple(found)
 
 
-def _split_new(block: bytes, header_flags: int) -> list[Message]:
+@lru_cache(512)
+def _split_new(block: bytes, header_flags: int) -> tuple[Message, ...]:
     prefix = _NEW_ORDERED if header_flags & _ORDER else _NEW
     at, end = 0, len(block)
     found: list[Message] = []
@@ -140,4 +149,4 @@ def _split_new(block: bytes, header_flags: int) -> list[Message]:
         at += prefix.size + size
         found.append(Message(kind, flags, order[0] if order else 0, block[at - size : at]))
     require(at <= end, "a message that leaves its block")
-    return found
+    return tuple(found)

@@ -19,6 +19,7 @@ from h5py import h5d, h5o
 from icevirt.errors import ScanError, UnsupportedError
 from icevirt.scan.contract import ByteSource
 from icevirt.scan.elsewhere import beside
+from icevirt_scanners.hdf5.attributes import FoundAttributes
 from icevirt_scanners.hdf5.context import FileContext
 from icevirt_scanners.hdf5.datatypes import NoDataTypeError, element_of
 from icevirt_scanners.hdf5.dimensions import Axis
@@ -140,7 +141,9 @@ def source_dataset(context: FileContext, name: str, facts: dict[str, Any]) -> Va
         raise UnsupportedError(str(error), do=REMEDY, **facts, dataset=name) from error
     shape = (*(dataset.shape or ()), *element.inner)
     axes = tuple(Axis("") for _ in shape)
-    return variable_of(dataset, {}, element=element, axes=axes, shape=shape, context=context)
+    return variable_of(
+        dataset, FoundAttributes(), element=element, axes=axes, shape=shape, context=context
+    )
 
 
 def _described(dsid: Any, path: str, context: FileContext) -> FoundDataset:

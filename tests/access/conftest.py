@@ -2,9 +2,15 @@
 
 import asyncio
 import inspect
+from contextlib import ExitStack
 
 import icechunk
 import pytest
+
+from access.hosts import Server
+from servers.faults import Rules
+from servers.ranges import Files
+from servers.serving import served
 
 icechunk.set_logs_filter("error")
 
@@ -36,3 +42,29 @@ def pytest_pyfunc_call(pyfuncitem):
     names = pyfuncitem._fixtureinfo.argnames
     asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
     return True
+
+
+@pytest.fixture
+def servers():
+    """Return a function that starts servers."""
+    with ExitStack() as stack:
+
+        def start() -> Server:
+            files, rules = Files(), Rules()
+            return Server(stack.enter_context(served(files.answer, rules)), files, rules)
+
+        yield start
+
+
+@pytest.fixture
+def trusted(servers) -> Server:
+    made = servers()
+    made.put()
+    return made
+
+
+@pytest.fixture
+def other(servers) -> Server:
+    made = servers()
+    made.put()
+    return made

@@ -1,81 +1,21 @@
 """What a hostile repository, server or redirect could try; each attempt has a name."""
 
 import pickle
-from contextlib import ExitStack
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
 import icevirt
-from access.remote import refer, values
+from access.hosts import TOKEN, VALUES, array, with_token
+from access.remote import refer
 from icevirt.errors import InvalidInputError, StorageError, UnauthorizedError
 from icevirt.model.config import ObjectStoreConfig, RepositoryConfig, VirtualChunkContainer
-from icevirt.objects import connections
 from icevirt.objects.authorize import Authorizer
 from icevirt.objects.endpoints import endpoint_of
 from icevirt.objects.reach import reach_of
 from icevirt.repo.authorization import authorized
 from icevirt.repo.repository import Repository
-from servers.faults import Fault, Response, Rules, redirected
-from servers.ranges import Files
-from servers.serving import served
-
-VALUES = values(4)
-TOKEN = "canary-7f3a"
-
-
-@dataclass(frozen=True)
-class Server:
-    url: str
-    files: Files
-    rules: Rules
-
-    @property
-    def host(self) -> str:
-        return self.url.removeprefix("http://")
-
-    def put(self, path="data/a.bin"):
-        self.files.put(path, VALUES.tobytes())
-
-
-@pytest.fixture
-def servers():
-    """Return a function that starts servers."""
-    with ExitStack() as stack:
-
-        def start() -> Server:
-            files, rules = Files(), Rules()
-            return Server(stack.enter_context(served(files.answer, rules)), files, rules)
-
-        yield start
-
-
-@pytest.fixture
-def trusted(servers) -> Server:
-    made = servers()
-    made.put()
-    return made
-
-
-@pytest.fixture
-def other(servers) -> Server:
-    made = servers()
-    made.put()
-    return made
-
-
-def array(tmp_path, prefix, *, options=None, authorize="the prefix", location=None):
-    made = refer(
-        tmp_path / "repo",
-        prefix,
-        store=ObjectStoreConfig("http", options or {}),
-        authorize=authorize,
-        location=location,
-        chunks=4,
-    )
-    return made.array()
-
+from servers.faults import Fault, Response
 
 # -- locations -------------------------------------------------------------------------------
 
@@ -301,170 +241,6 @@ def test_options_that_are_for_the_reader_to_choose_are_refused(kind, prefix, opt
     container = VirtualChunkContainer(prefix, ObjectStoreConfig(kind, options))
     with pytest.raises(InvalidInputError):
         reach_of(container, None)
-
-
-# -- redirects -------------------------------------------------------------------------------
-
-
-def redirecting(trusted, to, *, status=302, times=1e9):
-    trusted.rules.add(redirected(to, status), target="/data/a.bin", times=times)
-
-
-def with_token(server):
-    return {server.url + "/data/": icevirt.http_credentials(bearer_token=TOKEN)}
-
-
-def refused(found):
-    with pytest.raises(UnauthorizedError, match="redirected") as told:
-        found[:]
-    assert TOKEN not in str(told.value)
-    return told.value
-
-
-@pytest.mark.servers
-def test_a_redirect_to_a_host_that_is_not_listed_is_refused(trusted, other, tmp_path):
-    redirecting(trusted, other.url + "/data/a.bin")
-    told = refused(array(tmp_path, trusted.url + "/data/"))
-    assert "redirect_hosts" in told.do
-    assert other.rules.requests == []
-
-
-@pytest.mark.servers
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_a_signed_redirect_to_a_listed_host_works_and_tells_it_no_credentials(
-    trusted, other, tmp_path, status
-):
-    redirecting(trusted, other.url + "/data/a.bin?X-Signature=abc&Expires=1", status=status)
-    trusted.files.tokens = {TOKEN}
-    options = {"redirect_hosts": f"another.example, {other.host}", "headers": {"x-api-key": "k"}}
-    found = array(tmp_path, trusted.url + "/data/", options=options, authorize=with_token(trusted))
-    np.testing.assert_array_equal(found[:], VALUES)
-    assert trusted.rules.requests[0].headers["authorization"] == f"Bearer {TOKEN}"
-    assert trusted.rules.requests[0].headers["x-api-key"] == "k"
-    asked = other.rules.requests[0]
-    assert asked.target == "/data/a.bin?X-Signature=abc&Expires=1"
-    assert set(asked.headers) == {"host", "range", "accept-encoding"}
-
-
-@pytest.mark.servers
-def test_the_checksum_is_enforced_after_a_redirect_too(trusted, other, tmp_path):
-    other.files.put("data/a.bin", bytes(len(VALUES.tobytes())))
-    redirecting(trusted, other.url + "/data/a.bin")
-    made = refer(
-        tmp_path / "repo",
-        trusted.url + "/data/",
-        store=ObjectStoreConfig("http", {"redirect_hosts": other.host}),
-        checksum={"etag": trusted.files.etags["data/a.bin"]},
-        chunks=4,
-    )
-    with pytest.raises(icevirt.errors.StaleReferenceError):
-        made.array()[:]
-
-
-@pytest.mark.servers
-def test_a_listed_host_may_not_send_further_to_one_that_is_not(trusted, other, servers, tmp_path):
-    third = servers()
-    redirecting(trusted, other.url + "/data/a.bin")
-    other.rules.add(redirected(third.url + "/data/a.bin"), times=1e9)
-    refused(array(tmp_path, trusted.url + "/data/", options={"redirect_hosts": other.host}))
-    assert third.rules.requests == []
-
-
-@pytest.mark.servers
-def test_credentials_are_not_sent_beside_the_prefix_of_the_same_host(trusted, tmp_path):
-    trusted.put("elsewhere/a.bin")
-    redirecting(trusted, "/elsewhere/a.bin")
-    options = {"redirect_hosts": trusted.host}
-    found = array(tmp_path, trusted.url + "/data/", options=options, authorize=with_token(trusted))
-    np.testing.assert_array_equal(found[:], VALUES)
-    assert [("authorization" in r.headers, r.target) for r in trusted.rules.requests] == [
-        (True, "/data/a.bin"),
-        (False, "/elsewhere/a.bin"),
-    ]
-
-
-@pytest.mark.servers
-def test_a_redirect_below_the_prefix_needs_no_list(trusted, tmp_path):
-    trusted.put("data/new/a.bin")
-    redirecting(trusted, "new/a.bin")
-    found = array(tmp_path, trusted.url + "/data/", authorize=with_token(trusted))
-    np.testing.assert_array_equal(found[:], VALUES)
-    assert trusted.rules.requests[-1].headers["authorization"] == f"Bearer {TOKEN}"
-
-
-WAYS_OUT = {
-    "beside the prefix": "/secret",
-    "two dots": "/data/../secret",
-    "encoded dots": "/data/%2e%2e/secret",
-    "an encoded slash": "/data/..%2fsecret",
-    "a backslash": "/data/..\\secret",
-    "no scheme": "//{other}/data/a.bin",
-    "a user name": "http://{host}@{other}/data/a.bin",
-    "a user name, the host itself": "http://x@{host}/data/a.bin",
-    "another port": "http://127.0.0.1:1/data/a.bin",
-    "a port that is no number": "http://127.0.0.1:x/data/a.bin",
-    "a file": "file:///etc/passwd",
-    "a file transfer": "ftp://{other}/data/a.bin",
-    "inline data": "data:text/plain,hello",
-    "the metadata address of a cloud": "http://169.254.169.254/latest",
-    "the same, as a number": "http://2852039166/latest",
-    "the same, in IPv6": "http://[::ffff:169.254.169.254]/latest",
-    "nowhere": "",
-    "a line end": "/data/a.bin\x0bx",
-}
-
-
-@pytest.mark.servers
-@pytest.mark.parametrize("to", WAYS_OUT.values(), ids=WAYS_OUT.keys())
-def test_no_redirect_leads_out_of_the_prefix(trusted, other, tmp_path, to):
-    for server in (trusted, other):
-        server.put("secret")
-    redirecting(trusted, to.format(host=trusted.host, other=other.host))
-    with pytest.raises((UnauthorizedError, StorageError)) as told:
-        array(tmp_path, trusted.url + "/data/", authorize=with_token(trusted))[:]
-    assert TOKEN not in str(told.value)
-    assert other.rules.requests == []
-    assert {request.target for request in trusted.rules.requests} == {"/data/a.bin"}
-
-
-@pytest.mark.servers
-def test_a_circle_of_redirects_ends(trusted, tmp_path):
-    redirecting(trusted, "/data/a.bin")
-    with pytest.raises(StorageError, match="too often"):
-        array(tmp_path, trusted.url + "/data/")[:]
-
-
-@pytest.mark.servers
-def test_a_listed_name_does_not_lead_into_the_network_here(trusted, other, tmp_path, monkeypatch):
-    redirecting(trusted, other.url + "/data/a.bin")
-    known = {trusted.url: "93.184.216.34", other.url: "169.254.169.254"}
-    address = lambda self: known[str(self.origin)]  # noqa: E731
-    monkeypatch.setattr(connections.Connection, "address", property(address))
-    told = refused(array(tmp_path, trusted.url + "/data/", options={"redirect_hosts": other.host}))
-    assert told.facts["address"] == "169.254.169.254"
-    assert other.rules.requests == []
-
-
-@pytest.mark.parametrize(
-    ("address", "network"),
-    [
-        ("169.254.169.254", "link_local"),
-        ("::ffff:169.254.169.254", "link_local"),
-        ("fe80::1%eth0", "link_local"),
-        ("127.0.0.1", "loopback"),
-        ("::1", "loopback"),
-        ("localhost", "loopback"),
-        ("10.0.0.1", "private"),
-        ("192.168.1.1", "private"),
-        ("100.64.0.1", "private"),
-        ("fd00::1", "private"),
-        ("0.0.0.0", "private"),
-        ("93.184.216.34", "global"),
-        ("data.example", "global"),
-    ],
-)
-def test_networks_are_told_apart(address, network):
-    assert connections.kind_of(address) == network
 
 
 # -- secrets ---------------------------------------------------------------------------------

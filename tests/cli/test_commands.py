@@ -16,20 +16,6 @@ from icevirt.cli import main
 ICEVIRT = Path(sys.executable).parent / "icevirt"
 
 
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """Run the command in this process; return status, stdout and stderr."""
-
-    def command(*words):
-        monkeypatch.setattr(sys, "argv", ["icevirt", *map(str, words)])
-        with pytest.raises(SystemExit) as stop:
-            main.run()
-        told = capsys.readouterr()
-        return stop.value.code, told.out, told.err
-
-    return command
-
-
 @pytest.mark.spark
 def test_a_program_reads_the_answer_from_stdout(tmp_path, nemo_files):
     """With a Spark that is started for it, in a process of its own."""

@@ -4,8 +4,10 @@ import zipfile
 from pathlib import Path
 
 import icechunk
+import numpy as np
 
 from icevirt.errors import FormatError
+from icevirt.model.chunks import ChunkTable
 from icevirt.repo.assets import Assets
 from icevirt.repo.head import Head
 from icevirt.repo.repository import Repository
@@ -63,3 +65,8 @@ def commit(repo, path="/new", message="more", branch="main", **how):
     session = repo.writable_session(branch)
     session.add_group(path, group_json())
     return session.commit(message, **how)
+
+
+def one(value, at=0):
+    """Return a chunk of twelve values, inline."""
+    return ChunkTable.inlined(index=np.array([[at]]), chunks=[np.int32(value).tobytes() * 12])

@@ -62,7 +62,7 @@ def run_one[T, R](function: Callable[[T], R], payload: bytes) -> tuple[bool, byt
         return False, pickle.dumps(error)
 
 
-def batch_of[T](tasks: Sequence[T]) -> pa.Table:
+def batch_of[T](tasks: Iterable[T]) -> pa.Table:
     """Return the table of tasks that a stage takes."""
     return _table(map(pickle.dumps, tasks))
 
@@ -88,7 +88,7 @@ def results_of[R](rows: Sequence[tuple[int, bool, bytes]]) -> list[R]:
 def run_on_spark[T, R](
     spark: SparkSession | Workers,
     function: Callable[[T], R],
-    tasks: Sequence[T],
+    tasks: Iterable[T],
     *,
     progress: Callable[[], None] | None = None,
     aside: Storage | None = None,
@@ -98,7 +98,7 @@ def run_on_spark[T, R](
     Args:
         spark: The session.
         function: Given a task.
-        tasks: They pickle, like results.
+        tasks: They pickle, like results, and no more than one is held otherwise.
         progress: Called now and then.
         aside: Where tasks lie that together are too large for Spark.
 
@@ -106,15 +106,15 @@ def run_on_spark[T, R](
         IcevirtError: The one a task raised.
         SparkJobError: A task failed for another reason, as often as Spark retries it.
     """
-    if not tasks:
-        return []
     if isinstance(spark, Workers):
         with _Watch(progress):
             rows = spark.run(function, [pickle.dumps(task) for task in tasks])
         return results_of(rows)
     with _failing(), packed(tasks, aside) as payloads:
-        frame = spark.createDataFrame(_table(payloads))
-        spread = frame.repartitionById(len(tasks), "id")
+        table = _table(payloads)
+        if not len(table):
+            return []
+        spread = spark.createDataFrame(table).repartitionById(len(table), "id")
         done = spread.mapInArrow(stage(function), "id int, ok boolean, payload binary")
         return _collected(done, progress)
 
@@ -143,7 +143,7 @@ def run_shuffled[M, T, R](
     mapper: Callable[[M, int], Iterator[tuple[int, bytes]]],
     maps: Sequence[M],
     function: Callable[[T, list[bytes]], R],
-    tasks: Sequence[T],
+    tasks: Iterable[T],
     *,
     progress: Callable[[], None] | None = None,
     aside: Storage | None = None,
@@ -156,7 +156,7 @@ def run_shuffled[M, T, R](
             for, and its bytes.
         maps: What mappers are given.
         function: Given a task and its rows, which come in any order.
-        tasks: The tasks, a partition each.
+        tasks: The tasks, a partition each, no more than one of which is held otherwise.
         progress: Called now and then.
         aside: Where tasks lie that together are too large for Spark.
 
@@ -164,17 +164,18 @@ def run_shuffled[M, T, R](
         IcevirtError: The one a mapper or a task raised.
         SparkJobError: A task failed for another reason, as often as Spark retries it.
     """
-    if not tasks:
-        return []
     kinds = "id int, sent boolean, payload binary"
     with _failing(), packed(maps, aside) as mapped, packed(tasks, aside) as payloads:
+        table = _table(payloads)
+        if not len(table):
+            return []
         sent = (
             spark.createDataFrame(_table(mapped))
             .repartitionById(max(1, len(maps)), "id")
-            .mapInArrow(_mapping(mapper, len(tasks)), kinds)
+            .mapInArrow(_mapping(mapper, len(table)), kinds)
         )
-        given = spark.createDataFrame(_table(payloads)).selectExpr("id", "false AS sent", "payload")
-        frame = given.union(sent).repartitionById(len(tasks), "id")
+        given = spark.createDataFrame(table).selectExpr("id", "false AS sent", "payload")
+        frame = given.union(sent).repartitionById(len(table), "id")
         done = frame.mapInArrow(_reducing(function), "id int, ok boolean, payload binary")
         return _collected(done, progress)
 
@@ -238,7 +239,7 @@ def _with_rows[T, R](function: Callable[[T, list[bytes]], R], rows: list[bytes],
     return function(task, rows)
 
 
-def run_in_process[T, R](function: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
+def run_in_process[T, R](function: Callable[[T], R], tasks: Iterable[T]) -> list[R]:
     """Run tasks here, through the same Arrow batches that Spark would hand to the stage."""
     rows = [
         (row["id"], row["ok"], row["payload"])

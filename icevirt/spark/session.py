@@ -34,14 +34,24 @@ _SETTINGS = {
     # a crash inside the HDF5 library names the line that called it
     "spark.python.worker.faulthandler.enabled": "true",
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+    "spark.python.daemon.module": "icevirt.spark.daemon",
+    # plans of one shuffle and a few rows: compiling them and planning them again as they run takes
+    # longer than that saves
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 # half the start time, as builds are short and their heavy work is done in Python workers; and a
-# heap that grows when it must, where the default begins with a 64th of the machine's memory. A JVM
-# that ran out of it may stay half dead, and a build would wait for it for ever
+# heap that grows when it must and as far as it must, where the default begins with a 64th of the
+# machine's memory and keeps two fifths free. A JVM that ran out of it may stay half dead, and a
+# build would wait for it for ever
 _JAVA_OPTIONS = (
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
-    "-Xms64m",
+    "-Xms48m",
+    "-Xmn16m",
+    "-XX:MinHeapFreeRatio=10",
+    "-XX:MaxHeapFreeRatio=20",
     "-XX:+ExitOnOutOfMemoryError",
 )
 

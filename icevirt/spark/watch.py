@@ -3,14 +3,18 @@
 One that hangs in a library is ended, so that Spark tries its task again. The clock runs outside of
 Python, which a library that never returns does not let run. One that wants too much memory is told
 that there is none. Only workers are held: whoever runs a stage in a process of their own keeps it.
+An alarm of the system does it, whose handler is not Python's: a thread for each file, which the
+clock of `faulthandler` takes, would cost as much as a small file.
 """
 
 from __future__ import annotations
 
 import faulthandler
+import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 
 from icevirt.spark.limits import Limits, limited_memory
 
@@ -24,12 +28,21 @@ def held_to(limits: Limits) -> Iterator[None]:
     if not in_worker():
         yield
         return
-    faulthandler.dump_traceback_later(limits.seconds, exit=True, file=_STDERR)
+    _tell_where()
+    signal.setitimer(signal.ITIMER_REAL, limits.seconds)
     try:
         with limited_memory(limits.memory):
             yield
     finally:
-        faulthandler.cancel_dump_traceback_later()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+@cache
+def _tell_where() -> None:
+    """Let an alarm end this process, which says first what it was doing."""
+    with suppress(ValueError):  # not the main thread: it is as it is by default
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    faulthandler.register(signal.SIGALRM, file=_STDERR, chain=True)
 
 
 def become_worker() -> None:

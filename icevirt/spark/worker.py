@@ -1,32 +1,84 @@
-"""The child of `icevirt.spark.workers`: runs one task after the other until nobody sends more."""
+"""The processes of `icevirt.spark.family`: children that run tasks, and the one that forks them.
+
+That one imports what tasks need before it forks, so that none imports it again and all share its
+memory. It runs no task itself: it tells the driver how children ended, and kills them when it is
+asked to, since it alone knows that a process is still the one that had the number.
+"""
 
 from __future__ import annotations
 
+import os
 import resource
 import signal
 import sys
 import traceback
+from collections.abc import Sequence
 from contextlib import suppress
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
+from typing import Any, NoReturn
 
+from icevirt.spark.daemon import STAGES, prepare
 from icevirt.spark.runner import run_one
 from icevirt.spark.watch import become_worker
 
 
-def main(fileno: int) -> None:
-    """Serve the parent at the other end of ``fileno``."""
-    line = Connection(fileno)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, who ends its children
+def main(control: int, lines: Sequence[int]) -> None:
+    """Fork a child for each line to the driver, and look after them until the last has ended."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's, who ends its children
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    prepare(STAGES)
+    pids: list[int] = []
+    lives: dict[int, int] = {}  # what is at its end when a child is -> its number
+    for number, line in enumerate(lines):
+        life, held = os.pipe()
+        pid = os.fork()
+        if not pid:
+            for other in (control, life, *lives, *lines[number + 1 :]):
+                os.close(other)
+            _serve(line)
+        os.close(held)
+        os.close(line)
+        pids.append(pid)
+        lives[life] = number
+    with suppress(EOFError, OSError):  # the driver is gone: children leave by themselves
+        _look_after(Connection(control), pids, lives)
+
+
+def _look_after(driver: Connection[Any, Any], pids: list[int], lives: dict[int, int]) -> None:
+    while lives:
+        for ready in wait([driver, *lives]):
+            if not isinstance(ready, int):
+                number = driver.recv()
+                if number in lives.values():
+                    os.kill(pids[number], signal.SIGKILL)
+                continue
+            number = lives.pop(ready)
+            os.close(ready)
+            _, status = os.waitpid(pids[number], 0)
+            driver.send((number, os.waitstatus_to_exitcode(status)))
+
+
+def _serve(fileno: int) -> NoReturn:
+    """Run one task after the other until nobody sends more."""
     become_worker()
-    with suppress(EOFError, BrokenPipeError, ConnectionResetError):
-        while True:
-            function, payload = line.recv()
-            try:
-                line.send(run_one(function, payload))
-            except Exception:  # noqa: BLE001  # the parent tries again, as Spark would
-                line.send((None, traceback.format_exc().encode()))
+    code = 1
+    try:
+        line: Connection[Any, Any] = Connection(fileno)
+        with suppress(EOFError, BrokenPipeError, ConnectionResetError):
+            while True:
+                function, payload = line.recv()
+                try:
+                    line.send(run_one(function, payload))
+                except Exception:  # noqa: BLE001  # the parent tries again, as Spark would
+                    line.send((None, traceback.format_exc().encode()))
+        code = 0
+    except BaseException:  # noqa: BLE001  # nothing of the process that forked it may run here
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), [int(text) for text in sys.argv[2:]])

@@ -7,20 +7,14 @@ shuffle needs Spark: its rows would have to pass through this process.
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import Any, Self
 
 from icevirt.errors import SparkJobError
+from icevirt.spark.family import Child, Family
 from icevirt.spark.limits import ATTEMPTS
 
 FEW_FILES = 5000
@@ -32,8 +26,7 @@ LARGE = 1 << 26
 FILES_OF_WORKER = 64
 """Fewer files are scanned before another process has imported what it needs."""
 
-_PATIENCE = 0.5  # seconds
-_TAIL = 4000  # bytes of what a child said last
+_TAIL = 4000  # bytes of the cause of a failure
 
 
 class Workers:
@@ -46,8 +39,8 @@ class Workers:
     def __init__(self, count: int) -> None:
         self.count = count
         self._stopped = False
-        self._idle: SimpleQueue[_Child] = SimpleQueue()
-        self._children: list[_Child] = []
+        self._idle: SimpleQueue[Child] = SimpleQueue()
+        self._families: list[Family] = []
 
     def run(
         self, function: Callable[[Any], Any], payloads: Sequence[bytes]
@@ -59,8 +52,6 @@ class Workers:
         Raises:
             SparkJobError: A task failed otherwise, as often as it is tried.
         """
-        while len(self._children) < min(self.count, len(payloads)):
-            self._add()
         with ThreadPoolExecutor(self.count, "icevirt-task") as pool:
             futures = [pool.submit(self._try, function, payload) for payload in payloads]
             try:
@@ -85,8 +76,8 @@ class Workers:
                     self._idle.put(child)  # for whoever waits for one, to hear the same
                     raise
                 cause = child.end()
-                self._children.remove(child)
-                self._add()
+                child.family.children.remove(child)
+                self._add(1)
                 continue
             self._idle.put(child)
             if ok is not None:
@@ -98,18 +89,22 @@ class Workers:
             cause=cause[-_TAIL:],
         )
 
-    def _add(self) -> None:
-        child = _Child()
-        self._children.append(child)
-        self._idle.put(child)
+    def _add(self, count: int) -> None:
+        family = Family(count)
+        self._families.append(family)
+        for child in family.children:
+            self._idle.put(child)
 
     def stop(self) -> None:
         """End all children at once."""
         self._stopped = True
-        for child in self._children:
-            child.end()
+        for family in self._families:
+            for child in family.children:
+                child.end()
+            family.close()
 
     def __enter__(self) -> Self:
+        self._add(self.count)  # what they import takes longer than what comes before their tasks
         return self
 
     def __exit__(
@@ -119,43 +114,3 @@ class Workers:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
-
-
-class _Child:
-    """One process, which runs `icevirt.spark.worker`."""
-
-    def __init__(self) -> None:
-        self._line: Connection[Any, Any]
-        self._line, theirs = multiprocessing.Pipe()
-        self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - `end` closes it
-        with theirs:
-            self._process = subprocess.Popen(  # noqa: S603 - this interpreter, a module of ours
-                [sys.executable, "-m", "icevirt.spark.worker", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=self._said,
-                stderr=self._said,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            )
-
-    def ask(self, function: Callable[[Any], Any], payload: bytes) -> tuple[bool | None, bytes]:
-        """Run a task; (None, a traceback) where it raised what no task should."""
-        self._line.send((function, payload))
-        found: tuple[bool | None, bytes] = self._line.recv()
-        return found
-
-    def end(self) -> str:
-        """End it, and return how it ended and what it said last."""
-        self._line.close()  # an idle one leaves then
-        try:
-            code = self._process.wait(_PATIENCE)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            code = self._process.wait()
-        if self._said.closed:
-            return ""
-        with self._said:
-            self._said.seek(max(0, self._said.seek(0, os.SEEK_END) - _TAIL))
-            said = self._said.read().decode(errors="replace").strip()
-        how = signal.strsignal(-code) if code < 0 else f"exit code {code}"
-        return f"a process ended with {how}: {said}"

@@ -1,13 +1,9 @@
 """Builds in processes of their own that write down how far they are, so that they can be killed there."""
 
-import os
-import subprocess
-import sys
 import textwrap
 import time
-from pathlib import Path
 
-from .processes import processes_of, workers_of
+from .processes import Driver, is_java
 
 MOMENTS = (
     *("start", "spark", "scan", "scanning", "plan", "write", "writing"),
@@ -87,8 +83,8 @@ PROGRAM = """
 """
 
 
-class Run:
-    """A run of a build, by a driver in a session of its own."""
+class Run(Driver):
+    """A run of a build."""
 
     def __init__(self, site, files, repo, master, route):
         (site / "noting_of_tests.py").write_text(textwrap.dedent(SITE))
@@ -96,19 +92,7 @@ class Run:
         self._log.touch()
         self._from = self._log.stat().st_size
         self.began = time.time()
-        path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
-        self.driver = subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(PROGRAM), repo, master, route, *files],
-            env={**os.environ, "PYTHONPATH": path, "NOTED": str(self._log)},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-
-    @property
-    def lives(self):
-        return self.driver.poll() is None
+        super().__init__(PROGRAM, repo, master, route, *files, site=site, NOTED=str(self._log))
 
     def noted(self, kind):
         """Return when things of a kind were done in this run, and which: [(seconds, what)]."""
@@ -129,21 +113,10 @@ class Run:
 
     def victims(self):
         """Return the processes that may die, by what they are."""
-        everything = processes_of(self.driver.pid)
-        java = [each for each in everything if "java" in Path(each.command.split(" ")[0]).name]
-        executors = [each.pid for each in java if "CoarseGrainedExecutorBackend" in each.command]
+        java, executors = [each.pid for each in self.processes() if is_java(each)], self.executors()
         return {
-            "driver": [self.driver.pid],
-            "JVM": [each.pid for each in java if each.pid not in executors],
+            "driver": [self.pid],
+            "JVM": [pid for pid in java if pid not in executors],
             "executor": executors,
-            "worker": [each.pid for each in workers_of(self.driver.pid)],
+            "worker": self.workers(),
         }
-
-    def end(self):
-        """Wait for the driver, and for Spark to follow it; return the driver's status and words."""
-        _, words = self.driver.communicate(timeout=300)
-        patience = time.monotonic() + 60
-        while processes_of(self.driver.pid):
-            assert time.monotonic() < patience, processes_of(self.driver.pid)
-            time.sleep(0.05)
-        return self.driver.returncode, words

@@ -40,13 +40,13 @@ MODULE = """
 """
 
 
-def install(folder):
-    """Make a directory that, on ``sys.path``, is an installed distribution with the scanner."""
+def install(folder, module=MODULE):
+    """Make a directory that, on ``sys.path``, is an installed distribution with a scanner."""
     info = folder / "stub_scanner-1.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: stub-scanner\nVersion: 1\n")
     (info / "entry_points.txt").write_text(
         "[icevirt.scanners]\nstub = stub_scanner_of_tests:StubScanner\n"
     )
-    (folder / "stub_scanner_of_tests.py").write_text(textwrap.dedent(MODULE))
+    (folder / "stub_scanner_of_tests.py").write_text(textwrap.dedent(module))
     return str(folder)

@@ -3,12 +3,10 @@
 ``ICEVIRT_SCAN_DEATHS=30`` is how often (`just deaths`); the seed of the moments is in the report.
 """
 
-import contextlib
 import os
 import random
 import secrets
 import signal
-import subprocess
 import sys
 import textwrap
 import time
@@ -20,7 +18,7 @@ import pytest
 
 from pipeline.support import told
 
-from .processes import processes_of, workers_of
+from .processes import Driver, kill
 
 DEATHS = int(os.environ.get("ICEVIRT_SCAN_DEATHS", "4"))
 FILES = 64 + 20 * DEATHS
@@ -72,71 +70,40 @@ def archive(tmp_path):
     return folder
 
 
-class Scan:
-    """A scan by a driver in a session of its own; files are noted when they are scanned."""
+class Scan(Driver):
+    """A scan; files are noted when they are scanned."""
 
     def __init__(self, tmp_path, archive, catalog, nap):
         site = tmp_path / "site"
         site.mkdir(exist_ok=True)
         (site / "noting_of_tests.py").write_text(textwrap.dedent(SCANNER))
-        path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
         self.noted = tmp_path / "noted"
         self.noted.touch()
         self.began_at = self.noted.stat().st_size
-        self.driver = subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(PROGRAM), archive, catalog],
-            env={**os.environ, "PYTHONPATH": path, "NOTED": self.noted, "NAP": str(nap)},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-
-    @property
-    def runs(self):
-        return self.driver.poll() is None
+        super().__init__(PROGRAM, archive, catalog, site=site, NOTED=str(self.noted), NAP=str(nap))
 
     @property
     def scans(self):
         """Whether a file was scanned yet."""
         return self.noted.stat().st_size > self.began_at
 
-    def end(self):
-        """Wait for the driver, and for Spark to follow it; return the driver's status and words."""
-        try:
-            _, words = self.driver.communicate(timeout=900)
-        except subprocess.TimeoutExpired:
-            kill([each.pid for each in processes_of(self.driver.pid)])
-            raise
-        patience = time.monotonic() + 60
-        while processes_of(self.driver.pid):
-            assert time.monotonic() < patience, processes_of(self.driver.pid)
-            time.sleep(0.05)
-        return self.driver.returncode, words
-
-
-def kill(pids):
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-
 
 def disturbed(scan, dice, deaths, total):
     """Kill until the driver ends; count in ``deaths`` what died."""
     early = dice.random() < 0.2
-    while scan.runs and not (scan.scans or early):
+    while scan.lives and not (scan.scans or early):
         time.sleep(0.02)
     time.sleep(dice.uniform(0, 8) if early else 0)
-    while scan.runs and deaths.total() < total:
+    while scan.lives and deaths.total() < total:
         time.sleep(dice.uniform(0, LONGEST))
         victim = dice.choice(["driver", "everything", "worker", "worker", "worker"])
-        workers = [each.pid for each in workers_of(scan.driver.pid)]
-        if victim == "worker" and workers and scan.runs:
+        workers = scan.workers()
+        if victim == "worker" and workers and scan.lives:
             kill([dice.choice(workers)])
-        elif victim != "worker" and scan.runs:
-            everything = [each.pid for each in processes_of(scan.driver.pid)]
-            kill([scan.driver.pid] if victim == "driver" else everything)
-            scan.driver.wait()
+        elif victim != "worker" and scan.lives:
+            everything = [each.pid for each in scan.processes()]
+            kill([scan.pid] if victim == "driver" else everything)
+            scan.wait()
         else:
             continue
         deaths[victim] += 1
@@ -147,7 +114,7 @@ def disturbed(scan, dice, deaths, total):
 @pytest.mark.timeout(3600)
 def test_a_scan_that_dies_again_and_again_ends_as_if_nothing_had_happened(tmp_path, archive):
     whole, catalog = tmp_path / "whole", tmp_path / "catalog"
-    assert Scan(tmp_path, archive, whole, 0).end()[0] == 0
+    assert Scan(tmp_path, archive, whole, 0).end(900)[0] == 0
     expected = told(whole)
     assert len(expected["files"]["url"]) == FILES
     (tmp_path / "noted").unlink()
@@ -158,7 +125,7 @@ def test_a_scan_that_dies_again_and_again_ends_as_if_nothing_had_happened(tmp_pa
         scan = Scan(tmp_path, archive, catalog, NAP)
         runs += 1
         disturbed(scan, dice, deaths, DEATHS)
-        status, words = scan.end()
+        status, words = scan.end(900)
         if status == 0:
             break
         if status != -signal.SIGKILL:  # Spark gave up a task whose workers died too often

@@ -4,13 +4,8 @@ What dies is killed by the server, at a request that the test names; and the ser
 asked for and written again.
 """
 
-import os
 import re
 import signal
-import subprocess
-import sys
-import textwrap
-import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +21,7 @@ from servers.faults import Response, Rules
 from servers.proxy import passing_on
 from servers.serving import served
 
-from .processes import processes_of, workers_of
+from .processes import Driver, kill
 
 pytestmark = [pytest.mark.servers, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 DAYS, SLOTS = 8, 2
@@ -114,45 +109,23 @@ class Bucket:
         return {path: bytes(obstore.get(store, path).bytes()) for path in paths}
 
 
-class Driver:
-    """A build in a session of its own."""
+class Build(Driver):
+    """A build of what is in the bucket."""
 
     def __init__(self, bucket, *, master=MASTER, route="direct", catalog=""):
         place = bucket.place
-        self.process = subprocess.Popen(
-            [
-                *(sys.executable, "-c", textwrap.dedent(PROGRAM)),
-                *(f"{place.url}/data/*.nc", f"{place.url}/repo", catalog, master, route),
-            ],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
+        super().__init__(
+            PROGRAM, f"{place.url}/data/*.nc", f"{place.url}/repo", catalog, master, route
         )
 
     def kill(self):
-        os.kill(self.process.pid, signal.SIGKILL)
+        kill([self.pid])
 
     def kill_workers(self):
-        for each in workers_of(self.process.pid):
-            os.kill(each.pid, signal.SIGKILL)
+        kill(self.workers())
 
     def kill_executor(self):
-        backends = [
-            each
-            for each in processes_of(self.process.pid)
-            if "CoarseGrainedExecutorBackend" in each.command and "java" in each.command
-        ]
-        os.kill(backends[0].pid, signal.SIGKILL)
-
-    def end(self):
-        """Wait for it and for Spark to follow; return its status and words."""
-        _, words = self.process.communicate(timeout=240)
-        patience = time.monotonic() + 60
-        while processes_of(self.process.pid):
-            assert time.monotonic() < patience
-            time.sleep(0.05)
-        return self.process.returncode, words
+        kill(self.executors()[:1])
 
 
 @pytest.fixture
@@ -213,7 +186,7 @@ DEATHS = {
 def test_a_driver_that_is_killed_in_a_bucket_is_resumed_to_the_same_bytes(bucket, wanted, death):
     method, pattern, nth, passes, route, apart = DEATHS[death]
     catalog = f"{bucket.place.url}/catalog" if apart else ""
-    driver = Driver(bucket, route=route, catalog=catalog)
+    driver = Build(bucket, route=route, catalog=catalog)
     bucket.trap = Trap(method, pattern, nth, driver.kill, passes)
     assert driver.end()[0] == -signal.SIGKILL
     assert bucket.trap.sprung
@@ -222,7 +195,7 @@ def test_a_driver_that_is_killed_in_a_bucket_is_resumed_to_the_same_bytes(bucket
     done = sum(bucket.asked("PUT", PART).values())
     bucket.rules.clear()
 
-    status, words = Driver(bucket, route=route, catalog=catalog).end()
+    status, words = Build(bucket, route=route, catalog=catalog).end()
     assert status == 0, words
     assert_whole(bucket, wanted)
     scanned, written = bucket.asked("GET", SOURCE), bucket.asked("PUT", MANIFEST)
@@ -241,9 +214,9 @@ def test_a_driver_that_is_killed_in_a_bucket_is_resumed_to_the_same_bytes(bucket
 def test_nothing_before_the_shuffle_is_scanned_again(bucket, wanted, victim):
     """A lost worker fails tasks behind the shuffle alone; an executor takes what it sent with it."""
     master = MASTER if victim == "workers" else "local-cluster[2,1,512]"
-    driver = Driver(bucket, master=master, route="shuffle", catalog=f"{bucket.place.url}/catalog")
-    kill = driver.kill_workers if victim == "workers" else driver.kill_executor
-    bucket.trap = Trap("PUT", MANIFEST, 4, kill)
+    driver = Build(bucket, master=master, route="shuffle", catalog=f"{bucket.place.url}/catalog")
+    strike = driver.kill_workers if victim == "workers" else driver.kill_executor
+    bucket.trap = Trap("PUT", MANIFEST, 4, strike)
     status, words = driver.end()
     assert status == 0, words
     assert bucket.trap.sprung

@@ -11,6 +11,7 @@ import pytest
 import icevirt
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import FormatError, SparkJobError
+from icevirt.spark.daemon import STAGES
 from icevirt.spark.runner import run_on_spark, slots
 from icevirt.spark.session import spark_or_local
 from icevirt.spark.watch import in_worker
@@ -22,12 +23,16 @@ from pipeline.support import assert_same_dataset, expected_dataset, opened, writ
 def workers():
     with Workers(2) as made:
         yield made
-    assert all(child._process.poll() is not None for child in made._children)
+    assert all(family._process.poll() is not None for family in made._families)
 
 
 def whose(_):
     time.sleep(0.2)
     return os.getpid(), in_worker(), "pyspark" in sys.modules
+
+
+def imported(name):
+    return name in sys.modules
 
 
 def refused(task):
@@ -63,6 +68,18 @@ def test_tasks_run_side_by_side_in_processes_that_stay(workers):
     assert {tuple(rest) for each in found for _, *rest in each} == {(True, False)}
 
 
+def test_processes_are_forked_with_all_they_need(workers):
+    assert all(run_on_spark(workers, imported, STAGES))
+
+
+def test_processes_outlive_the_one_that_forked_them(workers, tmp_path):
+    run_on_spark(workers, whose, range(2))
+    workers._families[0]._process.kill()
+    workers._families[0]._process.wait()
+    paths = [str(tmp_path / name) for name in "abc"]
+    assert run_on_spark(workers, dying_once, paths) == paths
+
+
 def test_an_error_of_ours_is_raised_as_itself_the_first_task_first(workers):
     with pytest.raises(FormatError, match="damaged") as raised:
         run_on_spark(workers, refused, [3, 4])
@@ -89,7 +106,7 @@ def test_who_is_interrupted_leaves_no_process_behind():
     with pytest.raises(KeyboardInterrupt), made:
         run_on_spark(made, waiting, [1, 2, 3])
     signal.signal(signal.SIGALRM, before)
-    assert all(child._process.poll() is not None for child in made._children)
+    assert all(family._process.poll() is not None for family in made._families)
 
 
 def test_few_files_are_built_without_spark_and_the_same_way(tmp_path, monkeypatch):

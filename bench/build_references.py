@@ -218,6 +218,7 @@ def build(archive: Archive) -> dict:
     from icevirt.logic.wish import Wish
     from icevirt.scan.contract import ScanOptions
     from icevirt.spark.facts import read_facts
+    from icevirt.spark.memory import give_back
     from icevirt.spark.session import local_session
     from icevirt.spark.settled import settled
     from icevirt.storage.local import LocalStorage
@@ -232,9 +233,11 @@ def build(archive: Archive) -> dict:
     mark("spark")
     catalog = LocalStorage(archive.root / "catalog")
     known = settled(catalog, IDENTITY, files)
-    closed = read_facts(catalog, *known.chosen)
+    closed = read_facts(catalog, files, *known.chosen)
     mark("facts")
     plan = combine_eras(closed.facts, Wish(build_id="b" * 20, concat_dim=("time",)))
+    del closed, known  # as a build does
+    give_back()
     mark("plan")
     target = Target.look(LocalStorage(archive.root / "repo"), branch="main", group="/", mode="w-")
     scan = Scan(files=files, options=ScanOptions(), catalog=catalog, max_bad_files=0, progress=None)

@@ -141,7 +141,7 @@ def read(folder: str, count: int) -> dict:
     known = settled(storage, IDENTITY, files)
     assert not len(known.missing)
     between = time.process_time()
-    closed = read_facts(storage, *known.chosen)
+    closed = read_facts(storage, files, *known.chosen)
     end = time.process_time()
     assert len(closed.facts.files) == count
     assert len(closed.facts.arrays.file) == 10 * count

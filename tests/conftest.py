@@ -1,7 +1,8 @@
 """What all tests share: one Spark session, servers, the real sample files, hypothesis profiles."""
 
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -34,12 +35,19 @@ def pytest_collection_modifyitems(
         items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
+_AS_OTHERS_START_IT = {
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+}
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[object]:
-    """One local Spark session for all tests that are marked so."""
+    """One local Spark session for all tests that are marked so, which plans as the callers' do."""
     from icevirt.spark.session import local_session
 
-    session = local_session(app_name="icevirt-tests", cores=2)
+    session = local_session(app_name="icevirt-tests", cores=2, config=_AS_OTHERS_START_IT)
     yield session
     session.stop()
 
@@ -72,3 +80,21 @@ def clean_env(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     for name in ("JAVA_HOME", "PYSPARK_PYTHON", "SPARK_HOME", "SPARK_REMOTE"):
         monkeypatch.delenv(name, raising=False)
     return monkeypatch
+
+
+@pytest.fixture
+def run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[object, str, str]]:
+    """Run the command in this process; return status, stdout and stderr."""
+
+    from icevirt.cli import main
+
+    def command(*words: object) -> tuple[object, str, str]:
+        monkeypatch.setattr(sys, "argv", ["icevirt", *map(str, words)])
+        with pytest.raises(SystemExit) as stop:
+            main.run()
+        told = capsys.readouterr()
+        return stop.value.code, told.out, told.err
+
+    return command

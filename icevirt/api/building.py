@@ -41,7 +41,6 @@ from icevirt.api.stages import (
     write_all,
 )
 from icevirt.api.target import METADATA, Target, digest_of
-from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.plan import BuildPlan, WriteResult
 from icevirt.archive.report import BuildReport, Progress
 from icevirt.archive.sources import SourceFiles
@@ -60,6 +59,7 @@ from icevirt.model.json import JSON
 from icevirt.repo.publish import BUILD_ID
 from icevirt.scan.contract import ScanOptions
 from icevirt.spark.limits import Limits
+from icevirt.spark.memory import give_back
 from icevirt.spark.session import spark_or_local
 from icevirt.spark.workers import Workers
 from icevirt.storage.below import Below
@@ -236,15 +236,18 @@ def _without_record(report: BuildReport, record: Below) -> BuildReport:
     return report
 
 
-def _written(  # noqa: PLR0917 - all that a build knows by then
+def _written(
     session: Session,
     job: Job,
     plan: BuildPlan,
-    facts: CatalogFacts,
     sources: SourceFiles,
     clock: Clock,
+    *,
+    referring: bool,
 ) -> list[WriteResult]:
     """Write all objects of the plan, those again that vanish until the sources are looked at.
+
+    Files that are ``referring`` to others lead there, and these are looked at too.
 
     Raises:
         BuildError: References are missing, or objects vanish faster than they are written.
@@ -257,7 +260,7 @@ def _written(  # noqa: PLR0917 - all that a build knows by then
         with clock.phase("commit"):
             refuse_losses(plan, results)
             refuse_changed(sources)
-            if facts.places is not facts.files.url:
+            if referring:
                 refuse_changed_targets(session, job, plan)
             # the last look of all, as somebody may collect garbage meanwhile
             if not vanished(job, results):
@@ -294,15 +297,19 @@ def _run(job: Job, request: Request, inputs: str, session: Session, clock: Clock
         plan = request.containers.contained(facts, published(plan, moved))
         job.target.rehearse(plan)
         refuse_losses_of(job.target, plan, allowed=request.allow_changes)
+    bad, findings = closed.bad, tuple(text for _, text in closed.findings)
+    referring = facts.places is not facts.files.url
+    del closed, facts  # as large as the plan, and nothing of it is needed any more
+    give_back()
     # manifests of another attempt say what was there then
     record = job.record
     if moved or request.edits.function is not None:
         record = record.below(f"items/{digest_of(listed(moved), outcome.digest_of_plan(plan))}/")
     sources = SourceFiles(chain(job.scan.files, moved)) if moved else job.scan.files
     writing = replace(job, record=record)
-    results = _written(session, writing, plan, facts, sources, clock)
+    results = _written(session, writing, plan, sources, clock, referring=referring)
     with clock.phase("commit"):
-        told = outcome.provenance(job, plan, closed, inputs=inputs, choices=request.choices)
+        told = outcome.provenance(job, plan, bad, inputs=inputs, choices=request.choices)
         snapshot_id = commit(
             job.target,
             plan,
@@ -316,6 +323,7 @@ def _run(job: Job, request: Request, inputs: str, session: Session, clock: Clock
         results,
         snapshot_id=snapshot_id,
         scanned=scanned,
-        closed=closed,
+        bad=bad,
+        findings=findings,
         seconds=clock.seconds,
     )

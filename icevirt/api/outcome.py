@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,6 @@ from icevirt.version import __version__
 
 if TYPE_CHECKING:
     from icevirt.api.stages import Job
-    from icevirt.spark.facts import ClosedCatalog
 
 
 def inputs_of(snapshot: SnapshotInfo) -> str:
@@ -56,7 +55,12 @@ def _told(snapshot: SnapshotInfo, name: str) -> str:
 
 
 def provenance(
-    job: Job, plan: BuildPlan, closed: ClosedCatalog, *, inputs: str, choices: Mapping[str, JSON]
+    job: Job,
+    plan: BuildPlan,
+    bad: Sequence[BadFile],
+    *,
+    inputs: str,
+    choices: Mapping[str, JSON],
 ) -> dict[str, Any]:
     """Return what the snapshot says of the build, so that it can be found again and repeated."""
     catalog = job.scan.catalog.url
@@ -73,7 +77,7 @@ def provenance(
         "files": len(plan.files),
         "limits": [job.scan.limits.seconds, job.scan.limits.memory],  # of the scan of a file
         "eras": _eras(plan),
-        "bad_files": [[each.url, each.code, each.error] for each in closed.bad],
+        "bad_files": [[each.url, each.code, each.error] for each in bad],
         "left_out": [[each.url, each.kept] for each in plan.left_out],
     }
 
@@ -109,7 +113,8 @@ def report(
     *,
     snapshot_id: str,
     scanned: int,
-    closed: ClosedCatalog,
+    bad: tuple[BadFile, ...],
+    findings: tuple[str, ...],
     seconds: dict[str, float],
 ) -> BuildReport:
     """Return the report of a build that was committed."""
@@ -122,12 +127,12 @@ def report(
         already_built=False,
         files_scanned=scanned,
         files_reused=len(job.scan.files) - scanned,
-        bad_files=closed.bad,
+        bad_files=bad,
         arrays=_summaries(plan, results),
         manifests=sum(result.manifest_id is not None for result in results),
         manifest_bytes=sum(result.size_bytes for result in results),
         containers=tuple(map(entry_of, plan.containers)),
-        findings=(*plan.notes, *(text for _, text in closed.findings)),
+        findings=(*plan.notes, *findings),
         eras=_eras(plan),
         seconds=seconds,
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
-from icevirt.api.verify import verify
 from icevirt.archive.report import BuildReport
 from icevirt.errors import ConflictError, InvalidInputError, VerificationError
 from icevirt.objects.grants import in_force
@@ -64,6 +63,8 @@ def refuse_differences(
     Raises:
         VerificationError: Something differs; the snapshot stays on its branch, to be looked at.
     """
+    from icevirt.api.verify import verify  # and zarr with it, which no other build should wait for
+
     found = verify(
         storage,
         snapshot_id=report.snapshot_id,

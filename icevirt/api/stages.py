@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ from icevirt.api.events import tell, tell_bad_files
 from icevirt.api.request import identity_of, told_of
 from icevirt.api.target import Target
 from icevirt.archive import catalog as schema
-from icevirt.archive.plan import BuildPlan, WriteResult
+from icevirt.archive.plan import BuildPlan, FileRows, WriteItem, WriteResult
 from icevirt.archive.report import BadFile, Progress
 from icevirt.archive.sources import SourceFiles
 from icevirt.errors import (
@@ -24,8 +24,10 @@ from icevirt.errors import (
     StorageError,
 )
 from icevirt.ids import ObjectId12
+from icevirt.logic.bundles import bundles, write_items
 from icevirt.logic.dealing import dealt, pieces_of
-from icevirt.logic.items import balanced, write_items
+from icevirt.logic.items import drafts
+from icevirt.logic.piles import dealt as dealt_items
 from icevirt.logic.routes import Route, route_of
 from icevirt.objects.grants import in_force
 from icevirt.repo.layout import chunk, manifest
@@ -35,6 +37,7 @@ from icevirt.spark.asked import note_asked
 from icevirt.spark.described import describe_scan
 from icevirt.spark.facts import ClosedCatalog, read_facts
 from icevirt.spark.limits import DEFAULT, Limits
+from icevirt.spark.parcels import Parcel
 from icevirt.spark.pieces import clear
 from icevirt.spark.runner import reporter, run_on_spark, run_shuffled, slots
 from icevirt.spark.scanning import ScanTask, run_scan
@@ -44,7 +47,6 @@ from icevirt.spark.source_values import Reading
 from icevirt.spark.targets import TargetTask, look_at_targets
 from icevirt.spark.workers import Workers
 from icevirt.spark.writing import (
-    PackedItem,
     WriteTask,
     record_path,
     recorded_chunks,
@@ -174,7 +176,7 @@ def scanned_catalog(job: Scan) -> ClosedCatalog:
             first=job.files[int(known.missing[0])].url,
         )
     names, chosen = known.chosen
-    closed = read_facts(job.catalog, names, chosen)
+    closed = read_facts(job.catalog, job.files, names, chosen)
     tell_bad_files(closed.bad)
     if job.tolerates(closed):
         _refuse_unknown(job.options, closed)
@@ -217,12 +219,12 @@ def _is_unreadable(bad: BadFile) -> bool:
 
 def write_all(spark: SparkSession | Workers, job: Job, plan: BuildPlan) -> list[WriteResult]:
     """Write every object of the plan that an earlier attempt did not leave."""
-    items = [PackedItem.of(item) for item in write_items(plan)]
+    todo = tuple(drafts(plan))
     config = job.target.config
 
-    def task(pile: Sequence[PackedItem]) -> WriteTask:
+    def task(items: Iterable[Sequence[WriteItem]]) -> WriteTask:
         return WriteTask(
-            items=tuple(pile),
+            parcels=tuple(map(Parcel.of, items)),
             catalog=job.scan.catalog,
             repo=job.target.storage,
             record=job.record,
@@ -234,26 +236,31 @@ def write_all(spark: SparkSession | Workers, job: Job, plan: BuildPlan) -> list[
             ),
         )
 
-    many = slots(spark) * _TASKS_PER_SLOT
-    expected = {record_path(item.number): item.expected for item in items}
+    expected = {record_path(draft.number): draft.expected for draft in todo}
 
     def look() -> Progress:
         done = [expected[info.path] for info in job.record.list("items") if info.path in expected]
         return Progress(
             phase="write",
             done=len(done),
-            total=len(items),
+            total=len(todo),
             unit="manifests",
             references=sum(done),
         )
 
     watch = reporter(job.scan.progress, look)
     if route_of(plan).kind is Route.direct:
-        tasks = [task(pile) for pile in balanced(items, many)]
+        files = plan.files if plan.origin is not None else FileRows.of(plan.files)
+        # made one at a time, for all of them together may be more than a driver can hold
+        piles = dealt_items(plan, todo, slots(spark))
+        tasks = (task(bundles(plan, pile, files)) for pile in piles)
         written = run_on_spark(spark, run_write, tasks, progress=watch, aside=job.record)
     else:
-        maps = _needs(items).tasks(job.scan.catalog, many)
-        each = [task([item]) for item in items]
+        needs = Needs()
+        for number, item in enumerate(write_items(plan)):
+            needs.add(number, item)
+        maps = needs.tasks(job.scan.catalog, slots(spark) * _TASKS_PER_SLOT)
+        each = (task([[item]]) for item in write_items(plan))
         assert not isinstance(spark, Workers), "a shuffle is Spark's"
         written = run_shuffled(
             spark, run_map, maps, run_write_shuffled, each, progress=watch, aside=job.record
@@ -269,7 +276,7 @@ def refuse_changed_targets(
     Raises:
         SourcesChangedError: Some changed or are gone.
     """
-    files = plan.files
+    files = FileRows.of(plan.files)
     paths = tuple({path for array in plan.arrays for path in array.paths_in_files})
     order = np.argsort(files.part, kind="stable")
     cuts = np.flatnonzero(np.diff(files.part[order])) + 1
@@ -287,13 +294,6 @@ def refuse_changed_targets(
             " nothing was committed.",
             files=dict(islice(how.items(), _SHOWN)),
         )
-
-
-def _needs(items: Sequence[PackedItem]) -> Needs:
-    needs = Needs()
-    for number, item in enumerate(items):
-        needs.add(number, item.unpack())
-    return needs
 
 
 def vanished(job: Job, results: Sequence[WriteResult]) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from icevirt.repo.authorization import Authorization, authorized
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
 from icevirt.spark.comparing import compare_values
+from icevirt.spark.counting import counted
 from icevirt.spark.runner import run_in_process, run_on_spark, slots
 from icevirt.spark.session import spark_or_local
 from icevirt.spark.verifying import VerifyTask, check_references
@@ -166,9 +168,9 @@ def _is_authorized(container: VirtualChunkContainer, access: Mapping[str, Access
     return found is not None and (endpoint is None or endpoint in found.endpoints)
 
 
+type _Tell = Callable[[int], None]  # how many tasks are done
 type _Run = Callable[
-    [Callable[[VerifyTask], Checked], Sequence[VerifyTask], Callable[[], None] | None],
-    Iterable[Checked],
+    [Callable[[VerifyTask], Checked], Sequence[VerifyTask], _Tell | None], Iterable[Checked]
 ]
 
 
@@ -184,17 +186,34 @@ def _runner(
     if small and spark is None:
         return lambda function, tasks, _: run_in_process(function, tasks)
     with clock.phase("spark"):
-        session = stack.enter_context(spark_or_local(spark))
+        session = cast("SparkSession", stack.enter_context(spark_or_local(spark)))
     work.tasks = slots(session) * _TASKS_PER_SLOT
-    return lambda function, tasks, tell: run_on_spark(session, function, tasks, progress=tell)
+
+    def run(
+        function: Callable[[VerifyTask], Checked], tasks: Sequence[VerifyTask], tell: _Tell | None
+    ) -> Iterable[Checked]:
+        if tell is None:
+            return run_on_spark(session, function, tasks)
+        with counted(session) as done:
+            found = run_on_spark(session, function, tasks, progress=lambda: tell(done()))
+        tell(len(tasks))
+        return found
+
+    return run
 
 
 def _telling(
     progress: Callable[[Progress], None] | None, phase: str, tasks: Sequence[VerifyTask]
-) -> Callable[[], None] | None:
+) -> _Tell | None:
     if progress is None:
         return None
-    return lambda: progress(Progress(phase=phase, done=0, total=len(tasks)))
+    begin = time.perf_counter()
+
+    def tell(done: int) -> None:
+        seconds = time.perf_counter() - begin
+        progress(Progress(phase=phase, done=done, total=len(tasks), seconds=seconds))
+
+    return tell
 
 
 class _Work:

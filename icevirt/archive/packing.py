@@ -10,17 +10,13 @@ files (a file of references scans to such) number the targets that the block lis
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.errors import FormatError
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
-from icevirt.model.strings import Strings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +52,12 @@ class PackedBlock:
     sources: bytes | None = None  # u4 (n,) None: all references lie in the files themselves
     targets: bytes | None = None  # JSON: [[url, etag, last modified], ...]
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all columns."""
+        columns = (getattr(self, field.name) for field in fields(self))
+        return sum(len(column) for column in columns if isinstance(column, bytes))
+
 
 def pack(
     files: Sequence[int], tables: Sequence[ChunkTable], urls: Sequence[str] | None = None
@@ -70,7 +72,7 @@ def pack(
     dense = all(box is not None for box in boxes)
     kind = np.concatenate([table.kind for table in tables])
     length = np.concatenate([table.length for table in tables])
-    offset = _blob_offsets(tables)
+    offset = _blob_offsets(tables, counts, kind)
     index = np.concatenate([table.index for table in tables])
     return PackedBlock(
         ndim=ndim,
@@ -93,43 +95,11 @@ def packed_columns(offset: NDArray[np.uint64], length: NDArray[np.uint64]) -> di
     }
 
 
-def unpack(packed: PackedBlock) -> Block:
-    """Undo `pack`.
-
-    Raises:
-        FormatError: The columns do not fit together.
-    """
-    files = np.frombuffer(packed.files, "<i4")
-    counts = np.frombuffer(packed.counts, "<u4").astype(np.int64)
-    n = int(counts.sum())
-    length = _straight(packed.lengths, n, "<u8").astype(np.uint64)
-    gaps = _straight(packed.gaps, n, "<i8").astype(np.int64)
-    kind = (
-        np.full(n, ChunkType.virtual, np.uint8)
-        if packed.kinds is None
-        else np.frombuffer(packed.kinds, np.uint8)
-    )
-    if len(files) != len(counts) or len(kind) != n:
-        raise FormatError(
-            "a packed block of the catalog is damaged",
-            do="Delete this part of the catalog and scan again.",
-            files=len(files),
-            counts=len(counts),
-            rows=n,
-        )
-    return Block(
-        file=np.repeat(files, counts).astype(np.int32),
-        index=_indices(packed, counts, n),
-        kind=kind,
-        offset=_offsets(gaps, length),
-        length=length,
-        data=np.frombuffer(packed.data, np.uint8),
-        **_sources(packed, n),
-    )
-
-
 def _targets(tables: Sequence[ChunkTable], urls: Sequence[str] | None) -> dict[str, bytes]:
     """Number the targets of references that leave their file, each once."""
+    owned = zip(tables, urls or (), strict=urls is not None)
+    if all(url == own for table, own in owned for url in table.locations.url):
+        return {}
     numbers: dict[tuple[str, str, int], int] = {}
     column = []
     for table, own in zip(tables, urls or (), strict=urls is not None):
@@ -139,28 +109,9 @@ def _targets(tables: Sequence[ChunkTable], urls: Sequence[str] | None) -> dict[s
         virtual = table.kind == ChunkType.virtual
         row = np.where(virtual, table.source.astype(np.int64), -1)
         column.append(np.array([*codes, 0], np.uint32)[row])
-    if not numbers:
-        return {}
     return {
         "sources": np.concatenate(column).astype("<u4").tobytes(),
         "targets": json.dumps(list(numbers)).encode(),
-    }
-
-
-def _sources(packed: PackedBlock, n: int) -> dict[str, Any]:
-    if packed.sources is None:
-        return {"source": np.zeros(n, np.uint32), "targets": Locations.none()}
-    rows = json.loads(packed.targets or b"[]")
-    source = np.frombuffer(packed.sources, "<u4").astype(np.uint32)
-    if len(source) != n or int(source.max(initial=0)) > len(rows):
-        raise FormatError("a packed column of the catalog names targets that are not there", rows=n)
-    return {
-        "source": source,
-        "targets": Locations(
-            url=Strings.of(row[0] for row in rows),
-            etag=Strings.of(row[1] for row in rows),
-            last_modified=np.array([row[2] for row in rows], np.uint32),
-        ),
     }
 
 
@@ -175,15 +126,16 @@ def _box(table: ChunkTable) -> tuple[int, ...] | None:
     return tuple(high for _, high in extents) if volume == len(table) else None
 
 
-def _blob_offsets(tables: Sequence[ChunkTable]) -> NDArray[np.uint64]:
+def _blob_offsets(
+    tables: Sequence[ChunkTable], counts: NDArray[np.uint32], kind: NDArray[np.uint8]
+) -> NDArray[np.uint64]:
     """Return the offsets of all rows, inline ones moved to where their bytes will lie."""
-    moved = []
-    base = 0
-    for table in tables:
-        shift = np.where(table.kind == ChunkType.inline, base, 0).astype(np.uint64)
-        moved.append(table.offset + shift)
-        base += len(table.inline)
-    return np.concatenate(moved)
+    offset = np.concatenate([table.offset for table in tables])
+    ends = np.cumsum([0, *(len(table.inline) for table in tables)])
+    if ends[-1]:
+        base = np.repeat(ends[:-1].astype(np.uint64), counts)
+        offset += np.where(kind == ChunkType.inline, base, np.uint64(0))
+    return offset
 
 
 def _gaps(offset: NDArray[np.uint64], length: NDArray[np.uint64]) -> NDArray[np.int64]:
@@ -193,42 +145,8 @@ def _gaps(offset: NDArray[np.uint64], length: NDArray[np.uint64]) -> NDArray[np.
     return gaps.view(np.int64)
 
 
-def _offsets(gaps: NDArray[np.int64], length: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    step = gaps.view(np.uint64).copy()
-    step[1:] += length[:-1]
-    offsets: NDArray[np.uint64] = np.cumsum(step, dtype=np.uint64)
-    return offsets
-
-
 def _transpose(column: NDArray[np.generic]) -> bytes:
     """Put equal bytes of all rows together; zstd halves such columns."""
     return np.ascontiguousarray(
         column.view(np.uint8).reshape(len(column), column.itemsize).T
     ).tobytes()
-
-
-def _straight(raw: bytes, n: int, dtype: str) -> NDArray[np.generic]:
-    if len(raw) != 8 * n:
-        raise FormatError("a packed column of the catalog is cut short", rows=n, bytes=len(raw))
-    turned = np.frombuffer(raw, np.uint8).reshape(8, n).T
-    return np.ascontiguousarray(turned).reshape(-1).view(dtype)
-
-
-def _indices(packed: PackedBlock, counts: NDArray[np.int64], n: int) -> NDArray[np.uint32]:
-    if packed.index is not None:
-        return np.frombuffer(packed.index, "<u4").reshape(n, packed.ndim).astype(np.uint32)
-    boxes = np.frombuffer(packed.boxes or b"", "<u4").reshape(len(counts), packed.ndim)
-    starts = np.cumsum(counts) - counts
-    out = np.empty((n, packed.ndim), np.uint32)
-    distinct, which = boxes[:1], np.zeros(len(boxes), np.intp)
-    if (boxes != distinct).any():  # seldom
-        distinct, which = np.unique(boxes, axis=0, return_inverse=True)
-    for number, box in enumerate(distinct):
-        volume = math.prod(box.tolist())
-        grid = np.indices(tuple(box), np.uint32).reshape(packed.ndim, volume).T
-        members = starts[which.reshape(-1) == number]
-        if len(grid):
-            out[(members[:, None] + np.arange(len(grid))).reshape(-1)] = np.tile(
-                grid, (len(members), 1)
-            )
-    return out

@@ -181,15 +181,47 @@ class WindowTask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FileRows:
+    """Where the catalog describes some files, which is where their names are read."""
+
+    parts: tuple[str, ...]  # names of catalog parts
+    part: NDArray[np.int32]  # (n,) index into ``parts``
+    row: NDArray[np.int32]  # (n,) row of the file in its part
+
+    @classmethod
+    def of(cls, files: FileColumns) -> FileRows:
+        """Return where files are described."""
+        return cls(parts=files.parts, part=files.part, row=files.row)
+
+    def __len__(self) -> int:
+        return len(self.part)
+
+    def take(self, rows: NDArray[np.integer]) -> FileRows:
+        """Return the given rows, in their order, with only the parts they need."""
+        chosen = self.part[rows]
+        occurs = np.zeros(len(self.parts), np.bool_)
+        occurs[chosen] = True
+        used, number = np.flatnonzero(occurs), np.cumsum(occurs, dtype=np.int32) - 1
+        return FileRows(
+            parts=tuple(self.parts[at] for at in used.tolist()),
+            part=number[chosen].astype(np.int32),
+            row=self.row[rows],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WriteItem:
     """One manifest to be written: windows, and the files their references lie in."""
 
     number: int
-    first: int  # of the plan's files that it needs
-    files: FileColumns
+    files: FileRows | FileColumns  # whose names are read in the catalog, or are other ones
     windows: tuple[WindowTask, ...]
-    expected: int  # references, for balancing
     origin: FileColumns | None = None  # where the files are read, if they are published elsewhere
+
+    def paths(self) -> frozenset[str]:
+        """The arrays that the item needs of the files."""
+        read = (window for window in self.windows if window.values is None)
+        return frozenset(path for each in read for path, _ in each.read_from(each.takes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -28,6 +28,7 @@ DECODING = (
     "_Encoding",
     "dtype",
 )
+_REMEMBERED = 1024  # texts of schemas
 # Settings of an encoder that a decoder never looks at.
 _ENCODER_ONLY = ("level", "acceleration", "clevel")
 
@@ -76,6 +77,21 @@ class ArraySchema:
             allow_nan=False,
         )
 
+    @property
+    def key(self) -> Hashable:
+        """Of dumps that are remembered; equal for those that share their parts, which live on.
+
+        Numbers are told by how they are spelt: as keys 0, 0.0, -0.0 and False are one.
+        """
+        return (
+            self.dimension_names,
+            self.chunk_shape,
+            id(self.data_type),
+            tuple(map(id, self.codecs)),
+            repr(self.fill_value),
+            id(self.attributes),
+        )
+
     @classmethod
     def loads(cls, text: str) -> ArraySchema:
         """Undo `dumps`."""
@@ -117,7 +133,29 @@ class ArraySchema:
         return facts
 
 
-def file_signature(arrays: Iterable[tuple[str, str]]) -> str:
+class SchemaTexts:
+    """What `ArraySchema.dumps` says, remembered for schemas that share all their parts.
+
+    Scanners hand on the same parts for arrays whose files say the same of them.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, tuple[ArraySchema, str]] = {}
+
+    def of(self, schema: ArraySchema) -> str:
+        """Return the JSON of a schema."""
+        key = schema.key
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) == _REMEMBERED:
+                self._known.clear()
+            # it holds the parts, so that no others get their ids
+            known = self._known[key] = schema, schema.dumps()
+        return known[1]
+
+
+@lru_cache(64)
+def file_signature(arrays: tuple[tuple[str, str], ...]) -> str:
     """Return a digest of the decode signatures of a file's arrays.
 
     Files of one signature decode alike: equal paths, types, fill values, codecs, chunk shapes and

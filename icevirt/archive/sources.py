@@ -16,7 +16,7 @@ _AT_ONCE = 1 << 14  # files that are objects for a moment
 
 
 class SourceFiles(Sequence[SourceFile]):
-    """A sequence of files, each of which is made when somebody asks for it.
+    """A sequence of files, each of which is made when somebody asks for it, and their columns.
 
     Args:
         files: Taken over one after the other; they need not all be there at once.
@@ -25,13 +25,14 @@ class SourceFiles(Sequence[SourceFile]):
     def __init__(self, files: Iterable[SourceFile] = ()) -> None:
         pieces = [_columns(some) for some in batched(files, _AT_ONCE)]
         empty = np.zeros(0, np.int64)
-        self._urls = Strings.joined([piece[0] for piece in pieces])
-        self._etags = Strings.joined([piece[1] for piece in pieces])
-        self._sizes = np.concatenate([empty, *(piece[2] for piece in pieces)])
-        self._times = np.concatenate([empty, *(piece[3] for piece in pieces)])
+        self.urls = Strings.joined([piece[0] for piece in pieces])
+        self.etags = Strings.joined([piece[1] for piece in pieces])
+        self.sizes = np.concatenate([empty, *(piece[2] for piece in pieces)])  # (n,) bytes
+        self.times = np.concatenate([empty, *(piece[3] for piece in pieces)])  # (n,) nanoseconds
+        self.sizes.flags.writeable = self.times.flags.writeable = False
 
     def __len__(self) -> int:
-        return len(self._sizes)
+        return len(self.sizes)
 
     @overload
     def __getitem__(self, at: int) -> SourceFile: ...
@@ -52,20 +53,20 @@ class SourceFiles(Sequence[SourceFile]):
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, SourceFiles)
-            and self._urls == other._urls
-            and self._etags == other._etags
-            and np.array_equal(self._sizes, other._sizes)
-            and np.array_equal(self._times, other._times)
+            and self.urls == other.urls
+            and self.etags == other.etags
+            and np.array_equal(self.sizes, other.sizes)
+            and np.array_equal(self.times, other.times)
         )
 
     __hash__ = None  # type: ignore[assignment]
 
     def _one(self, at: int) -> SourceFile:
         return SourceFile(
-            url=self._urls[at],
-            size=int(self._sizes[at]),
-            etag=self._etags[at],
-            last_modified=int(self._times[at]),
+            url=self.urls[at],
+            size=int(self.sizes[at]),
+            etag=self.etags[at],
+            last_modified=int(self.times[at]),
         )
 
 

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self, TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
 from icevirt.archive.report import Progress
@@ -26,10 +26,10 @@ class ProgressDisplay:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._phases: dict[str, TaskID] = {}
+        self._last: Progress | None = None  # step
         self._bars = Bars(
             TextColumn("{task.description:<8}", markup=False),
             BarColumn(),
-            MofNCompleteColumn(),
             TextColumn("{task.fields[told]}", markup=False),
             TimeElapsedColumn(),
             console=console,
@@ -41,7 +41,10 @@ class ProgressDisplay:
         """Show a step. Called from any thread."""
         if not step.total and not self._console.is_terminal:
             return  # short, or not yet of known length
-        if step.phase not in self._phases:
+        last, self._last = self._last, step
+        if last is None or last.phase != step.phase:
+            if last is not None:
+                self._end(last)
             self._begin(step)
         self._bars.update(
             self._phases[step.phase],
@@ -63,10 +66,19 @@ class ProgressDisplay:
         self._bars.stop()
 
     def _begin(self, step: Progress) -> None:
+        if (before := self._phases.get(step.phase)) is not None:
+            self._bars.remove_task(before)
         self._phases[step.phase] = self._bars.add_task(plain(step.phase), total=None, told="")
         if not self._console.is_terminal:
             size = plain(f"{step.phase}: {step.total:,} {step.unit}")
             self._console.print(size, markup=False, highlight=False)
+
+    def _end(self, last: Progress) -> None:
+        """Stop the clock of a phase; one that had nothing to count has nothing more to say."""
+        if last.total:
+            self._bars.stop_task(self._phases[last.phase])
+        else:
+            self._bars.remove_task(self._phases.pop(last.phase))
 
 
 class ProgressLines:
@@ -111,7 +123,7 @@ def _told(step: Progress) -> str:
     """Return amounts and speed in words."""
     if not step.total:
         return ""
-    told = [step.unit]
+    told = [f"{step.done:,}/{step.total:,} {step.unit}"]
     share = step.per_second / step.done if step.done else 0.0
     if step.per_second:
         told.append(f"{step.per_second:,.4g}/s")

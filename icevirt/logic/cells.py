@@ -75,6 +75,17 @@ class Cells:
         place[self.rows] = np.arange(len(self.rows))
         return place
 
+    def alike(self, other: Cells) -> bool:
+        """Say whether files have equal cells, whatever these are called."""
+        return (
+            self.dimensions == other.dimensions
+            and np.array_equal(self.rows, other.rows)
+            and all(
+                one.count == two.count and np.array_equal(one.cell, two.cell)
+                for one, two in zip(self.axes, other.axes, strict=True)
+            )
+        )
+
 
 def as_given(facts: CatalogFacts, dimensions: Sequence[str]) -> Cells:
     """Return a cell for each file, without a look at labels."""

@@ -23,7 +23,7 @@ from icevirt.logic.cells import Cells, as_given
 from icevirt.logic.containers import containers_for
 from icevirt.logic.hybrid_cost import refuse_expensive
 from icevirt.logic.hybrid_cost import told as hybrids_told
-from icevirt.logic.members import Member, members_of
+from icevirt.logic.members import Member, members_of, placed
 from icevirt.logic.planned import planned
 from icevirt.logic.prepared import Prepared
 from icevirt.logic.stacking import coordinate
@@ -42,11 +42,15 @@ def combined(prepared: Prepared, wish: Wish) -> BuildPlan:
         CombineError: They do not, without changing values; the message says which and why.
     """
     facts, times = prepared.facts, prepared.times
+    given = as_given(facts, wish.concat_dim)
     # files that disagree have no order to speak of
-    for _ in members_of(facts, as_given(facts, wish.concat_dim), wish.pad, wish.rules):
-        pass
+    members = [*members_of(facts, given, wish.pad, wish.rules)]
     cells = prepared.cells(wish)
-    members = [*members_of(facts, cells, wish.pad, wish.rules)]
+    if cells.alike(given):  # nearly always: files are listed in their order
+        members = [placed(member, cells) for member in members]
+    else:
+        members.clear()
+        members.extend(members_of(facts, cells, wish.pad, wish.rules))
     gaps = holes.find(facts, members, rule=wish.holes)
     new = [each.name for each in prepared.new]
     arrays: tuple[PlannedArray, ...] = ()

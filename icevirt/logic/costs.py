@@ -24,8 +24,12 @@ LARGE_CHUNK = 256_000_000
 """Bytes; of larger chunks a reader holds far more than it asked for, and cannot read a part."""
 
 _PER_REFERENCE = 200  # bytes that a task holds; the table and its manifest take 150 of them
-_PER_FILE = 400  # bytes that a driver holds beside names
-_PER_ARRAY_OF_FILE = 100
+_PER_FILE_OF_TASK = 100  # bytes beside the name: places, checksum, and where the catalog has it
+_READING = 48 << 20  # bytes of the catalog that a task keeps at most
+_READ_OF_REFERENCE = 24  # bytes
+_NAMES = 2  # times that a name is held: as it was read, and in what is encoded
+_PER_FILE = 300  # bytes that a driver holds beside names
+_PER_ARRAY_OF_FILE = 30
 _COPIES = 3  # of values that are joined: pieces, the whole, chunks
 _SHOWN = 5  # arrays in a warning
 
@@ -45,7 +49,7 @@ def costs_of(plan: BuildPlan) -> PlanCost:
         bytes_stored=references.bytes_stored,
         scan_tasks=len(plan.files.parts),
         write_tasks=manifests_of(plan),
-        task_memory=max(map(_task_memory, plan.arrays), default=0),
+        task_memory=max((_task_memory(plan, array) for array in plan.arrays), default=0),
         driver_memory=_driver_memory(plan),
         of_arrays=of_arrays,
         warnings=tuple(_warnings(plan, of_arrays)),
@@ -89,13 +93,28 @@ def _access(array: PlannedArray, axes: Sequence[int], stored: int) -> Access:
 # -- memory --------------------------------------------------------------------------------------
 
 
-def _task_memory(array: PlannedArray) -> int:
+def _task_memory(plan: BuildPlan, array: PlannedArray) -> int:
+    """Return what a task holds for one window: references, the files they lie in, and values."""
     inside = math.prod(
         min(chunks, edge) for chunks, edge in zip(array.grid, array.window, strict=True)
     )
-    held = min(inside, array.references.total or inside) * _PER_REFERENCE
-    values = math.prod(array.shape) * _width(array) if array.mode is Mode.join else 0
-    return held + _COPIES * values
+    references = min(inside, array.references.total or inside)
+    total = sum(each.references.total for each in plan.arrays)
+    reading = min(_READING, _READ_OF_REFERENCE * total)
+    if array.mode is Mode.join:
+        values = math.prod(array.shape) * _width(array)
+        return reading + _PER_FILE_OF_TASK * len(array.files) + _COPIES * values
+    files = min(_files_of_window(array), references)
+    name = (plan.files.url.data.nbytes + plan.files.etag.data.nbytes) / max(1, len(plan.files))
+    of_files = int(files * (_PER_FILE_OF_TASK + _NAMES * name))
+    return reading + references * _PER_REFERENCE + of_files
+
+
+def _files_of_window(array: PlannedArray) -> int:
+    share = math.prod(
+        min(1.0, array.window[axis] / max(1, array.grid[axis])) for axis in array.axes
+    )
+    return math.ceil(share * len(array.files))
 
 
 def _driver_memory(plan: BuildPlan) -> int:

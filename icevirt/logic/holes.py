@@ -70,7 +70,7 @@ def find(facts: CatalogFacts, members: Sequence[Member], *, rule: Holes) -> dict
     found = {}
     for member in members:
         counts = tuple(axis.count for axis in member.along)
-        there = np.unique(np.ravel_multi_index(tuple(member.cell.T), counts)) if counts else [0]
+        there = _places(member, counts)
         missing = math.prod(counts) - len(there)
         if not missing and not member.is_incomplete:
             continue
@@ -92,6 +92,16 @@ def find(facts: CatalogFacts, members: Sequence[Member], *, rule: Holes) -> dict
             fill="NaN" if member.as_floats else _fill(facts, member),
         )
     return found
+
+
+def _places(member: Member, counts: Sequence[int]) -> NDArray[np.int64]:
+    """Return the numbers of the cells that have files, each once; files are in their order."""
+    if not counts:
+        return np.zeros(1, np.int64)
+    flat: NDArray[np.int64] = np.ravel_multi_index(tuple(member.cell.T), tuple(counts))
+    new = np.ones(len(flat), np.bool_)
+    new[1:] = flat[1:] != flat[:-1]
+    return flat if new.all() else flat[new]
 
 
 def _called(member: Member, box: NDArray[np.int64]) -> str:

@@ -22,7 +22,7 @@ from icevirt.errors import CombineError
 from icevirt.logic.decoding import PACKING, decoded, packing_of
 from icevirt.logic.deviating import Rules, signature
 from icevirt.logic.hybrid_cost import remedy
-from icevirt.logic.hybrid_grid import TooManyError, lines_up, native_chunks, values_in
+from icevirt.logic.hybrid_grid import TooManyError, any_native, lines_up, native_chunks, values_in
 from icevirt.logic.members import Member
 from icevirt.model.json import JSON
 
@@ -97,9 +97,9 @@ def decide(
     Raises:
         CombineError: Chunks must be stored that cannot be.
     """
-    used, own = np.unique(facts.arrays.schema.codes[rows], return_inverse=True)
+    used, own = facts.arrays.schema.renumbered(rows)
     schemas = tuple(ArraySchema.loads(facts.arrays.schema.values[code]) for code in used.tolist())
-    files = _Files(facts, rows, member, place, schemas, own.astype(np.int32), rules)
+    files = _Files(facts, rows, member, place, schemas, own, rules)
     if files.whole.all() and files.alike_at_all and not member.as_floats:
         return None
     found = _best(files, joined)
@@ -119,7 +119,7 @@ class _Files:
         member: Member,
         place: Place,
         schemas: tuple[ArraySchema, ...],
-        own: NDArray[np.int32],
+        own: NDArray[np.integer],
         rules: Rules,
     ) -> None:
         self.facts, self.rows, self.member, self.place = facts, rows, member, place
@@ -199,9 +199,8 @@ def _measured(
         aligned = lines_up(grids, place.starts, place.lengths)
         alike = bool(fits.all()) and _same_edges(files, edges, same)
         # values that the scan read fill chunks up, where they begin on the grid
-        rest = ~(files.whole & aligned)
-        boxes = place.starts[rest], place.lengths[rest], aligned[rest]
-        if alike and not len(native_chunks(grids, *boxes)):
+        rest = np.flatnonzero(~(files.whole & aligned))
+        if alike and not any_native(grids, place.starts, place.lengths, aligned, rest):
             return None
         bounds = None if files.free is None else _bounds(files, edges, same)
         if bounds is not None:
@@ -222,7 +221,7 @@ def _measured(
         edges=edges,
         hybrid=Hybrid(
             plain=plain,
-            own=files.own,
+            own=files.own.astype(np.int32),
             schemas=files.schemas,
             target=target,
             new_axes=place.new,
@@ -239,7 +238,8 @@ def _measured(
 def _own_edges(files: _Files, edges: Sequence[int]) -> NDArray[np.int64]:
     axis = files.place.axes[0]
     own = [each.chunk_shape[axis] if each.chunk_shape else edges[axis] for each in files.schemas]
-    return np.array(own, np.int64)[files.own]
+    edge: NDArray[np.int64] = np.array(own, np.int64)[files.own]
+    return edge
 
 
 def _same_edges(files: _Files, edges: Sequence[int], same: NDArray[np.bool_]) -> bool:

@@ -23,6 +23,9 @@ MANY = 20_000_000
 """Chunks that nobody stores; more are not even counted."""
 
 
+_ROWS = 1 << 16  # files that are looked at together
+
+
 class TooManyError(ValueError):
     """So many chunks would have to be stored that counting them is of no use."""
 
@@ -37,11 +40,30 @@ def lines_up(
         starts: Where each file's share begins, in elements, shape (k, n).
         lengths: How many elements it has, shape (k, n).
     """
-    good = np.ones(len(starts), np.bool_)
-    for at, grid in enumerate(grids):
-        begin = starts[:, at]
-        good &= grid.begins(np.minimum(grid.chunk_at(begin), len(grid))) == begin
-    return good & (lengths > 0).all(axis=1)
+    good = (lengths > 0).all(axis=1)
+    for low in range(0, len(starts), _ROWS):
+        some = slice(low, low + _ROWS)
+        for at, grid in enumerate(grids):
+            begin = starts[some, at]
+            good[some] &= grid.begins(np.minimum(grid.chunk_at(begin), len(grid))) == begin
+    return good
+
+
+def any_native(
+    grids: Sequence[AxisGrid],
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    plain: NDArray[np.bool_],
+    rows: NDArray[np.int64],
+) -> bool:
+    """Say whether some of the files have chunks that no reference can stand for.
+
+    Each file has its own, so that a few are looked at together; see `native_chunks`.
+    """
+    blocks = (rows[low : low + _ROWS] for low in range(0, len(rows), _ROWS))
+    return any(
+        len(native_chunks(grids, starts[some], lengths[some], plain[some])) for some in blocks
+    )
 
 
 def native_chunks(  # noqa: PLR0917 - columns of one table

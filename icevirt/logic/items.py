@@ -8,15 +8,13 @@ catalog. No shuffle.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.facts import Coded
-from icevirt.archive.plan import BuildPlan, Mode, PlannedArray, WindowTask, WriteItem
+from icevirt.archive.plan import BuildPlan, Mode, PlannedArray
 from icevirt.logic.windows import boxes
 from icevirt.model.snapshot import Extents
 
@@ -32,17 +30,18 @@ BYTES_PER_REFERENCE = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """One window of one array, and the files that it needs."""
+    """One window of one array."""
 
     array: PlannedArray
     box: Extents
-    of: NDArray[np.int64]  # positions in the array's files
+    run: tuple[int, int]  # the first of the plan's files that it needs, and the one behind the last
 
     @property
-    def run(self) -> tuple[int, int]:
-        """The first of the plan's files that it needs, and the one behind the last."""
-        rows = self.array.files[self.of]
-        return int(rows.min()), int(rows.max()) + 1
+    def of(self) -> NDArray[np.int64]:
+        """The files that it needs: their positions in those of the array."""
+        if self.array.mode is not Mode.concat:
+            return np.arange(len(self.array.files))
+        return _files_of(self.array, self.box)
 
     @property
     def references(self) -> int:
@@ -68,14 +67,31 @@ class Cut:
         return self.references + int(share * hybrid.nbytes) // BYTES_PER_REFERENCE
 
 
-def write_items(plan: BuildPlan) -> Iterator[WriteItem]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """An item to be: what the driver holds of it until its task is sent."""
+
+    number: int
+    cuts: tuple[Cut, ...]
+
+    @property
+    def run(self) -> tuple[int, int]:
+        """The first of the plan's files that it needs, and the one behind the last."""
+        return min(cut.run[0] for cut in self.cuts), max(cut.run[1] for cut in self.cuts)
+
+    @property
+    def expected(self) -> int:
+        """References, and what counts as such."""
+        return sum(cut.work for cut in self.cuts)
+
+
+def drafts(plan: BuildPlan) -> Iterator[Draft]:
     """Yield the items of a plan; small arrays over the same run of files share one.
 
-    No item holds two windows of one array. They are made one at a time, because each knows the
-    URLs of its files: those of all items together may be more than a driver can hold.
+    No item holds two windows of one array.
     """
     for number, together in enumerate(_together(plan)):
-        yield _item(plan, number, together)
+        yield Draft(number=number, cuts=tuple(together))
 
 
 def manifests_of(plan: BuildPlan) -> int:
@@ -107,7 +123,8 @@ def cuts(array: PlannedArray) -> Iterator[Cut]:
     for box in boxes(array.grid, array.window):
         of = _files_of(array, box) if array.mode is Mode.concat else everything
         if len(of):  # else nobody wrote any of its chunks
-            yield Cut(array=array, box=box, of=of)
+            rows = array.files[of]
+            yield Cut(array=array, box=box, run=(int(rows.min()), int(rows.max()) + 1))
 
 
 def _files_of(array: PlannedArray, box: Extents) -> NDArray[np.int64]:
@@ -123,95 +140,3 @@ def _files_of(array: PlannedArray, box: Extents) -> NDArray[np.int64]:
     ends = starts[of] + lengths[of]
     inside = ((ends > bounds[:, 0]) & (starts[of] < bounds[:, 1])).all(axis=1)
     return of if inside.all() else of[inside]
-
-
-def _item(plan: BuildPlan, number: int, together: Sequence[Cut]) -> WriteItem:
-    rows = np.unique(np.concatenate([cut.array.files[cut.of] for cut in together]))
-    return WriteItem(
-        number=number,
-        first=int(rows[0]),
-        files=plan.files.take(rows),
-        windows=tuple(_window(cut, rows) for cut in together),
-        expected=sum(cut.work for cut in together),
-        origin=None if plan.origin is None else plan.origin.take(rows),
-    )
-
-
-def _window(cut: Cut, rows: NDArray[np.int64]) -> WindowTask:
-    """Return the window; what it knows of files is spread over those of the item."""
-    array, of = cut.array, cut.of
-    at = np.searchsorted(rows, array.files[of])
-
-    def spread[T: np.generic](column: NDArray[T]) -> NDArray[T]:
-        out = np.zeros((len(rows), *column.shape[1:]), column.dtype)
-        out[at] = column[of]
-        return out
-
-    takes = spread(np.ones(len(array.files), np.bool_))
-    reads = () if array.sources is None else _reads(array.sources, spread, takes)
-    return WindowTask(
-        source_path=array.source_path,
-        node_id=array.node_id,
-        mode=array.mode,
-        direct=array.mode is Mode.once or array.schema.whole,
-        axes=array.axes,
-        box=cut.box,
-        zarr_json=array.zarr_json,
-        chunk_shape=array.chunk_shape,
-        shape=array.shape,
-        takes=takes,
-        starts=spread(array.starts),
-        lengths=spread(array.lengths),
-        whole=spread(array.whole),
-        whole_schema=array.whole_schema,
-        times=None if array.times is None else array.times.take(rows),
-        values=array.values,
-        hybrid=None if array.hybrid is None else array.hybrid.spread(at, of, len(rows)),
-        reads=reads,
-    )
-
-
-def _reads(
-    sources: Coded,
-    spread: Callable[[NDArray[np.integer]], NDArray[np.integer]],
-    takes: NDArray[np.bool_],
-) -> tuple[tuple[str, NDArray[np.bool_]], ...]:
-    """Return under which paths an array is read, and of which of the item's files."""
-    codes = spread(sources.codes)
-    return tuple(
-        (path, takes & (codes == code))
-        for code, path in enumerate(sources.values)
-        if (takes & (codes == code)).any()
-    )
-
-
-class Load(Protocol):
-    """What dealing work must know of an item."""
-
-    @property
-    def number(self) -> int:
-        """Of the item in the plan."""
-
-    @property
-    def first(self) -> int:
-        """The first of the plan's files that it needs."""
-
-    @property
-    def expected(self) -> int:
-        """References."""
-
-
-def balanced[T: Load](items: Sequence[T], tasks: int) -> tuple[tuple[T, ...], ...]:
-    """Deal items to at most ``tasks`` tasks so that their references are near equal.
-
-    A task gets items of neighbouring files, whatever their arrays, so that it reads each part of
-    the catalog once.
-    """
-    order = sorted(items, key=lambda each: (each.first, each.number))
-    loads = np.array([item.expected + 1 for item in order], np.int64)
-    middles = np.cumsum(loads) - loads / 2
-    pile = (middles * tasks / max(1, int(loads.sum()))).astype(np.int64)
-    return tuple(
-        tuple(order[at] for at in np.flatnonzero(pile == number).tolist())
-        for number in np.unique(pile).tolist()
-    )

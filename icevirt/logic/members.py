@@ -92,6 +92,13 @@ def members_of(
         yield before
 
 
+def placed(member: Member, cells: Cells) -> Member:
+    """Return an array of files that lie in equal cells, with what is told of these."""
+    names = [axis.dimension for axis in member.along]
+    along = tuple(axis for axis in cells.axes if axis.dimension in names)
+    return replace(member, along=along)
+
+
 def _sharing(before: Member | None, member: Member) -> Member:
     """Let an array hold the cells of the one before it where they are equal, as they mostly are."""
     if before is None or before.along != member.along:

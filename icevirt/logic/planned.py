@@ -257,7 +257,7 @@ def _share(
     # also the only file that is left may count time otherwise than the dataset
     alone = len(of) == 1 and not recoded and shape == first
     if (lengths == lengths[:1]).all():  # nearly always; it then takes no room
-        lengths = np.broadcast_to(lengths[:1], lengths.shape)
+        lengths = np.broadcast_to(lengths[:1].copy(), lengths.shape)
     return _Share(
         mode=Mode.join if member.whole.all() and not alone else Mode.concat,
         of=of,

@@ -51,7 +51,7 @@ class Locations:
         """Return the single location ``url``; ``last_modified`` in whole seconds, rounded up."""
         return cls(
             url=Strings.of([url]),
-            etag=Strings.of([etag]),
+            etag=Strings.of([etag]) if etag else _no_text(),
             last_modified=np.array([last_modified], np.uint32),
         )
 
@@ -86,6 +86,11 @@ class Locations:
 def _no_locations() -> Locations:
     nothing = Strings.empty(0)
     return Locations(url=nothing, etag=nothing, last_modified=np.zeros(0, np.uint32))
+
+
+@cache
+def _no_text() -> Strings:
+    return Strings.empty(1)
 
 
 @cache
@@ -169,14 +174,15 @@ class ChunkTable:
         """Make a table of inline chunks, in any order, from their encoded bytes."""
         length = np.array([len(chunk) for chunk in chunks], np.uint64)
         offset = np.zeros(len(chunks), np.uint64)
-        np.cumsum(length[:-1], out=offset[1:])
+        if len(chunks) > 1:
+            np.cumsum(length[:-1], out=offset[1:])
         return cls(
             index=np.ascontiguousarray(index, np.uint32),
             kind=np.full(len(chunks), ChunkType.inline, np.uint8),
             source=np.zeros(len(chunks), np.uint32),
             offset=offset,
             length=length,
-            inline=np.frombuffer(b"".join(chunks), np.uint8).copy(),
+            inline=np.frombuffer(b"".join(chunks), np.uint8),
         ).sorted()
 
     @classmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, overload
 
 import numpy as np
@@ -31,6 +32,9 @@ class Strings:
     def of(cls, values: Iterable[str]) -> Strings:
         """Make a column from Python strings."""
         texts = values if isinstance(values, list | tuple) else list(values)
+        if len(texts) == 1:
+            raw = np.frombuffer(texts[0].encode(), np.uint8)
+            return cls(raw, np.array([0, len(raw)], np.int64))
         starts = _starts(texts)
         data = np.empty(int(starts[-1]), np.uint8)
         for low in range(0, len(texts), _ROWS_AT_ONCE):
@@ -114,6 +118,27 @@ class Strings:
     def _gathered(self, rows: NDArray[np.int64]) -> Strings:
         start = self.starts[rows]
         return Strings(*gather(self.data, start, self.starts[rows + 1] - start))
+
+    def same(self, other: Strings) -> NDArray[np.bool_]:
+        """Say of each row whether it is that of another column of as many, shape (n,)."""
+        if self == other:
+            return np.ones(len(self), np.bool_)
+        same: NDArray[np.bool_] = self.lengths == other.lengths
+        rows = np.flatnonzero(same)
+        one, two = self[rows], other[rows]
+        unlike = np.concatenate([[0], np.cumsum(one.data != two.data)])[one.starts]
+        same[rows] = unlike[1:] == unlike[:-1]
+        return same
+
+    def hashes(self) -> NDArray[np.int64]:
+        """Return a number for each row, shape (n,), that equal rows of this process share."""
+        found = np.empty(len(self), np.int64)
+        for low in range(0, len(self), _ROWS_AT_ONCE):
+            some = self.starts[low : low + _ROWS_AT_ONCE + 1]
+            raw = self.data[some[0] : some[-1]].tobytes()
+            cuts = pairwise((some - some[0]).tolist())
+            found[low:][: len(some) - 1] = [hash(raw[begin:end]) for begin, end in cuts]
+        return found
 
     def __add__(self, other: Strings) -> Strings:
         return Strings(

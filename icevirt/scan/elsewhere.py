@@ -55,8 +55,6 @@ class Elsewhere:
     def __init__(self, source: ByteSource, allowed: Iterable[str]) -> None:
         self._source = source
         self._own = source.file
-        path = source.local_path
-        self._directory = None if path is None else Path(path).parent
         own = self._own.url.rpartition("/")[0]
         self._prefixes = [
             prefix.rstrip("/") + "/" for prefix in (own, *(_prefix(text) for text in allowed))
@@ -104,9 +102,10 @@ class Elsewhere:
         Raises:
             UnsupportedError: That is not on local disk.
         """
-        if self._directory is None:
+        path = self._source.local_path
+        if path is None:
             raise self._refused("files beside a remote one", name, "Copy them to local disk.")
-        return str(self._directory / name)
+        return str(Path(path).parent / name)
 
     def source(self, name: str) -> OpenedSource | None:
         """Open a file of the given name, an absolute path or a URL; None where there is none.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import pickle
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +18,8 @@ from typing import Any
 from icevirt.errors import BuildError, StorageError
 from icevirt.storage.protocol import Storage
 
-_THROUGH_SPARK = 32 << 20  # bytes of all tasks together that go the short way
+_THROUGH_SPARK = 4 << 20  # bytes of all tasks together that go the short way
+_TOGETHER = 1 << 20  # bytes of tasks that wait for one another, to lie in one object
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,8 @@ class _Left:
 
     storage: Storage
     path: str
+    offset: int
+    length: int
     digest: bytes
 
     def load(self) -> Any:
@@ -36,7 +39,7 @@ class _Left:
             BuildError: Somebody replaced it.
             ObjectNotFoundError: Somebody deleted it.
         """
-        raw = self.storage.get(self.path)
+        raw = self.storage.get_range(self.path, offset=self.offset, length=self.length)
         if _digest(raw) != self.digest:
             raise BuildError(
                 "a task of this build was replaced by something else while it waited",
@@ -54,28 +57,61 @@ def packed(tasks: Iterable[Any], storage: Storage | None) -> Iterator[Iterator[b
         tasks: They pickle.
         storage: What all executors reach; None: all tasks go through Spark.
     """
-    folder = f"tasks/{secrets.token_hex(8)}"
-    used = False
-
-    def each() -> Iterator[bytes]:
-        nonlocal used
-        sent = 0
-        for number, task in enumerate(tasks):
-            raw = pickle.dumps(task)
-            sent += len(raw)
-            if storage is not None and sent > _THROUGH_SPARK:
-                used = True
-                left = _Left(storage=storage, path=f"{folder}/{number}", digest=_digest(raw))
-                storage.put(left.path, raw)
-                raw = pickle.dumps(left)
-            yield raw
-
+    if storage is None:
+        yield map(pickle.dumps, tasks)
+        return
+    folder = _Folder(storage, f"tasks/{secrets.token_hex(8)}")
     try:
-        yield each()
+        yield folder.take(map(pickle.dumps, tasks))
     finally:
-        if used and storage is not None:
+        folder.remove()
+
+
+class _Folder:
+    """Where the tasks of one job lie."""
+
+    def __init__(self, storage: Storage, path: str) -> None:
+        self._storage, self._path = storage, path
+        self._objects = 0
+
+    def take(self, raws: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield the first tasks as they are, and where the others lie."""
+        sent = 0
+        together: list[bytes] = []
+        for raw in raws:
+            sent += len(raw)
+            if sent <= _THROUGH_SPARK:
+                yield raw
+                continue
+            together.append(raw)
+            if sent > _THROUGH_SPARK + _TOGETHER:
+                sent = _THROUGH_SPARK
+                yield from self._put(together)
+                together.clear()
+        if together:
+            yield from self._put(together)
+
+    def _put(self, raws: Sequence[bytes]) -> Iterator[bytes]:
+        path = f"{self._path}/{self._objects}"
+        self._objects += 1
+        self._storage.put(path, b"".join(raws))
+        offset = 0
+        for raw in raws:
+            where = _Left(
+                storage=self._storage,
+                path=path,
+                offset=offset,
+                length=len(raw),
+                digest=_digest(raw),
+            )
+            offset += len(raw)
+            yield pickle.dumps(where)
+
+    def remove(self) -> None:
+        """Remove what was written."""
+        if self._objects:
             with suppress(StorageError):  # it is in nobody's way
-                storage.delete_below(folder)
+                self._storage.delete_below(self._path)
 
 
 def unpacked(payload: bytes) -> Any:

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from icevirt.archive.catalog import path_of, scan_of
 from icevirt.archive.scanned import SourceFile
-from icevirt.spark.tables import read_table
+from icevirt.spark.tables import read_table, table_of
 from icevirt.storage.protocol import Storage
 
 _FOLDER = "asked"
@@ -35,7 +35,7 @@ def note_asked(storage: Storage, identity: str, files: Sequence[SourceFile]) -> 
         return
     columns = {name: [getattr(file, name) for file in files] for name in _COLUMNS}
     sink = io.BytesIO()
-    table = pa.table(columns, schema=pa.schema(_COLUMNS))
+    table = table_of(columns, pa.schema(_COLUMNS))
     pq.write_table(table, sink, compression="zstd", write_statistics=False)
     note = sink.getvalue()
     name = f"{identity}-{hashlib.blake2b(note, digest_size=16).hexdigest()}"

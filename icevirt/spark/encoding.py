@@ -32,10 +32,13 @@ _NUMBERS = {
         *("float32", "float64"),
     )
 }
+_WORDS = ("NaN", "Infinity", "-Infinity")  # fill values that JSON has no numbers for
 _ORDERS: dict[str, Literal["<", ">"]] = {"little": "<", "big": ">"}
 
 
-def decode_whole(schema: ArraySchema, shape: tuple[int, ...], raw: bytes) -> NDArray[Any]:
+def decode_whole(
+    schema: ArraySchema, shape: tuple[int, ...], raw: bytes | memoryview
+) -> NDArray[Any]:
     """Return the values that a scanner stored as one chunk covering the array.
 
     Raises:
@@ -43,7 +46,7 @@ def decode_whole(schema: ArraySchema, shape: tuple[int, ...], raw: bytes) -> NDA
     """
     dtype = plain_dtype(schema.data_type, schema.codecs)
     if dtype is None or len(schema.codecs) > 1:
-        return _decode_by_zarr(schema, shape, raw)
+        return _decode_by_zarr(schema, shape, bytes(raw))
     if len(raw) != dtype.itemsize * math.prod(shape):
         raise FormatError("a chunk has a wrong size", found=len(raw), shape=shape, dtype=str(dtype))
     return np.frombuffer(raw, dtype).reshape(shape).astype(dtype.newbyteorder("="))
@@ -64,7 +67,9 @@ def encode_chunks(
     document = json.loads(zarr_json)
     dtype = plain_dtype(document["data_type"], document["codecs"])
     fill = document["fill_value"]
-    if dtype is None or not isinstance(fill, int | float):
+    # what libraries of another version compressed could be other bytes
+    spelt = fill in _WORDS and len(document["codecs"]) == 1
+    if dtype is None or not (isinstance(fill, int | float) or spelt):
         chunks = _encode_by_zarr(document, values, at)
     else:
         chunks = _encode_plain(document, values.astype(dtype), at)
@@ -142,11 +147,13 @@ def _encode_plain(
     counts = [-(-n // edge) for n, edge in zip(values.shape, edges, strict=True)]
     codecs = document["codecs"]
     pack = compressor(codecs[1]) if len(codecs) > 1 else bytes
+    fill = document["fill_value"]
+    fill = float(fill) if isinstance(fill, str) else fill
     chunks = {}
     for cell in itertools.product(*map(range, counts)):
         corner = [c * edge for c, edge in zip(cell, edges, strict=True)]
         part = values[tuple(slice(c, c + e) for c, e in zip(corner, edges, strict=True))]
-        chunk = np.full(edges, document["fill_value"], values.dtype)
+        chunk = np.full(edges, fill, values.dtype)
         chunk[tuple(slice(0, n) for n in part.shape)] = part
         place = (a // e + c for a, e, c in zip(at, edges, cell, strict=True))
         chunks[tuple(place)] = pack(chunk.tobytes())

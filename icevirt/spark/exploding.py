@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from icevirt.archive import catalog
 from icevirt.archive.catalog_view import TABLES
-from icevirt.archive.packing import Block, unpack
+from icevirt.archive.packing import Block
 from icevirt.archive.schema import ArraySchema
+from icevirt.archive.unpacking import unpack
 from icevirt.model.chunks import ChunkType
 from icevirt.spark.refs import RefsReader
 from icevirt.spark.tables import read_table

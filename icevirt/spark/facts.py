@@ -7,7 +7,7 @@ and texts that repeat are numbers from the start. References stay where they are
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,22 +20,23 @@ from icevirt.archive.attributes import Attributes
 from icevirt.archive.facts import ArrayColumns, CatalogFacts, Counts, FileColumns
 from icevirt.archive.report import BadFile
 from icevirt.archive.scanned import ScannedGroup
+from icevirt.archive.sources import SourceFiles
 from icevirt.model.strings import Strings
 from icevirt.spark.growing import (
     Codes,
     Columns,
     LabelColumns,
-    Texts,
     are,
-    bytes_of,
     first_unlike,
     narrow,
+    numbers_of,
+    rows_of,
 )
-from icevirt.spark.tables import read_table
+from icevirt.spark.tables import read_table, read_tables
 from icevirt.storage.protocol import Storage
 
 _TOLD = ("code", "error", "findings", "places", "left_out")  # alike in most files
-_FILES = ["row", "url", "size", "etag", "last_modified", "status", *_TOLD]
+_FILES = ["row", "status", *_TOLD]
 _ARRAYS = [name for name, _ in catalog.ARRAYS]
 _CODED = ("path", "schema", "shape", "digest")
 _NUMBERED = (*_CODED, "labels_dtype", "status", *_TOLD)
@@ -62,51 +63,49 @@ class ClosedCatalog:
 
 
 def read_facts(
-    storage: Storage, parts: Sequence[str], chosen: Chosen | None = None
+    storage: Storage, files: SourceFiles, parts: Sequence[str], chosen: Chosen
 ) -> ClosedCatalog:
     """Read the facts of a closed catalog: files and arrays, no references.
 
-    ``chosen`` says which rows of the parts count, and their order; by default all do.
+    ``chosen`` says which rows of the parts describe the files; the columns of these are shared.
     """
-    found = _Found()
-    for part, places in _in_order(parts, chosen):
-        files = _read(storage, "files", parts[part], _FILES)
-        arrays = _read(storage, "arrays", parts[part], _ARRAYS)
-        if chosen is None:
-            found.add(part, files, arrays, found.seen + np.arange(len(files)))
-        else:
-            files = files.take(pa.array(_rows_at(files, chosen.row[places])))
-            found.add(part, files, arrays, places)
+    found = _Found(files, chosen)
+    order = [*_in_order(len(parts), chosen.part)]
+    names = [parts[part] for part, _ in order]
+    both = zip(
+        order,
+        _read(storage, "files", names, _FILES),
+        _read(storage, "arrays", names, _ARRAYS),
+        strict=True,
+    )
+    for (_, places), table, arrays in both:
+        rows = _rows_at(numbers_of(table["row"]), chosen.row[places])
+        found.add(rows_of(table, rows), arrays, places)
     pa.default_memory_pool().release_unused()
     return found.closed(storage, parts)
 
 
-def _in_order(
-    parts: Sequence[str], chosen: Chosen | None
-) -> Iterator[tuple[int, NDArray[np.int64]]]:
+def _in_order(parts: int, part: NDArray[np.int32]) -> Iterator[tuple[int, NDArray[np.int64]]]:
     """Yield parts and the places of their files, in the order of the first of these.
 
     Files of one part are neighbours nearly always, so that the columns come in order.
     """
-    if chosen is None:
-        yield from ((part, np.zeros(0, np.int64)) for part in range(len(parts)))
-        return
-    order = np.argsort(chosen.part, kind="stable")
-    ends = np.searchsorted(chosen.part[order], np.arange(len(parts)), side="right")
+    order = np.argsort(part, kind="stable")
+    ends = np.searchsorted(part[order], np.arange(parts), side="right")
     runs = np.split(order, ends[:-1])
-    for part in sorted(range(len(parts)), key=lambda part: int(runs[part][:1].sum())):
-        if len(runs[part]):
-            yield part, runs[part]
+    for number in sorted(range(parts), key=lambda number: int(runs[number][:1].sum())):
+        if len(runs[number]):
+            yield number, runs[number]
 
 
-def _read(storage: Storage, table: str, part: str, columns: list[str]) -> Any:
+def _read(storage: Storage, table: str, parts: Iterable[str], columns: list[str]) -> Iterator[Any]:
+    paths = (catalog.path_of(table, part) for part in parts)
     coded = [name for name in columns if name in _NUMBERED]
-    return read_table(storage, catalog.path_of(table, part), columns, coded=coded)
+    return read_tables(storage, paths, columns, coded=coded)
 
 
-def _rows_at(files: Any, rows: NDArray[np.int32]) -> NDArray[np.int64]:
+def _rows_at(there: NDArray[np.int64], rows: NDArray[np.int32]) -> NDArray[np.int64]:
     """Return where the files with these row numbers stand in the table."""
-    there = files["row"].to_numpy()
     order = np.argsort(there)
     at: NDArray[np.int64] = order[np.searchsorted(there, rows, sorter=order)]
     return at
@@ -115,41 +114,28 @@ def _rows_at(files: Any, rows: NDArray[np.int32]) -> NDArray[np.int64]:
 class _Found:
     """What was gathered so far."""
 
-    def __init__(self) -> None:
-        self.seen = 0  # files, bad ones too
-        self._files = Columns()
+    def __init__(self, files: SourceFiles, chosen: Chosen) -> None:
+        self._sources = files
+        self._chosen = chosen
         self._arrays = Columns()
-        self._urls = Texts()
-        self._etags = Texts()
         self._coded = {name: Codes() for name in _CODED}
         self._labels = LabelColumns()
-        self._bad: list[tuple[int, BadFile, int, int]] = []  # place, file, part, row
+        self._bad: list[tuple[int, BadFile]] = []  # place, file
         self._findings: dict[str, tuple[int, str]] = {}  # text -> first place, and URL
         self._left_out: set[str] = set()
         self._referring: list[tuple[int, str]] = []  # place of a file, and where it leads
 
-    def add(self, part: int, files: Any, arrays: Any, places: NDArray[np.int64]) -> None:
+    def add(self, files: Any, arrays: Any, places: NDArray[np.int64]) -> None:
         """Take the facts of one part; ``places`` are those of its files in the dataset."""
-        self.seen += len(files)
         good = are(files["status"], catalog.OK)
-        rows = files["row"].to_numpy().astype(np.int32)
         for at in np.flatnonzero(~good).tolist():
-            url, code, error = (files[name][at].as_py() for name in ("url", "code", "error"))
-            told = BadFile(url=url, code=code, error=error)
-            self._bad.append((int(places[at]), told, part, int(rows[at])))
+            code, error = (files[name][at].as_py() for name in ("code", "error"))
+            place = int(places[at])
+            self._bad.append(
+                (place, BadFile(url=self._sources.urls[place], code=code, error=error))
+            )
         self._add_told(files, places, good)
-        if not good.all():
-            files = files.filter(pa.array(good))
-        self._files.add(
-            place=places[good].astype(np.int32),
-            part=np.full(len(files), part, np.int32),
-            row=rows[good],
-            size=files["size"].to_numpy(),
-            last_modified=files["last_modified"].to_numpy(),
-        )
-        self._urls.add(*bytes_of(files["url"]))
-        self._etags.add(*bytes_of(files["etag"]))
-        self._add_arrays(arrays, rows[good], places[good])
+        self._add_arrays(arrays, self._chosen.row[places[good]], places[good])
 
     def _add_told(self, files: Any, places: NDArray[np.int64], good: NDArray[np.bool_]) -> None:
         """Note what is said once, however many files say it."""
@@ -160,49 +146,42 @@ class _Found:
         for at in first_unlike(files["findings"], "[]", places).tolist():
             for finding in json.loads(files["findings"][at].as_py()):
                 told = f"{finding['path']}: {finding['message']}"
-                first = (int(places[at]), files["url"][at].as_py())
+                first = (int(places[at]), self._sources.urls[int(places[at])])
                 self._findings[told] = min(first, self._findings.get(told, first))
 
     def _add_arrays(self, arrays: Any, rows: NDArray[np.int32], places: NDArray[np.int64]) -> None:
-        found = arrays["row"].to_numpy()
+        found = numbers_of(arrays["row"])
         place = np.full(1 + max(int(found.max(initial=0)), int(rows.max(initial=0))), -1, np.int32)
         place[rows] = places
         file = place[found]
         kept = file >= 0
         if not kept.all():
-            arrays, file = arrays.filter(pa.array(kept)), file[kept]
+            arrays, file = rows_of(arrays, np.flatnonzero(kept)), file[kept]
         self._labels.add(self._arrays.rows, arrays["labels"], arrays["labels_dtype"])
         self._arrays.add(
             place=file,
-            **{name: narrow(arrays[name].to_numpy()) for name in _COUNTS},
+            **{name: narrow(numbers_of(arrays[name])) for name in _COUNTS},
             **{name: codes.numbered(arrays[name]) for name, codes in self._coded.items()},
         )
 
     def closed(self, storage: Storage, parts: Sequence[str]) -> ClosedCatalog:
         """Return all of it, in the order of the files."""
-        files, order = self._files.taken()
-        columns = FileColumns(
-            parts=tuple(parts),
-            part=files["part"],
-            row=files["row"],
-            url=self._urls.taken(order),
-            etag=self._etags.taken(order),
-            size=files["size"],
-            last_modified=files["last_modified"],
-        )
         bad = sorted(self._bad, key=lambda each: each[0])
+        of_bad = np.array([place for place, _ in bad], np.int64)
+        good = np.ones(len(self._sources), np.bool_)
+        good[of_bad] = False
+        files = np.flatnonzero(good)
+        columns = _columns(self._sources, self._chosen, parts)
+        columns = columns.take(files) if bad else columns
         return ClosedCatalog(
             facts=CatalogFacts(
                 files=columns,
-                arrays=self._array_columns(files["place"]),
+                arrays=self._array_columns(files),
                 groups_of=_GroupReader(storage, columns),
-                places=self._places(columns, files["place"]),
+                places=self._places(columns, files),
             ),
-            bad=tuple(file for _, file, _, _ in bad),
-            bad_rows=Chosen(
-                part=np.array([part for _, _, part, _ in bad], np.int32),
-                row=np.array([row for _, _, _, row in bad], np.int32),
-            ),
+            bad=tuple(file for _, file in bad),
+            bad_rows=Chosen(part=self._chosen.part[of_bad], row=self._chosen.row[of_bad]),
             findings=tuple(
                 (url, told)
                 for told, (_, url) in sorted(self._findings.items(), key=lambda item: item[1])
@@ -210,7 +189,7 @@ class _Found:
             left_out=frozenset(self._left_out),
         )
 
-    def _array_columns(self, files: NDArray[np.int32]) -> ArrayColumns:
+    def _array_columns(self, files: NDArray[np.int64]) -> ArrayColumns:
         """Return the arrays in the order of their files, which are numbered by it."""
         columns, order = self._arrays.taken()
         labels = self._labels.taken()
@@ -218,7 +197,9 @@ class _Found:
             name: codes.coded(columns.pop(name)) for name, codes in self._coded.items()
         }
         counts: dict[str, Any] = {name: Counts(columns.pop(name)) for name in _COUNTS}
-        file = np.searchsorted(files, columns.pop("place")).astype(np.int32)
+        number = np.full(len(self._sources), -1, np.int32)
+        number[files] = np.arange(len(files))
+        file = number[columns.pop("place")]
         return ArrayColumns(
             file=file,
             labels=labels if order is None else labels.of_rows(order, len(order)),
@@ -234,6 +215,18 @@ class _Found:
         own[np.searchsorted(places, [place for place, _ in self._referring])] = False
         others = {place for _, text in self._referring for place in json.loads(text)}
         return Strings.of([*files.url[np.flatnonzero(own)], *sorted(others)])
+
+
+def _columns(files: SourceFiles, chosen: Chosen, parts: Sequence[str]) -> FileColumns:
+    return FileColumns(
+        parts=tuple(parts),
+        part=chosen.part,
+        row=chosen.row,
+        url=files.urls,
+        etag=files.etags,
+        size=files.sizes,
+        last_modified=files.times,
+    )
 
 
 class _GroupReader:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import Coded, Labels, by_first_appearance
@@ -100,7 +101,7 @@ class LabelColumns:
 
     def add(self, before: int, labels: Any, dtypes: Any) -> None:
         """Append those of more rows, ``before`` of which there were."""
-        rows = np.flatnonzero(labels.is_valid().to_numpy())
+        rows = np.flatnonzero(known(labels.combine_chunks()))
         if not len(rows):
             return
         data, starts = bytes_of(labels)
@@ -144,7 +145,8 @@ class Codes:
         numbers = self._numbers
         texts = one.dictionary.to_pylist() + [None] * bool(one.null_count)  # what is null, last
         codes = np.array([numbers.setdefault(text, len(numbers)) for text in texts], np.int64)
-        at = one.indices.fill_null(len(texts) - 1).to_numpy(zero_copy_only=False)
+        at = numbers_of(one.indices)
+        at = np.where(known(one), at, len(texts) - 1) if one.null_count else at
         numbered: NDArray[np.integer] = codes.astype(np.min_scalar_type(len(numbers)))[at]
         return numbered
 
@@ -166,7 +168,7 @@ def are(column: Any, text: str) -> NDArray[np.bool_]:
     """Say which rows of a numbered column are a text."""
     one = column.combine_chunks()
     alike = np.array([each == text for each in one.dictionary.to_pylist()], np.bool_)
-    found: NDArray[np.bool_] = alike[one.indices.to_numpy(zero_copy_only=False)]
+    found: NDArray[np.bool_] = alike[numbers_of(one.indices)]
     return found
 
 
@@ -174,8 +176,36 @@ def first_unlike(column: Any, usual: str, places: NDArray[np.int64]) -> NDArray[
     """Return the rows with the first place of each text that is not the usual one."""
     rows = np.flatnonzero(~are(column, usual))
     rows = rows[np.argsort(places[rows], kind="stable")]
-    codes = column.combine_chunks().indices.to_numpy(zero_copy_only=False)[rows]
+    codes = numbers_of(column.combine_chunks().indices)[rows]
     return rows[np.unique(codes, return_index=True)[1]]
+
+
+def numbers_of(column: Any) -> NDArray[Any]:
+    """Return the numbers of an Arrow column; where something is missing, any number.
+
+    `to_numpy` and `pyarrow.array` would import pandas: half a second, and 20 MiB of a driver.
+    """
+    one = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    kind = np.dtype(one.type.to_pandas_dtype())
+    held: Any = one.buffers()[1]
+    if held is None:
+        return np.zeros(0, kind)
+    return np.frombuffer(held, kind)[one.offset : one.offset + len(one)]
+
+
+def rows_of(table: Any, rows: NDArray[np.int64]) -> Any:
+    """Return some rows of an Arrow table, itself where these are all."""
+    if len(rows) == len(table) and np.array_equal(rows, np.arange(len(rows))):
+        return table
+    return table.take(pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(rows)]))
+
+
+def known(array: Any) -> NDArray[np.bool_]:
+    """Say which values of an Arrow array are there."""
+    if not array.null_count:
+        return np.ones(len(array), np.bool_)
+    bits = np.unpackbits(np.frombuffer(array.buffers()[0], np.uint8), bitorder="little")
+    return bits[array.offset : array.offset + len(array)].astype(np.bool_)
 
 
 def bytes_of(column: Any) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

@@ -166,7 +166,11 @@ class Pieces:
         # what crashed or took too long would do so again
         stopped = [each.file for each in found if each.file["code"] in _LIMITS]
         if stopped:
-            return PartTables(files=_columns(stopped[:1], catalog.FILES), arrays={}, refs=())
+            return PartTables(
+                files=_columns(stopped[:1], catalog.FILES),
+                arrays=_columns([], catalog.ARRAYS),
+                refs=(),
+            )
         bad = any(each.file["status"] != catalog.OK for each in found)
         if bad or not _fit(found, self.max_stored):
             return None
@@ -243,7 +247,7 @@ def _file(found: Sequence[_Found], arrays: Sequence[Mapping[str, Any]]) -> dict[
         rows[0]
         | {name: sum(row[name] for row in rows) for name in _SPENT}
         | {
-            "signature": file_signature((row["path"], row["schema"]) for row in arrays),
+            "signature": file_signature(tuple((row["path"], row["schema"]) for row in arrays)),
             "findings": findings_json(finding for each in found for finding in each.findings),
             "places": _places(rows),
             "left_out": json.dumps(sorted(left_out)),

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from icevirt.archive.facts import FileColumns
 from icevirt.archive.hybrid import Hybrid
 from icevirt.archive.packing import Block
-from icevirt.archive.plan import WindowTask
+from icevirt.archive.plan import FileRows, WindowTask
 from icevirt.errors import CombineError, FormatError
 from icevirt.ids import ObjectId12
 from icevirt.logic.decoding import Lost, decoded, packing_of, repacked, same_packing
@@ -114,6 +114,7 @@ class _Assembly:
         dtype: np.dtype[Any],
     ) -> None:
         self._window, self._hybrid, self._files = window, hybrid, files
+        self._rows = FileRows.of(files)
         self._source, self._refs, self._dtype = source, refs, dtype
         self._packing = packing_of(hybrid.target.attributes)
         self._alike = [
@@ -168,7 +169,7 @@ class _Assembly:
         return dict(
             row
             for path, mine in self._window.read_from(wanted)
-            for block in self._refs.located(self._files, mine, path)
+            for block in self._refs.located(self._rows, mine, path)
             for row in _rows(block)
         )
 

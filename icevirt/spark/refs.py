@@ -1,33 +1,38 @@
-"""The ``refs`` table of a catalog part: a row group for each array, so that one is read alone.
+"""The ``refs`` table of a catalog part: large arrays have row groups of their own.
 
-Only paths have statistics; they say which row group is whose. The bytes depend on the content only.
+Small ones share a row group, because finding one takes longer than reading a few kilobytes. Only
+paths have statistics; they say which row group is whose. The bytes depend on the content only.
 """
 
 from __future__ import annotations
 
 import io
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from itertools import batched, groupby
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from icevirt.archive import catalog
 from icevirt.archive.blocks import part_of
-from icevirt.archive.facts import FileColumns
-from icevirt.archive.packing import Block, PackedBlock, unpack
+from icevirt.archive.packing import Block, PackedBlock
+from icevirt.archive.plan import FileRows
+from icevirt.archive.unpacking import unpack_all
+from icevirt.spark.shelf import Pile, Shelf, numbered, of_array
 from icevirt.spark.tables import table_of, telling_damage
 from icevirt.storage.protocol import Storage
 
 _BLOCKS = 16  # of one array in a row group: what a reader of a huge file has in memory at once
+_SHARED = 64 << 10  # bytes of blocks up to which arrays share a row group
 _SMALL = 1 << 20  # bytes of decoded columns up to which all arrays of a part are read at once
-_BUDGET = 128 << 20  # bytes of encoded parts that a reader keeps
+_TOGETHER = 8 << 20  # bytes of decoded columns of small parts that are read at a time
+_BUDGET = 48 << 20  # bytes of encoded parts that a reader keeps
+_METADATA = 8  # bytes that one of the encoded metadata takes in memory
 _COLUMNS = tuple(column.name for column in fields(PackedBlock))
 _SCHEMA = pa.schema([(name, getattr(pa, kind)()) for name, kind in catalog.REFS])
 
@@ -38,24 +43,44 @@ def encode(refs: Iterable[tuple[str, PackedBlock]]) -> bytes:
     Of blocks that are made one by one, no more than a row group is held.
     """
     sink = io.BytesIO()
-    with pq.ParquetWriter(sink, _SCHEMA, compression="zstd", write_statistics=["path"]) as writer:
-        for path, rows in groupby(refs, key=lambda row: row[0]):
-            for group in batched(rows, _BLOCKS):
-                writer.write_table(_table(path, [block for _, block in group]))
+    # bytes of blocks never repeat, and a dictionary of them takes as long again to read
+    how: dict[str, Any] = {"write_statistics": ["path"], "use_dictionary": ["path"]}
+    with pq.ParquetWriter(sink, _SCHEMA, compression="zstd", **how) as writer:
+        for rows in _row_groups(refs):
+            writer.write_table(_table(rows))
     return sink.getvalue()
 
 
-def _table(path: str, blocks: Sequence[PackedBlock]) -> Any:
-    columns: dict[str, list[Any]] = {"path": [path] * len(blocks)}
+def _row_groups(refs: Iterable[tuple[str, PackedBlock]]) -> Iterator[list[tuple[str, PackedBlock]]]:
+    """Yield rows group by group: some of one large array, or all of small ones."""
+    shared: list[tuple[str, PackedBlock]] = []
+    size = 0
+    for _, rows in groupby(refs, key=lambda row: row[0]):
+        for group in batched(rows, _BLOCKS):
+            mine = sum(block.nbytes for _, block in group)
+            if shared and size + mine > _SHARED:
+                yield shared
+                shared, size = [], 0
+            shared += group
+            size += mine
+    if shared:
+        yield shared
+
+
+def _table(rows: Sequence[tuple[str, PackedBlock]]) -> Any:
+    columns: dict[str, list[Any]] = {"path": [path for path, _ in rows]}
     for name in _COLUMNS:
-        columns[name] = [getattr(block, name) for block in blocks]
+        columns[name] = [getattr(block, name) for _, block in rows]
     return table_of(columns, _SCHEMA)
 
 
 class Refs(Protocol):
     """Where a window finds its references: in the catalog, or in what was shuffled to it."""
 
-    def located(self, files: FileColumns, takes: NDArray[np.bool_], path: str) -> Iterator[Block]:
+    def expect(self, paths: Collection[str]) -> None:
+        """Take note of arrays that will be read of the same files, each once; forget others."""
+
+    def located(self, files: FileRows, takes: NDArray[np.bool_], path: str) -> Iterator[Block]:
         """Yield the references of one array in some of the files, which number these."""
 
 
@@ -64,45 +89,122 @@ class RefsReader:
 
     Args:
         storage: The catalog.
-        budget: Bytes of encoded parts to keep; the last part is kept whatever its size.
+        budget: Bytes of encoded parts to keep, the last of which is kept whatever its size, and as
+            many of references that are read before their time.
     """
 
     def __init__(self, storage: Storage, *, budget: int = _BUDGET) -> None:
         self._storage = storage
         self._budget = budget
         self._parts: OrderedDict[str, _Part] = OrderedDict()  # the one used last at the end
+        self._size = 0  # of all of them
+        self._whole: tuple[str, Any] | None = None  # the small part that was decoded last
+        self._expected: frozenset[str] = frozenset()
+        self._shelf = Shelf(budget)
+
+    def expect(self, paths: Collection[str]) -> None:
+        """Take note of arrays that will be read of the same files, each once; forget others."""
+        self._expected = frozenset(paths)
+        self._shelf.keep_only(self._expected)
 
     def blocks(self, part: str, path: str) -> Iterator[PackedBlock]:
         """Yield the packed references of one array in a part."""
-        return self._part(part).blocks(path)
+        held = self._part(part)
+        if held.is_small and (self._whole is None or self._whole[0] != part):
+            self._whole = part, held.read(None)
+        tables = [self._whole[1]] if held.is_small and self._whole else held.groups(path)
+        for table in tables:
+            for row in of_array(table, path).select(_COLUMNS).to_pylist():
+                yield PackedBlock(**row)
 
-    def located(self, files: FileColumns, takes: NDArray[np.bool_], path: str) -> Iterator[Block]:
+    def located(self, files: FileRows, takes: NDArray[np.bool_], path: str) -> Iterator[Block]:
         """Yield the references of one array in some of the files.
 
         Blocks hold no others, and number the files as ``files`` does.
         """
-        taken = np.flatnonzero(takes)
-        taken = taken[np.argsort(files.part[taken], kind="stable")]
-        ends = np.searchsorted(files.part[taken], np.arange(len(files.parts)), side="right")
-        for part, mine in zip(files.parts, np.split(taken, ends[:-1]), strict=True):
-            for packed in self.blocks(part, path) if len(mine) else ():
-                block = unpack(packed)
-                place = places_of(block, files.row[mine], mine)
-                rows = np.flatnonzero(place >= 0)
-                if len(rows):
-                    yield part_of(block, rows, place[rows])
+        finder = _Finder(files, takes)
+        for pile in self._piles(finder.names, path):
+            yield from finder.found(pile)
+
+    def _piles(self, names: Sequence[str], path: str) -> Iterator[Pile]:
+        """Yield the blocks of one array in some parts, as they are kept or come together."""
+        left = list(names)
+        while left:
+            if self._shelf.holds(path, left[0]):
+                pile = self._shelf.load(path, left[0])
+                left = [name for name in left if name not in pile.parts]
+                yield pile
+            elif self._part(left[0]).is_small:
+                count, pile = self._gathered(left, path)
+                left = left[count:]
+                yield pile
+            else:
+                name = left.pop(0)
+                for table in self._part(name).groups(path):
+                    yield Pile.of({name: 0}, numbered(of_array(table, path), 0))
+
+    def _gathered(self, names: Sequence[str], path: str) -> tuple[int, Pile]:
+        """Read an array of the first parts, and keep what else is expected of these."""
+        paths = {path, *self._expected}
+        tables: list[Any] = []
+        size = 0
+        for number, name in enumerate(names):
+            full = tables and size >= _TOGETHER
+            if full or self._shelf.holds(path, name) or not self._part(name).is_small:
+                break
+            tables.append(numbered(self._part(name).read(paths), number))
+            size += tables[-1].nbytes
+        parts = {name: number for number, name in enumerate(names[: len(tables)])}
+        table = pa.concat_tables(tables).combine_chunks()
+        for each in sorted(self._expected - {path}):
+            self._shelf.put(each, parts, of_array(table, each))
+        return len(parts), Pile.of(parts, of_array(table, path))
 
     def _part(self, name: str) -> _Part:
         if name not in self._parts:
             path = catalog.path_of("refs", name)
             self._parts[name] = _Part.of(self._storage.get(path), path)
-            while len(self._parts) > 1 and self._size() > self._budget:
-                self._parts.popitem(last=False)
+            self._size += self._parts[name].size
+            while len(self._parts) > 1 and self._size > self._budget:
+                self._size -= self._parts.popitem(last=False)[1].size
         self._parts.move_to_end(name)
         return self._parts[name]
 
-    def _size(self) -> int:
-        return sum(part.size for part in self._parts.values())
+
+class _Finder:
+    """Finds some files among those of parts."""
+
+    def __init__(self, files: FileRows, takes: NDArray[np.bool_]) -> None:
+        taken = np.flatnonzero(takes)
+        part = files.part[taken]
+        if (part[1:] < part[:-1]).any():
+            taken = taken[np.argsort(part, kind="stable")]
+            part = files.part[taken]
+        self._files, self._taken = files, taken
+        self._starts = np.searchsorted(part, np.arange(len(files.parts) + 1))
+        used = np.flatnonzero(np.diff(self._starts)).tolist()
+        self._code = {files.parts[code]: code for code in used}
+        self.names = tuple(self._code)
+
+    def found(self, pile: Pile) -> Iterator[Block]:
+        """Yield the references in these files, of which they get the places."""
+        files, blocks = self._files, pile.blocks
+        wanted = [(self._code[name], at) for name, at in pile.parts.items() if name in self._code]
+        spans = [self._taken[self._starts[code] : self._starts[code + 1]] for code, _ in wanted]
+        number = np.repeat([at for _, at in wanted], [len(span) for span in spans])
+        mine = np.concatenate(spans)
+        last = blocks.columns["files"].numbers("<i4").max(initial=0)
+        stride = 1 + max(int(last), int(files.row[mine].max()))
+        place = np.full(stride * len(pile.parts), -1, np.int64)
+        place[number * stride + files.row[mine]] = mine
+        for low, high in blocks.runs(catalog.BLOCK_REFS):
+            block = unpack_all(blocks.part(low, high), stride * pile.part[low:high])
+            at = place[block.file]
+            rows = np.flatnonzero(at >= 0)
+            if len(rows) == len(block):
+                yield replace(block, file=at.astype(np.int32))
+            elif len(rows):
+                yield part_of(block, rows, at[rows])
 
 
 def places_of(
@@ -118,55 +220,65 @@ def places_of(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """An encoded part, of which nothing but the metadata is decoded unless it is small."""
+    """An encoded part, of which nothing but the metadata is decoded."""
 
-    size: int  # bytes
+    size: int  # bytes, with what the metadata takes
     path: str  # in the catalog
     file: Any  # pq.ParquetFile
-    groups: Mapping[str | None, Sequence[int]]  # row groups by path, under None those of any path
-    decoded: Mapping[str, Sequence[PackedBlock]] | None  # by path
+    by_path: Mapping[str, Sequence[int]]  # row groups of one array
+    shared: Sequence[tuple[int, tuple[str, str] | None]]  # others, with their first and last path
+    is_small: bool
 
     @classmethod
     def of(cls, raw: bytes, path: str) -> _Part:
         with telling_damage(path):
             file: Any = pq.ParquetFile(pa.BufferReader(raw))
-        groups: dict[str | None, list[int]] = defaultdict(list)
-        for number in range(file.num_row_groups):
-            groups[_only_path(file.metadata.row_group(number))].append(number)
-        inside = sum(file.metadata.row_group(n).total_byte_size for n in range(file.num_row_groups))
-        decoded = None
-        if inside <= _SMALL:
-            with telling_damage(path):
-                decoded = _decoded(file.read(use_threads=False))
-        held = len(raw) + inside * (decoded is not None)
-        return cls(size=held, path=path, file=file, groups=dict(groups), decoded=decoded)
+        told = file.metadata
+        by_path: dict[str, list[int]] = defaultdict(list)
+        shared: list[tuple[int, tuple[str, str] | None]] = []
+        inside = 0
+        for number in range(told.num_row_groups):
+            group = told.row_group(number)
+            paths = _paths(group)
+            if paths is not None and paths[0] == paths[1]:
+                by_path[paths[0]].append(number)
+            else:
+                shared.append((number, paths))
+            inside += group.total_byte_size
+        return cls(
+            size=len(raw) + _METADATA * told.serialized_size,
+            path=path,
+            file=file,
+            by_path=dict(by_path),
+            shared=shared,
+            is_small=inside <= _SMALL,
+        )
 
-    def blocks(self, path: str) -> Iterator[PackedBlock]:
-        if self.decoded is not None:
-            yield from self.decoded.get(path, ())
-            return
-        for number in sorted([*self.groups.get(path, ()), *self.groups.get(None, ())]):
+    def read(self, paths: Collection[str] | None) -> Any:
+        """Return a table with all blocks of some arrays, or of all; there may be others in it."""
+        if paths is None:
+            numbers = list(range(self.file.metadata.num_row_groups))
+        else:
+            numbers = sorted({number for path in paths for number in self._numbers(path)})
+        with telling_damage(self.path):
+            # threads cost more than they bring where a row group holds a few blocks
+            return self.file.read_row_groups(numbers, use_threads=False)
+
+    def groups(self, path: str) -> Iterator[Any]:
+        """Yield tables that the blocks of one array are in, one in memory at a time."""
+        for number in sorted(self._numbers(path)):
             with telling_damage(self.path):
-                # threads cost more than they bring where a row group holds a few blocks
-                group = self.file.read_row_group(number, use_threads=False)
-            table = group.filter(pc.equal(group["path"], pa.scalar(path)))
-            for row in table.select(_COLUMNS).to_pylist():
-                yield PackedBlock(**row)
+                yield self.file.read_row_group(number, use_threads=False)
+
+    def _numbers(self, path: str) -> Iterator[int]:
+        """Yield the row groups that may hold blocks of an array."""
+        yield from self.by_path.get(path, ())
+        for number, span in self.shared:
+            if span is None or span[0] <= path <= span[1]:
+                yield number
 
 
-def _decoded(table: Any) -> dict[str, list[PackedBlock]]:
-    """Return all blocks of a table by path, in their order."""
-    found: dict[str, list[PackedBlock]] = defaultdict(list)
-    paths = table["path"].to_pylist()
-    for path, row in zip(paths, table.select(_COLUMNS).to_pylist(), strict=True):
-        found[path].append(PackedBlock(**row))
-    return dict(found)
-
-
-def _only_path(group: Any) -> str | None:
-    """Return the path of all rows of a row group, None where the statistics do not say it."""
+def _paths(group: Any) -> tuple[str, str] | None:
+    """Return the first and the last path of a row group, None where no statistics say it."""
     told = group.column(0).statistics
-    if told is None or not told.has_min_max or told.min != told.max:
-        return None
-    path: str = told.min
-    return path
+    return (told.min, told.max) if told is not None and told.has_min_max else None

@@ -15,11 +15,13 @@ import zstandard
 from icevirt.archive import catalog
 from icevirt.archive.packing import PackedBlock, pack
 from icevirt.archive.scanned import Finding, ScannedArray, ScannedFile
-from icevirt.archive.schema import ArraySchema, file_signature
+from icevirt.archive.schema import ArraySchema, SchemaTexts, file_signature
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.spark.attempt import Outcome
 from icevirt.spark.catalog import PartTables
 from icevirt.spark.limits import DEFAULT, Limits
+
+_VIRTUAL = int(ChunkType.virtual)
 
 
 def tables_of(outcomes: Iterable[Outcome], limits: Limits = DEFAULT) -> PartTables:
@@ -44,18 +46,19 @@ class PartRows:
         self._arrays: dict[str, list[Any]] = {name: [] for name, _ in catalog.ARRAYS}
         self._urls: list[str] = []
         self._blocks: dict[str, _Blocks] = defaultdict(lambda: _Blocks(self._urls))
+        self._schemas = SchemaTexts()
 
     def add(self, outcome: Outcome) -> None:
         """Add a file of the part, the next one."""
         row, own = len(self._files), list[tuple[str, str]]()
         self._urls.append(outcome.file.url)
         for array in outcome.scanned.arrays if outcome.scanned else ():
-            told = _array_row(row, array)
+            told = _array_row(row, array, self._schemas)
             own.append((array.path, told["schema"]))
             for name, value in told.items():
                 self._arrays[name].append(value)
             self._blocks[array.path].add(row, array.references)
-        signature = file_signature(own) if outcome.scanned else ""
+        signature = file_signature(tuple(own)) if outcome.scanned else ""
         self._files.append(_file_row(row, outcome, self._limits) | {"signature": signature})
 
     def tables(self) -> PartTables:
@@ -119,27 +122,33 @@ def _file_row(row: int, outcome: Outcome, limits: Limits) -> dict[str, Any]:
 def _places(scanned: ScannedFile) -> str:
     """Say where the file's references lead, unless it is into itself only."""
     own = scanned.source.url
-    urls = {url for array in scanned.arrays for url in array.references.locations.url}
+    held = {id(each): each for each in (array.references.locations for array in scanned.arrays)}
+    urls = {url for each in held.values() for url in each.url}
     if urls == {own}:
         return ""
     return json.dumps(sorted({url.rsplit("/", 1)[0] + "/" for url in urls}))
 
 
-def _array_row(row: int, array: ScannedArray) -> dict[str, Any]:
+def _array_row(row: int, array: ScannedArray, schemas: SchemaTexts) -> dict[str, Any]:
     table = array.references
-    virtual = table.kind == ChunkType.virtual
+    virtual = table.kind == _VIRTUAL
+    count, nbytes = int(np.count_nonzero(virtual)), int(table.length.sum())
+    if 0 < count < len(table):
+        referenced = int(table.length[virtual].sum())
+    else:
+        referenced = nbytes if count else 0
     return {
         "row": row,
         "path": array.path,
-        "schema": ArraySchema.of(array).dumps(),
+        "schema": schemas.of(ArraySchema.of(array)),
         "shape": json.dumps(array.shape),
         "labels": array.labels,
         "labels_dtype": array.labels_dtype,
         "digest": array.digest,
-        "virtual": int(virtual.sum()),
-        "inline": int((~virtual).sum()),
-        "virtual_bytes": int(table.length[virtual].sum()),
-        "inline_bytes": int(table.length[~virtual].sum()),
+        "virtual": count,
+        "inline": len(table) - count,
+        "virtual_bytes": referenced,
+        "inline_bytes": nbytes - referenced,
     }
 
 

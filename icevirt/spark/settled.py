@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,13 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive import catalog
-from icevirt.archive.scanned import SourceFile
+from icevirt.archive.sources import SourceFiles
 from icevirt.errors import ScanMemoryError, ScanTimeoutError
+from icevirt.model.strings import Strings
 from icevirt.spark.catalog import complete_parts
 from icevirt.spark.facts import Chosen
-from icevirt.spark.growing import are
+from icevirt.spark.growing import are, bytes_of, numbers_of
 from icevirt.spark.limits import DEFAULT, Limits
-from icevirt.spark.tables import read_table
+from icevirt.spark.tables import read_tables
 from icevirt.storage.protocol import Storage
 
 _KEY = ["url", "etag", "size", "last_modified"]
@@ -47,61 +48,78 @@ class Settled:
     @property
     def chosen(self) -> tuple[tuple[str, ...], Chosen]:
         """The parts that are needed, and the row of each file in them."""
-        used, part = np.unique(self.part, return_inverse=True)
-        names = tuple(self.parts[number] for number in used.tolist())
-        return names, Chosen(part=part.astype(np.int32), row=self.row)
+        is_used = np.bincount(self.part, minlength=len(self.parts)) > 0
+        if is_used.all():
+            return self.parts, Chosen(part=self.part, row=self.row)
+        number = np.cumsum(is_used, dtype=np.int32) - 1
+        names = tuple(self.parts[at] for at in np.flatnonzero(is_used).tolist())
+        return names, Chosen(part=number[self.part], row=self.row)
 
 
 def settled(
-    storage: Storage, identity: str, files: Sequence[SourceFile], limits: Limits = DEFAULT
+    storage: Storage, identity: str, files: SourceFiles, limits: Limits = DEFAULT
 ) -> Settled:
     """Look files up in the catalog. Those that lower ``limits`` stopped are not described by it."""
     parts = tuple(sorted(p for p in complete_parts(storage) if catalog.scan_of(p) == identity))
     forgotten = rows_forgotten(storage)
-    wanted = _Wanted(files)
+    gone: dict[str, list[int]] = {}
+    for name, bad in (each for note in forgotten for each in note):
+        gone.setdefault(name, []).append(bad)
+    wanted = _Wanted(files) if parts else None
     part, row = np.full(len(files), -1, np.int32), np.zeros(len(files), np.int32)
     outgrown: list[tuple[int, int]] = []
-    for number, name in enumerate(parts):
-        gone = {row for each in forgotten for where, row in each if where == name}
-        rows, stopped = _rows(storage, name, limits)
-        for at, found in wanted.among(rows):
-            if found in gone:
-                continue
-            if found in stopped:
-                outgrown.append((number, found))
-            # files that two scans described at once are taken from the part whose name comes first
-            elif part[at] < 0:
-                part[at], row[at] = number, found
+    paths = (catalog.path_of("files", name) for name in parts)
+    tables = read_tables(storage, paths, [*_KEY, "row", *_STOPPED], coded=["code"])
+    for number, (name, table) in enumerate(zip(parts, tables, strict=True)):
+        assert wanted is not None
+        rows = _rows(table, limits)
+        at, found = wanted.among(rows)
+        if name in gone:
+            kept = ~np.isin(rows.row[found], gone[name])
+            at, found = at[kept], found[kept]
+        stopped = rows.stopped[found]
+        outgrown += [(number, each) for each in rows.row[found[stopped]].tolist()]
+        # files that two scans described at once are taken from the part whose name comes first
+        free = ~stopped & (part[at] < 0)
+        at, found = at[free][::-1], found[free][::-1]  # of a file's rows the first is set last
+        part[at], row[at] = number, rows.row[found]
     return Settled(
         parts=parts, part=part, row=row, attempt=len(forgotten), outgrown=_chosen(outgrown)
     )
 
 
-class _Wanted:
-    """The files that are looked for, by a number that tells them apart nearly always."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Rows:
+    """Files of a part."""
 
-    def __init__(self, files: Sequence[SourceFile]) -> None:
+    url: Strings
+    etag: Strings
+    size: NDArray[np.int64]
+    last_modified: NDArray[np.int64]
+    row: NDArray[np.int32]
+    stopped: NDArray[np.bool_]  # by limits that were lower
+
+
+class _Wanted:
+    """The files that are looked for, by a number that tells URLs apart nearly always."""
+
+    def __init__(self, files: SourceFiles) -> None:
         self._files = files
-        numbers = np.fromiter((hash(_key(file)) for file in files), np.int64, len(files))
+        numbers = files.urls.hashes()
         self._order = np.argsort(numbers, kind="stable")
         self._numbers = numbers[self._order]
 
-    def among(self, rows: Sequence[tuple[_Key, int]]) -> Iterator[tuple[int, int]]:
-        """Yield the files that are among the rows, and their row."""
-        numbers = np.fromiter((hash(key) for key, _ in rows), np.int64, len(rows))
-        low = np.searchsorted(self._numbers, numbers, side="left").tolist()
-        high = np.searchsorted(self._numbers, numbers, side="right").tolist()
-        for (key, row), first, end in zip(rows, low, high, strict=True):
-            for at in self._order[first:end].tolist():
-                if _key(self._files[at]) == key:
-                    yield at, row
-
-
-type _Key = tuple[str, str, int, int]
-
-
-def _key(file: SourceFile) -> _Key:
-    return file.url, file.etag, file.size, file.last_modified
+    def among(self, rows: _Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the files that are among the rows, and which of these each one is."""
+        numbers, files = rows.url.hashes(), self._files
+        low = np.searchsorted(self._numbers, numbers, side="left")
+        count = np.searchsorted(self._numbers, numbers, side="right") - low
+        found = np.repeat(np.arange(len(numbers)), count)
+        at = self._order[np.arange(len(found)) + np.repeat(low - np.cumsum(count) + count, count)]
+        same = files.sizes[at] == rows.size[found]
+        same &= files.times[at] == rows.last_modified[found]
+        same &= files.urls[at].same(rows.url[found]) & files.etags[at].same(rows.etag[found])
+        return at[same], found[same]
 
 
 def forget(storage: Storage, parts: Sequence[str], rows: Chosen) -> None:
@@ -125,20 +143,18 @@ def rows_forgotten(storage: Storage) -> list[list[tuple[str, int]]]:
     ]
 
 
-def _rows(
-    storage: Storage, part: str, limits: Limits
-) -> tuple[list[tuple[_Key, int]], frozenset[int]]:
-    """Return the rows of a part, and which of them limits stopped that were lower."""
-    path = catalog.path_of("files", part)
-    table: Any = read_table(storage, path, [*_KEY, "row", *_STOPPED], coded=["code"])
-    columns = [table[name].to_pylist() for name in _KEY]
+def _rows(table: Any, limits: Limits) -> _Rows:
+    """Return the rows of a part."""
     code, seconds, memory = (table[name] for name in _STOPPED)
-    stopped = table["row"].to_numpy()[
-        (are(code, ScanTimeoutError.code) & (seconds.to_numpy() < limits.seconds))
-        | (are(code, ScanMemoryError.code) & (memory.to_numpy() < limits.memory))
-    ]
-    rows = list(zip(zip(*columns, strict=True), table["row"].to_pylist(), strict=True))
-    return rows, frozenset(stopped.tolist())
+    return _Rows(
+        url=Strings(*bytes_of(table["url"])),
+        etag=Strings(*bytes_of(table["etag"])),
+        size=numbers_of(table["size"]),
+        last_modified=numbers_of(table["last_modified"]),
+        row=numbers_of(table["row"]).astype(np.int32),
+        stopped=(are(code, ScanTimeoutError.code) & (numbers_of(seconds) < limits.seconds))
+        | (are(code, ScanMemoryError.code) & (numbers_of(memory) < limits.memory)),
+    )
 
 
 def _chosen(rows: Sequence[tuple[int, int]]) -> Chosen:

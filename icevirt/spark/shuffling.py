@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import pickle
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from icevirt.archive import catalog
 from icevirt.archive.blocks import dumps, joined, loads, part_of
-from icevirt.archive.facts import FileColumns
-from icevirt.archive.packing import Block, unpack
-from icevirt.archive.plan import Mode, WindowTask, WriteItem
+from icevirt.archive.packing import Block
+from icevirt.archive.plan import FileRows, Mode, WindowTask, WriteItem
+from icevirt.archive.unpacking import unpack
 from icevirt.spark.refs import RefsReader, places_of
 from icevirt.storage.protocol import Storage
 
@@ -220,7 +220,10 @@ class Arrived:
         for row in sorted(sent, key=lambda row: row.order):
             self._rows[row.path].append(row)
 
-    def located(self, files: FileColumns, takes: NDArray[np.bool_], path: str) -> Iterator[Block]:
+    def expect(self, paths: Collection[str]) -> None:
+        """Do nothing: all of it is here."""
+
+    def located(self, files: FileRows, takes: NDArray[np.bool_], path: str) -> Iterator[Block]:
         """Yield the references of one array in some of the item's files."""
         del files  # what was sent numbers them as the item does
         for row in self._rows[path]:

@@ -5,7 +5,9 @@ One that is damaged is an error that says how to mend it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,6 +18,7 @@ import pyarrow.parquet as pq
 from icevirt.errors import FormatError
 from icevirt.storage.protocol import Storage
 
+_AHEAD = 16  # tables that are read or waited for at a time
 _MOST = (1 << 31) - 1  # bytes of the texts of one array
 
 
@@ -66,14 +69,49 @@ def read_table(
         FormatError: It is damaged.
         ObjectNotFoundError: It is not there.
     """
-    raw = storage.get(path)
+    table = _table(storage.get(path), path, columns, coded)
+    with telling_damage(path):
+        return table if schema is None else table.select(list(schema)).cast(pa.schema(schema))
+
+
+def read_tables(
+    storage: Storage, paths: Iterable[str], columns: Sequence[str], *, coded: Sequence[str] = ()
+) -> Iterator[Any]:
+    """Yield columns of stored tables, in their order; raises as `read_table` does.
+
+    Those that come next are asked for meanwhile: a bucket answers after milliseconds in which
+    nothing else would happen. They are decoded one by one, because threads that decode keep
+    waiting for one another's turn of the interpreter, in a third more processor time.
+    """
+    under_way: deque[tuple[str, Future[bytes]]] = deque()
+    with ThreadPoolExecutor(_AHEAD, thread_name_prefix="icevirt-catalog") as pool:
+        try:
+            for path in paths:
+                under_way.append((path, pool.submit(storage.get, path)))
+                if len(under_way) == _AHEAD:
+                    yield _next(under_way, columns, coded)
+            while under_way:
+                yield _next(under_way, columns, coded)
+        finally:
+            for _, each in under_way:
+                each.cancel()
+
+
+def _next(
+    under_way: deque[tuple[str, Future[bytes]]], columns: Sequence[str], coded: Sequence[str]
+) -> Any:
+    path, raw = under_way.popleft()
+    return _table(raw.result(), path, columns, coded)
+
+
+def _table(raw: bytes, path: str, columns: Sequence[str], coded: Sequence[str]) -> Any:
     with telling_damage(path):
         # `read_table` of a dataset takes several times as long for tables as small as these
         file: Any = pq.ParquetFile(pa.BufferReader(raw), read_dictionary=list(coded))
         table = file.read(columns=list(columns), use_threads=False)
         if lacking := {*columns} - {*table.column_names}:
             raise pa.ArrowInvalid(f"no column {sorted(lacking)}")
-        return table if schema is None else table.select(list(schema)).cast(pa.schema(schema))
+        return table
 
 
 @contextmanager

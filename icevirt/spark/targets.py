@@ -12,8 +12,8 @@ from itertools import islice
 
 import numpy as np
 
-from icevirt.archive.facts import FileColumns
 from icevirt.archive.packing import Block
+from icevirt.archive.plan import FileRows
 from icevirt.archive.scanned import SourceFile
 from icevirt.model.chunks import ChunkType
 from icevirt.objects.grants import SourceAccess, granted
@@ -29,7 +29,7 @@ _SECOND = 1_000_000_000  # nanoseconds
 class TargetTask:
     """Some files of a plan, and the arrays that it takes of them."""
 
-    files: FileColumns
+    files: FileRows
     paths: tuple[str, ...]
     catalog: Storage
     access: SourceAccess = field(default_factory=SourceAccess)

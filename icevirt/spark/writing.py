@@ -7,13 +7,11 @@ id covers them, so a retried, speculative or late attempt writes the same object
 from __future__ import annotations
 
 import math
-import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import zstandard
 from numpy.typing import NDArray
 
 from icevirt.archive.blocks import joined, part_of
@@ -28,9 +26,11 @@ from icevirt.logic.equality import same_values
 from icevirt.logic.recoding import recoded_values
 from icevirt.logic.relative import with_names
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
-from icevirt.model.ranges import gather
+from icevirt.model.ranges import copy_ranges
 from icevirt.objects.grants import granted
 from icevirt.spark.encoding import decode_whole, encode_chunks, fill_of, plain_dtype
+from icevirt.spark.names import Files
+from icevirt.spark.parcels import Parcel
 from icevirt.spark.rechunking import Sink, plain_only, rechunked
 from icevirt.spark.refs import Refs, RefsReader
 from icevirt.spark.shuffling import Arrived, Bound, bounds_of, within
@@ -41,38 +41,10 @@ from icevirt.wire.manifest import ManifestEncoding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PackedItem:
-    """An item on its way to an executor: names and places of files compress ten to one."""
-
-    number: int
-    first: int
-    expected: int
-    payload: bytes
-
-    @classmethod
-    def of(cls, item: WriteItem) -> PackedItem:
-        """Pack an item."""
-        packed = zstandard.ZstdCompressor(level=1).compress(pickle.dumps(item))
-        return cls(
-            number=item.number,
-            first=item.first,
-            expected=item.expected,
-            # a copy: what the compressor returns keeps the room that it might have needed
-            payload=bytes(memoryview(packed)),
-        )
-
-    def unpack(self) -> WriteItem:
-        """Return the item."""
-        raw = zstandard.ZstdDecompressor().decompress(self.payload)
-        item: WriteItem = pickle.loads(raw)  # noqa: S301  # made by `of`
-        return item
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WriteTask:
     """Some items to write, in order."""
 
-    items: tuple[PackedItem, ...]
+    parcels: tuple[Parcel, ...]
     catalog: Storage
     repo: Storage
     record: Storage  # of finished items, for a build that is resumed
@@ -97,10 +69,21 @@ def run_write_shuffled(task: WriteTask, rows: list[bytes]) -> tuple[WriteResult,
 
 def _run(task: WriteTask, refs: Refs) -> tuple[WriteResult, ...]:
     with granted(task.reading.access):
-        results = (
-            _finished(task, item.number) or _write(task, item.unpack(), refs) for item in task.items
-        )
+        results = (result for parcel in task.parcels for result in _written(task, parcel, refs))
         return tuple(replace(result, chunk_ids=frozenset()) for result in results)
+
+
+def _written(task: WriteTask, parcel: Parcel, refs: Refs) -> Iterator[WriteResult]:
+    """Write the items of a parcel that are not finished."""
+    finished = {number: _finished(task, number) for number in parcel.numbers}
+    yield from (result for result in finished.values() if result is not None)
+    if None not in finished.values():
+        return
+    items = [item for item in parcel.unpack() if finished[item.number] is None]
+    files = Files(task.catalog, items[0].files)
+    for at, item in enumerate(items):
+        refs.expect({path for other in items[at:] for path in other.paths()})
+        yield _write(task, item, files, refs)
 
 
 def recorded(record: Storage) -> Iterator[WriteResult]:
@@ -134,12 +117,12 @@ def _finished(task: WriteTask, number: int) -> WriteResult | None:
     return result if sizes == [result.size_bytes] and there else None
 
 
-def _write(task: WriteTask, item: WriteItem, refs: Refs) -> WriteResult:
+def _write(task: WriteTask, item: WriteItem, files: Files, refs: Refs) -> WriteResult:
     tables = {}
     replaced: dict[ObjectId8, int] = {}
     for window in item.windows:
         assert window.node_id not in tables, "an item holds two windows of one array"
-        table, replaced[window.node_id] = _table(task, item, refs, window)
+        table, replaced[window.node_id] = _table(task, files, item.origin, refs, window)
         if len(table):
             tables[window.node_id] = with_names(table, task.named)
     result = WriteResult(
@@ -164,14 +147,14 @@ def _write(task: WriteTask, item: WriteItem, refs: Refs) -> WriteResult:
 
 
 def _table(
-    task: WriteTask, item: WriteItem, refs: Refs, window: WindowTask
+    task: WriteTask, files: Files, origin: FileColumns | None, refs: Refs, window: WindowTask
 ) -> tuple[ChunkTable, int]:
     """Return the chunks of a window, and how many references were replaced by stored chunks."""
-    table = _stored(window_table(refs, item.files, plain_only(window)), task)
+    table = _stored(window_table(refs, files, plain_only(window)), task)
     if window.hybrid is None:
         return table, 0
     sink = Sink(repo=task.repo, inline_threshold=task.inline_threshold)
-    return rechunked(table, refs, item.origin or item.files, window, sink, task.reading)
+    return rechunked(table, refs, origin or files.named(), window, sink, task.reading)
 
 
 def _window_result(node_id: ObjectId8, table: ChunkTable, replaced: int) -> WindowResult:
@@ -193,7 +176,7 @@ def _window_result(node_id: ObjectId8, table: ChunkTable, replaced: int) -> Wind
 # -- references of one window --------------------------------------------------------------------
 
 
-def window_table(refs: Refs, files: FileColumns, window: WindowTask) -> ChunkTable:
+def window_table(refs: Refs, files: Files, window: WindowTask) -> ChunkTable:
     """Collect the references of a window: virtual and inline rows.
 
     Raises:
@@ -201,18 +184,18 @@ def window_table(refs: Refs, files: FileColumns, window: WindowTask) -> ChunkTab
     """
     if window.values is not None:
         return _clipped(_encoded_values(window, window.values), window)
-    bounds = bounds_of(window, np.arange(len(files)))
-    blocks = [
-        kept
-        for path, takes in window.read_from(window.takes)
-        for block in refs.located(files, takes, path)
-        for kept in _wanted(block, bounds)
-    ]
     if window.mode is Mode.join:
-        return _clipped(_joined(files, window, blocks), window)
+        return _clipped(_joined(files, window, refs), window)
+    bounds = bounds_of(window, np.arange(len(files)))
+    blocks = [kept for block in _found(files, window, refs) for kept in _wanted(block, bounds)]
     tables = [*_shifted(files, window, joined(blocks))] if blocks else []
     empty = ChunkTable.empty(len(window.chunk_shape))
     return _clipped(ChunkTable.concatenate(tables) if tables else empty, window)
+
+
+def _found(files: Files, window: WindowTask, refs: Refs) -> Iterator[Block]:
+    for path, takes in window.read_from(window.takes):
+        yield from refs.located(files.rows, takes, path)
 
 
 def _wanted(block: Block, bounds: Sequence[Bound]) -> Iterator[Block]:
@@ -233,7 +216,7 @@ def _clipped(table: ChunkTable, window: WindowTask) -> ChunkTable:
     return table if inside.all() else table.take(inside)
 
 
-def _shifted(files: FileColumns, window: WindowTask, block: Block) -> Iterator[ChunkTable]:
+def _shifted(files: Files, window: WindowTask, block: Block) -> Iterator[ChunkTable]:
     """Yield the chunks where the plan puts their files, encoding those stored whole."""
     whole = window.whole[block.file]
     if not window.direct and whole.any():
@@ -244,7 +227,7 @@ def _shifted(files: FileColumns, window: WindowTask, block: Block) -> Iterator[C
     yield _moved(files, window, block)
 
 
-def _moved(files: FileColumns, window: WindowTask, block: Block) -> ChunkTable:
+def _moved(files: Files, window: WindowTask, block: Block) -> ChunkTable:
     index = _with_new_axes(block.index.astype(np.int64), len(window.chunk_shape))
     for at, axis in enumerate(window.axes):
         index[:, axis] += window.grids[axis].chunk_at(window.starts[:, at])[block.file]
@@ -261,7 +244,7 @@ def _moved(files: FileColumns, window: WindowTask, block: Block) -> ChunkTable:
         source=np.where(virtual, source, 0).astype(np.uint32),
         offset=block.offset,
         length=block.length,
-        locations=_locations(files, used[own]) + block.targets.take(used[~own] - len(files)),
+        locations=_locations(files, used[own], block.targets.take(used[~own] - len(files))),
         inline=block.data,
     ).sorted()
 
@@ -271,15 +254,19 @@ def _with_new_axes(index: NDArray[np.int64], ndim: int) -> NDArray[np.int64]:
     return np.pad(index, ((0, 0), (ndim - index.shape[1], 0)))
 
 
-def _locations(files: FileColumns, rows: NDArray[np.int64]) -> Locations:
-    """Return the files with the checksum of their scan, in whole seconds rounded up."""
-    etag = files.etag[rows]
-    seconds = -(-files.last_modified[rows] // 1_000_000_000)
-    return Locations(
-        url=files.url[rows],
+def _locations(files: Files, rows: NDArray[np.int64], targets: Locations) -> Locations:
+    """Return files with the checksum of their scan, in whole seconds rounded up, and others."""
+    if not len(rows):
+        return targets
+    named = files.named()
+    etag = named.etag[rows]
+    seconds = -(-named.last_modified[rows] // 1_000_000_000)
+    own = Locations(
+        url=named.url[rows],
         etag=etag,
         last_modified=np.where(etag.lengths > 0, 0, seconds).astype(np.uint32),
     )
+    return own + targets if len(targets) else own
 
 
 # -- values that were read at scan time ----------------------------------------------------------
@@ -317,17 +304,17 @@ def _encoded(window: WindowTask, place: int, raw: bytes) -> ChunkTable:
     )
 
 
-def _joined(files: FileColumns, window: WindowTask, blocks: Sequence[Block]) -> ChunkTable:
+def _joined(files: Files, window: WindowTask, refs: Refs) -> ChunkTable:
     """Put the values of all files where their boxes lie, and encode them.
 
     Boxes that no file fills hold the array's fill value, which the plan made the missing one.
     """
     assert window.whole_schema is not None
-    if (values := _in_a_row(window, blocks)) is not None:
+    if (values := _in_a_row(window, _found(files, window, refs))) is not None:
         return _encoded_values(window, values)
     pieces: dict[tuple[int, ...], NDArray[Any]] = {}  # by where they begin
     origin: dict[tuple[int, ...], int] = {}
-    for block in blocks:
+    for block in _found(files, window, refs):
         for row, place in enumerate(block.file.tolist()):
             shape = _file_shape(window, place)
             values = decode_whole(window.whole_schema, shape, _data(block, row))
@@ -347,36 +334,51 @@ def _joined(files: FileColumns, window: WindowTask, blocks: Sequence[Block]) -> 
             "the catalog lacks values that the plan counts on",
             do="Delete the catalog and scan again.",
             variable=window.source_path,
-            file=files.url[lacking[0]],
+            file=files.url(lacking[0]),
         )
     if not pieces:
         return ChunkTable.empty(len(window.chunk_shape))
     return _encoded_values(window, _assembled(window, pieces))
 
 
-def _in_a_row(window: WindowTask, blocks: Sequence[Block]) -> NDArray[Any] | None:
-    """Return the values of an array whose files lie end to end along its first axis, at once.
+def _in_a_row(window: WindowTask, blocks: Iterator[Block]) -> NDArray[Any] | None:
+    """Return the values of an array whose files lie end to end along its first axis.
 
-    None where anything is not as plain as that: a box that no file or several files fill, values
-    that are recoded, or no plain numbers.
+    They are put in their places as they come. None where anything is not as plain as that: a box
+    that no file or several files fill, values that are recoded, or no plain numbers.
     """
     schema = window.whole_schema
     assert schema is not None
     dtype = plain_dtype(schema.data_type, schema.codecs)
     plain = dtype is not None and len(schema.codecs) == 1 and window.times is None
-    if dtype is None or not plain or window.axes != (0,) or not blocks:
+    if dtype is None or not plain or window.axes != (0,) or not _end_to_end(window):
         return None
-    block = joined(blocks)
-    rows = np.argsort(window.starts[block.file, 0], kind="stable")
-    begin, count = window.starts[block.file[rows], 0], window.lengths[block.file[rows], 0]
-    size = dtype.itemsize * math.prod(window.shape[1:]) * count
-    end_to_end = (begin == np.cumsum(count) - count) & (count > 0) & (block.length[rows] == size)
-    if len(rows) != int(window.takes.sum()) or int(count.sum()) != window.shape[0]:
-        return None
-    if not end_to_end.all():
-        return None
-    data, _ = gather(block.data, block.offset[rows].astype(np.int64), size)
-    return decode_whole(schema, window.shape, data.tobytes())
+    row = dtype.itemsize * math.prod(window.shape[1:])
+    values = np.empty(row * window.shape[0], np.uint8)
+    lacking = window.takes.copy()
+    for block in blocks:
+        place, size = block.file, row * window.lengths[block.file, 0]
+        alike = len(np.unique(place)) == len(place) and (block.length == size).all()
+        if not alike or not lacking[place].all():
+            return None
+        lacking[place] = False
+        at = row * window.starts[place, 0]
+        copy_ranges(block.data, block.offset.astype(np.int64), values, at, size)
+    return None if lacking.any() else decode_whole(schema, window.shape, values.data)
+
+
+def _end_to_end(window: WindowTask) -> bool:
+    """Say whether the boxes of the files fill the first axis, each once and none of them empty."""
+    begin, count = window.starts[:, 0], window.lengths[:, 0]
+    if not window.takes.all():
+        begin, count = begin[window.takes], count[window.takes]
+    if (begin[1:] < begin[:-1]).any():
+        order = np.argsort(begin, kind="stable")
+        begin, count = begin[order], count[order]
+    if not len(begin) or begin[0] != 0 or (count <= 0).any():
+        return False
+    ends = begin + count
+    return bool(ends[-1] == window.shape[0] and (ends[:-1] == begin[1:]).all())
 
 
 def _assembled(window: WindowTask, pieces: Mapping[tuple[int, ...], NDArray[Any]]) -> NDArray[Any]:
@@ -400,7 +402,7 @@ def _encoded_values(window: WindowTask, values: NDArray[Any]) -> ChunkTable:
 
 
 def _refuse_unlike(
-    files: FileColumns,
+    files: Files,
     window: WindowTask,
     places: tuple[int, int],
     one: NDArray[Any],
@@ -413,18 +415,16 @@ def _refuse_unlike(
             do="Leave one of them out, or leave the variable out with"
             f" drop_variables=[{window.source_path!r}].",
             variable=window.source_path,
-            first=files.url[places[0]],
-            second=files.url[places[1]],
+            first=files.url(places[0]),
+            second=files.url(places[1]),
         )
 
 
-def _recoded(
-    files: FileColumns, window: WindowTask, place: int, values: NDArray[Any]
-) -> NDArray[Any]:
+def _recoded(files: Files, window: WindowTask, place: int, values: NDArray[Any]) -> NDArray[Any]:
     if window.times is None:
         return values
     return recoded_values(
-        values, window.times, place, path=window.source_path, url=files.url[place]
+        values, window.times, place, path=window.source_path, url=files.url(place)
     )
 
 

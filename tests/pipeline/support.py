@@ -1,6 +1,7 @@
 """Archives that are small and quick to write, and the comparison of a repository with its files."""
 
 import contextlib
+from pathlib import Path
 
 import h5py
 import icechunk
@@ -14,7 +15,12 @@ import icevirt
 from icevirt.api import building as build_module
 from icevirt.api import plan as plan_module
 from icevirt.api import stages
+from icevirt.archive.catalog import path_of
+from icevirt.archive.scanned import SourceFile
+from icevirt.archive.sources import SourceFiles
+from icevirt.spark.facts import Chosen, read_facts
 from icevirt.spark.runner import run_in_process
+from icevirt.spark.tables import read_table
 
 
 def without_spark(monkeypatch):
@@ -30,6 +36,19 @@ def without_spark(monkeypatch):
     monkeypatch.setattr(stages, "slots", lambda spark: 2)
     for module in (build_module, plan_module):
         monkeypatch.setattr(module, "spark_or_local", lambda *_, **__: contextlib.nullcontext())
+
+
+def closed_of(storage, names):
+    """Read the facts of whole parts, as a build does that was given their files."""
+    columns = ["url", "size", "etag", "last_modified", "row"]
+    tables = [read_table(storage, path_of("files", name), columns).to_pylist() for name in names]
+    rows = [(part, row.pop("row"), row) for part, table in enumerate(tables) for row in table]
+    chosen = Chosen(
+        part=np.array([part for part, _, _ in rows], np.int32),
+        row=np.array([row for _, row, _ in rows], np.int32),
+    )
+    files = SourceFiles(SourceFile(**told) for _, _, told in rows)
+    return read_facts(storage, files, names, chosen)
 
 
 def told(catalog):
@@ -176,3 +195,16 @@ def _raw(dataset):
 
 def _dimension_only(dataset):
     return b"not a netCDF variable" in bytes(dataset.attrs.get("NAME", b""))
+
+
+def truncate(path):
+    """Cut a file in the middle."""
+    with Path(path).open("r+b") as file:
+        file.truncate(Path(path).stat().st_size // 2)
+
+
+def spoil(path):
+    """Replace a file by what no scanner reads, and return what it was."""
+    was = Path(path).read_bytes()
+    Path(path).write_bytes(b"nothing that anybody reads")
+    return was

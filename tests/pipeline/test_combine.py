@@ -10,15 +10,18 @@ from icevirt.archive.attributes import Attributes
 from icevirt.archive.plan import Mode
 from icevirt.archive.scanned import ScannedArray, ScannedFile, ScannedGroup, SourceFile
 from icevirt.errors import CombineError
+from icevirt.logic.bundles import write_items
 from icevirt.logic.era_groups import combine_eras
-from icevirt.logic.items import balanced, write_items
+from icevirt.logic.items import drafts
+from icevirt.logic.piles import balanced
 from icevirt.logic.wish import Wish
 from icevirt.model.chunks import ChunkTable, Locations
 from icevirt.spark.attempt import Outcome
 from icevirt.spark.catalog import write_part
-from icevirt.spark.facts import read_facts
 from icevirt.spark.rows import tables_of
 from icevirt.storage.memory import MemoryStorage
+
+from .support import closed_of
 
 BYTES = ({"name": "bytes", "configuration": {"endian": "little"}},)
 ZLIB = (*BYTES, {"name": "numcodecs.zlib", "configuration": {"level": 4}})
@@ -95,7 +98,7 @@ def facts_of(files, per_part=2):
             for f in files[at : at + per_part]
         ]
         names.append(write_part(storage, f"p{at}", tables_of(outcomes)))
-    return read_facts(storage, names).facts
+    return closed_of(storage, names).facts
 
 
 def plan(*files, dim="time", **wish):
@@ -359,7 +362,7 @@ def test_items_cover_every_window_once_and_share_small_manifests():
     made = plan(*(step(n, float(n), static) for n in range(5)))
     items = list(write_items(made))
     assert [len(item.windows) for item in items] == [2, 1]
-    assert sum(len(pile) for pile in balanced(items, 3)) == len(items)
+    assert sum(len(pile) for pile in balanced(made, list(drafts(made)), 3)) == len(items)
 
 
 @pytest.mark.parametrize("limit", [1, 2, 4, 7, 100])

@@ -1,6 +1,7 @@
 """What a plan says that it costs is what its build and its readers then do."""
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import netCDF4
@@ -11,7 +12,8 @@ from rich.console import Console
 import icevirt
 from icevirt.display.document import document
 from icevirt.display.plan import build_plan
-from icevirt.logic.costs import LARGE_CHUNK, SMALL_CHUNK
+from icevirt.logic.costs import LARGE_CHUNK, SMALL_CHUNK, costs_of
+from icevirt.model.strings import Strings
 from pipeline.support import without_spark, write_days
 
 
@@ -34,6 +36,15 @@ def test_the_cost_is_what_the_build_then_does(tmp_path):
         report.references.inline + report.references.native
     )
     assert cost.bytes_stored >= report.references.bytes_stored  # before they are compressed
+
+
+def test_a_task_holds_the_names_of_its_files(tmp_path):
+    """Longer names take more of its memory, as often as they are held."""
+    made = icevirt.plan(write_days(tmp_path / "days"), concat_dim="time")
+    longer = Strings.of([url + 1000 * "x" for url in made.files.url])
+    other = costs_of(replace(made, files=replace(made.files, url=longer)))
+    assert other.task_memory == made.cost.task_memory + 2 * 3 * 1000
+    assert other.driver_memory > made.cost.driver_memory
 
 
 def test_a_map_and_a_series_read_so_many_chunks(tmp_path):

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from icevirt.archive.attributes import Attributes
 from icevirt.errors import CombineError, InvalidInputError
 from icevirt.logic import era_groups, era_report
+from icevirt.logic.bundles import write_items
 from icevirt.logic.cells import NOWHERE
 from icevirt.logic.deviating import Rules
 from icevirt.logic.era_groups import combine_eras
 from icevirt.logic.eras import part
-from icevirt.logic.items import write_items
 from icevirt.logic.prepared import prepare
 from icevirt.logic.wish import Wish
 from pipeline.test_combine import BYTES, ZLIB, data, facts_of, file, static, time

@@ -98,6 +98,12 @@ def test_an_attempt_whose_catalog_is_gone_fails_and_changes_nothing(days, tmp_pa
     assert_sound(repo, days)
 
 
+def forget(task):
+    """Remove what is recorded of a task's items."""
+    for number in (number for parcel in task.parcels for number in parcel.numbers):
+        task.record.delete(writing.record_path(number))
+
+
 def test_a_zombie_that_read_something_else_writes_something_else(
     days, tmp_path, tasks, monkeypatch
 ):
@@ -116,13 +122,11 @@ def test_a_zombie_that_read_something_else_writes_something_else(
         tasks.append(task)
         monkeypatch.setattr(writing, "_moved", elsewhere)
         writing.run_write(task)  # an attempt that another one overtakes
-        for item in task.items:
-            task.record.delete(writing.record_path(item.number))
+        forget(task)
         monkeypatch.setattr(writing, "_moved", moved)
         results = writing.run_write(task)
         monkeypatch.setattr(writing, "_moved", elsewhere)
-        for item in task.items:
-            task.record.delete(writing.record_path(item.number))
+        forget(task)
         writing.run_write(task)  # one that comes too late, and overwrites the record
         monkeypatch.setattr(writing, "_moved", moved)
         return results

@@ -16,6 +16,7 @@ from icevirt.api import stages
 from icevirt.connect import patience, stores
 from icevirt.errors import ScanError, StorageError
 from icevirt.logic.routes import Route
+from icevirt.spark import session
 from icevirt.storage import object_store
 from servers import azurite
 from servers.faults import ANSWER_LOST, DROPPED, refused, truncated
@@ -120,6 +121,22 @@ def test_all_of_a_build_lies_in_a_bucket(request, spark, tmp_path, monkeypatch, 
         store = theirs.readonly_session("main").store
         with xr.open_zarr(store, consolidated=False, chunks=None) as read:
             np.testing.assert_allclose(read["packed"].values, packed, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["s3", "azure", "gcs"])
+def test_few_files_of_a_bucket_are_built_by_forked_processes(request, tmp_path, monkeypatch, kind):
+    """No thread or connection of who forks is needed by what is forked."""
+    monkeypatch.setattr(session, "running_session", lambda: None)
+    monkeypatch.setattr(session, "FILES_OF_WORKER", 2)
+    place = request.getfixturevalue(kind)
+    files = write_days(tmp_path / "archive", DAYS)
+    uploaded(place, files)
+    access, credentials = access_to(place)
+    repo = below(place, "repo").icevirt()
+    report = icevirt.build(f"{place.url}/data/", repo, concat_dim="time", access=access, verify=9)
+    authorize = dict.fromkeys(report.containers, credentials)
+    with xr.open_dataset(repo, engine="icevirt", authorize_virtual_chunk_access=authorize) as found:
+        assert_same_dataset(found, expected_dataset(files, "time"))
 
 
 # -- stores that fail ------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 import icevirt
 from icevirt import errors
 from icevirt.api.recipe_text import toml
-from icevirt.cli import main
 
 from .support import assert_same_dataset, expected_dataset, opened, without_spark, write_days
 
@@ -23,20 +22,6 @@ PAGE = Path(__file__).parents[2] / "docs" / "recipe.md"
 @pytest.fixture(autouse=True)
 def in_process(monkeypatch):
     without_spark(monkeypatch)
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """Run the command in this process; return status, stdout and stderr."""
-
-    def command(*words):
-        monkeypatch.setattr("sys.argv", ["icevirt", *map(str, words)])
-        with pytest.raises(SystemExit) as stop:
-            main.run()
-        told = capsys.readouterr()
-        return stop.value.code, told.out, told.err
-
-    return command
 
 
 @pytest.fixture

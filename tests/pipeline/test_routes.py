@@ -10,12 +10,15 @@ from hypothesis import strategies as st
 
 import icevirt
 from icevirt.archive.blocks import dumps, joined, loads, part_of
-from icevirt.archive.packing import Block, unpack
+from icevirt.archive.packing import Block
+from icevirt.archive.plan import FileRows
+from icevirt.archive.unpacking import unpack
 from icevirt.errors import FormatError, IcevirtError
 from icevirt.logic import routes
+from icevirt.logic.bundles import bundles, write_items
 from icevirt.logic.deviating import Rules
 from icevirt.logic.era_groups import combine_eras
-from icevirt.logic.items import write_items
+from icevirt.logic.items import drafts
 from icevirt.logic.routes import Route, route_of
 from icevirt.logic.wish import Wish
 from icevirt.model.chunks import ChunkType, Locations
@@ -23,13 +26,13 @@ from icevirt.model.strings import Strings
 from icevirt.spark import refs, rows, shuffling, writing
 from icevirt.spark.attempt import Outcome
 from icevirt.spark.catalog import write_part
-from icevirt.spark.facts import read_facts
+from icevirt.spark.parcels import Parcel
 from icevirt.spark.rows import tables_of
 from icevirt.spark.runner import run_on_spark, run_shuffled
 from icevirt.storage.memory import MemoryStorage
 from icevirt.wire.manifest import ManifestEncoding
 
-from .support import assert_same_dataset, expected_dataset, opened, write_days
+from .support import assert_same_dataset, closed_of, expected_dataset, opened, write_days
 from .test_combine import data, facts_of, file, static, time
 
 
@@ -42,14 +45,14 @@ def planned(files, *, per_part=3, change=lambda facts: facts, **wish):
             for f in files[at : at + per_part]
         ]
         names.append(write_part(catalog, f"p{at}", tables_of(outcomes)))
-    facts = change(read_facts(catalog, names).facts)
+    facts = change(closed_of(catalog, names).facts)
     return catalog, combine_eras(facts, Wish(build_id="b", concat_dim=("time",), **wish))
 
 
 def task_of(items, catalog, repo):
-    """Return the task for some items."""
+    """Return the task for some items, which come as `bundles` yields them."""
     return writing.WriteTask(
-        items=tuple(items),
+        parcels=tuple(map(Parcel.of, items)),
         catalog=catalog,
         repo=repo,
         record=MemoryStorage(),
@@ -61,18 +64,19 @@ def task_of(items, catalog, repo):
 def written(catalog, plan, *, shuffled, tasks=2):
     """Write all items by one of the ways; return what lies in the repository."""
     repo = MemoryStorage()
-    items = [writing.PackedItem.of(item) for item in write_items(plan)]
     if not shuffled:
-        writing.run_write(task_of(items, catalog, repo))
+        together = bundles(plan, list(drafts(plan)), FileRows.of(plan.files))
+        writing.run_write(task_of(together, catalog, repo))
     else:
+        items = list(write_items(plan))
         needs, inbox = shuffling.Needs(), [[] for _ in items]
         for number, item in enumerate(items):
-            needs.add(number, item.unpack())
+            needs.add(number, item)
         for number, task in enumerate(needs.tasks(catalog, tasks)):
             for to, row in shuffling.run_map(task, number):
                 inbox[to].insert(0, row)  # rows come in any order
         for item, rows in zip(items, inbox, strict=True):
-            writing.run_write_shuffled(task_of([item], catalog, repo), rows)
+            writing.run_write_shuffled(task_of([[item]], catalog, repo), rows)
     return {info.path: repo.get(info.path) for info in repo.list()}
 
 
@@ -343,3 +347,19 @@ def test_blocks_are_cut_and_joined_without_loss(several, random):
     part = part_of(whole, rows, whole.file[rows])
     assert meaning(part) == [meaning(whole)[row] for row in rows.tolist()]
     assert len(part.targets) <= len(whole.targets)
+
+
+def test_items_of_the_same_files_know_of_them_once():
+    """Two fields and a coordinate over the same files hold one column of each kind."""
+    _, plan = planned(archive(range(6)), max_references=2)
+    files = FileRows.of(plan.files)
+    found = [each for each in bundles(plan, list(drafts(plan)), files) if len(each) > 1]
+    assert found
+    for items in found:
+        windows = [window for item in items for window in item.windows if window.axes]
+        assert len({id(item.files) for item in items}) == 1
+        assert len(windows) > len({id(window.starts) for window in windows}) == 1
+        assert len({id(window.takes) for window in windows}) == 1
+    assert {item.number for each in bundles(plan, list(drafts(plan)), files) for item in each} == {
+        draft.number for draft in drafts(plan)
+    }

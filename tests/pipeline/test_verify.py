@@ -325,3 +325,26 @@ def test_the_group_is_told_by_the_path_that_is_most_alike(first):
     assert [matching.group_of(path, order) for path in ("/a/e", "/b/e", "/d")] == ["/in"] * 3
     assert matching.group_of("/x/e", order) in {"/in/a", "/in/b"}
     assert matching.group_of("/f", order) == "/"
+
+
+def test_who_verifies_hears_how_far_it_is(spark, tmp_path):
+    files = [str(tmp_path / f"day{day}.nc") for day in range(4)]
+    for day, path in enumerate(files):
+        write_day(path, day)
+    repo = str(tmp_path / "repo")
+    built = icevirt.build(files, repo, concat_dim="time", spark=spark)
+    steps = []
+    report = icevirt.verify(
+        repo,
+        references=True,
+        full=True,
+        authorize_virtual_chunk_access=built.containers,
+        spark=spark,
+        progress=steps.append,
+    )
+    assert report.ok
+    for phase in ("references", "values"):
+        told = [step for step in steps if step.phase == phase and step.total]
+        assert told[-1].done == told[-1].total > 0
+        assert told[-1].seconds > 0
+        assert [step.done for step in told] == sorted(step.done for step in told)

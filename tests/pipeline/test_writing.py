@@ -5,23 +5,26 @@ import json
 import numpy as np
 import pytest
 
+from icevirt.archive.plan import FileRows
 from icevirt.archive.report import ReferenceCounts
 from icevirt.errors import FormatError
 from icevirt.ids import ObjectId8, ObjectId12
+from icevirt.logic.bundles import bundles
 from icevirt.logic.era_groups import combine_eras
-from icevirt.logic.items import write_items
+from icevirt.logic.items import drafts
 from icevirt.logic.wish import Wish
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.spark import writing
 from icevirt.spark.attempt import Outcome
 from icevirt.spark.catalog import write_part
 from icevirt.spark.encoding import encode_chunks
-from icevirt.spark.facts import read_facts
+from icevirt.spark.parcels import Parcel
 from icevirt.spark.rows import tables_of
 from icevirt.storage.memory import MemoryStorage
 from icevirt.wire import manifest
 from icevirt.wire.manifest import ManifestEncoding
 
+from .support import closed_of
 from .test_combine import BYTES, data, file, static, time
 
 
@@ -34,11 +37,11 @@ def run(files, *, per_part=2, threshold=512, catalog=None, repo=None, record=Non
             for f in files[at : at + per_part]
         ]
         names.append(write_part(catalog, f"p{at}", tables_of(outcomes)))
-    facts = read_facts(catalog, names).facts
+    facts = closed_of(catalog, names).facts
     plan = combine_eras(facts, Wish(build_id="b", concat_dim=("time",), **wish))
     repo = MemoryStorage() if repo is None else repo
     task = writing.WriteTask(
-        items=tuple(map(writing.PackedItem.of, write_items(plan))),
+        parcels=tuple(map(Parcel.of, bundles(plan, list(drafts(plan)), FileRows.of(plan.files)))),
         catalog=catalog,
         repo=repo,
         record=MemoryStorage() if record is None else record,
@@ -86,6 +89,33 @@ def test_coordinates_of_all_files_are_joined_into_one_chunk():
     found = tables(plan, results, repo)["/time"]
     assert found.kind.tolist() == [ChunkType.inline]
     assert np.frombuffer(found.inline.tobytes(), "<f8").tolist() == [1.0, 2.0, 3.0]
+
+
+ORDERS = {
+    "in order": [0, 1, 2, 3, 4],
+    "in no order": [3, 0, 4, 1, 2],
+}
+
+
+@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS.keys())
+@pytest.mark.parametrize("lengths", [[2, 2, 2, 2, 2], [1, 3, 2, 4, 1]], ids=["alike", "unlike"])
+def test_values_are_put_in_their_places_as_the_general_way_puts_them(order, lengths, monkeypatch):
+    """Whatever the lengths of files and their order in the catalog."""
+    begins = np.cumsum([0, *lengths])
+    files = [
+        file(
+            n,
+            lambda u, n=n: data(u, lengths[n], edge=1),
+            time(np.arange(begins[n], begins[n + 1]) * 0.5, fill_value="NaN"),
+        )
+        for n in order
+    ]
+    plan, results, repo = run(files)
+    found = tables(plan, results, repo)["/time"]
+    expected = np.arange(sum(lengths)) * 0.5
+    assert np.frombuffer(found.inline.tobytes(), "<f8").tolist() == expected.tolist()
+    monkeypatch.setattr(writing, "_end_to_end", lambda window: False)
+    assert run(files)[1] == results
 
 
 def test_large_joined_values_become_native_chunks_named_by_their_content():

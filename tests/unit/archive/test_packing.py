@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icevirt.archive.packing import pack, unpack
+from icevirt.archive.blocks import joined
+from icevirt.archive.packing import pack
+from icevirt.archive.unpacking import PackedBlocks, unpack, unpack_all
 from icevirt.errors import FormatError
 from icevirt.model.chunks import ChunkTable, Locations
 
@@ -73,6 +75,36 @@ def test_a_block_gives_back_every_row_of_every_file(found):
     assert rows == len(block)
 
 
+@given(
+    st.integers(0, 3).flatmap(
+        lambda n: st.lists(st.lists(tables(n), min_size=1, max_size=3), min_size=1, max_size=6)
+    )
+)
+def test_blocks_unpacked_together_are_those_unpacked_alone(found):
+    """Whatever mixture of dense, sparse, virtual and inline ones stands side by side."""
+    blocks = [pack(range(len(each)), each) for each in found]
+    together = unpack_all(PackedBlocks.of(blocks), 10 * np.arange(len(blocks)))
+    alone = [unpack(each) for each in blocks]
+    alone = [replace(b, file=b.file + np.int32(10 * n)) for n, b in enumerate(alone)]
+    assert_equal_blocks(together, joined(alone))
+
+
+def assert_equal_blocks(one, other):
+    for name in ("file", "index", "kind", "offset", "length", "data", "source"):
+        assert np.array_equal(getattr(one, name), getattr(other, name)), name
+    assert one.targets == other.targets
+
+
+def test_runs_end_where_there_are_enough_references_or_other_axes():
+    flat, deep = (
+        pack([0], [ChunkTable.inlined(index=np.zeros((1, ndim), int), chunks=[b"a"])])
+        for ndim in (1, 2)
+    )
+    runs = PackedBlocks.of([flat, flat, flat, deep, flat]).runs
+    assert list(runs(2)) == [(0, 2), (2, 3), (3, 4), (4, 5)]
+    assert list(runs(0)) == [(n, n + 1) for n in range(5)]
+
+
 def test_dense_files_store_no_indices():
     """A file whose chunks fill its grid costs a box, not an index per reference."""
     index = np.indices((10, 20)).reshape(2, -1).T
@@ -108,12 +140,42 @@ def test_references_into_other_files_keep_their_targets():
     assert sorted(block.targets.etag) == ["", "e"]
     assert sorted(block.targets.last_modified.tolist()) == [0, 9]
     assert pack([0], [inside], ["file:///a.nc"]).targets is None
+    blocks = [pack([4 + n], [outside], ["file:///a.nc"]) for n in range(2)]
+    together = unpack_all(PackedBlocks.of([blocks[0], pack([9], [inside]), blocks[1]]))
+    assert_equal_blocks(
+        together, joined([unpack(each) for each in (blocks[0], pack([9], [inside]), blocks[1])])
+    )
     with pytest.raises(FormatError, match="targets"):
         unpack(replace(pack([5], [outside], ["file:///a.nc"]), targets=b"[]"))
 
 
-def test_a_column_that_is_cut_short_is_refused():
+SHORTER = {
+    "a gap": {"gaps": bytes(15)},
+    "a length": {"lengths": bytes(8)},
+    "the kinds": {"kinds": b"\2"},
+    "an index": {"index": bytes(4), "boxes": None},
+    "part of an index": {"index": bytes(3), "boxes": None},
+    "a box": {"boxes": b""},
+    "a box that is too small": {"boxes": b"\1\0\0\0"},
+    "neither box nor index": {"boxes": None},
+    "the count of a file": {"counts": b""},
+    "part of a file": {"files": b"\0", "counts": b"\2"},
+}
+
+
+@pytest.mark.parametrize("beside", [0, 1], ids=["alone", "beside a good one"])
+@pytest.mark.parametrize("damage", SHORTER.values(), ids=SHORTER.keys())
+def test_a_column_that_is_cut_short_is_refused(damage, beside):
     """Damage of the catalog is an error, not a wrong reference."""
+    table = ChunkTable.virtual(
+        index=np.arange(2)[:, None], offset=np.ones(2), length=np.ones(2), locations=FILE
+    )
+    packed = pack([0], [table])
+    with pytest.raises(FormatError, match=r"cut short|damaged"):
+        unpack_all(PackedBlocks.of([packed] * beside + [replace(packed, **damage)]))
+
+
+def test_a_shorter_column_is_refused_by_name():
     table = ChunkTable.virtual(
         index=np.zeros((1, 1)), offset=np.ones(1), length=np.ones(1), locations=FILE
     )

@@ -198,3 +198,16 @@ def test_progress_on_a_terminal_is_a_bar_that_goes_away():
     assert "files" in out.getvalue()
     assert "scan[red]" in out.getvalue()
     assert "\x1b]0" not in out.getvalue()
+
+
+def test_a_phase_that_is_over_shows_no_clock_that_runs_on():
+    """What was counted stays in sight; a phase that goes on after another one comes back."""
+    display = ProgressDisplay(Console(file=io.StringIO(), width=80, force_terminal=True))
+    steps = [("list", 0, 0), ("scan", 2, 2), ("write", 0, 5), ("spark", 0, 0), ("write", 1, 5)]
+    for phase, done, total in steps:
+        display(Progress(phase=phase, done=done, total=total))
+    shown = {bar.description: bar for bar in display._bars.tasks}
+    assert set(shown) == {"scan", "write"}
+    assert shown["scan"].stop_time is not None
+    assert shown["write"].stop_time is None
+    assert shown["write"].completed == 1

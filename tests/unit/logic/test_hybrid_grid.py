@@ -6,9 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icevirt.archive.hybrid import AxisGrid
+from icevirt.logic import hybrid_grid
 from icevirt.logic.hybrid_grid import (
     SLAB_BYTES,
     TooManyError,
+    any_native,
     lines_up,
     native_chunks,
     slabs,
@@ -40,6 +42,11 @@ def test_one_axis_agrees_with_looking_at_every_chunk(files, edge):
     plain = usual & lines_up(grids, starts, lengths[:, None])
     found = native_chunks(grids, starts, lengths[:, None], plain)
     assert found[:, 0].tolist() == by_hand(edge, lengths, usual)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(hybrid_grid, "_ROWS", 2)
+        assert (lines_up(grids, starts, lengths[:, None]) & usual).tolist() == plain.tolist()
+        rows = np.arange(len(plain))
+        assert any_native(grids, starts, lengths[:, None], plain, rows) == bool(len(found))
 
 
 @given(

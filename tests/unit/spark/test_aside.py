@@ -18,8 +18,9 @@ def length(task):
 
 @pytest.fixture
 def storage(tmp_path, monkeypatch):
-    """A storage, and room for two tasks on the short way."""
+    """A storage, room for two tasks on the short way, and for two in an object."""
     monkeypatch.setattr(aside, "_THROUGH_SPARK", 2500)
+    monkeypatch.setattr(aside, "_TOGETHER", 1500)
     return LocalStorage(tmp_path / "work")
 
 
@@ -27,7 +28,8 @@ def test_what_is_too_much_together_lies_in_the_storage_and_is_removed(storage):
     with aside.packed(TASKS, storage) as payloads:
         carried = list(payloads)
         assert [len(raw) > 1000 for raw in carried] == [True, True, False, False, False]
-        assert len(list(storage.list("tasks"))) == 3
+        sizes = sorted(info.size for info in storage.list("tasks"))
+        assert sizes == [len(pickle.dumps(TASKS[0])) * n for n in (1, 2)]
         assert [aside.unpacked(raw) for raw in carried] == TASKS
     assert not list(storage.list(""))
 
@@ -41,7 +43,7 @@ def test_a_task_that_somebody_replaced_is_not_run(storage):
     with aside.packed(TASKS, storage) as payloads:
         last = list(payloads)[-1]
         (info, *_) = sorted(storage.list("tasks"), key=lambda info: info.path, reverse=True)
-        storage.put(info.path, pickle.dumps(b"other"))
+        storage.put(info.path, bytes(info.size))
         with pytest.raises(BuildError, match="replaced by something else"):
             aside.unpacked(last)
 

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from icevirt.archive.facts import Counts
-from icevirt.spark.growing import Codes, Columns, LabelColumns, narrow
+from icevirt.spark.growing import Codes, Columns, LabelColumns, narrow, numbers_of, rows_of
 
 
 def test_a_column_grows_wider_where_it_must():
@@ -26,6 +26,28 @@ def test_counts_are_read_wide():
     assert column.held.itemsize == 1
     rows = np.arange(2)
     assert (column[rows] + column[rows]).tolist() == [400, 200]
+
+
+@pytest.mark.parametrize("kind", ["int32", "int64", "float64"])
+def test_numbers_of_a_column_are_its_values_wherever_they_stand(kind):
+    column = pa.chunked_array([pa.array([1, 2, 3], kind), pa.array([4], kind)])
+    assert numbers_of(column).tolist() == [1, 2, 3, 4]
+    assert numbers_of(column[1:]).tolist() == [2, 3, 4]
+    assert numbers_of(column[2:2]).tolist() == []
+
+
+def test_what_is_missing_has_a_number_of_its_own():
+    """Also in a piece of a column, whose values begin within a byte of the bits that say so."""
+    codes, texts = Codes(), [None, "a", None, "b", "a", None, "b", None, None, "a", "b"]
+    part = pa.chunked_array([pa.array(texts).dictionary_encode()[2:]])
+    coded = codes.coded(codes.numbered(part))
+    assert [coded[row] for row in range(9)] == [text or "" for text in texts[2:]]
+
+
+def test_all_rows_of_a_table_are_the_table():
+    table = pa.table({"n": [5, 6, 7]})
+    assert rows_of(table, np.arange(3)) is table
+    assert rows_of(table, np.array([2, 0])).to_pydict() == {"n": [7, 5]}
 
 
 def test_more_than_256_texts_keep_their_numbers():

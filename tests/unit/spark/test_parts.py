@@ -5,12 +5,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from icevirt.archive.attributes import Attributes
 from icevirt.archive.catalog import parts_of, run_of, scan_of, status_of
-from icevirt.archive.packing import unpack
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.schema import ArraySchema, file_signature
+from icevirt.archive.sources import SourceFiles
+from icevirt.archive.unpacking import unpack
 from icevirt.errors import ScanError, ScanTimeoutError, StaleReferenceError
 from icevirt.spark.attempt import Outcome
 from icevirt.spark.catalog import complete_parts, write_part
@@ -19,11 +22,22 @@ from icevirt.spark.limits import Limits
 from icevirt.spark.rows import PartRows, tables_of
 from icevirt.spark.settled import forget, rows_forgotten, settled
 from icevirt.storage.memory import MemoryStorage
+from pipeline.support import closed_of
 from pipeline.test_combine import data, file, time
 
 FILES = [file(n, lambda u: data(u, 1), time([float(n)])) for n in range(3)]
 SOURCES = [each.source for each in FILES]
+LISTED = SourceFiles(SOURCES)
 GOOD = [Outcome(file=each.source, scanned=each, error=None, seconds=0.1) for each in FILES]
+
+
+VERSIONS = [
+    SourceFile(url=url, size=size, etag=etag, last_modified=moment)
+    for url in ("s3://b/k", "s3://b/l")
+    for size in (1, 2)
+    for etag in ("", "e", "f")
+    for moment in (1, 2)
+]
 
 
 def bad(outcome, error):
@@ -44,9 +58,9 @@ def test_a_task_that_was_thought_dead_mixes_nothing_with_its_successor():
     assert {run_of(name) for name in names} == {part.name}
     assert {scan_of(name) for name in names} == {"scan"}
     for name, arrays in zip(names, (2, 0), strict=True):
-        assert len(read_facts(storage, [name]).facts.arrays.file) == arrays
-    known = settled(storage, "scan", SOURCES[:1])
-    closed = read_facts(storage, *known.chosen)
+        assert len(closed_of(storage, [name]).facts.arrays.file) == arrays
+    known = settled(storage, "scan", SourceFiles(SOURCES[:1]))
+    closed = read_facts(storage, SourceFiles(SOURCES[:1]), *known.chosen)
     assert len(closed.facts.arrays.file) == 2 * len(closed.facts.files)  # one of them, whole
     assert len(closed.bad) == 1 - len(closed.facts.files)
 
@@ -62,13 +76,13 @@ def test_scans_that_forget_bad_files_at_once_keep_the_notes_of_both():
     storage = MemoryStorage()
     outcomes = [bad(each, ScanError("damaged")) for each in GOOD]
     name = write_part(storage, "scan-run", tables_of(outcomes))
-    before = settled(storage, "scan", SOURCES)  # as both scans saw it
+    before = settled(storage, "scan", LISTED)  # as both scans saw it
     assert not len(before.missing)
     forget(storage, [name], chosen(0))
     forget(storage, [name], chosen(1, 2))
     forget(storage, [name], chosen(0))  # the same again is the same note
     assert len(rows_forgotten(storage)) == 2
-    after = settled(storage, "scan", SOURCES)
+    after = settled(storage, "scan", LISTED)
     assert after.missing.tolist() == [0, 1, 2]
     assert after.attempt != before.attempt  # so that parts tried again have other names
 
@@ -78,19 +92,34 @@ def test_only_what_lower_limits_stopped_is_tried_again():
     outcomes = [GOOD[0], bad(GOOD[1], ScanTimeoutError("slow")), bad(GOOD[2], ScanError("cut"))]
     low, high = Limits(seconds=5.0), Limits(seconds=6.0)
     name = write_part(storage, "scan-run", tables_of(outcomes, low))
-    assert not len(settled(storage, "scan", SOURCES, low).missing)
-    assert not len(settled(storage, "scan", SOURCES, replace(low, memory=8 << 40)).missing)
-    found = settled(storage, "scan", SOURCES, high)
+    assert not len(settled(storage, "scan", LISTED, low).missing)
+    assert not len(settled(storage, "scan", LISTED, replace(low, memory=8 << 40)).missing)
+    found = settled(storage, "scan", LISTED, high)
     assert found.missing.tolist() == [1]
     assert found.outgrown.row.tolist() == [1]
     forget(storage, found.parts, found.outgrown)
     for limits in (low, high):
-        found = settled(storage, "scan", SOURCES, limits)
+        found = settled(storage, "scan", LISTED, limits)
         assert (found.missing.tolist(), len(found.outgrown.row)) == ([1], 0)
     again = write_part(storage, "scan-again", tables_of([GOOD[1]], high))
     for limits in (low, high):
-        names, rows = settled(storage, "scan", SOURCES, limits).chosen
+        names, rows = settled(storage, "scan", LISTED, limits).chosen
         assert [names[part] for part in rows.part.tolist()] == [name, again, name]
+
+
+@given(st.lists(st.lists(st.sampled_from(VERSIONS), max_size=5), max_size=4), st.data())
+def test_a_file_is_found_in_the_first_row_that_is_just_like_it(parts, drawn):
+    """Among versions of files, and files that are listed and scanned twice."""
+    storage = MemoryStorage()
+    for at, versions in enumerate(parts):
+        tables = tables_of([replace(GOOD[0], file=version) for version in versions])
+        write_part(storage, f"scan-{at}", tables)
+    wanted = drawn.draw(st.lists(st.sampled_from(VERSIONS), max_size=6))
+    known = settled(storage, "scan", SourceFiles(wanted))
+    rows = [(at, row, version) for at, part in enumerate(parts) for row, version in enumerate(part)]
+    for version, found in zip(wanted, zip(known.part, known.row, strict=True), strict=True):
+        first = next(((at, row) for at, row, other in rows if other == version), (-1, 0))
+        assert found == first
 
 
 STATUSES = {
@@ -140,7 +169,7 @@ ALIKE = {
 
 
 def signature(*arrays):
-    return file_signature((path, schema.dumps()) for path, schema in arrays)
+    return file_signature(tuple((path, schema.dumps()) for path, schema in arrays))
 
 
 @pytest.mark.parametrize("how", OTHERS.values(), ids=OTHERS.keys())

@@ -2,12 +2,17 @@
 
 import io
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from icevirt.archive import catalog
-from icevirt.archive.packing import PackedBlock
+from icevirt.archive.facts import FileColumns
+from icevirt.archive.packing import PackedBlock, pack
+from icevirt.archive.unpacking import unpack
+from icevirt.model.chunks import ChunkTable, Locations
+from icevirt.model.strings import Strings
 from icevirt.spark import refs
 from icevirt.storage.memory import MemoryStorage
 
@@ -72,15 +77,38 @@ def test_a_part_without_arrays_has_no_blocks():
     assert list(refs.RefsReader(catalog_of(p=refs.encode([]))).blocks("p", "/a")) == []
 
 
-def test_equal_references_are_equal_bytes_with_a_row_group_for_each_array():
+def groups_of(raw):
+    """How many rows there are in each row group."""
+    told = pq.ParquetFile(pa.BufferReader(raw)).metadata
+    return [told.row_group(number).num_rows for number in range(told.num_row_groups)]
+
+
+SIZE = block(1).nbytes
+
+
+@pytest.mark.parametrize(
+    ("shared", "rows"),
+    [(0, [2, 1, 1, 1]), (2 * SIZE, [2, 2, 1]), (10 * SIZE, [5])],
+    ids=["of each array", "of two blocks", "of all"],
+)
+def test_small_arrays_share_row_groups_and_equal_references_are_equal_bytes(
+    shared, rows, monkeypatch
+):
+    monkeypatch.setattr(refs, "_SHARED", shared)
     raw = refs.encode(ROWS)
     assert raw == refs.encode(list(ROWS))
-    assert pq.ParquetFile(pa.BufferReader(raw)).num_row_groups == 4
+    assert groups_of(raw) == rows
+    for small in (-1, 1 << 20):
+        monkeypatch.setattr(refs, "_SMALL", small)
+        reader = refs.RefsReader(catalog_of(p=raw))
+        for path in ("/a", "/b", LONG, "/é", "/none"):
+            assert list(reader.blocks("p", path)) == [b for name, b in ROWS if name == path]
 
 
 @pytest.fixture
 def no_part_is_small(monkeypatch):
     monkeypatch.setattr(refs, "_SMALL", -1)
+    monkeypatch.setattr(refs, "_SHARED", 0)
 
 
 def test_no_row_group_of_another_array_is_decoded(monkeypatch, no_part_is_small):
@@ -109,7 +137,7 @@ def test_a_part_is_fetched_once_however_many_arrays_are_read():
 def test_the_parts_used_last_are_kept_within_the_budget(no_part_is_small):
     raw = refs.encode(ROWS)
     storage = catalog_of(a=raw, b=raw, c=raw)
-    reader = refs.RefsReader(storage, budget=2 * len(raw))
+    reader = refs.RefsReader(storage, budget=2 * refs._Part.of(raw, "").size)
     for part in "abacab":
         list(reader.blocks(part, "/a"))
     assert storage.read == [catalog.path_of("refs", part) for part in "abcb"]
@@ -122,11 +150,99 @@ def test_a_part_beyond_the_budget_is_read_all_the_same():
     assert len(storage.read) == 1
 
 
-def test_what_is_decoded_counts_among_what_is_kept():
-    """A small part is decoded once for all its arrays, and takes more room than its bytes."""
-    raw = refs.encode(ROWS)
-    storage = catalog_of(a=raw, b=raw)
-    reader = refs.RefsReader(storage, budget=2 * len(raw))
-    for part in "abab":
-        assert list(reader.blocks(part, "/b"))
-    assert len(storage.read) == 4
+PATHS = ("/a", "/b", "/c")
+
+
+def many():
+    """A catalog of parts of five files with three arrays, and its files in a mixed order."""
+    rng = np.random.default_rng(3)
+    parts = {}
+    for part in range(7):
+        rows = []
+        for path in PATHS:
+            tables = [
+                ChunkTable.virtual(
+                    index=np.arange(n)[:, None],
+                    offset=rng.integers(0, 1 << 40, n),
+                    length=rng.integers(1, 1 << 20, n),
+                    locations=Locations.one("file:///x"),
+                )
+                for n in rng.integers(1, 4, 5)
+            ]
+            rows += [(path, pack([0, 1], tables[:2])), (path, pack([2, 3, 4], tables[2:]))]
+        parts[f"p{part}"] = refs.encode(rows)
+    order = rng.permutation(35)
+    files = FileColumns(
+        parts=tuple(sorted(parts)),
+        part=(order // 5).astype(np.int32),
+        row=(order % 5).astype(np.int32),
+        url=Strings.of([f"file:///{n}" for n in order]),
+        etag=Strings.empty(35),
+        size=np.ones(35, np.int64),
+        last_modified=np.ones(35, np.int64),
+    )
+    return catalog_of(**parts), files
+
+
+def found(reader, files, path, takes):
+    """The references of an array, by place and index."""
+    return sorted(
+        (place, *index, offset, length)
+        for block in reader.located(files, takes, path)
+        for place, index, offset, length in zip(
+            block.file.tolist(),
+            block.index.tolist(),
+            block.offset.tolist(),
+            block.length.tolist(),
+            strict=True,
+        )
+    )
+
+
+def one_by_one(storage, files, path, takes):
+    """The same, by the obvious loop."""
+    reader = refs.RefsReader(storage)
+    rows = []
+    for place in np.flatnonzero(takes).tolist():
+        for packed in reader.blocks(files.parts[files.part[place]], path):
+            block = unpack(packed)
+            mine = block.file == files.row[place]
+            columns = (block.index[mine, 0], block.offset[mine], block.length[mine])
+            rows += [(place, *row) for row in zip(*(c.tolist() for c in columns), strict=True)]
+    return sorted(rows)
+
+
+WAYS = {
+    "all parts at once": {},
+    "a part at a time": {"_TOGETHER": 0},
+    "large parts": {"_SMALL": -1},
+    "parts of older versions": {"_SHARED": 0},
+}
+
+
+@pytest.mark.parametrize("budget", [0, 1500, 1 << 20], ids=["keeps none", "some", "all"])
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
+def test_arrays_are_found_however_many_were_read_before_their_time(way, budget, monkeypatch):
+    for name, value in way.items():
+        monkeypatch.setattr(refs, name, value)
+    storage, files = many()
+    reader = refs.RefsReader(storage, budget=budget)
+    some = np.arange(35) % 3 != 0
+    for at, path in enumerate(PATHS):
+        reader.expect(PATHS[at:])
+        for takes in (some, ~some, some):
+            assert found(reader, files, path, takes) == one_by_one(storage, files, path, takes)
+
+
+def test_arrays_that_are_expected_are_decoded_with_the_first(monkeypatch):
+    storage, files = many()
+    reader = refs.RefsReader(storage)
+    everything = np.ones(35, np.bool_)
+    reader.expect(PATHS)
+    assert found(reader, files, "/a", everything)
+    reader.expect(["/b", "/c"])
+    monkeypatch.setattr(pq.ParquetFile, "read_row_groups", None)
+    assert found(reader, files, "/c", everything)
+    reader.expect(["/c"])
+    with pytest.raises(TypeError):
+        found(reader, files, "/b", everything)

@@ -3,12 +3,17 @@
 import subprocess
 import sys
 from string import printable
+from time import sleep
 
 import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from icevirt.errors import ObjectNotFoundError
 from icevirt.spark import tables
+from icevirt.storage.memory import MemoryStorage
 
 KINDS = {
     "int32": st.integers(-(2**31), 2**31 - 1),
@@ -45,3 +50,36 @@ def test_pandas_is_not_imported_to_write_a_table():
         "sys.exit('pandas' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+class Slow(MemoryStorage):
+    """A storage that answers some requests later than those behind them."""
+
+    def __init__(self, count):
+        super().__init__()
+        self.asked = []
+        for number in range(count):
+            sink = pa.BufferOutputStream()
+            pq.write_table(pa.table({"n": [number]}), sink)
+            self.put(f"t{number}", sink.getvalue().to_pybytes())
+
+    def get(self, path):
+        self.asked.append(path)
+        sleep(0.002 * (len(path) + int(path[-1]) % 3))
+        return super().get(path)
+
+
+@pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 40])
+def test_tables_that_are_asked_for_ahead_come_in_order(count):
+    found = tables.read_tables(Slow(count), [f"t{n}" for n in range(count)], ["n"])
+    assert [table["n"][0].as_py() for table in found] == [*range(count)]
+
+
+def test_a_table_that_is_missing_ends_the_reading_where_it_stands():
+    storage = Slow(200)
+    storage.delete("t5")
+    found = tables.read_tables(storage, [f"t{n}" for n in range(200)], ["n"])
+    assert [next(found)["n"][0].as_py() for _ in range(5)] == [0, 1, 2, 3, 4]
+    with pytest.raises(ObjectNotFoundError):
+        next(found)
+    assert len(storage.asked) < 100

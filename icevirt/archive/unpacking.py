@@ -1,0 +1,281 @@
+"""Packed blocks to references: however many blocks there are, at once.
+
+Blocks of a few references each are what an archive of small files has most of. They are not looked
+at one by one: as columns of bytes, end to end, a thousand of them take as long as one.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.packing import Block, PackedBlock
+from icevirt.errors import FormatError
+from icevirt.model.chunks import ChunkType, Locations
+from icevirt.model.ranges import gather
+from icevirt.model.strings import Strings
+
+COLUMNS = tuple(field.name for field in fields(PackedBlock) if field.name != "ndim")
+"""Those of a packed block that are bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """A column of bytes: those of all rows end to end, of a missing one none."""
+
+    data: NDArray[np.uint8]
+    starts: NDArray[np.int64]  # (k + 1,)
+    there: NDArray[np.bool_]  # (k,)
+
+    @classmethod
+    def of(cls, values: Sequence[bytes | None]) -> Cells:
+        """Make a column."""
+        raw = [value or b"" for value in values]
+        starts = np.cumsum([0, *map(len, raw)])
+        data = raw[0] if len(raw) == 1 else b"".join(raw)
+        there = np.array([value is not None for value in values], np.bool_)
+        return cls(np.frombuffer(data, np.uint8), starts, there)
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Bytes of each row."""
+        return np.diff(self.starts)
+
+    def part(self, low: int, high: int) -> Cells:
+        """Return some rows."""
+        first, last = self.starts[low], self.starts[high]
+        return Cells(
+            self.data[first:last], self.starts[low : high + 1] - first, self.there[low:high]
+        )
+
+    def numbers(self, dtype: str) -> NDArray[np.generic]:
+        """Return what all rows hold as numbers."""
+        if len(self.data) % np.dtype(dtype).itemsize:
+            raise _cut_short(len(self.there), len(self.data))
+        return self.data.view(dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class PackedBlocks:
+    """Packed blocks of one array as columns, a row each."""
+
+    ndim: NDArray[np.int64]  # (k,)
+    columns: Mapping[str, Cells]  # by the names of `COLUMNS`
+
+    @classmethod
+    def of(cls, blocks: Sequence[PackedBlock]) -> PackedBlocks:
+        """Make the columns."""
+        ndim = np.array([block.ndim for block in blocks], np.int64)
+        columns = {name: Cells.of([getattr(each, name) for each in blocks]) for name in COLUMNS}
+        return cls(ndim, columns)
+
+    def __len__(self) -> int:
+        return len(self.ndim)
+
+    def part(self, low: int, high: int) -> PackedBlocks:
+        """Return some rows."""
+        columns = {name: column.part(low, high) for name, column in self.columns.items()}
+        return PackedBlocks(self.ndim[low:high], columns)
+
+    def runs(self, references: int) -> Iterator[tuple[int, int]]:
+        """Yield runs of blocks of as many axes that hold so many references, or are one block."""
+        ends = np.cumsum(self.columns["gaps"].sizes // 8)
+        low = 0
+        while low < len(self):
+            done = int(ends[low - 1]) if low else 0
+            high = max(low + 1, int(np.searchsorted(ends, done + references, side="right")))
+            other = np.flatnonzero(self.ndim[low:high] != self.ndim[low])
+            high = low + int(other[0]) if len(other) else high
+            yield low, high
+            low = high
+
+
+def unpack(packed: PackedBlock) -> Block:
+    """Undo `pack`.
+
+    Raises:
+        FormatError: The columns do not fit together.
+    """
+    return unpack_all(PackedBlocks.of([packed]))
+
+
+def unpack_all(packed: PackedBlocks, first: NDArray[np.int64] | None = None) -> Block:
+    """Unpack blocks of as many axes, the rows of one behind those of the other.
+
+    Args:
+        packed: The blocks.
+        first: (k,) Numbers that are added to those of the files of each block.
+
+    Raises:
+        FormatError: The columns do not fit together.
+    """
+    columns, ndim = packed.columns, int(packed.ndim[0])
+    files = columns["files"].numbers("<i4").astype(np.int64)
+    counts = columns["counts"].numbers("<u4").astype(np.int64)
+    _check_files(columns)
+    if first is not None:
+        files += np.repeat(first, columns["files"].sizes // 4)
+    n = _sums(counts, columns["counts"].starts // 4)
+    length = _straight(columns["lengths"], n, "<u8").view(np.uint64)
+    kind = np.full(len(length), ChunkType.virtual, np.uint8)
+    _spread(kind, columns["kinds"], n, "u1")
+    offset = _offsets(_straight(columns["gaps"], n, "<u8").view(np.uint64), length, n)
+    if len(columns["data"].data):
+        moved = np.repeat(columns["data"].starts[:-1], n)
+        offset[kind == ChunkType.inline] += moved[kind == ChunkType.inline].astype(np.uint64)
+    return Block(
+        file=np.repeat(files, counts).astype(np.int32),
+        index=_indices(columns, counts, n, ndim),
+        kind=kind,
+        offset=offset,
+        length=length,
+        data=columns["data"].data,
+        **_sources(columns, n),
+    )
+
+
+def _check_files(columns: Mapping[str, Cells]) -> None:
+    files, counts = columns["files"].sizes, columns["counts"].sizes
+    if (wrong := np.flatnonzero(files != counts)).size:
+        raise FormatError(
+            "a packed block of the catalog is damaged",
+            do="Delete this part of the catalog and scan again.",
+            files=int(files[wrong[0]]) // 4,
+            counts=int(counts[wrong[0]]) // 4,
+        )
+
+
+def _cut_short(rows: int, size: int) -> FormatError:
+    return FormatError("a packed column of the catalog is cut short", rows=rows, bytes=size)
+
+
+def _sums(values: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the sum of each run of values."""
+    done = np.concatenate([[0], np.cumsum(values)])
+    sums: NDArray[np.int64] = np.diff(done[starts])
+    return sums
+
+
+def _check_sizes(column: Cells, wanted: NDArray[np.int64]) -> None:
+    wrong = np.flatnonzero(column.there & (column.sizes != wanted))
+    if len(wrong):
+        raise _cut_short(int(wanted[wrong[0]]), int(column.sizes[wrong[0]]))
+
+
+def _straight(column: Cells, n: NDArray[np.int64], dtype: str) -> NDArray[np.generic]:
+    """Put the bytes of each number together again; in a block, equal bytes of all stand so."""
+    _check_sizes(column, 8 * n)
+    if not column.there.all():
+        raise _cut_short(int(n.sum()), len(column.data))
+    distinct = np.unique(n)
+    if len(distinct) == 1:
+        turned = column.data.reshape(len(n), 8, int(n[0])).transpose(0, 2, 1)
+        return np.ascontiguousarray(turned).reshape(-1).view(dtype)
+    out = np.empty((len(column.data) // 8, 8), np.uint8)
+    at = column.starts[:-1] // 8
+    for count in distinct.tolist():
+        mine = n == count
+        raw, _ = gather(column.data, column.starts[:-1][mine], 8 * n[mine])
+        rows = at[mine][:, None] + np.arange(count)
+        out[rows] = raw.reshape(len(rows), 8, count).transpose(0, 2, 1)
+    return out.reshape(-1).view(dtype)
+
+
+def _spread(
+    out: NDArray[np.generic], column: Cells, n: NDArray[np.int64], dtype: str, width: int = 1
+) -> None:
+    """Put what the blocks that have a column hold in it into their rows."""
+    if not column.there.any():
+        return
+    _check_sizes(column, n * width * np.dtype(dtype).itemsize)
+    rows = np.repeat(column.there, n)
+    out[rows] = column.numbers(dtype).reshape(np.count_nonzero(rows), *out.shape[1:])
+
+
+def _offsets(
+    gaps: NDArray[np.uint64], length: NDArray[np.uint64], n: NDArray[np.int64]
+) -> NDArray[np.uint64]:
+    """Add up gaps and lengths, for each block anew; sums wrap as they did in `pack`."""
+    step = gaps.copy()
+    step[1:] += length[:-1]
+    begins = (np.cumsum(n) - n)[n > 0]
+    step[begins] = gaps[begins]
+    sums = np.cumsum(step, dtype=np.uint64)
+    before = np.concatenate([np.zeros(1, np.uint64), sums])[begins]
+    offsets: NDArray[np.uint64] = sums - np.repeat(before, n[n > 0])
+    return offsets
+
+
+def _indices(
+    columns: Mapping[str, Cells], counts: NDArray[np.int64], n: NDArray[np.int64], ndim: int
+) -> NDArray[np.uint32]:
+    out = np.empty((int(n.sum()), ndim), np.uint32)
+    sparse = columns["index"].there
+    _spread(out, columns["index"], n, "<u4", ndim)
+    if not sparse.all():
+        _fill_boxes(out, columns, counts, ndim)
+    return out
+
+
+def _fill_boxes(
+    out: NDArray[np.uint32], columns: Mapping[str, Cells], counts: NDArray[np.int64], ndim: int
+) -> None:
+    """Put the indices of files that fill a box into their rows."""
+    files = columns["files"].sizes // 4
+    dense = ~columns["index"].there
+    _check_sizes(columns["boxes"], 4 * ndim * files)
+    mine = np.repeat(dense, files)
+    begins, raw = (np.cumsum(counts) - counts)[mine], _of_rows(columns["boxes"], dense)
+    if len(raw) != 4 * ndim * len(begins):
+        raise _cut_short(len(begins), len(raw))
+    boxes = raw.view("<u4").reshape(len(begins), ndim)
+    if (boxes.astype(np.int64).prod(axis=1) != counts[mine]).any():
+        raise _cut_short(len(begins), len(raw))
+    distinct, which = boxes[:1], np.zeros(len(boxes), np.intp)
+    if (boxes != distinct).any():  # seldom
+        distinct, which = np.unique(boxes, axis=0, return_inverse=True)
+    for number, box in enumerate(distinct):
+        grid = np.indices(tuple(box), np.uint32).reshape(ndim, math.prod(box.tolist())).T
+        members = begins[which.reshape(-1) == number]
+        out[members[:, None] + np.arange(len(grid))] = grid
+
+
+def _of_rows(column: Cells, chosen: NDArray[np.bool_]) -> NDArray[np.uint8]:
+    """Return the bytes of some rows."""
+    if chosen.all():
+        return column.data
+    return gather(column.data, column.starts[:-1][chosen], column.sizes[chosen])[0]
+
+
+def _sources(columns: Mapping[str, Cells], n: NDArray[np.int64]) -> dict[str, Any]:
+    source = np.zeros(int(n.sum()), np.uint32)
+    if not columns["sources"].there.any():
+        return {"source": source, "targets": Locations.none()}
+    _spread(source, columns["sources"], n, "<u4")
+    told, ends = columns["targets"], np.cumsum(n)
+    rows: list[tuple[str, str, int]] = []
+    for block in np.flatnonzero(columns["sources"].there).tolist():
+        raw = told.data[told.starts[block] : told.starts[block + 1]].tobytes()
+        found = json.loads(raw or b"[]")
+        mine = source[ends[block] - n[block] : ends[block]]
+        if int(mine.max(initial=0)) > len(found):
+            raise FormatError(
+                "a packed column of the catalog names targets that are not there",
+                rows=int(n[block]),
+            )
+        mine[mine > 0] += np.uint32(len(rows))
+        rows += found
+    return {
+        "source": source,
+        "targets": Locations(
+            url=Strings.of(row[0] for row in rows),
+            etag=Strings.of(row[1] for row in rows),
+            last_modified=np.array([row[2] for row in rows], np.uint32),
+        ),
+    }

@@ -46,11 +46,11 @@ wheel:
 
 # Attack the decoders with damaged files, for an hour or for the seconds given
 fuzz seconds="3600":
-    ICEVIRT_FUZZ_SECONDS={{seconds}} uv run pytest --timeout 0 tests/unit/wire/test_hostile.py
+    ICEVIRT_FUZZ_SECONDS={{seconds}} uv run pytest --timeout 0 -o faulthandler_timeout=0 tests/unit/wire/test_hostile.py
 
 # Let 8 writers race with 100 commits each on every storage (the tests have 6)
 races commits="100":
-    ICEVIRT_RACE_COMMITS={{commits}} uv run pytest --timeout 0 --durations 0 tests/repo/test_races.py
+    ICEVIRT_RACE_COMMITS={{commits}} uv run pytest --timeout 0 -o faulthandler_timeout=0 --durations 0 tests/repo/test_races.py
 
 # Scan 5,000 files on Spark, one in a hundred of them poisonous (the tests have 500)
 poison files="5000":

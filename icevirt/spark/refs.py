@@ -77,8 +77,8 @@ def _table(rows: Sequence[tuple[str, PackedBlock]]) -> Any:
 class Refs(Protocol):
     """Where a window finds its references: in the catalog, or in what was shuffled to it."""
 
-    def expect(self, paths: Collection[str]) -> None:
-        """Take note of arrays that will be read of the same files, each once; forget others."""
+    def expect(self, files: FileRows, paths: Collection[str]) -> None:
+        """Take note of arrays that will be read of some files, each once; forget all else."""
 
     def located(self, files: FileRows, takes: NDArray[np.bool_], path: str) -> Iterator[Block]:
         """Yield the references of one array in some of the files, which number these."""
@@ -102,10 +102,12 @@ class RefsReader:
         self._expected: frozenset[str] = frozenset()
         self._shelf = Shelf(budget)
 
-    def expect(self, paths: Collection[str]) -> None:
-        """Take note of arrays that will be read of the same files, each once; forget others."""
+    def expect(self, files: FileRows, paths: Collection[str]) -> None:
+        """Take note of arrays that will be read of some files, each once; forget all else."""
         self._expected = frozenset(paths)
         self._shelf.keep_only(self._expected)
+        for name in self._parts.keys() - set(files.parts):
+            self._size -= self._parts.pop(name).size
 
     def blocks(self, part: str, path: str) -> Iterator[PackedBlock]:
         """Yield the packed references of one array in a part."""

@@ -220,7 +220,7 @@ class Arrived:
         for row in sorted(sent, key=lambda row: row.order):
             self._rows[row.path].append(row)
 
-    def expect(self, paths: Collection[str]) -> None:
+    def expect(self, files: FileRows, paths: Collection[str]) -> None:
         """Do nothing: all of it is here."""
 
     def located(self, files: FileRows, takes: NDArray[np.bool_], path: str) -> Iterator[Block]:

@@ -82,7 +82,7 @@ def _written(task: WriteTask, parcel: Parcel, refs: Refs) -> Iterator[WriteResul
     items = [item for item in parcel.unpack() if finished[item.number] is None]
     files = Files(task.catalog, items[0].files)
     for at, item in enumerate(items):
-        refs.expect({path for other in items[at:] for path in other.paths()})
+        refs.expect(files.rows, {path for other in items[at:] for path in other.paths()})
         yield _write(task, item, files, refs)
 
 

@@ -11,6 +11,7 @@ from icevirt.archive import catalog
 from icevirt.archive.facts import FileColumns
 from icevirt.archive.packing import PackedBlock, pack
 from icevirt.archive.unpacking import unpack
+from icevirt.errors import ObjectNotFoundError
 from icevirt.model.chunks import ChunkTable, Locations
 from icevirt.model.strings import Strings
 from icevirt.spark import refs
@@ -229,7 +230,7 @@ def test_arrays_are_found_however_many_were_read_before_their_time(way, budget, 
     reader = refs.RefsReader(storage, budget=budget)
     some = np.arange(35) % 3 != 0
     for at, path in enumerate(PATHS):
-        reader.expect(PATHS[at:])
+        reader.expect(files, PATHS[at:])
         for takes in (some, ~some, some):
             assert found(reader, files, path, takes) == one_by_one(storage, files, path, takes)
 
@@ -238,11 +239,27 @@ def test_arrays_that_are_expected_are_decoded_with_the_first(monkeypatch):
     storage, files = many()
     reader = refs.RefsReader(storage)
     everything = np.ones(35, np.bool_)
-    reader.expect(PATHS)
+    reader.expect(files, PATHS)
     assert found(reader, files, "/a", everything)
-    reader.expect(["/b", "/c"])
+    reader.expect(files, ["/b", "/c"])
     monkeypatch.setattr(pq.ParquetFile, "read_row_groups", None)
     assert found(reader, files, "/c", everything)
-    reader.expect(["/c"])
+    reader.expect(files, ["/c"])
     with pytest.raises(TypeError):
+        found(reader, files, "/b", everything)
+
+
+def test_parts_are_kept_for_the_files_that_are_expected_and_no_others():
+    storage, files = many()
+    first = files.take(np.flatnonzero(files.part < 2))
+    everything, some = np.ones(35, np.bool_), np.ones(len(first), np.bool_)
+    reader = refs.RefsReader(storage)
+    reader.expect(files, PATHS)
+    assert found(reader, files, "/a", everything)
+    storage.delete_below("refs")
+    reader.expect(first, PATHS[1:])
+    assert len(found(reader, first, "/b", some)) > 10
+    reader.expect(files, PATHS[2:])
+    assert len(found(reader, first, "/c", some)) > 10
+    with pytest.raises(ObjectNotFoundError):
         found(reader, files, "/b", everything)

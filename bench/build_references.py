@@ -237,6 +237,7 @@ def build(archive: Archive) -> dict:
     mark("facts")
     plan = combine_eras(closed.facts, Wish(build_id="b" * 20, concat_dim=("time",)))
     del closed, known  # as a build does
+    files.fold()
     give_back()
     mark("plan")
     target = Target.look(LocalStorage(archive.root / "repo"), branch="main", group="/", mode="w-")

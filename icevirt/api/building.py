@@ -300,6 +300,7 @@ def _run(job: Job, request: Request, inputs: str, session: Session, clock: Clock
     bad, findings = closed.bad, tuple(text for _, text in closed.findings)
     referring = facts.places is not facts.files.url
     del closed, facts  # as large as the plan, and nothing of it is needed any more
+    job.scan.files.fold()  # while tasks run, the memory is theirs
     give_back()
     # manifests of another attempt say what was there then
     record = job.record

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.scanned import SourceFile
+from icevirt.model.folding import FoldingStrings
 from icevirt.model.strings import Strings
 
 _AT_ONCE = 1 << 14  # files that are objects for a moment
@@ -25,11 +26,16 @@ class SourceFiles(Sequence[SourceFile]):
     def __init__(self, files: Iterable[SourceFile] = ()) -> None:
         pieces = [_columns(some) for some in batched(files, _AT_ONCE)]
         empty = np.zeros(0, np.int64)
-        self.urls = Strings.joined([piece[0] for piece in pieces])
-        self.etags = Strings.joined([piece[1] for piece in pieces])
+        self.urls = FoldingStrings(Strings.joined([piece[0] for piece in pieces]))
+        self.etags = FoldingStrings(Strings.joined([piece[1] for piece in pieces]))
         self.sizes = np.concatenate([empty, *(piece[2] for piece in pieces)])  # (n,) bytes
         self.times = np.concatenate([empty, *(piece[3] for piece in pieces)])  # (n,) nanoseconds
         self.sizes.flags.writeable = self.times.flags.writeable = False
+
+    def fold(self) -> None:
+        """Take little memory until somebody looks at the names, for all who share the columns."""
+        self.urls.fold()
+        self.etags.fold()
 
     def __len__(self) -> int:
         return len(self.sizes)

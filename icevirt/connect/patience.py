@@ -11,7 +11,6 @@ until one succeeds: what fails for good fails soon, however many requests there 
 from __future__ import annotations
 
 import os
-import random
 import threading
 import time
 from collections.abc import Callable, Hashable
@@ -19,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from icevirt.connect.failures import asked, is_refusal
+from icevirt.connect.jitter import jitter
 from icevirt.connect.stores import Bucket
 from icevirt.errors import StorageError
 
@@ -128,7 +128,7 @@ class Tries:
         server.answered |= "status" in error.facts
         total = TOTAL if server.answered else _UNKNOWN
         longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**self._failed)
-        pause: float = longest * random.uniform(0.5, 1.0)  # noqa: S311 - spreads clients
+        pause: float = longest * jitter(0.5, 1.0)
         if server.is_down or now - self._since + pause > total:
             facts = {**error.facts, "tried_for": f"{now - self._since:.0f} s"}
             failure = StorageError(error.what, do=error.do, **facts)

@@ -8,7 +8,6 @@ container's prefix, or goes to a listed host, which is told no credentials.
 from __future__ import annotations
 
 import http.client
-import random
 import re
 import ssl
 import time
@@ -19,6 +18,7 @@ from email.utils import parsedate_to_datetime
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from icevirt.connect.credentials import Refreshable
+from icevirt.connect.jitter import jitter
 from icevirt.connect.patience import SERVERS, Server
 from icevirt.connect.tokens import TOKENS, Token
 from icevirt.errors import InvalidInputError, StorageError, UnauthorizedError
@@ -146,7 +146,7 @@ def _noted(server: Server, ask: Callable[[], Answer]) -> Answer:
 
 
 def _pause(failed: int) -> float:
-    return min(0.1 * 2.0**failed, _LONGEST_WAIT) * random.uniform(0.5, 1.0)  # noqa: S311
+    return min(0.1 * 2.0**failed, _LONGEST_WAIT) * jitter(0.5, 1.0)
 
 
 class _Asked:

@@ -7,12 +7,12 @@ Repositories of the V1 format have several such objects, and look the same from 
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
+from icevirt.connect.jitter import jitter
 from icevirt.errors import (
     ObjectNotFoundError,
     ReadOnlyError,
@@ -203,7 +203,7 @@ def pause(attempt: int) -> None:
     """Wait before the next attempt: the first few follow at once, then longer, never in step."""
     if attempt >= _IMMEDIATE:
         longest = min(_LONGEST_PAUSE, 0.02 * 2 ** (attempt - _IMMEDIATE))
-        time.sleep(longest * random.random())  # noqa: S311 - spreads writers, hides nothing
+        time.sleep(jitter(0, longest))
 
 
 def _now() -> int:

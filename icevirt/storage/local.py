@@ -14,7 +14,6 @@ import errno
 import fcntl
 import hashlib
 import os
-import random
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -22,6 +21,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 
 from icevirt.connect import urls
+from icevirt.connect.jitter import jitter
 from icevirt.errors import ObjectNotFoundError, StorageError
 from icevirt.storage import durable, keys, mounts
 from icevirt.storage.memory import too_short
@@ -226,7 +226,7 @@ def _lock(descriptor: int, url: str) -> None:
                 " it go on or end it.",
                 url=url,
             )
-        time.sleep(random.uniform(0.0005, 0.01))  # noqa: S311 - no secret
+        time.sleep(jitter(0.0005, 0.01))
 
 
 @cache

@@ -14,7 +14,6 @@ random name of the backup of its last change.
 from __future__ import annotations
 
 import itertools
-import random
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -22,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from icevirt.connect.failures import asked
+from icevirt.connect.jitter import jitter
 from icevirt.connect.library import obstore
 from icevirt.connect.patience import patiently
 from icevirt.connect.stores import Bucket
@@ -197,7 +197,7 @@ class ObjectStorage(ObjectReading):
 
 def _pause(attempt: int) -> None:
     longest = min(_LONGEST_PAUSE, 0.1 * 2**attempt)
-    time.sleep(longest * (0.5 + random.random() / 2))  # noqa: S311 - spreads writers
+    time.sleep(longest * jitter(0.5, 1.0))
 
 
 def _is_final(error: StorageError) -> bool:

@@ -300,7 +300,8 @@ class Watch:
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
-        self.peak = self.driver = self.java = 0
+        self.peak = self.driver = self.java = 0  # bytes at most
+        self.workers = 0  # bytes when all together were most
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
@@ -315,9 +316,12 @@ class Watch:
     def _run(self) -> None:
         while not self._stop.wait(0.25):
             sizes = {pid: _pss(pid) for pid in _family(self.pid)}
-            self.peak = max(self.peak, sum(sizes.values()))
-            self.driver = max(self.driver, sizes.get(self.pid, 0))
+            driver = sizes.get(self.pid, 0)
             java = sum(size for pid, size in sizes.items() if _name(pid) == "java")
+            if (total := sum(sizes.values())) > self.peak:
+                self.peak = total
+                self.workers = total - driver - java
+            self.driver = max(self.driver, driver)
             self.java = max(self.java, java)
 
 
@@ -440,6 +444,7 @@ def step(name: str, archive: Archive) -> dict:
         raise SystemExit(f"{name} failed")
     told = {"wall_s": round(time.perf_counter() - begin, 1), **json.loads(out or "{}")}
     memory = {"peak_MiB": watch.peak, "driver_MiB": watch.driver, "java_MiB": watch.java}
+    memory["workers_MiB"] = watch.workers
     told |= {name: size >> 20 for name, size in memory.items()}
     print(f"{name:9s} {json.dumps(told)}", flush=True)
     return told

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from icevirt.model.strings import Strings
 
 _FEW = 64  # rows that Python compares faster than numpy
+_ROWS_AT_ONCE = 1 << 16  # whose order is looked at together
 
 
 class ChunkType(IntEnum):
@@ -355,10 +356,12 @@ def _strides(size: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _ascending(index: NDArray[np.uint32]) -> NDArray[np.int64] | None:
     """Return the sorting permutation, or None when the rows are in order already."""
-    later, earlier = index[1:].astype(np.int64), index[:-1].astype(np.int64)
-    step = later - earlier
-    first = np.argmax(step != 0, axis=1)
-    if bool(np.all(step[np.arange(len(step)), first] >= 0)):
+    for low in range(0, len(index) - 1, _ROWS_AT_ONCE):
+        step = np.diff(index[low : low + _ROWS_AT_ONCE + 1].astype(np.int64), axis=0)
+        first = np.argmax(step != 0, axis=1)
+        if (step[np.arange(len(step)), first] < 0).any():
+            break
+    else:
         return None
     order: NDArray[np.int64] = np.lexsort(index.T[::-1])
     return order

@@ -186,11 +186,17 @@ def window_table(refs: Refs, files: Files, window: WindowTask) -> ChunkTable:
         return _clipped(_encoded_values(window, window.values), window)
     if window.mode is Mode.join:
         return _clipped(_joined(files, window, refs), window)
+    block = _wanted(files, window, refs)
+    if block is None:
+        return ChunkTable.empty(len(window.chunk_shape))
+    return _clipped(ChunkTable.concatenate([*_shifted(files, window, block)]), window)
+
+
+def _wanted(files: Files, window: WindowTask, refs: Refs) -> Block | None:
+    """Return what a window wants of its files; None where that is nothing."""
     bounds = bounds_of(window, np.arange(len(files)))
-    blocks = [kept for block in _found(files, window, refs) for kept in _wanted(block, bounds)]
-    tables = [*_shifted(files, window, joined(blocks))] if blocks else []
-    empty = ChunkTable.empty(len(window.chunk_shape))
-    return _clipped(ChunkTable.concatenate(tables) if tables else empty, window)
+    blocks = [kept for block in _found(files, window, refs) for kept in _inside(block, bounds)]
+    return joined(blocks) if blocks else None
 
 
 def _found(files: Files, window: WindowTask, refs: Refs) -> Iterator[Block]:
@@ -198,7 +204,7 @@ def _found(files: Files, window: WindowTask, refs: Refs) -> Iterator[Block]:
         yield from refs.located(files.rows, takes, path)
 
 
-def _wanted(block: Block, bounds: Sequence[Bound]) -> Iterator[Block]:
+def _inside(block: Block, bounds: Sequence[Bound]) -> Iterator[Block]:
     """Yield what the window wants of a block, so that no array of a huge file is ever whole."""
     rows = within(block, np.arange(len(block)), bounds, block.file)
     if len(rows) == len(block):
@@ -210,9 +216,9 @@ def _wanted(block: Block, bounds: Sequence[Bound]) -> Iterator[Block]:
 def _clipped(table: ChunkTable, window: WindowTask) -> ChunkTable:
     if not window.box or not len(table):
         return table
-    box = np.array(window.box, np.int64)
-    index = table.index.astype(np.int64)
-    inside = np.all((index >= box[:, 0]) & (index < box[:, 1]), axis=1)
+    inside = np.ones(len(table), np.bool_)
+    for at, (low, high) in enumerate(np.array(window.box, np.int64)):
+        inside &= (table.index[:, at] >= low) & (table.index[:, at] < high)
     return table if inside.all() else table.take(inside)
 
 
@@ -228,9 +234,28 @@ def _shifted(files: Files, window: WindowTask, block: Block) -> Iterator[ChunkTa
 
 
 def _moved(files: Files, window: WindowTask, block: Block) -> ChunkTable:
+    source, locations = _sources(files, block)
+    return ChunkTable(
+        index=_places(window, block),
+        kind=block.kind,
+        source=source,
+        offset=block.offset,
+        length=block.length,
+        locations=locations,
+        inline=block.data,
+    ).sorted()
+
+
+def _places(window: WindowTask, block: Block) -> NDArray[np.uint32]:
+    """Return where the chunks of a block lie in the array."""
     index = _with_new_axes(block.index.astype(np.int64), len(window.chunk_shape))
     for at, axis in enumerate(window.axes):
         index[:, axis] += window.grids[axis].chunk_at(window.starts[:, at])[block.file]
+    return index.astype(np.uint32)
+
+
+def _sources(files: Files, block: Block) -> tuple[NDArray[np.uint32], Locations]:
+    """Return which location each chunk of a block lies in, and those that some lie in."""
     target = block.source.astype(np.int64)
     places = np.where(target > 0, len(files) + target - 1, block.file)
     occurs = np.zeros(len(files) + len(block.targets), np.bool_)
@@ -238,15 +263,10 @@ def _moved(files: Files, window: WindowTask, block: Block) -> ChunkTable:
     used, source = np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[places]
     own = used < len(files)
     virtual = block.kind == ChunkType.virtual
-    return ChunkTable(
-        index=index.astype(np.uint32),
-        kind=block.kind,
-        source=np.where(virtual, source, 0).astype(np.uint32),
-        offset=block.offset,
-        length=block.length,
-        locations=_locations(files, used[own], block.targets.take(used[~own] - len(files))),
-        inline=block.data,
-    ).sorted()
+    return (
+        np.where(virtual, source, 0).astype(np.uint32),
+        _locations(files, used[own], block.targets.take(used[~own] - len(files))),
+    )
 
 
 def _with_new_axes(index: NDArray[np.int64], ndim: int) -> NDArray[np.int64]:

@@ -12,6 +12,7 @@ from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.logic.bundles import bundles
 from icevirt.logic.era_groups import combine_eras
 from icevirt.logic.items import drafts
+from icevirt.logic.piles import balanced
 from icevirt.logic.wish import Wish
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.spark import writing
@@ -40,15 +41,17 @@ def run(files, *, per_part=2, threshold=512, catalog=None, repo=None, record=Non
     facts = closed_of(catalog, names).facts
     plan = combine_eras(facts, Wish(build_id="b", concat_dim=("time",), **wish))
     repo = MemoryStorage() if repo is None else repo
+    (pile,) = balanced(plan, list(drafts(plan)), 1)
     task = writing.WriteTask(
-        parcels=tuple(map(Parcel.of, bundles(plan, list(drafts(plan)), FileRows.of(plan.files)))),
+        parcels=tuple(map(Parcel.of, bundles(plan, pile, FileRows.of(plan.files)))),
         catalog=catalog,
         repo=repo,
         record=MemoryStorage() if record is None else record,
         inline_threshold=threshold,
         encoding=ManifestEncoding(),
     )
-    return plan, writing.run_write(task), repo
+    results = sorted(writing.run_write(task), key=lambda result: result.number)
+    return plan, tuple(results), repo
 
 
 def tables(plan, results, repo):

@@ -59,14 +59,15 @@ class FoldingStrings(Strings):
 
     @property
     def _strings(self) -> Strings:
-        if self._open is None:
+        found = self._open
+        if found is None:
             assert self._folded is not None
             lengths, data = map(zstandard.ZstdDecompressor().decompress, self._folded)
             starts = np.zeros(self._rows + 1, np.int64)
             np.cumsum(np.frombuffer(lengths, np.int32), out=starts[1:])
-            vars(self)["_open"] = Strings(np.frombuffer(data, np.uint8), starts)
-        assert self._open is not None
-        return self._open
+            found = Strings(np.frombuffer(data, np.uint8), starts)
+            vars(self)["_open"] = found
+        return found
 
 
 def _compressed(column: NDArray[Any]) -> bytes:

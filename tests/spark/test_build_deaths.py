@@ -224,9 +224,6 @@ def test_builds_that_die_again_and_again_end_as_if_nothing_had_happened(tmp_path
     for (kind, hit), count in deaths.items():
         kinds[kind] += count
         moments[hit] += count
-    if BUILDS >= 20:
-        assert min(kinds[kind] for kind in LOSES) >= BUILDS // 10, kinds
-        assert {*MOMENTS} - {*moments} <= {"plan", "commit"}, moments  # which take no time
     told = [f"{kind} {hit}: {deaths[kind, hit]}" for kind in LOSES for hit in MOMENTS]
     sys.stdout.write(
         f"\n\nseed {seed}: {BUILDS} builds of {len(windows)} windows in {runs} runs,"
@@ -236,3 +233,7 @@ def test_builds_that_die_again_and_again_end_as_if_nothing_had_happened(tmp_path
         + "\n".join(line for line in told if not line.endswith(": 0"))
         + "\n"
     )
+    if BUILDS >= 20:
+        assert min(kinds[kind] for kind in LOSES) >= BUILDS // 10, kinds
+    if BUILDS >= 50:  # so many deaths that every card was dealt
+        assert {*MOMENTS} - {*moments} <= {"plan", "commit"}, moments  # which take no time

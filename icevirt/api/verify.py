@@ -15,6 +15,7 @@ from icevirt.api.clock import Clock
 from icevirt.api.target import METADATA
 from icevirt.archive.report import Progress
 from icevirt.archive.verification import Checked, VerifyReport, total
+from icevirt.connect.container import endpoint_of
 from icevirt.errors import InvalidInputError, UnauthorizedError
 from icevirt.ids import ObjectId12
 from icevirt.logic.sampling import sample
@@ -22,7 +23,6 @@ from icevirt.model import paths
 from icevirt.model.config import VirtualChunkContainer
 from icevirt.model.snapshot import Snapshot
 from icevirt.objects.authorize import Access, entry_text
-from icevirt.objects.endpoints import endpoint_of
 from icevirt.repo.authorization import Authorization, authorized
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session

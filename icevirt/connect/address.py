@@ -5,6 +5,7 @@ Keys are percent-decoded and without query and fragment, as the official client 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from urllib.parse import quote, unquote, urlsplit
 
@@ -24,6 +25,10 @@ PROVIDERS = {
     "https": "http",
 }
 _SAFE = "/!$&'()*+,;=:@[]|~"
+# a bucket may become part of the name of a host, where libraries read other characters differently
+_BUCKET = re.compile(r"\$?[A-Za-z0-9][A-Za-z0-9._-]{0,254}", re.ASCII)
+_HOST = re.compile(r"[^\x00-\x20\x7f\\%\"<>^`{|}]+")
+_ACCOUNT = re.compile(r"([a-z0-9]{3,24})\.(?:dfs|blob)\.core\.windows\.net", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +78,9 @@ class Address:
         except ValueError:
             key, parts = "", urlsplit("x://")
         account, host = _account(parts.netloc)
-        if not host or "\0" in key or (account and PROVIDERS[scheme.lower()] != "azure"):
+        is_azure = PROVIDERS[scheme.lower()] == "azure"
+        allowed = _HOST if PROVIDERS[scheme.lower()] == "http" else _BUCKET
+        if not allowed.fullmatch(host) or "\0" in key or (account is not None and not is_azure):
             raise InvalidInputError(
                 "not the URL of an object in a bucket",
                 do="Write it like s3://bucket/prefix, without a password.",
@@ -87,4 +94,6 @@ def _account(netloc: str) -> tuple[str | None, str]:
     before, at, host = netloc.rpartition("@")
     if not at:
         return None, netloc
-    return host.partition(".")[0], before.partition(":")[0]
+    account = _ACCOUNT.fullmatch(host)
+    # requests go to this domain, whatever another one says
+    return (account[1], before) if account else ("", "")

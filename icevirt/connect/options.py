@@ -109,7 +109,7 @@ def _s3(address: Address, kind: str, given: Mapping[str, Any]) -> Options:
     endpoint = given.get("endpoint_url") or (TIGRIS if kind == "tigris" else None)
     endpoint = endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or _env("AWS_ENDPOINT")
     region = given.get("region") or _env("AWS_REGION") or _env("AWS_DEFAULT_REGION")
-    allow_http = _allow_http(given, "AWS_ALLOW_HTTP")
+    allow_http = _allow_http(given, "AWS_ALLOW_HTTP") and is_plain_http(endpoint)
     store: dict[str, Any] = {
         "region": region or profile_region() or ("auto" if kind == "tigris" else "us-east-1"),
         "virtual_hosted_style_request": _virtual_hosted(address.bucket, endpoint, given),
@@ -143,6 +143,8 @@ def _virtual_hosted(bucket: str, endpoint: str | None, given: Mapping[str, Any])
 
 def _gcs(_address: Address, _kind: str, given: Mapping[str, Any]) -> Options:
     store, client = _divided(given, "google_")
+    if "base_url" in store and not is_plain_http(str(store["base_url"])):
+        client["allow_http"] = False
     return Options(store=_pairs(store), client=_client(client))
 
 
@@ -162,6 +164,7 @@ def _azure(address: Address, _kind: str, given: Mapping[str, Any]) -> Options:
     if endpoint:
         _check_endpoint(endpoint, allow_http)
         store["endpoint"] = endpoint
+    allow_http = allow_http and (emulated or is_plain_http(endpoint))
     if account is not None:
         store["account_name"] = account
     return Options(store=_pairs(store), client=_client(client | {"allow_http": allow_http}))
@@ -214,6 +217,11 @@ def _allow_http(given: Mapping[str, Any], variable: str) -> bool:
 def _typed(value: Any) -> Any:
     """Return what a string stands for, since options are persisted as strings."""
     return {"true": True, "false": False}.get(str(value).lower(), value)
+
+
+def is_plain_http(endpoint: str | None) -> bool:
+    """Say whether requests are not encrypted; where they are, no redirect may undo that."""
+    return endpoint is not None and endpoint.lower().startswith("http:")
 
 
 def _check_endpoint(endpoint: str, allow_http: bool) -> None:

@@ -17,12 +17,13 @@ from typing import Any
 
 from icevirt.connect.address import Address
 from icevirt.connect.credentials import Anonymous, Credentials, FromEnv, NoCredentials, Refreshable
+from icevirt.connect.destination import destination
 from icevirt.connect.failures import opened
 from icevirt.connect.library import obstore
 from icevirt.connect.options import Options, options_of
 from icevirt.connect.profile import PROFILE, from_profile
 from icevirt.connect.secret import Secret
-from icevirt.errors import InvalidInputError
+from icevirt.errors import InvalidInputError, UnauthorizedError
 from icevirt.model.config import ObjectStoreConfig
 
 _MOST = 64  # stores open at once; each holds a pool of connections
@@ -48,6 +49,7 @@ class Bucket:
     options: Options
     credentials: Credentials
     retries: bool = True  # False: a failed request fails, so that the caller knows what was sent
+    only: frozenset[str] | None = None  # endpoints that credentials may go to; None: all
 
     @property
     def url(self) -> str:
@@ -58,6 +60,11 @@ class Bucket:
     def provider(self) -> str:
         """``s3``, ``gcs``, ``azure`` or ``http``."""
         return self.address.provider
+
+    @property
+    def endpoint(self) -> str:
+        """Where requests go: what options and environment say together, "" where credentials do."""
+        return destination(self.address, dict(self.options.store))
 
     def once(self) -> Bucket:
         """Return the bucket, each request of which is sent once only."""
@@ -88,6 +95,7 @@ def bucket_of(
     url: str,
     config: ObjectStoreConfig | None = None,
     credentials: Credentials | None = None,
+    only: frozenset[str] | None = None,
 ) -> Bucket:
     """Return the bucket that a URL lies in.
 
@@ -96,6 +104,8 @@ def bucket_of(
             ``abfss``, ``tigris``, ``http`` and ``https``.
         config: The kind of store and its options; None: what the environment says.
         credentials: None: those of the environment, or none where ``config`` says anonymous.
+        only: Endpoints that credentials may be sent to, where somebody else wrote ``config``; a
+            store with another one is not opened.
 
     Raises:
         InvalidInputError: The URL is not well-formed or of another kind than the store or the
@@ -113,7 +123,7 @@ def bucket_of(
             url=address.root.url,
             credentials_for=given.provider,
         )
-    return Bucket(address=address.root, options=options, credentials=given)
+    return Bucket(address=address.root, options=options, credentials=given, only=only)
 
 
 class _Stores:
@@ -172,7 +182,26 @@ _CLOUDS = ("AWS_", "AZURE_", "GOOGLE_")
 
 def _opened(bucket: Bucket) -> Any:
     library, arguments = obstore(), _arguments(bucket)
-    return opened(bucket.url, lambda: _constructor(library, bucket)(**arguments))
+    store = opened(bucket.url, lambda: _constructor(library, bucket)(**arguments))
+    if bucket.only is not None:
+        _confirm(bucket, destination(bucket.address, store.config))
+    return store
+
+
+def _confirm(bucket: Bucket, endpoint: str) -> None:
+    """Refuse a store whose requests would go elsewhere than was authorised.
+
+    Options were looked at before. This is the one place where credentials and a server meet, so
+    the server is asked for once more: of the store as it is, whatever it was made of.
+    """
+    if endpoint not in (bucket.only or ()):
+        raise UnauthorizedError(
+            "a container's requests would go to a server that was not authorised",
+            do="If you trust that server with these credentials, open the repository with"
+            f" authorize_virtual_chunk_access=[(url_prefix, {endpoint!r})].",
+            url=bucket.url,
+            endpoint=endpoint,
+        )
 
 
 def _constructor(library: ModuleType, bucket: Bucket) -> Any:

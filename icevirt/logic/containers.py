@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from icevirt.connect.container import endpoint_of
 from icevirt.connect.urls import local_path
 from icevirt.errors import InvalidInputError
 from icevirt.model.config import (
@@ -110,9 +111,13 @@ def merged(
     return replace(wanted, store=store, name=wanted.name or here.name)
 
 
-def _server(container: VirtualChunkContainer) -> object:
-    options = container.store.options
-    return options.get("endpoint_url") if isinstance(options, Mapping) else None
+def _server(container: VirtualChunkContainer) -> str | None:
+    """Return the server that a container names.
+
+    Raises:
+        InvalidInputError: Its options are not valid, so no reader would follow its references.
+    """
+    return endpoint_of(container)
 
 
 def _taken(

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from icevirt.connect import urls
+from icevirt.connect.container import endpoint_of
 from icevirt.errors import InvalidInputError, UnauthorizedError
 from icevirt.model.config import VirtualChunkContainer
-from icevirt.objects.endpoints import endpoint_of
+from icevirt.objects.endpoints import endpoint_if_valid
 from icevirt.objects.locations import object_key
 
 _NAMED = "vcc://"
@@ -45,6 +46,7 @@ class RemoteGrant:
     key: str  # decoded; below the bucket or host, or what its file system calls it
     container: VirtualChunkContainer
     credentials: Any = field(default=None, repr=False)
+    endpoints: frozenset[str] = frozenset()  # that were authorised with the prefix
 
 
 type Grant = LocalGrant | RemoteGrant
@@ -74,26 +76,28 @@ class Authorizer:
         self._named = {cont.name: cont for cont in by_length if cont.name is not None}
         given = authorized if isinstance(authorized, Mapping) else dict.fromkeys(authorized)
         self._authorized = {normalized(p): access or Access() for p, access in given.items()}
+        self._endpoints: dict[str, str | None] = {}  # of containers that were read, by prefix
 
     def grant(self, location: str) -> Grant:
         """Grant the reading of ``location``.
 
         Raises:
-            InvalidInputError: No container covers it, or it is no address of an object.
+            InvalidInputError: No container covers it, it is no address of an object, or the
+                options of its container are not valid.
             UnauthorizedError: Its container was not authorised, or not with its endpoint.
         """
         container, url = self._container_of(location)
         access = self._authorized.get(container.url_prefix)
         if access is None:
             raise _not_authorized(container, url)
-        endpoint = endpoint_of(container)
+        endpoint = self._endpoint_of(container)
         if endpoint is not None and endpoint not in access.endpoints:
             raise _elsewhere(container, url, endpoint)
         if container.store.kind == "local_file_system":
             root = urls.local_path(container.url_prefix)
             return LocalGrant(url, urls.local_path(url), root)
         key = object_key(url, has_bucket=not container.is_foreign)
-        return RemoteGrant(url, key, container, access.credentials)
+        return RemoteGrant(url, key, container, access.credentials, access.endpoints)
 
     def absolute(self, location: str) -> str:
         """Return the URL of a location, authorised or not; one of no container stays as it is."""
@@ -106,6 +110,13 @@ class Authorizer:
     def grants(self, locations: Iterable[str]) -> dict[str, Grant]:
         """Grant every distinct location, each decided once. Raises as `grant` does."""
         return {location: self.grant(location) for location in dict.fromkeys(locations)}
+
+    def _endpoint_of(self, container: VirtualChunkContainer) -> str | None:
+        """Return what `endpoint_of` does; the options of a container are read once."""
+        prefix = container.url_prefix
+        if prefix not in self._endpoints:
+            self._endpoints[prefix] = endpoint_of(container)
+        return self._endpoints[prefix]
 
     def _container_of(self, location: str) -> tuple[VirtualChunkContainer, str]:
         """Find the container, and the absolute URL where ``vcc://name/...`` was given."""
@@ -153,7 +164,7 @@ def _elsewhere(container: VirtualChunkContainer, url: str, endpoint: str) -> Una
 
 def entry_text(container: VirtualChunkContainer) -> str:
     """Return the Python of what authorises a container, so that it can be pasted."""
-    endpoint = endpoint_of(container)
+    endpoint = endpoint_if_valid(container)
     prefix = _quoted(container.url_prefix)
     return prefix if endpoint is None else f"({prefix}, {_quoted(endpoint)})"
 

@@ -13,13 +13,14 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from icevirt.connect.address import Address
+from icevirt.connect.address import PROVIDERS, Address
+from icevirt.connect.container import canonical, persistable
 from icevirt.connect.named import HOW, credentials_named
 from icevirt.connect.stores import Bucket, bucket_of
 from icevirt.errors import InvalidInputError
-from icevirt.model.config import ObjectStoreConfig
-from icevirt.objects.endpoints import Prefix
-from icevirt.objects.reach import persistable
+from icevirt.model.config import ObjectStoreConfig, VirtualChunkContainer
+from icevirt.objects.authorize import Access
+from icevirt.objects.endpoints import Prefix, allowed_endpoints
 from icevirt.objects.sites import site_for
 from icevirt.objects.web import Site
 
@@ -34,6 +35,7 @@ class SourceGrant:
     prefix: str  # canonical, ends in "/"
     config: ObjectStoreConfig | None = None
     credentials: Any = field(default=None, repr=False)
+    only: frozenset[str] | None = None  # endpoints, where a repository named the config
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,35 @@ class SourceAccess:
             cls((grant,)).check(grant.prefix)
         return cls(tuple(sorted(grants, key=lambda grant: -len(grant.prefix))))
 
+    @classmethod
+    def of_containers(
+        cls,
+        containers: Mapping[str, VirtualChunkContainer],
+        authorized: Mapping[str, Access],
+    ) -> SourceAccess:
+        """Return how files are reached as a repository's containers say, where that is authorized.
+
+        Raises:
+            InvalidInputError: The options of a container are not valid.
+        """
+        grants = []
+        for prefix, access in authorized.items():
+            container = containers.get(prefix)
+            if container is None or container.is_foreign or _scheme(prefix) not in PROVIDERS:
+                continue
+            config = canonical(container)
+            only = None if config.kind == "http" else allowed_endpoints(container, access.endpoints)
+            address = Address.parse(prefix.rstrip("/"))
+            grants.append(
+                SourceGrant(
+                    prefix=f"{address.url}/",
+                    config=config,
+                    credentials=access.credentials,
+                    only=only,
+                )
+            )
+        return cls(tuple(sorted(grants, key=lambda grant: -len(grant.prefix))))
+
     def check(self, url: str) -> None:
         """Refuse at once what can reach no file. Raises ``InvalidInputError``."""
         if Address.parse(url).provider == "http":
@@ -75,7 +106,7 @@ class SourceAccess:
     def bucket(self, url: str) -> Bucket:
         """Return the bucket of an object or folder."""
         grant = self._covering(url)
-        return bucket_of(url, grant.config, grant.credentials)
+        return bucket_of(url, grant.config, grant.credentials, grant.only)
 
     def site(self, directory: str) -> Site:
         """Return a directory of a web server, or more of it where one grant is for more."""
@@ -91,12 +122,16 @@ class SourceAccess:
 
     def stores(self) -> tuple[tuple[str, ObjectStoreConfig], ...]:
         """Return what containers of the prefixes should say, so that readers find the objects."""
-        found = ((grant.prefix, persistable(grant.config)) for grant in self.grants)
+        found = ((grant.prefix, persistable(grant.config, grant.prefix)) for grant in self.grants)
         return tuple((prefix, config) for prefix, config in found if config is not None)
 
     def _covering(self, url: str) -> SourceGrant:
         found = (grant for grant in self.grants if f"{url}/".startswith(grant.prefix))
         return next(found, SourceGrant(prefix=""))
+
+
+def _scheme(url: str) -> str:
+    return url.partition(":")[0]
 
 
 def _grant(prefix: object, value: Any) -> SourceGrant:

@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Protocol
 
+from icevirt.connect.container import canonical
 from icevirt.connect.stores import bucket_of
 from icevirt.errors import InvalidInputError
-from icevirt.model.config import ObjectStoreConfig, VirtualChunkContainer
+from icevirt.model.config import VirtualChunkContainer
 from icevirt.objects.answers import Answer, Check
 from icevirt.objects.buckets import BucketReach
+from icevirt.objects.endpoints import allowed_endpoints
 from icevirt.objects.foreign import ForeignReach
 from icevirt.objects.sites import site_for
-
-# of a container that somebody else wrote: nothing that says whom credentials are sent to, whose
-# certificates count, or which files of this machine are read
-_HARMLESS = {
-    "gcs": {"google_base_url", "base_url", "gcs_base_url", "endpoint", "bucket", "user_agent"},
-    "azure": {
-        "account",
-        "account_name",
-        "azure_storage_account_name",
-        "azure_storage_endpoint",
-        "azure_endpoint",
-        "endpoint",
-        "azure_allow_http",
-        "container_name",
-    },
-}
-_CLIENT = {"allow_http", "connect_timeout", "read_timeout", "timeout", "user_agent"}
 
 
 class Reach(Protocol):
@@ -42,50 +26,27 @@ class Reach(Protocol):
         """Return bytes of an object, fewer only at its end; blocks."""
 
 
-def reach_of(container: VirtualChunkContainer, credentials: Any) -> Reach:
+def reach_of(
+    container: VirtualChunkContainer, credentials: Any, endpoints: frozenset[str] = frozenset()
+) -> Reach:
     """Return the way to a container's objects.
+
+    Args:
+        container: As the repository has it.
+        credentials: Of whoever reads.
+        endpoints: Servers that were authorised with the prefix.
 
     Raises:
         InvalidInputError: The container's options or the credentials do not make one.
+        UnauthorizedError: Requests would go to another server; raised when the first is sent.
     """
+    store, prefix = canonical(container), container.url_prefix
     if container.is_foreign:
         return _foreign(container, credentials)
-    if container.store.kind == "http":
-        return site_for(container.url_prefix, container.store, credentials)
-    _refuse_options(container)
-    bucket = bucket_of(container.url_prefix, container.store, credentials)
-    return BucketReach(bucket, container.url_prefix)
-
-
-def _refuse_options(container: VirtualChunkContainer) -> None:
-    options = container.store.options
-    allowed = _HARMLESS.get(container.store.kind)
-    if allowed is None or not isinstance(options, Mapping):
-        return  # of S3, `icevirt.connect` knows harmless ones only
-    for name in options:
-        if name.lower() not in allowed | _CLIENT:
-            raise InvalidInputError(
-                "a virtual chunk container has an option that is for its reader to choose",
-                do="Remove it from the container, and set the environment instead.",
-                container=container.url_prefix,
-                option=name,
-            )
-
-
-def persistable(config: ObjectStoreConfig | None) -> ObjectStoreConfig | None:
-    """Return what a container may say of a store: nothing secret, nothing that readers refuse.
-
-    None stands for nothing.
-    """
-    if config is None or not isinstance(config.options, Mapping):
-        return None
-    allowed = _HARMLESS.get(config.kind)
-    kept = {
-        name: value
-        for name, value in config.options.items()
-        if allowed is None or name.lower() in allowed | _CLIENT
-    }
-    return ObjectStoreConfig(config.kind, kept) if any(kept.values()) else None
+    if store.kind == "http":
+        return site_for(prefix, store, credentials)
+    only = allowed_endpoints(container, endpoints)
+    return BucketReach(bucket_of(prefix, store, credentials, only), prefix)
 
 
 def _foreign(container: VirtualChunkContainer, filesystem: Any) -> ForeignReach:

@@ -59,7 +59,7 @@ class RemoteObject:
 
 def object_of(grant: RemoteGrant, checksum: Checksum, on_stale: OnStale) -> RemoteObject:
     """Return the object that was granted. Raises ``InvalidInputError`` as `reach_of` does."""
-    reach = reach_of(grant.container, grant.credentials)
+    reach = reach_of(grant.container, grant.credentials, grant.endpoints)
     return RemoteObject(reach, grant, checksum, on_stale)
 
 

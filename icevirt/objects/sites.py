@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from icevirt.connect.container import canonical_store
 from icevirt.connect.credentials import Anonymous, FromEnv, NoCredentials, Refreshable
 from icevirt.connect.http_credentials import FromNetrc, HttpCredentials
 from icevirt.errors import InvalidInputError
@@ -22,11 +23,10 @@ def site_for(prefix: str, store: ObjectStoreConfig | None, credentials: Any) -> 
         credentials: Of `http_credentials`, or None.
 
     Raises:
-        InvalidInputError: The credentials are for another kind of store, or there are none in the
-            netrc file.
+        InvalidInputError: The credentials are for another kind of store, there are none in the
+            netrc file, or an option is not one that a container may have.
     """
-    told = None if store is None else store.options
-    options: Mapping[str, Any] = told if isinstance(told, Mapping) else {}
+    options: Mapping[str, Any] = {} if store is None else canonical_store(store, prefix).options
     headers: dict[str, str] = dict(options.get("headers") or {})
     renewable = None
     match credentials:

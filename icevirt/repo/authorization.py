@@ -11,11 +11,12 @@ from typing import Any
 from icevirt.connect import urls
 from icevirt.connect.address import PROVIDERS
 from icevirt.connect.credentials import Credentials
+from icevirt.connect.endpoint import plain
 from icevirt.connect.named import credentials_named
 from icevirt.errors import InvalidInputError
 from icevirt.model.config import RepositoryConfig
 from icevirt.objects.authorize import Access, normalized
-from icevirt.objects.endpoints import Prefix, endpoint_of, plain
+from icevirt.objects.endpoints import Prefix, endpoint_if_valid
 
 type Authorization = Mapping[Prefix, Any] | Mapping[str, Any] | Iterable[Prefix] | None
 """Prefixes, or prefixes with the credentials to use below each (None: those of the environment).
@@ -90,7 +91,7 @@ def _named(prefix: str, word: str) -> Credentials:
 
 def _chosen(config: RepositoryConfig | None, prefix: str) -> frozenset[str]:
     container = None if config is None else config.virtual_chunk_containers.get(prefix)
-    endpoint = None if container is None else endpoint_of(container)
+    endpoint = None if container is None else endpoint_if_valid(container)
     return frozenset() if endpoint is None else frozenset({endpoint})
 
 

@@ -21,7 +21,6 @@ import zarr
 from icevirt.access.attributes import shown
 from icevirt.archive.scanned import ScannedArray, ScannedFile
 from icevirt.archive.verification import Checked, Difference, DifferenceKind, total
-from icevirt.connect.address import PROVIDERS
 from icevirt.errors import (
     IcevirtError,
     ScanCrashError,
@@ -41,7 +40,6 @@ from icevirt.model.snapshot import ArrayNode
 from icevirt.objects.answers import Checksum
 from icevirt.objects.authorize import Authorizer
 from icevirt.objects.grants import SourceAccess, granted
-from icevirt.objects.reach import persistable
 from icevirt.objects.source import open_source
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
@@ -131,16 +129,7 @@ def compare_file(place: VerifyTask, url: str, wanted: list[Wanted]) -> Checked:
 
 def _access_of(task: VerifyTask, session: Session) -> SourceAccess:
     """Read the files themselves as the containers say, with what was authorised."""
-    containers = session.config.virtual_chunk_containers
-    return SourceAccess.of(
-        {
-            prefix: (persistable(containers[prefix].store), access.credentials)
-            for prefix, access in task.access.items()
-            if prefix in containers
-            and prefix.partition(":")[0] in PROVIDERS
-            and not containers[prefix].is_foreign
-        }
-    )
+    return SourceAccess.of_containers(session.config.virtual_chunk_containers, task.access)
 
 
 def _compare_file(

@@ -8,10 +8,10 @@ import pytest
 import icevirt
 from access.hosts import TOKEN, VALUES, array, with_token
 from access.remote import refer
+from icevirt.connect.container import endpoint_of
 from icevirt.errors import InvalidInputError, StorageError, UnauthorizedError
 from icevirt.model.config import ObjectStoreConfig, RepositoryConfig, VirtualChunkContainer
 from icevirt.objects.authorize import Authorizer
-from icevirt.objects.endpoints import endpoint_of
 from icevirt.objects.reach import reach_of
 from icevirt.repo.authorization import authorized
 from icevirt.repo.repository import Repository
@@ -153,10 +153,20 @@ ENDPOINTS = {
         "s3",
         {"endpoint_url": "http://s3.us-east-1.amazonaws.com"},
     ),
-    "S3, Amazon as a user name": (
-        "s3://bucket/",
-        "s3",
-        {"endpoint_url": "https://s3.amazonaws.com@evil.example"},
+    "S3, but the kind is Tigris": ("s3://bucket/", "tigris", {}),
+    "Tigris, elsewhere": ("tigris://bucket/", "tigris", {"endpoint_url": "https://evil.example"}),
+    "Google, in capitals": ("gs://bucket/", "gcs", {"GOOGLE_BASE_URL": "https://evil.example"}),
+    "Google, in mixed case": ("gs://bucket/", "gcs", {"Base_Url": "https://evil.example"}),
+    "Azure, in capitals": (
+        "az://container/",
+        "azure",
+        {"AZURE_ENDPOINT": "https://evil.example", "ACCOUNT": "trusted"},
+    ),
+    "another account at Azure, in mixed case": ("az://container/", "azure", {"Account": "evil"}),
+    "another account at Azure, an @ in the path": (
+        "az://container/a@b/",
+        "azure",
+        {"account": "evil"},
     ),
     "Google": ("gs://bucket/", "gcs", {"google_base_url": "https://evil.example"}),
     "Azure": ("az://container/", "azure", {"azure_storage_endpoint": "https://evil.example"}),

@@ -47,11 +47,6 @@ def _s3(said: Mapping[str, Any]) -> str:
 
 
 def _azure(said: Mapping[str, Any]) -> str:
-    emulated = said.get("use_emulator") or os.environ.get("AZURE_STORAGE_USE_EMULATOR")
-    if str(emulated).lower() in ("true", "1"):
+    if str(said.get("use_emulator")).lower() in ("true", "1"):
         return plain(os.environ.get("AZURITE_BLOB_STORAGE_URL") or _EMULATOR)
-    if named := said.get("endpoint"):
-        return plain(str(named))
-    account = said.get("account_name")
-    fabric = str(os.environ.get("AZURE_USE_FABRIC_ENDPOINT")).lower() in ("true", "1")
-    return f"https://{account}.blob.{'fabric.microsoft.com' if fabric else 'core.windows.net'}"
+    return plain(str(said.get("endpoint")))

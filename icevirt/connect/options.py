@@ -143,8 +143,10 @@ def _virtual_hosted(bucket: str, endpoint: str | None, given: Mapping[str, Any])
 
 def _gcs(_address: Address, _kind: str, given: Mapping[str, Any]) -> Options:
     store, client = _divided(given, "google_")
-    if "base_url" in store and not is_plain_http(str(store["base_url"])):
-        client["allow_http"] = False
+    if base_url := store.get("base_url") or _env("GOOGLE_BASE_URL"):
+        store["base_url"] = base_url
+        if not is_plain_http(str(base_url)):
+            client["allow_http"] = False
     return Options(store=_pairs(store), client=_client(client))
 
 
@@ -152,7 +154,10 @@ def _azure(address: Address, _kind: str, given: Mapping[str, Any]) -> Options:
     store, client = _divided(given, "azure_", "storage_")
     account = address.account or store.pop("account", None) or store.pop("account_name", None)
     account = account or _env("AZURE_STORAGE_ACCOUNT_NAME") or _env("AZURE_STORAGE_ACCOUNT")
-    emulated = str(store.get("use_emulator", _env("AZURE_STORAGE_USE_EMULATOR"))).lower() == "true"
+    emulated = str(store.get("use_emulator", _env("AZURE_STORAGE_USE_EMULATOR"))).lower() in (
+        "true",
+        "1",
+    )
     if account is None and not emulated:
         raise InvalidInputError(
             "the storage account is not known",
@@ -163,11 +168,19 @@ def _azure(address: Address, _kind: str, given: Mapping[str, Any]) -> Options:
     endpoint = store.get("endpoint") or _env("AZURE_STORAGE_ENDPOINT") or _env("AZURE_ENDPOINT")
     if endpoint:
         _check_endpoint(endpoint, allow_http)
-        store["endpoint"] = endpoint
+    if emulated:
+        store["use_emulator"] = "true"
+    else:  # said in full, so that nothing below decides
+        store["endpoint"] = endpoint or f"https://{account}.blob.{_domain(store)}"
     allow_http = allow_http and (emulated or is_plain_http(endpoint))
     if account is not None:
         store["account_name"] = account
     return Options(store=_pairs(store), client=_client(client | {"allow_http": allow_http}))
+
+
+def _domain(given: Mapping[str, Any]) -> str:
+    fabric = str(given.get("use_fabric_endpoint", _env("AZURE_USE_FABRIC_ENDPOINT"))).lower()
+    return "fabric.microsoft.com" if fabric in ("true", "1") else "core.windows.net"
 
 
 def _http(address: Address, _kind: str, given: Mapping[str, Any]) -> Options:

@@ -10,7 +10,8 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from types import ModuleType
 from typing import Any
@@ -49,7 +50,8 @@ class Bucket:
     options: Options
     credentials: Credentials
     retries: bool = True  # False: a failed request fails, so that the caller knows what was sent
-    only: frozenset[str] | None = None  # endpoints that credentials may go to; None: all
+    # endpoints that credentials may go to, None: all; a store of equal options is shared
+    only: frozenset[str] | None = field(default=None, compare=False)
 
     @property
     def url(self) -> str:
@@ -75,8 +77,38 @@ class Bucket:
 
         Raises:
             InvalidInputError: The options or credentials do not make a store.
+            UnauthorizedError: Its requests would go where credentials may not be sent.
         """
-        return _stores.get(self)
+        return self._confirmed().store
+
+    def _confirmed(self) -> _Store:
+        """Return the open store, whose requests go where they may.
+
+        Options were looked at before. This is the one place where credentials and a server meet,
+        so the server is looked at once more: that of the store as it is, whatever it was made of.
+        """
+        found = _stores.get(self)
+        if self.only is not None and found.endpoint not in self.only:
+            raise UnauthorizedError(
+                "a container's requests would go to a server that was not authorised",
+                do="If you trust that server with these credentials, open the repository with"
+                f" authorize_virtual_chunk_access=[(url_prefix, {found.endpoint!r})].",
+                url=self.url,
+                endpoint=found.endpoint,
+            )
+        return found
+
+    def granted(self) -> Mapping[str, Any] | None:
+        """Return the secrets that are in use, by names of the library.
+
+        None where it finds them by itself: those of the environment. They are in the clear.
+
+        Raises:
+            InvalidInputError, UnauthorizedError: As `store` does.
+            StorageError: A function was asked for them and failed.
+        """
+        provider = self._confirmed().provider
+        return None if provider is None else provider()
 
     def renew(self, refused: Any) -> bool:
         """Open the store again, because its credentials were refused; unless somebody did.
@@ -126,15 +158,24 @@ def bucket_of(
     return Bucket(address=address.root, options=options, credentials=given, only=only)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Store:
+    """An open store, where its requests go, and what it asks for secrets, if anything."""
+
+    store: Any = field(repr=False)
+    endpoint: str
+    provider: Callable[[], Mapping[str, Any]] | None = field(repr=False)
+
+
 class _Stores:
     """The open stores of this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._open: OrderedDict[tuple[Bucket, int], Any] = OrderedDict()
+        self._open: OrderedDict[tuple[Bucket, int], _Store] = OrderedDict()
         self._in_vain: dict[Bucket, float] = {}  # until when nothing is renewed
 
-    def get(self, bucket: Bucket) -> Any:
+    def get(self, bucket: Bucket) -> _Store:
         """Return the store of a bucket; the one that was idle longest goes when there are many."""
         key = bucket, _surroundings() if isinstance(bucket.credentials, FromEnv) else 0
         with self._lock:
@@ -148,7 +189,8 @@ class _Stores:
     def renew(self, bucket: Bucket, refused: Any) -> bool:
         """Replace a store by one that asks for credentials."""
         with self._lock:
-            if self._open.get((bucket, 0)) is not refused:
+            known = self._open.get((bucket, 0))
+            if known is None or known.store is not refused:
                 return True
             if time.monotonic() < self._in_vain.get(bucket, 0):
                 return False
@@ -180,28 +222,14 @@ def _surroundings() -> int:
 _CLOUDS = ("AWS_", "AZURE_", "GOOGLE_")
 
 
-def _opened(bucket: Bucket) -> Any:
+def _opened(bucket: Bucket) -> _Store:
     library, arguments = obstore(), _arguments(bucket)
     store = opened(bucket.url, lambda: _constructor(library, bucket)(**arguments))
-    if bucket.only is not None:
-        _confirm(bucket, destination(bucket.address, store.config))
-    return store
-
-
-def _confirm(bucket: Bucket, endpoint: str) -> None:
-    """Refuse a store whose requests would go elsewhere than was authorised.
-
-    Options were looked at before. This is the one place where credentials and a server meet, so
-    the server is asked for once more: of the store as it is, whatever it was made of.
-    """
-    if endpoint not in (bucket.only or ()):
-        raise UnauthorizedError(
-            "a container's requests would go to a server that was not authorised",
-            do="If you trust that server with these credentials, open the repository with"
-            f" authorize_virtual_chunk_access=[(url_prefix, {endpoint!r})].",
-            url=bucket.url,
-            endpoint=endpoint,
-        )
+    return _Store(
+        store=store,
+        endpoint=destination(bucket.address, getattr(store, "config", {})),
+        provider=arguments.get("credential_provider"),
+    )
 
 
 def _constructor(library: ModuleType, bucket: Bucket) -> Any:

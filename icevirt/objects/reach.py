@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from icevirt.connect.container import canonical
-from icevirt.connect.stores import bucket_of
+from icevirt.connect.stores import Bucket, bucket_of
 from icevirt.errors import InvalidInputError
 from icevirt.model.config import VirtualChunkContainer
 from icevirt.objects.answers import Answer, Check
 from icevirt.objects.buckets import BucketReach
 from icevirt.objects.endpoints import allowed_endpoints
 from icevirt.objects.foreign import ForeignReach
+from icevirt.objects.signed import SignedReach, repeats_secrets
 from icevirt.objects.sites import site_for
 
 
@@ -46,7 +47,12 @@ def reach_of(
     if store.kind == "http":
         return site_for(prefix, store, credentials)
     only = allowed_endpoints(container, endpoints)
-    return BucketReach(bucket_of(prefix, store, credentials, only), prefix)
+    return bucket_reach(bucket_of(prefix, store, credentials, only), prefix)
+
+
+def bucket_reach(bucket: Bucket, prefix: str) -> Reach:
+    """Return the way to objects of a bucket that keeps secrets from servers it redirects to."""
+    return SignedReach(bucket, prefix) if repeats_secrets(bucket) else BucketReach(bucket, prefix)
 
 
 def _foreign(container: VirtualChunkContainer, filesystem: Any) -> ForeignReach:

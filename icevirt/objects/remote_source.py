@@ -18,12 +18,11 @@ from icevirt.connect.address import Address
 from icevirt.errors import NotFoundError, ObjectNotFoundError, ScanError, StaleReferenceError
 from icevirt.objects import answers
 from icevirt.objects.answers import Answer, Body, Meta
-from icevirt.objects.buckets import BucketReach
 from icevirt.objects.grants import in_force
 from icevirt.objects.hosts import HOSTS
 from icevirt.objects.locations import object_key
 from icevirt.objects.opened import OpenedSource
-from icevirt.objects.reach import Reach
+from icevirt.objects.reach import Reach, bucket_reach
 
 _BLOCK = 64 * 1024
 _FIRST = 8 * _BLOCK
@@ -230,7 +229,7 @@ def reach_for(url: str) -> tuple[Reach, str, str]:
     directory = url.rpartition("/")[0] + "/"
     if address.provider == "http":
         return in_force().site(directory), key, address.url
-    return BucketReach(in_force().bucket(url), directory), key, address.url
+    return bucket_reach(in_force().bucket(url), directory), key, address.url
 
 
 def source_file(url: str, meta: Meta) -> SourceFile:

@@ -72,8 +72,15 @@ class Site:
             UnauthorizedError: It is redirected to where nothing was authorised.
             StorageError: The server refuses, or keeps failing; or ``check`` raises it.
         """
-        url = f"{self.origin}/{quote(key, safe=_SAFE)}"
-        asked = _Asked(self, url, begin, end, check)
+        return self.get_at(f"{self.origin}/{quote(key, safe=_SAFE)}", begin, end, check)
+
+    def get_at(self, url: str, begin: int, end: int, check: Check, query: str = "") -> Answer:
+        """Do what `get` does with a URL below the prefix.
+
+        ``query`` follows it in requests. It may be a secret: it is neither shown nor sent
+        anywhere else.
+        """
+        asked = _Asked(self, url, begin, end, check, query)
         server = SERVERS.of(self.origin)
         server.check(url)
         began, failed, renewed = time.monotonic(), 0, 0
@@ -152,9 +159,12 @@ def _pause(failed: int) -> float:
 class _Asked:
     """One range that was asked for."""
 
-    def __init__(self, site: Site, url: str, begin: int, end: int, check: Check) -> None:
+    def __init__(  # noqa: PLR0917 - one request
+        self, site: Site, url: str, begin: int, end: int, check: Check, query: str
+    ) -> None:
         self._site = site
         self._url = url
+        self._query = query
         self._begin = begin
         self._end = end
         self._check = check
@@ -163,7 +173,7 @@ class _Asked:
 
     def once(self) -> Answer:
         """Try once, following redirects."""
-        at, is_own, network = self._url, True, ""
+        at, is_own, network = f"{self._url}{self._query}", True, ""
         self._token = None if self._tokens is None else self._tokens.current()
         for _ in range(_HOPS + 1):
             with _talking():
@@ -213,7 +223,7 @@ class _Asked:
     def denied(self, reason: str) -> StorageError:
         """Return the error of a server that lets nobody read, or not us."""
         told = any(name.lower() == "authorization" for name, _ in self._site.headers)
-        known = told or self._token is not None
+        known = told or self._token is not None or bool(self._query)
         return answers.denied(self._url, self._site.prefix, reason=reason, with_credentials=known)
 
     def _next(self, at: str, location: str) -> tuple[str, bool]:

@@ -2,24 +2,34 @@
 
 Spark's driver holds every task several times in its JVM. The names of ten million files are too
 much for that; they lie in a storage that all executors reach while the tasks run. A digest of each
-travels through Spark, so that nobody who may write to the storage can make a task run his code.
+travels through Spark, so that nobody who may write to the storage can make a task run his code. So
+do credentials: the storage may be a repository that others read.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import pickle
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from icevirt.connect.carried import Carried
+from icevirt.connect.credentials import Refreshable
+from icevirt.connect.secret import Secret
+from icevirt.connect.stores import Bucket
 from icevirt.errors import BuildError, StorageError
+from icevirt.objects.authorize import Access
+from icevirt.objects.grants import SourceAccess
 from icevirt.storage.protocol import Storage
 
 _THROUGH_SPARK = 4 << 20  # bytes of all tasks together that go the short way
 _TOGETHER = 1 << 20  # bytes of tasks that wait for one another, to lie in one object
+# whatever passwords, functions and stores a caller passes lies in one of these
+_SECRET = (SourceAccess, Access, Refreshable, Carried, Bucket, Secret)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +41,7 @@ class _Left:
     offset: int
     length: int
     digest: bytes
+    secrets: tuple[Any, ...] = field(default=(), repr=False)  # what the task has of them, in order
 
     def load(self) -> Any:
         """Return the task.
@@ -46,7 +57,7 @@ class _Left:
                 do="Look who writes to this folder, and build again.",
                 path=f"{self.storage.url}{self.path}",
             )
-        return pickle.loads(raw)  # noqa: S301  # the very bytes that `packed` made
+        return _Filled(io.BytesIO(raw), self.secrets).load()  # the very bytes that `packed` made
 
 
 @contextmanager
@@ -62,7 +73,7 @@ def packed(tasks: Iterable[Any], storage: Storage | None) -> Iterator[Iterator[b
         return
     folder = _Folder(storage, f"tasks/{secrets.token_hex(8)}")
     try:
-        yield folder.take(map(pickle.dumps, tasks))
+        yield folder.take(tasks)
     finally:
         folder.remove()
 
@@ -74,35 +85,39 @@ class _Folder:
         self._storage, self._path = storage, path
         self._objects = 0
 
-    def take(self, raws: Iterable[bytes]) -> Iterator[bytes]:
+    def take(self, tasks: Iterable[Any]) -> Iterator[bytes]:
         """Yield the first tasks as they are, and where the others lie."""
-        sent = 0
-        together: list[bytes] = []
-        for raw in raws:
-            sent += len(raw)
+        sent = waiting = 0
+        together: list[tuple[bytes, tuple[Any, ...]]] = []
+        for task in tasks:
             if sent <= _THROUGH_SPARK:
-                yield raw
-                continue
-            together.append(raw)
-            if sent > _THROUGH_SPARK + _TOGETHER:
-                sent = _THROUGH_SPARK
+                raw = pickle.dumps(task)
+                sent += len(raw)
+                if sent <= _THROUGH_SPARK:
+                    yield raw
+                    continue
+            together.append(_without_secrets(task))
+            waiting += len(together[-1][0])
+            if waiting > _TOGETHER:
                 yield from self._put(together)
                 together.clear()
+                waiting = 0
         if together:
             yield from self._put(together)
 
-    def _put(self, raws: Sequence[bytes]) -> Iterator[bytes]:
+    def _put(self, tasks: Sequence[tuple[bytes, tuple[Any, ...]]]) -> Iterator[bytes]:
         path = f"{self._path}/{self._objects}"
         self._objects += 1
-        self._storage.put(path, b"".join(raws))
+        self._storage.put(path, b"".join(raw for raw, _ in tasks))
         offset = 0
-        for raw in raws:
+        for raw, held in tasks:
             where = _Left(
                 storage=self._storage,
                 path=path,
                 offset=offset,
                 length=len(raw),
                 digest=_digest(raw),
+                secrets=held,
             )
             offset += len(raw)
             yield pickle.dumps(where)
@@ -112,6 +127,46 @@ class _Folder:
         if self._objects:
             with suppress(StorageError):  # it is in nobody's way
                 self._storage.delete_below(self._path)
+
+
+class _Emptied(pickle.Pickler):
+    """Pickles a task and keeps its secrets back."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self.held: list[Any] = []
+
+    def reducer_override(self, thing: Any) -> Any:
+        """Put a number in the place of a secret; strings and numbers do not come here."""
+        if not isinstance(thing, _SECRET):
+            return NotImplemented
+        self.held.append(thing)
+        return _Held, (len(self.held) - 1,)
+
+
+class _Held(int):
+    """The number of a secret in a task that was emptied; only there."""
+
+
+class _Filled(pickle.Unpickler):
+    """Reads a task that was emptied."""
+
+    def __init__(self, file: io.BytesIO, held: Sequence[Any]) -> None:
+        super().__init__(file)
+        self._held = held
+
+    def find_class(self, module: str, name: str, /) -> Any:
+        """Return a class or function; for `_Held`, what returns the secret of a number."""
+        found = super().find_class(module, name)
+        return self._held.__getitem__ if found is _Held else found
+
+
+def _without_secrets(task: Any) -> tuple[bytes, tuple[Any, ...]]:
+    """Return a pickled task and the secrets that it is without."""
+    file = io.BytesIO()
+    pickler = _Emptied(file)
+    pickler.dump(task)
+    return file.getvalue(), tuple(pickler.held)
 
 
 def unpacked(payload: bytes) -> Any:

@@ -4,7 +4,11 @@ import pickle
 
 import pytest
 
+import icevirt
+from icevirt.connect.carried import Carried
 from icevirt.errors import BuildError
+from icevirt.objects.authorize import Access
+from icevirt.objects.grants import SourceAccess
 from icevirt.spark import aside, runner
 from icevirt.storage.local import LocalStorage
 
@@ -73,3 +77,44 @@ def test_spark_runs_them(spark, storage):
     found = runner.run_shuffled(spark, rows, TASKS, joined, TASKS, aside=storage)
     assert found == [task[:1] * 2 for task in TASKS]
     assert not list(storage.list(""))
+
+
+def by_function():
+    """Return credentials, as a function of a caller does."""
+    return icevirt.s3_credentials(access_key_id="a", secret_access_key="CANARY")
+
+
+KEYS = icevirt.s3_credentials(
+    access_key_id="CANARY-id", secret_access_key="CANARY-key", session_token="CANARY-token"
+)
+SECRETS = {
+    "keys of a source": SourceAccess.of({"s3://b/": KEYS}),
+    "headers of a source": SourceAccess.of(
+        {"https://h/d/": icevirt.http_credentials(headers={"x-key": "CANARY"})}
+    ),
+    "a shared access signature": icevirt.azure_credentials(sas_token="sig=CANARY"),
+    "a token": icevirt.gcs_credentials(bearer_token="CANARY"),
+    "a service account": icevirt.gcs_credentials(service_account_key='{"private_key": "CANARY"}'),
+    "refreshed, with the first answer": icevirt.s3_credentials(
+        get_credentials=by_function, scatter_initial_credentials=True
+    ),
+    "the code of a function": Carried("f", pickle.dumps("CANARY")),
+    "what a file system was opened with": Access({"password": "CANARY"}),
+    "a storage with keys": icevirt.s3_storage(
+        bucket="b", prefix="p", access_key_id="CANARY", secret_access_key="CANARY"
+    ),
+    "a storage with a proxy": icevirt.gcs_storage(
+        bucket="b", prefix="p", config={"proxy_url": "http://me:CANARY@h"}, anonymous=True
+    ),
+}
+
+
+@pytest.mark.parametrize("secret", SECRETS.values(), ids=SECRETS.keys())
+def test_no_credential_lies_in_the_storage(storage, secret):
+    tasks = [(bytes([number]) * 1000, secret, "a name") for number in range(5)]
+    with aside.packed(tasks, storage) as payloads:
+        carried = list(payloads)
+        laid = b"".join(storage.get(info.path) for info in storage.list("tasks"))
+        assert b"a name" in laid
+        assert b"CANARY" not in laid
+        assert [aside.unpacked(raw) for raw in carried] == tasks

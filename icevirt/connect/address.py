@@ -80,7 +80,13 @@ class Address:
         account, host = _account(parts.netloc)
         is_azure = PROVIDERS[scheme.lower()] == "azure"
         allowed = _HOST if PROVIDERS[scheme.lower()] == "http" else _BUCKET
-        if not allowed.fullmatch(host) or "\0" in key or (account is not None and not is_azure):
+        dropped = any(each in url for each in "\t\r\n")  # which urlsplit leaves out
+        if (
+            dropped
+            or not allowed.fullmatch(host)
+            or "\0" in key
+            or (account is not None and not is_azure)
+        ):
             raise InvalidInputError(
                 "not the URL of an object in a bucket",
                 do="Write it like s3://bucket/prefix, without a password.",

@@ -43,3 +43,23 @@ def test_what_is_no_address_is_refused_without_showing_a_password(url):
     with pytest.raises(InvalidInputError) as caught:
         Address.parse(url)
     assert "CANARY" not in str(caught.value)
+
+
+# a bucket that becomes part of a host would end there: at Amazon it stands before ".s3.region..."
+ELSEWHERE = [
+    "s3://2130706433\\/a", "s3://evil\\x/a", "s3://host:443/a", "s3://host%2f/a", "s3://a b/c",
+    "s3://a\tb/c", "s3://\uff45vil/a", "s3://evil\u2024example/a", "s3://a|b/c", "s3://[::1]/a",
+    "s3://-a/b", "gs://evil\\x/a", "gs://a:1/b", "az://evil\\x/a", "az://a@b/c",
+    "abfss://c@acc/a", "abfss://c@acc.evil.example/a", "abfss://c@acc.dfs.core.chinacloudapi.cn/a",
+    "abfss://c@acc.dfs.core.windows.net.evil.example/a", "abfss://c@acc.dfs.core.windows.net:1/a",
+    "abfss://c@a/b@acc.dfs.core.windows.net/a", "abfss://c@/a", "abfss://@acc.dfs.core.windows.net/a",
+    "abfss://c:CANARY@acc.dfs.core.windows.net/a", "abfss://c@Acc.dfs.core.windows.net/a",
+    "https://host\\evil/a", "https://host%2fevil/a", "https://ho st/a", "https://host\x00/a",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("url", ELSEWHERE, ids=repr)
+def test_a_bucket_account_or_host_that_libraries_could_read_differently_is_refused(url):
+    with pytest.raises(InvalidInputError) as caught:
+        Address.parse(url)
+    assert "CANARY" not in str(caught.value)

@@ -47,6 +47,8 @@ class RemoteGrant:
     container: VirtualChunkContainer
     credentials: Any = field(default=None, repr=False)
     endpoints: frozenset[str] = frozenset()  # that were authorised with the prefix
+    # what was made of the three, shared by all grants of the container; see `icevirt.objects.reach`
+    made: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
 
 type Grant = LocalGrant | RemoteGrant
@@ -77,6 +79,7 @@ class Authorizer:
         given = authorized if isinstance(authorized, Mapping) else dict.fromkeys(authorized)
         self._authorized = {normalized(p): access or Access() for p, access in given.items()}
         self._endpoints: dict[str, str | None] = {}  # of containers that were read, by prefix
+        self._made: dict[str, dict[str, Any]] = {}  # for their grants, likewise
 
     def grant(self, location: str) -> Grant:
         """Grant the reading of ``location``.
@@ -97,7 +100,8 @@ class Authorizer:
             root = urls.local_path(container.url_prefix)
             return LocalGrant(url, urls.local_path(url), root)
         key = object_key(url, has_bucket=not container.is_foreign)
-        return RemoteGrant(url, key, container, access.credentials, access.endpoints)
+        made = self._made.setdefault(container.url_prefix, {})
+        return RemoteGrant(url, key, container, access.credentials, access.endpoints, made)
 
     def absolute(self, location: str) -> str:
         """Return the URL of a location, authorised or not; one of no container stays as it is."""

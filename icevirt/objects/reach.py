@@ -9,6 +9,7 @@ from icevirt.connect.stores import Bucket, bucket_of
 from icevirt.errors import InvalidInputError
 from icevirt.model.config import VirtualChunkContainer
 from icevirt.objects.answers import Answer, Check
+from icevirt.objects.authorize import RemoteGrant
 from icevirt.objects.buckets import BucketReach
 from icevirt.objects.endpoints import allowed_endpoints
 from icevirt.objects.foreign import ForeignReach
@@ -39,15 +40,33 @@ def reach_of(
 
     Raises:
         InvalidInputError: The container's options or the credentials do not make one.
-        UnauthorizedError: Requests would go to another server; raised when the first is sent.
+        UnauthorizedError: Requests would go to another server; perhaps when the first is sent.
+        StorageError: A function was asked for credentials and failed.
     """
+    found = _made(container, credentials, endpoints)
+    return bucket_reach(found, container.url_prefix) if isinstance(found, Bucket) else found
+
+
+def reach_for_grant(grant: RemoteGrant) -> Reach:
+    """Do what `reach_of` does; the options of a container are read once for all its grants."""
+    if (found := grant.made.get("reach")) is None:
+        found = _made(grant.container, grant.credentials, grant.endpoints)
+        grant.made["reach"] = found
+    prefix = grant.container.url_prefix
+    return bucket_reach(found, prefix) if isinstance(found, Bucket) else found
+
+
+def _made(
+    container: VirtualChunkContainer, credentials: Any, endpoints: frozenset[str]
+) -> Reach | Bucket:
+    """Return what stays the same for all objects; how a bucket is read depends on its secrets."""
     store, prefix = canonical(container), container.url_prefix
     if container.is_foreign:
         return _foreign(container, credentials)
     if store.kind == "http":
         return site_for(prefix, store, credentials)
     only = allowed_endpoints(container, endpoints)
-    return bucket_reach(bucket_of(prefix, store, credentials, only), prefix)
+    return bucket_of(prefix, store, credentials, only)
 
 
 def bucket_reach(bucket: Bucket, prefix: str) -> Reach:

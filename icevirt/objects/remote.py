@@ -18,7 +18,7 @@ from icevirt.objects.authorize import RemoteGrant
 from icevirt.objects.buckets import BucketReach
 from icevirt.objects.coalescing import Coalescing, coalesce
 from icevirt.objects.hosts import HOSTS
-from icevirt.objects.reach import Reach, reach_of
+from icevirt.objects.reach import Reach, reach_for_grant
 
 _MOST = 1 << 62  # no object is as long
 
@@ -58,8 +58,8 @@ class RemoteObject:
 
 
 def object_of(grant: RemoteGrant, checksum: Checksum, on_stale: OnStale) -> RemoteObject:
-    """Return the object that was granted. Raises ``InvalidInputError`` as `reach_of` does."""
-    reach = reach_of(grant.container, grant.credentials, grant.endpoints)
+    """Return the object that was granted. Raises as `reach_of` does."""
+    reach = reach_for_grant(grant)
     return RemoteObject(reach, grant, checksum, on_stale)
 
 

@@ -19,6 +19,7 @@ from icevirt.errors import BuildError, InvalidInputError, SparkJobError
 from icevirt.spark.bridge import errors_of_spark, forget_jvm, stop, words_of
 from icevirt.spark.java import find_java, java_home
 from icevirt.spark.limits import ATTEMPTS
+from icevirt.spark.scratch import private_places
 from icevirt.spark.workers import FEW_FILES, FILES_OF_WORKER, LARGE, Workers
 
 if TYPE_CHECKING:
@@ -139,7 +140,10 @@ def local_session(
         )
     settings = _settings(cores) | dict(config or {})
     # Spark reads these once, when its JVM starts
-    with _environment(JAVA_HOME=str(java_home(find_java())), PYSPARK_PYTHON=sys.executable):
+    variables = {"JAVA_HOME": str(java_home(find_java())), "PYSPARK_PYTHON": sys.executable}
+    if "spark.local.dir" not in settings:
+        variables |= private_places()
+    with _environment(**variables):
         return _start(app_name, settings)
 
 

@@ -518,3 +518,56 @@ def test_the_computed_server_is_the_one_that_the_library_signs_for(
     wanted = urlsplit(bucket.endpoint).netloc
     assert (host or urlsplit(signed).netloc) == wanted.removeprefix("bucket.")
     assert signed.startswith(bucket.endpoint.split("://")[0] + "://")
+
+
+# -- what is exempt ----------------------------------------------------------------------------
+
+EXEMPT = {
+    "S3: the session token": ("CANARYtoken", "CANARY(keyid|secret)"),
+    "Azure: the shared access signature": ("CANARYsignature", "CANARYkey"),
+    "web: headers but authorization and cookie": ("CANARYheader", "CANARY(bearer|cookie)"),
+}
+
+
+def storages(url):
+    """Return storages that their caller names, with what obstore repeats and what it does not."""
+    s3 = {"bucket": "bucket", "prefix": "p", "endpoint_url": url, "allow_http": True}
+    keys = {"access_key_id": "CANARYkeyid", "secret_access_key": "CANARYsecret"}
+    azure = {"account": "trusted", "container": "bucket", "prefix": "p"}
+    headers = {
+        "x-secret": "CANARYheader",
+        "authorization": "CANARYbearer",
+        "cookie": "CANARYcookie",
+    }
+    return dict(
+        zip(
+            EXEMPT,
+            [
+                icevirt.s3_storage(**s3, **keys, session_token="CANARYtoken"),
+                icevirt.azure_storage(
+                    **azure,
+                    sas_token="sv=2020&sig=CANARYsignature",
+                    config={"endpoint": url, "allow_http": "true"},
+                ),
+                icevirt.http_storage(f"{url}/p", headers=headers),
+            ],
+            strict=True,
+        )
+    )
+
+
+@pytest.mark.parametrize("exempt", EXEMPT)
+def test_a_storage_that_its_caller_names_and_that_redirects_repeats_what_is_exempt(
+    listeners, exempt
+):
+    """Repositories and listings of sources: obstore has no option about redirects."""
+    good, evil = listeners.good, listeners.evil
+    good.redirect = f"{evil.url}/p/repo"
+    repeated, kept = EXEMPT[exempt]
+    with suppress(IcevirtError):
+        storages(good.url)[exempt].get("repo")
+    assert good.received
+    assert set(listeners.leaked()) <= {b"CANARY"}
+    assert not re.search(kept.encode(), evil.received)
+    names = set(re.findall(rb"CANARY[a-z]+", evil.received))
+    assert names == {repeated.encode()}, "obstore repeats no more: take the exemption out"

@@ -1,33 +1,74 @@
-"""What Spark itself puts on disk of tasks, which hold credentials, is readable by its owner only."""
+"""What Spark puts on disk of tasks, which carry credentials, is for its owner alone."""
 
 import os
 import stat
-from pathlib import Path
+import subprocess
+import sys
 
+import pytest
+
+from icevirt.spark import scratch
+
+# a session of its own: another test may have started the JVM of this process
+JOB = """
+import os, stat
+from pathlib import Path
 import icevirt
 from icevirt.objects.grants import SourceAccess
 from icevirt.spark.runner import run_on_spark
+from icevirt.spark.session import local_session
 
-KEYS = icevirt.s3_credentials(access_key_id="CANARYid", secret_access_key="CANARYkey")
-
-
-def held(task):
-    """Be the work of a task that carries credentials."""
-    return len(task.grants)
-
-
-def test_the_files_of_a_job_are_for_their_owner_alone(spark):
-    access = SourceAccess.of({"s3://bucket/": KEYS})
-    assert run_on_spark(spark, held, [access, access]) == [1, 1]
-    context = spark.sparkContext
-    manager = context._jsc.sc().env().blockManager().diskBlockManager()
-    folders = [str(each) for each in manager.localDirs()] + [context._temp_dir]
-    files = [path for folder in folders for path in Path(folder).rglob("*") if path.is_file()]
-    assert files, "the tasks were shuffled through files"
-    assert [str(path) for path in files if not is_private(path)] == []
+keys = icevirt.s3_credentials(access_key_id="a", secret_access_key="b" * 5000)
+session = local_session(cores=1)
+access = SourceAccess.of({"s3://bucket/": keys})
+assert run_on_spark(session, len, [[access], [access]]) == [1, 1]
+(private,) = Path("TOP").iterdir()
+files = [path for path in private.rglob("*") if path.is_file()]
+print(oct(stat.S_IMODE(private.stat().st_mode)), len(files) > 0)
+session.stop()
+"""
 
 
-def is_private(path: Path) -> bool:
-    """Say whether nobody else can open a file: it is closed to them, or a folder above it is."""
-    places = [path, *path.parents]
-    return any(not stat.S_IMODE(os.stat(place).st_mode) & 0o077 for place in places)
+def test_the_files_of_a_job_lie_where_only_their_owner_may_look(tmp_path):
+    top = tmp_path / "scratch"
+    done = subprocess.run(
+        [sys.executable, "-c", JOB.replace("TOP", str(top))],
+        env={**os.environ, "SPARK_LOCAL_DIRS": str(top)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.stdout.split() == ["0o700", "True"], done.stderr
+    assert list(top.iterdir()) == []
+
+
+@pytest.fixture
+def fresh(monkeypatch, tmp_path):
+    """An environment that says nothing of Spark's places, and a folder for temporary files."""
+    for name in ("SPARK_LOCAL_DIRS", "SPARK_CONF_DIR", "SPARK_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(scratch.tempfile, "tempdir", str(tmp_path))
+    scratch._private.cache_clear()
+    yield tmp_path
+    scratch._private.cache_clear()
+
+
+def test_each_place_that_spark_uses_gets_a_private_folder(fresh, monkeypatch):
+    places = [fresh / "one", fresh / "two"]
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", ",".join(map(str, places)))
+    made = scratch.private_places()["SPARK_LOCAL_DIRS"].split(",")
+    assert [os.path.dirname(each) for each in made] == [str(each) for each in places]
+    assert [stat.S_IMODE(os.stat(each).st_mode) for each in made] == [0o700, 0o700]
+
+
+def test_without_such_places_it_is_the_folder_for_temporary_files(fresh):
+    (made,) = scratch.private_places().values()
+    assert os.path.dirname(made) == str(fresh)
+    assert stat.S_IMODE(os.stat(made).st_mode) == 0o700
+    assert scratch.private_places() == {"SPARK_LOCAL_DIRS": made}
+
+
+def test_a_configuration_of_spark_itself_stays_in_force(fresh, monkeypatch):
+    monkeypatch.setenv("SPARK_CONF_DIR", str(fresh))
+    assert scratch.private_places() == {}

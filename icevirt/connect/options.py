@@ -165,7 +165,7 @@ def _azure(address: Address, _kind: str, given: Mapping[str, Any]) -> Options:
             url=address.root.url,
         )
     allow_http = _allow_http(client, "AZURE_ALLOW_HTTP")
-    endpoint = store.get("endpoint") or _env("AZURE_STORAGE_ENDPOINT") or _env("AZURE_ENDPOINT")
+    endpoint = store.get("endpoint") or azure_endpoint_of_environment()
     if endpoint:
         _check_endpoint(endpoint, allow_http)
     if emulated:
@@ -176,6 +176,11 @@ def _azure(address: Address, _kind: str, given: Mapping[str, Any]) -> Options:
     if account is not None:
         store["account_name"] = account
     return Options(store=_pairs(store), client=_client(client | {"allow_http": allow_http}))
+
+
+def azure_endpoint_of_environment() -> str | None:
+    """Return the server of Azure that the environment names, if it names one."""
+    return _env("AZURE_STORAGE_ENDPOINT") or _env("AZURE_ENDPOINT")
 
 
 def _domain(given: Mapping[str, Any]) -> str:

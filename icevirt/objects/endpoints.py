@@ -7,6 +7,8 @@ endpoint of a bucket. Requests carry credentials, so whoever authorises has to n
 from __future__ import annotations
 
 from icevirt.connect.container import endpoint_of, without_server
+from icevirt.connect.endpoint import plain
+from icevirt.connect.options import azure_endpoint_of_environment
 from icevirt.connect.stores import bucket_of
 from icevirt.errors import InvalidInputError
 from icevirt.model.config import VirtualChunkContainer
@@ -47,6 +49,6 @@ def allowed_endpoints(
     try:
         found.add(bucket_of(container.url_prefix, without_server(container)).endpoint)
     except InvalidInputError:  # of Azure, whose account is not known then
-        if not found:
-            raise
+        if (said := azure_endpoint_of_environment()) is not None:
+            found.add(plain(said))
     return frozenset(each for each in found if each is not None)

@@ -23,9 +23,10 @@ from icevirt.errors import StorageError
 from icevirt.objects.answers import Answer, Check
 from icevirt.objects.web import site_of
 
+# not all of amazonaws.com: anybody has load balancers there
 _OWN = re.compile(
-    r"https://([a-z0-9.-]+\.)?(amazonaws\.com(\.cn)?|t3\.storage\.dev|blob\.core\.windows\.net"
-    r"|blob\.fabric\.microsoft\.com)"
+    r"https://(s3(-fips)?([.-](dualstack\.)?[a-z0-9-]+)?\.amazonaws\.com(\.cn)?|t3\.storage\.dev"
+    r"|[a-z0-9]+\.blob\.(core\.windows\.net|fabric\.microsoft\.com))"
 )
 _GOOD_FOR = timedelta(minutes=15)
 _SAFE = "/!$&'()*+,;=:@~"  # of a path, as `icevirt.objects.web` writes it

@@ -370,6 +370,19 @@ def test_a_server_of_the_readers_environment_needs_no_authorization(listeners, k
     assert b"CANARY" in good.received
 
 
+def test_an_account_of_a_container_is_looked_for_at_the_server_of_the_environment(
+    listeners, monkeypatch
+):
+    good = listeners.good
+    monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", good.url)
+    monkeypatch.setenv("AZURE_ALLOW_HTTP", "true")
+    container = container_of("azure", {"account": "trusted"})
+    with pytest.raises(UnauthorizedError, match=r"trusted\.blob\.core\.windows\.net"):
+        read(container, CREDENTIALS["azure"])
+    account = "https://trusted.blob.core.windows.net"
+    assert read(container, CREDENTIALS["azure"], account) == BODY[4:10]
+
+
 # -- redirects ---------------------------------------------------------------------------------
 
 
@@ -386,6 +399,8 @@ def test_a_redirect_of_an_authorized_server_takes_no_credential_along(
         read(container, credentials, good.url)
     assert good.received
     assert listeners.leaked() == []
+    if secure:
+        assert listeners.evil.received == b"", "no redirect undoes encryption"
 
 
 @pytest.mark.parametrize("kind", ["s3", "azure"])

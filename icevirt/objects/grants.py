@@ -15,6 +15,7 @@ from typing import Any
 
 from icevirt.connect.address import PROVIDERS, Address
 from icevirt.connect.container import canonical, persistable
+from icevirt.connect.endpoint import plain
 from icevirt.connect.named import HOW, credentials_named
 from icevirt.connect.stores import Bucket, bucket_of
 from icevirt.errors import InvalidInputError
@@ -114,11 +115,24 @@ class SourceAccess:
         return site_for(grant.prefix or directory, grant.config, grant.credentials)
 
     def authorization(self, prefixes: Iterable[Prefix]) -> dict[Prefix, Any]:
-        """Return what reading containers takes, as ``authorize_virtual_chunk_access``."""
-        return {
-            entry: self._covering(entry if isinstance(entry, str) else entry[0]).credentials
-            for entry in prefixes
-        }
+        """Return what reading containers takes, as ``authorize_virtual_chunk_access``.
+
+        A server that a container names is authorized only where sources of its prefix are read
+        from it here: the repository may name others.
+        """
+        found: dict[Prefix, Any] = {}
+        for entry in prefixes:
+            prefix = entry if isinstance(entry, str) else entry[0]
+            is_ours = isinstance(entry, str) or self._leads_to(*entry)
+            found[entry if is_ours else prefix] = self._covering(prefix).credentials
+        return found
+
+    def _leads_to(self, prefix: str, endpoint: str) -> bool:
+        """Say whether sources of a prefix are read from a server."""
+        try:
+            return self.bucket(prefix).endpoint == plain(endpoint)
+        except InvalidInputError:  # an account of Azure that is not known
+            return False
 
     def stores(self) -> tuple[tuple[str, ObjectStoreConfig], ...]:
         """Return what containers of the prefixes should say, so that readers find the objects."""

@@ -383,6 +383,25 @@ def test_an_account_of_a_container_is_looked_for_at_the_server_of_the_environmen
     assert read(container, CREDENTIALS["azure"], account) == BODY[4:10]
 
 
+@pytest.mark.parametrize("kind", [kind for kind in PREFIXES if kind != "tigris"])
+def test_a_build_authorizes_a_server_of_the_repository_only_if_its_sources_lie_there(
+    listeners, kind, monkeypatch
+):
+    """What a build reads back, to verify it, lies where a container of the repository says."""
+    prefix, name = PREFIXES[kind], SPELLINGS[kind][0]
+    good, evil = listeners.good.url, listeners.evil.url
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "trusted")
+    keys = CREDENTIALS[kind]
+    for access in (
+        {prefix: keys},
+        {prefix: (ObjectStoreConfig(kind, reaching(kind, name, good)), keys)},
+    ):
+        found = SourceAccess.of(access).authorization([(prefix, evil)])
+        assert found == {prefix: keys}
+    assert SourceAccess.of(access).authorization([(prefix, good)]) == {(prefix, good): keys}
+    assert SourceAccess.of(access).authorization([prefix]) == {prefix: keys}
+
+
 # -- redirects ---------------------------------------------------------------------------------
 
 

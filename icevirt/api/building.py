@@ -21,6 +21,7 @@ from icevirt.api.containing import NamedContainers
 from icevirt.api.editing import Edits
 from icevirt.api.events import tell
 from icevirt.api.inputs import Inputs
+from icevirt.api.keeping import kept_of
 from icevirt.api.nested import Nest
 from icevirt.api.publishing import Publication, published
 from icevirt.api.replacing import refuse_losses_of
@@ -115,6 +116,7 @@ class Request:
             "regular": dict(self.wish.regular) or None,
             "edits": self.edits.choice,
             "tolerance": dict(self.wish.tolerance) or None,
+            "data_vars": {name: list(each) for name, each in self.wish.data_vars.items()} or None,
         }
 
 
@@ -289,7 +291,7 @@ def _run(job: Job, request: Request, inputs: str, session: Session, clock: Clock
     with clock.phase("plan"):
         closed = closed_catalog(job.scan)
         nest = None if request.nest is None else request.nest.by_url(job.scan.files)
-        wish = replace(request.wish, build_id=job.build_id, nest=nest)
+        wish = replace(request.wish, build_id=job.build_id, nest=nest, kept=kept_of(job.target))
         facts, wish = request.edits.applied(closed.facts, wish)
         plan = combine_eras(facts, wish)
         _tell_plan(plan)

@@ -43,14 +43,15 @@ def combined(prepared: Prepared, wish: Wish) -> BuildPlan:
     """
     facts, times = prepared.facts, prepared.times
     given = as_given(facts, wish.concat_dim)
+    how = (wish.pad, wish.rules, wish.dimension_rules)
     # files that disagree have no order to speak of
-    members = [*members_of(facts, given, wish.pad, wish.rules)]
+    members = [*members_of(facts, given, *how)]
     cells = prepared.cells(wish)
     if cells.alike(given):  # nearly always: files are listed in their order
         members = [placed(member, cells) for member in members]
     else:
         members.clear()
-        members.extend(members_of(facts, cells, wish.pad, wish.rules))
+        members.extend(members_of(facts, cells, *how))
     gaps = holes.find(facts, members, rule=wish.holes)
     new = [each.name for each in prepared.new]
     arrays: tuple[PlannedArray, ...] = ()

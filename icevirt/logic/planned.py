@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,6 +19,7 @@ from icevirt.archive.schema import DECODING, ArraySchema
 from icevirt.archive.times import Recoding
 from icevirt.errors import CombineError
 from icevirt.ids import ObjectId8
+from icevirt.logic import unequal
 from icevirt.logic.attributes import combine_attributes
 from icevirt.logic.cells import Axis, Cells
 from icevirt.logic.decoding import PACKING
@@ -70,7 +71,7 @@ def planned(
     Raises:
         CombineError: Its files do not fit together.
     """
-    share = _share(facts, member, gap, recoded=times is not None, tolerance=wish.tolerance)
+    share = _share(facts, member, cells, wish, gap, recoded=times is not None)
     rows = member.rows[share.of]
     schema = _with_attributes(facts, member, wish)
     schema = schema if gap is None else gap.readable(schema)
@@ -220,15 +221,16 @@ def _sources(arrays: ArrayColumns, rows: NDArray[np.integer], path: str) -> Code
 def _share(
     facts: CatalogFacts,
     member: Member,
+    cells: Cells,
+    wish: Wish,
     gap: Gap | None,
     *,
     recoded: bool,
-    tolerance: Mapping[str, float],
 ) -> _Share:
     """Return where the files' shares begin; those of one cell begin at one place."""
     shape = first = member.sizes[int(member.size[0])].tolist()
     if not member.axes:
-        _refuse_unequal(facts, member, tolerance)
+        _refuse_unequal(facts, member, cells, wish)
         nowhere = np.zeros((1, 0), np.int64)
         return _Share(
             mode=Mode.once,
@@ -336,25 +338,19 @@ def _decoding_as(combined: Attributes, own: Attributes) -> Attributes:
     )
 
 
-def _refuse_unequal(facts: CatalogFacts, member: Member, tolerance: Mapping[str, float]) -> None:
+def _refuse_unequal(facts: CatalogFacts, member: Member, cells: Cells, wish: Wish) -> None:
     """Refuse static arrays that hold other values in other files; the first file's are used."""
     codes = facts.arrays.digest.codes[member.rows]
     unlike = codes != codes[0]
-    limit = limit_of(tolerance, member)
+    limit = limit_of(wish.tolerance, member)
     if unlike.any() and limit is not None:
         largest_difference(facts, member, limit)
         return
     if unlike.any() or (len(codes) > 1 and not facts.arrays.digest[int(member.rows[0])]):
-        other = int(np.argmax(unlike))
-        raise CombineError(
-            f"variable {member.path} does not have the concatenated dimension,"
-            " and its values differ between files",
-            do=f"Leave it out with drop_variables=[{member.path!r}], say how far it may differ with"
-            " tolerance, or build the files of each grid into a group of its own.",
-            variable=member.path,
-            first=facts.files.url[int(facts.arrays.file[member.rows[0]])],
-            other=facts.files.url[int(facts.arrays.file[member.rows[other]])],
-        )
+        rows = int(member.rows[0]), int(member.rows[int(np.argmax(unlike)) or 1])
+        names = member.schema.dimension_names
+        axis = unequal.lacking(facts, names, rows, cells.axes)
+        raise unequal.refusal(facts, (member.path, names), rows, axis, wish.dimension_rules)
 
 
 def _edges(member: Member, share: _Share) -> list[int]:

@@ -62,11 +62,11 @@ def planned(
     *,
     gap: Gap | None = None,
     times: Recoding | None = None,
-    new: Sequence[str] = (),
+    given: Sequence[str] = (),
 ) -> PlannedArray:
     """Plan one array; ``gap`` tells of boxes for which it has no file, ``times`` of its units.
 
-    ``new`` are the dimensions that the files do not have.
+    ``given`` are the dimensions that it does not have in the files.
 
     Raises:
         CombineError: Its files do not fit together.
@@ -76,7 +76,7 @@ def planned(
     schema = _with_attributes(facts, member, wish)
     schema = schema if gap is None else gap.readable(schema)
     edges = _edges(member, share)
-    made = _decision(facts, member, share, wish, times, new)
+    made = _decision(facts, member, share, wish, times, given)
     if made is not None:
         share, edges = replace(share, mode=Mode.concat), list(made.edges)
         fill = made.hybrid.target.fill_value if gap is None else schema.fill_value
@@ -130,7 +130,7 @@ def _decision(  # noqa: PLR0917 - the facts of one array
     share: _Share,
     wish: Wish,
     times: Recoding | None,
-    new: Sequence[str],
+    given: Sequence[str],
 ) -> Decision | None:
     """Return how the array is made of references and stored chunks, where it is of both."""
     if not share.axes or steps_of_label(member) is not None:
@@ -146,13 +146,22 @@ def _decision(  # noqa: PLR0917 - the facts of one array
             starts=share.starts,
             lengths=share.lengths,
             shape=share.shape,
-            new=sum(axis.dimension in new for axis in member.along),
+            new=len(given),
         ),
         wish.rules,
         joined=(tuple(edges), _stored_codecs(member.schema, facts.arrays, rows)),
     )
     if made is None:
         return None
+    if (share.lengths[:, : len(given)] > 1).any():
+        raise CombineError(
+            f"{member.path} is the same for several steps of a file along"
+            f" {', '.join(map(repr, given))}, and its values would have to be stored:"
+            f" {made.hybrid.why}",
+            do=f"Leave {member.path} out of data_vars, or build the deviating files into another"
+            " group.",
+            variable=member.path,
+        )
     begins = np.unique(share.starts, axis=0)
     if len(begins) < len(share.starts):
         raise CombineError(

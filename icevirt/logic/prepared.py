@@ -7,7 +7,7 @@ a new axis, the units of times, which of several files with the same steps count
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,7 @@ class Prepared:
     times: Mapping[str, Recoding]  # (files,) by path, where files count time differently
     left_out: tuple[LeftOut, ...]
     nest: NDArray[np.int64] | None = None  # (files, dimensions) places that a person gave
+    given: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # first axes, by path
 
     def only(self, rows: NDArray[np.int64]) -> Prepared:
         """Return some of the files, in the order given."""
@@ -98,7 +99,7 @@ def _new(
 
 def _stacked(found: Prepared, wish: Wish) -> Prepared:
     """Give arrays the dimensions that they get, and bring times that get one to one count."""
-    facts = stacked(found.facts, Declared(found.facts, found.new, wish.dimension_rules))
+    facts, given = stacked(found.facts, Declared(found.facts, found.new, wish.dimension_rules))
     there = _dimensions(facts.arrays)
     for each in found.new:
         if each.name not in there:
@@ -109,7 +110,7 @@ def _stacked(found: Prepared, wish: Wish) -> Prepared:
                 dimensions=there,
             )
     facts, times = recoding.recode_times(facts, wish.concat_dim)
-    return replace(found, facts=facts, times={**found.times, **times})
+    return replace(found, facts=facts, times={**found.times, **times}, given=given)
 
 
 def _check_dimensions(facts: CatalogFacts, wish: Wish, existing: Sequence[str]) -> None:

@@ -31,8 +31,10 @@ _TEXT: tuple[JSON, ...] = ({"name": "vlen-utf8"},)
 _NUMBERS: tuple[JSON, ...] = ({"name": "bytes", "configuration": {"endian": "little"}},)
 
 
-def stacked(facts: CatalogFacts, declared: Declared) -> CatalogFacts:
-    """Return the facts as if arrays had the dimensions that the rules give them.
+def stacked(
+    facts: CatalogFacts, declared: Declared
+) -> tuple[CatalogFacts, dict[str, tuple[str, ...]]]:
+    """Return the facts as if arrays had the dimensions that the rules give them, and these by path.
 
     Along a dimension that the files have, an array is there once for each step of its file.
 
@@ -46,12 +48,14 @@ def stacked(facts: CatalogFacts, declared: Declared) -> CatalogFacts:
     times = np.ones(len(arrays.file), np.int64)
     lengths = _Lengths(facts, declared.schemas)
     known: dict[tuple[int, tuple[str, ...]], int] = {}
+    given: dict[str, tuple[str, ...]] = {}
     for code, path in enumerate(arrays.path.values):
         rows = np.flatnonzero(arrays.path.codes == code)
         for old in np.unique(arrays.schema.codes[rows]).tolist():
             schema = declared.schemas[old]
             if not (names := declared.dimensions_of(path, schema)):
                 continue
+            given[path] = max(names, given.get(path, ()), key=len)
             if (old, names) not in known:
                 known[old, names] = len(schemas)
                 schemas.append(_with_axes(schema, names, path).dumps())
@@ -72,7 +76,8 @@ def stacked(facts: CatalogFacts, declared: Declared) -> CatalogFacts:
         schema=Coded(schema_codes, tuple(schemas)).take(everything),
         shape=Coded(shape_codes, tuple(shapes)).take(everything),
     )
-    return replace(facts, arrays=made if (times == 1).all() else _repeated(made, times))
+    made = made if (times == 1).all() else _repeated(made, times)
+    return replace(facts, arrays=made), given
 
 
 def _repeated(arrays: ArrayColumns, times: NDArray[np.int64]) -> ArrayColumns:

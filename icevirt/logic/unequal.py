@@ -54,8 +54,8 @@ def refusal(
             f"variable {path} does not have the {lacks}, so that its values must be equal between"
             " files, and the scan did not compare them",
             do=_sentence(
-                f"{_given(array, axis, rules)}leave it out with drop_variables=[{path!r}], or name"
-                " all variables that do get the dimension in data_vars, so that it is compared."
+                f"{_given(array, axis, rules)}leave it out with drop_variables=[{path!r}]"
+                f"{_named(axis)}"
             ),
             variable=path,
             first=urls[0],
@@ -74,6 +74,12 @@ def refusal(
         other=urls[1],
         **({} if seen is None else seen),
     )
+
+
+def _named(axis: Axis | None) -> str:
+    if axis is None or not axis.is_new:
+        return "."
+    return ", or name the variables that get the dimension in data_vars: all others are compared."
 
 
 def _given(array: Named, axis: Axis | None, rules: DimensionRules) -> str:

@@ -97,7 +97,7 @@ class Differences:
 
 def _first(one: NDArray[Any], other: NDArray[Any]) -> tuple[int, ...] | None:
     """Return the index of the first value that differs; NaN is equal to itself."""
-    if one.shape != other.shape or one.dtype != other.dtype or same_values(one, other):
+    if one.shape != other.shape or one.dtype.names != other.dtype.names or same_values(one, other):
         return None
     if one.dtype.names is not None:
         unlike = np.array(

@@ -179,47 +179,6 @@ def test_a_variable_that_tells_labels_has_their_dimension_alone(tmp_path):
 
 # -- what is a coordinate ----------------------------------------------------------------------
 
-ROLES = {
-    "of nobody": ({}, False),
-    "coordinates": ({"coordinates": "lat other"}, True),
-    "of another case": ({"coordinates": "Other"}, False),
-    "bounds": ({"bounds": "other"}, True),
-    "climatology": ({"climatology": "other"}, True),
-    "grid_mapping": ({"grid_mapping": "other"}, True),
-    "grid_mapping of several": ({"grid_mapping": "other: y x crs: lat"}, True),
-    "grid_mapping that maps it": ({"grid_mapping": "crs: other y"}, False),
-    "cell_measures": ({"cell_measures": "area: other"}, True),
-    "cell_measures, a stray blank": ({"cell_measures": "area : other"}, True),
-    "a measure of its name": ({"cell_measures": "other: area"}, False),
-    "formula_terms": ({"formula_terms": "a: lat ps: other"}, True),
-    "geometry": ({"geometry": "other"}, True),
-    "node_coordinates": ({"node_coordinates": "other"}, True),
-    "ancillary_variables": ({"ancillary_variables": "other"}, False),
-    "a number": ({"coordinates": 5}, False),
-    "a path": ({"coordinates": "/other"}, True),
-    "a path beside it": ({"coordinates": "./other"}, True),
-    "a path that leads nowhere": ({"coordinates": "../../x/.. .. . / //"}, False),
-}
-
-
-@pytest.mark.parametrize(("attributes", "is_coordinate"), ROLES.values(), ids=ROLES)
-def test_what_cf_names_is_no_data(tmp_path, attributes, is_coordinate):
-    path = tmp_path / "a.nc"
-    with netCDF4.Dataset(path, "w") as file:
-        for name in ("y", "x"):
-            file.createDimension(name, 2)
-        for name in ("lat", "crs", "area", "other"):
-            file.createVariable(name, "f4", ("y", "x"))[:] = 1
-        file.createVariable("data", "f4", ("y", "x"))[:] = 1
-        file["data"].setncatts(attributes)
-    made = dims(stacked([str(path)]))
-    assert made["data"] == ("run", "y", "x")
-    assert (made["other"] == ("y", "x")) == is_coordinate
-    words = str(next(iter(attributes.values()), ""))
-    if "/" not in words and "coordinates" not in attributes:  # xarray knows no paths
-        theirs = xr.open_dataset(path, decode_coords="all")
-        assert ("other" in theirs.coords) == is_coordinate
-
 
 def test_coordinates_of_the_dataset_and_of_groups_are_found(tmp_path):
     """xarray lists some in the attributes of the dataset; names are looked up towards the root."""
@@ -282,9 +241,7 @@ def test_values_that_happen_to_be_equal_change_nothing(tmp_path):
 UNEQUAL = {
     "without an existing dimension": (days, "mask", {}, {"concat_dim": "time"}, ["mask"]),
     "a large one": (days, "mask", {"n": LARGE}, {"concat_dim": "time"}, ["mask"]),
-    "a scalar": (days, "number", {}, {"concat_dim": "time"}, ["number"]),
     "a text": (days, "name", {}, {"concat_dim": "time"}, ["name"]),
-    "a coordinate along a new one": (runs, "lat", {}, {}, ["all", "lat"]),
     "a large coordinate": (runs, "lat", {"n": LARGE}, {}, ["all", "lat"]),
     "a large measure of NetCDF-3": (
         runs, "area", {"n": LARGE, "layout": "NETCDF3_CLASSIC"}, {}, ["all", "area"],

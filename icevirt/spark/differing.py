@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import IcevirtError
-from icevirt.logic.equality import same_values
+from icevirt.logic.equality import first_difference
 from icevirt.spark.containment import Apart
 from icevirt.spark.source_values import Reading, read_apart
 
 _AT_ONCE = 1 << 22  # values
-_SHOWN = 60  # characters of a text
 _MOST = 1 << 26  # values that are looked at for the sake of a message
 
 
@@ -57,13 +56,10 @@ class Differences:
             if shape:
                 region = (slice(low, high), *region[1:])
             left, right = (self._read(apart, *each, region) for each in (one, other))
-            if (found := _first(left, right)) is not None:
-                index = [found[0] + low, *found[1:]] if shape else []
-                return {
-                    "index": index,
-                    "first_value": _shown(left[found]),
-                    "other_value": _shown(right[found]),
-                }
+            if (found := first_difference(left, right)) is not None:
+                if shape:
+                    found["index"][0] += low
+                return found
             seen += row * (high - low)
             if seen > _MOST:
                 break
@@ -93,25 +89,3 @@ class Differences:
             return None
         mine &= arrays.path.codes == arrays.path.values.index(path)
         return tuple(json.loads(arrays.shape[int(np.argmax(mine))])) if mine.any() else None
-
-
-def _first(one: NDArray[Any], other: NDArray[Any]) -> tuple[int, ...] | None:
-    """Return the index of the first value that differs; NaN is equal to itself."""
-    if one.shape != other.shape or one.dtype.names != other.dtype.names or same_values(one, other):
-        return None
-    if one.dtype.names is not None:
-        unlike = np.array(
-            [a.tobytes() != b.tobytes() for a, b in zip(one.flat, other.flat, strict=True)]
-        ).reshape(one.shape)
-    else:
-        unlike = np.asarray(one != other)
-        if one.dtype.kind in "fc":
-            unlike &= ~(np.isnan(one) & np.isnan(other))
-    if not unlike.any():
-        return None
-    return tuple(int(at) for at in np.unravel_index(int(np.argmax(unlike)), one.shape))
-
-
-def _shown(value: Any) -> Any:
-    plain = value.item() if isinstance(value, np.generic) else value
-    return plain if isinstance(plain, int | float | complex) else repr(plain)[:_SHOWN]

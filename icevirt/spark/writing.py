@@ -22,7 +22,7 @@ from icevirt.archive.record import dump_result, load_result
 from icevirt.archive.report import ReferenceCounts
 from icevirt.errors import CombineError, FormatError
 from icevirt.ids import ObjectId8, ObjectId12
-from icevirt.logic.equality import same_values
+from icevirt.logic.equality import first_difference, same_values
 from icevirt.logic.recoding import recoded_values
 from icevirt.logic.relative import with_names
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
@@ -453,10 +453,13 @@ def _refuse_unlike(
         raise CombineError(
             f"two files hold other values of {window.source_path} for the same steps",
             do="Leave one of them out, or leave the variable out with"
-            f" drop_variables=[{window.source_path!r}].",
+            f" drop_variables=[{window.source_path!r}]; or where the files lie apart along a"
+            " dimension which it does not have, give it that one with data_vars (--data-vars"
+            f" DIMENSION:{window.source_path}).",
             variable=window.source_path,
             first=files.url(places[0]),
             second=files.url(places[1]),
+            **(first_difference(one, other) or {}),
         )
 
 

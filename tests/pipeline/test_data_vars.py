@@ -335,6 +335,85 @@ def test_a_file_with_nothing_along_the_dimension_cannot_say_where_its_variable_l
         icevirt.plan([*files, str(tmp_path / "fixed.nc")], concat_dim="time", data_vars="all")
 
 
+# -- what the scan compares, recipes ---------------------------------------------------------------
+
+
+def test_a_catalog_that_was_scanned_for_a_stack_serves_the_build(tmp_path, repo_path):
+    files, catalog = runs(tmp_path, n=LARGE), tmp_path / "catalog"
+    how = {"concat_dim": "run", "data_vars": ["field", "flag"]}
+    icevirt.scan_files(files, catalog, stack=True, **how)
+    how |= {"labels": "regex:run(.)", "catalog": catalog}
+    report = icevirt.build(None, repo_path, **how)
+    assert report.files_reused == 2
+    with pytest.raises(InvalidInputError, match="scanned as this build scans"):
+        icevirt.plan(None, **{**how, "data_vars": "all"})
+
+
+@pytest.mark.parametrize("layout", [None, "NETCDF3_CLASSIC"])
+def test_the_scan_compares_what_gets_no_dimension_and_no_other_large_array(tmp_path, layout):
+    """Else a scan of large members would read all there is."""
+    from icevirt.objects.source import open_source
+    from icevirt.scan import registry
+    from icevirt.scan.contract import ScanOptions
+
+    path = write(tmp_path / "a.nc", n=LARGE, layout=layout)
+    rules = {
+        (): {"/lat", "/area"},
+        (("", ("field", "flag")),): {"/lat", "/area", "/mask"},
+        (("run", ("all", "lat")),): {"/area"},
+    }
+    for data_vars, wanted in rules.items():
+        options = ScanOptions(concat_dim="run", stack=True, data_vars=data_vars)
+        with open_source(path) as source:
+            arrays = registry.scan(source, options).arrays
+        large = {each.path for each in arrays if each.digest and len(each.shape) > 1} - {
+            "/time_bnds"
+        }
+        assert large == wanted
+
+
+def test_references_of_others_are_compared_too(tmp_path):
+    """Kerchunk describes the files, so that values are read through its references."""
+    from kerchunk.hdf import SingleHdf5ToZarr
+
+    described = []
+    for path in runs(tmp_path, n=LARGE):
+        with h5py.File(path, "r+") as file:
+            del file["name"]
+        described.append(f"{path}.json")
+        with open(described[-1], "w") as out:
+            json.dump(SingleHdf5ToZarr(path, inline_threshold=0).translate(), out)
+    assert dims(stacked(described))["area"] == ("y", "x")
+    with netCDF4.Dataset(described[1].removesuffix(".json"), "r+") as file:
+        file["area"][0, 1] = 99
+    with pytest.raises(CombineError, match=r"/area .* its values differ") as caught:
+        stacked(described)
+    assert "data_vars=['all', 'area']" in str(caught.value)
+
+
+def test_scans_that_stack_nothing_are_found_under_their_old_names():
+    """Else what was scanned by an earlier version would have to be scanned again."""
+    from icevirt.api.request import told_of
+    from icevirt.scan.contract import ScanOptions
+
+    assert "data_vars" not in told_of(ScanOptions(concat_dim="time"))["options"]
+    assert "data_vars" in told_of(ScanOptions(concat_dim="run", stack=True))["options"]
+
+
+def test_a_recipe_says_which_variables_get_a_dimension(tmp_path, repo_path):
+    from typer.testing import CliRunner
+
+    from icevirt.cli import main
+
+    files, recipe = [*days(tmp_path), write(tmp_path / "d.nc", day=2, mask=3)], tmp_path / "r.toml"
+    line = ["plan", *files, "--concat-dim", "time", "--data-vars", "time:mask"]
+    done = CliRunner().invoke(main.app, [*line, "--write-recipe", str(recipe)])
+    assert done.exit_code == 0, done.output
+    assert icevirt.load_recipe(recipe)["data_vars"] == {"time": ["mask"]}
+    icevirt.build(**icevirt.load_recipe(recipe, call="plan"), repo=repo_path)
+    assert recorded(repo_path)["mask"] == ("time", "y", "x")
+
+
 # -- the next build ----------------------------------------------------------------------------
 
 

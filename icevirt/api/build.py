@@ -41,7 +41,7 @@ from icevirt.api.request import (
 from icevirt.archive.eras import EraRule
 from icevirt.archive.report import BuildReport, Progress
 from icevirt.logic.attributes import CombineAttrs, check_policy
-from icevirt.logic.data_vars import DataVarsLike, data_vars_of
+from icevirt.logic.data_vars import DataVarsLike, data_vars_of, refuse_unknown_dimensions
 from icevirt.logic.deviating import MAX_NATIVE_BYTES, ChunkGrid, Deviating
 from icevirt.logic.duplicates import Duplicates, check_rule
 from icevirt.logic.era_groups import check_eras
@@ -240,6 +240,8 @@ def build(
     dimensions = dimensions_of(concat_dim)
     told = labels_of(labels, dimensions)
     given = data_vars_of(data_vars)
+    if dimensions:
+        refuse_unknown_dimensions(given, dimensions)
     edits = Edits.of(rename, attrs, preprocess)
     options = scan_options(
         concat_dim=dimensions,

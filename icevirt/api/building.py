@@ -100,6 +100,7 @@ class Request:
     @property
     def choices(self) -> dict[str, JSON]:
         """What decides about the plan beside the options of the scan."""
+        lasting = self.wish.dimension_rules.lasting
         return {
             "combine_attrs": self.wish.combine_attrs,
             "duplicates": self.wish.duplicates,
@@ -116,7 +117,7 @@ class Request:
             "regular": dict(self.wish.regular) or None,
             "edits": self.edits.choice,
             "tolerance": dict(self.wish.tolerance) or None,
-            "data_vars": {name: list(each) for name, each in self.wish.data_vars.items()} or None,
+            "data_vars": {name: list(each) for name, each in lasting.items()} or None,
         }
 
 
@@ -292,8 +293,8 @@ def _run(job: Job, request: Request, inputs: str, session: Session, clock: Clock
         closed = closed_catalog(job.scan)
         nest = None if request.nest is None else request.nest.by_url(job.scan.files)
         wish = replace(request.wish, build_id=job.build_id, nest=nest, kept=kept_of(job.target))
-        facts, wish = request.edits.applied(closed.facts, wish)
-        plan = combine_eras(facts, wish)
+        facts, applied = request.edits.applied(closed.facts, wish)
+        plan = combine_eras(facts, applied)
         _tell_plan(plan)
         moved = request.publication.targets(facts, plan)
         plan = request.containers.contained(facts, published(plan, moved))
@@ -312,7 +313,8 @@ def _run(job: Job, request: Request, inputs: str, session: Session, clock: Clock
     writing = replace(job, record=record)
     results = _written(session, writing, plan, sources, clock, referring=referring)
     with clock.phase("commit"):
-        told = outcome.provenance(job, plan, bad, inputs=inputs, choices=request.choices)
+        choices = replace(request, wish=wish).choices
+        told = outcome.provenance(job, plan, bad, inputs=inputs, choices=choices)
         snapshot_id = commit(
             job.target,
             plan,

@@ -11,7 +11,7 @@ from icevirt.logic.data_vars import Kept, data_vars_of
 from icevirt.model.snapshot import ArrayNode
 from icevirt.repo.assets import Assets
 
-_ERA = re.compile(r"/era_[0-9]+(?=/)")
+_ERA = re.compile(r"^/era_[0-9]+(?=/)")
 
 
 def kept_of(target: Target) -> Kept:

@@ -42,7 +42,7 @@ from icevirt.archive.plan import BuildPlan
 from icevirt.archive.report import Progress
 from icevirt.logic.attributes import CombineAttrs, check_policy
 from icevirt.logic.costs import costs_of
-from icevirt.logic.data_vars import DataVarsLike, data_vars_of
+from icevirt.logic.data_vars import DataVarsLike, data_vars_of, refuse_unknown_dimensions
 from icevirt.logic.deviating import MAX_NATIVE_BYTES, ChunkGrid, Deviating
 from icevirt.logic.duplicates import Duplicates, check_rule
 from icevirt.logic.era_groups import check_eras, combine_eras
@@ -116,6 +116,8 @@ def plan(
     dimensions = dimensions_of(concat_dim)
     told = labels_of(labels, dimensions)
     given = data_vars_of(data_vars)
+    if dimensions:
+        refuse_unknown_dimensions(given, dimensions)
     edits = Edits.of(rename, attrs, preprocess)
     options = scan_options(
         concat_dim=dimensions,

@@ -40,6 +40,11 @@ class DimensionRules:
     asked: DataVars
     kept: Kept
 
+    @property
+    def lasting(self) -> dict[str, tuple[str, ...]]:
+        """What the next build keeps: what was asked for now, and before where nothing was said."""
+        return {**({} if EVERY in self.asked else self.kept.data_vars), **self.asked}
+
 
 def data_vars_of(given: Any) -> dict[str, tuple[str, ...]]:
     """Return what a person asked for, by dimension.
@@ -59,10 +64,10 @@ def _listed(given: Any) -> tuple[str, ...]:
     if not isinstance(names, Iterable) or isinstance(names, bytes):
         names = (None,)
     found = tuple(names)
-    if not all(isinstance(name, str) and name for name in found):
+    if not found or not all(isinstance(name, str) and name for name in found):
         raise InvalidInputError(
             "data_vars is neither a word nor names of variables",
-            do='Pass "all", "minimal" or a list of names; or by dimension, like'
+            do='Pass "all", "minimal" (no variable) or a list of names; or by dimension, like'
             ' {"member": ["all", "lat"], "time": "minimal"}.',
             given=given,
         )

@@ -1,7 +1,8 @@
 """Which dimensions an array of the files gets beside its own, by rules and never by its values.
 
-In this order: the variable that tells the labels of a new dimension has that one; what a person
-said with ``data_vars``; what the last build of the group made; the default of xarray.
+In this order: what a person names in ``data_vars``; what the last build of the group made, where
+nothing was said; the variable that tells labels has their dimension; words of ``data_vars``; the
+default of xarray.
 """
 
 from __future__ import annotations
@@ -49,6 +50,9 @@ class Declared:
         )
 
     def _gets(self, dimension: str, path: str, own: Sequence[str | None]) -> bool:
+        told, kept = self._new.get(dimension), self._rules.kept
+        if any(each.variable == path for each in self._new.values()):
+            return told is not None and told.variable == path
         words = data_vars.said(self._rules.asked, dimension)
         if words is not None and data_vars.is_named(words, path):
             if tuple(own) == (paths.name(path),):
@@ -58,21 +62,19 @@ class Declared:
                     data_vars=list(words),
                 )
             return True
-        if path in [each.told_by for each in self._new.values() if each.told_by is not None]:
-            told = self._new.get(dimension)
-            return told is not None and told.told_by == path
         if tuple(own) == (paths.name(path),):
             return False
-        is_new = dimension in self._new
-        if words is None and is_new and path in self._rules.kept.dimensions:
-            return dimension in self._rules.kept.dimensions[path]
-        rules = self._rules.kept.data_vars if words is None else self._rules.asked
+        if words is None and told is not None and path in kept.dimensions:
+            return dimension in kept.dimensions[path]
+        if any(each.told_by == path for each in self._new.values()):
+            return told is not None and told.told_by == path
         return data_vars.gets(
-            rules, dimension, path, is_new=is_new, is_coordinate=self._is_coordinate(path)
+            kept.data_vars if words is None else self._rules.asked,
+            dimension,
+            path,
+            is_new=told is not None,
+            is_coordinate=path in self._coordinates,
         )
-
-    def _is_coordinate(self, path: str) -> bool:
-        return path in self._coordinates
 
     @cached_property
     def _coordinates(self) -> frozenset[str]:

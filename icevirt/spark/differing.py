@@ -17,7 +17,7 @@ from icevirt.spark.containment import Apart
 from icevirt.spark.source_values import Reading, read_apart
 
 _AT_ONCE = 1 << 22  # values
-_MOST = 1 << 26  # values that are looked at for the sake of a message
+_MOST = 1 << 24  # values that are looked at for the sake of a message
 
 
 class Differences:
@@ -36,7 +36,7 @@ class Differences:
             try:
                 with Apart(self._how.limits) as apart:
                     self._known[one, other] = self._looked_up(apart, one, other)
-            except IcevirtError:
+            except Exception:  # noqa: BLE001 - whatever it is, it must not hide the refusal
                 self._known[one, other] = None
         return self._known[one, other]
 

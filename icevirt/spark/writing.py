@@ -257,8 +257,7 @@ def _placed(window: WindowTask, block: Block) -> tuple[Block, NDArray[np.uint32]
     for at, axis in enumerate(window.axes):
         index[:, axis] += window.grids[axis].chunk_at(window.starts[:, at])[block.file]
     for at, axis in enumerate(window.axes):
-        times = window.lengths[block.file, at] if axis in given else np.ones(1, np.int64)
-        if (times == 1).all():
+        if axis not in given or ((times := window.lengths[block.file, at]) == 1).all():
             continue
         rows = np.repeat(np.arange(len(index)), times)
         index = index[rows]

@@ -310,6 +310,7 @@ WRONG = {
     "no variable of the name": ({"data_vars": ["fild"]}, "no file has.*fild"),
     "a dimension that is not asked for": ({"data_vars": {"time": "all"}}, "does not name"),
     "no names": ({"data_vars": [1]}, "neither a word nor names"),
+    "nothing at all": ({"data_vars": []}, "neither a word nor names"),
     "a number": ({"data_vars": 1}, "neither a word nor names"),
     "the coordinate of a dimension": ({"data_vars": ["all", "time"]}, "/time is the coordinate"),
 }
@@ -460,13 +461,15 @@ def test_a_rebuild_keeps_what_an_earlier_version_gave_a_dimension(tmp_path, repo
 
 
 def test_a_rebuild_keeps_the_rules_of_the_last_build(tmp_path, repo_path):
-    """Also for variables that are new today, and in the plan."""
+    """And so does the build after that, which knows of the one before it only."""
     files = days(tmp_path)
     icevirt.build(files, repo_path, concat_dim="time", data_vars=["mask", "number"])
     before = recorded(repo_path)
     more = [*files, write(tmp_path / "day2.nc", day=2, mask=5, number=5)]
     made = icevirt.plan(more, concat_dim="time", repo=repo_path)
     assert not made.difference.stopping
+    icevirt.build(more, repo_path, concat_dim="time", mode="w")
+    more.append(write(tmp_path / "day3.nc", day=3, mask=6, number=6))
     report = icevirt.build(more, repo_path, concat_dim="time", mode="w")
     assert recorded(repo_path) == before
     xr.testing.assert_identical(

@@ -35,7 +35,7 @@ def archives(draw):
     }
     dims = draw(st.sampled_from([("time",), ("run",), ("run", "time"), ("run", "start")]))
     rule = st.sampled_from(["all", "minimal"]) | st.lists(
-        st.sampled_from([*variables]), unique=True
+        st.sampled_from([*variables]), min_size=1, unique=True
     )
     asked = draw(st.none() | rule | st.dictionaries(st.sampled_from(dims), rule))
     return variables, dims, asked

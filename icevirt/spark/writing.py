@@ -259,9 +259,13 @@ def _placed(window: WindowTask, block: Block) -> tuple[Block, NDArray[np.uint32]
     for at, axis in enumerate(window.axes):
         if axis not in given or ((times := window.lengths[block.file, at]) == 1).all():
             continue
+        # a file may have millions of steps, of which a window has a few
+        low, high = window.box[axis] if window.box else (0, window.shape[axis])
+        first = np.maximum(index[:, axis], low)
+        times = np.maximum(np.minimum(index[:, axis] + times, high) - first, 0)
         rows = np.repeat(np.arange(len(index)), times)
         index = index[rows]
-        index[:, axis] += np.arange(len(rows)) - np.repeat(np.cumsum(times) - times, times)
+        index[:, axis] = first[rows] + np.arange(len(rows)) - (np.cumsum(times) - times)[rows]
         block = part_of(block, rows, block.file[rows])
     return block, index.astype(np.uint32)
 

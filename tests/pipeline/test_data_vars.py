@@ -11,6 +11,7 @@ import xarray as xr
 
 import icevirt
 from icevirt.errors import CombineError, InvalidInputError, PlanChangedError
+from icevirt.logic.wish import Wish
 from pipeline.support import without_spark
 
 LARGE = 160  # squared, more than the 64 KiB that are compared in any case
@@ -132,6 +133,17 @@ def test_an_existing_dimension_goes_to_what_xarray_gives_it(
     ]
     report = icevirt.build(files, repo_path, concat_dim="time", data_vars=ours)
     xr.testing.assert_identical(opened(repo_path, report), by_xarray(files, "time", theirs))
+
+
+def test_steps_that_share_a_chunk_lie_in_several_manifests(tmp_path, repo_path, monkeypatch):
+    monkeypatch.setattr("icevirt.api.build.Wish", partial(Wish, max_references=3))
+    files = [
+        write(tmp_path / f"{n}.nc", day=n, steps=5, n=LARGE, mask=n + 1, number=n) for n in (0, 1)
+    ]
+    report = icevirt.build(files, repo_path, concat_dim="time", data_vars=["mask", "number"])
+    assert next(each.manifests for each in report.arrays if each.path == "/mask") > 1
+    theirs = by_xarray(files, "time", ["mask", "number"])
+    xr.testing.assert_identical(opened(repo_path, report), theirs)
 
 
 def test_each_dimension_has_its_own_rule(tmp_path, repo_path):

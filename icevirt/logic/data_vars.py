@@ -123,15 +123,12 @@ def gets(rules: DataVars, dimension: str, path: str, *, is_new: bool, is_coordin
     return is_named(words, path) or (ALL in words and not is_coordinate)
 
 
-def remedy(
-    rules: DataVars, path: str, dimension: str, dimensions: Sequence[str], *, is_new: bool
-) -> str:
-    """Return what to paste so that a variable gets a dimension too."""
-    named = paths.name(path) if path.count("/") == 1 else path
-    told = {each: words for each in dimensions if (words := said(rules, each)) is not None}
-    before = told.get(dimension, (ALL,) if is_new else ())
-    told[dimension] = (*(word for word in before if word != MINIMAL), named)
-    if len(dimensions) == 1:
+def remedy(rules: DimensionRules, path: str, dimension: str, *, is_new: bool) -> str:
+    """Return what to paste so that a variable gets a dimension too, and no other one changes."""
+    told = {each: words for each in rules.dimensions if (words := said(rules.lasting, each))}
+    before = told.get(dimension, _recorded(rules, dimension) if is_new else ())
+    told[dimension] = (*(word for word in before if word != MINIMAL), _short(path))
+    if len(rules.dimensions) == 1:
         flags = (f"--data-vars {quote(word)}" for word in told[dimension])
         return f"data_vars={list(told[dimension])!r} ({' '.join(flags)})"
     flags = (
@@ -139,3 +136,15 @@ def remedy(
     )
     listed = {each: list(words) for each, words in told.items()}
     return f"data_vars={listed!r} ({' '.join(flags)})"
+
+
+def _recorded(rules: DimensionRules, dimension: str) -> tuple[str, ...]:
+    """Return what has a new dimension by the last build, else by default."""
+    has = [path for path, names in rules.kept.dimensions.items() if dimension in names]
+    return tuple(_short(path) for path in has if paths.name(path) != dimension) or (ALL,)
+
+
+def _short(path: str) -> str:
+    """Return the name of a variable where its path says no more."""
+    name = paths.name(path)
+    return name if path.count("/") == 1 and ":" not in name and name not in _WORDS else path

@@ -87,7 +87,7 @@ def _given(array: Named, axis: Axis | None, rules: DimensionRules) -> str:
     path, names = array
     if axis is None or tuple(names) == (paths.name(path),):
         return ""
-    told = data_vars.remedy(rules.asked, path, axis.dimension, rules.dimensions, is_new=axis.is_new)
+    told = data_vars.remedy(rules, path, axis.dimension, is_new=axis.is_new)
     if path in rules.kept.dimensions:
         told += " and allow_changes=True (--allow-changes), as the last build made it without"
     return f"Give it the dimension with {told}, "

@@ -35,11 +35,12 @@ def coordinates_of(
         groups: Path and attributes; xarray lists coordinates there that no variable names.
     """
     known = list(variables)
-    there = {path for path, _, _ in known}
+    there: dict[str, set[str]] = defaultdict(set)  # paths by name
     dimensions: dict[str, set[str | None]] = defaultdict(set)
     for path, names, _ in known:
+        there[paths.name(path)].add(path)
         dimensions[paths.parent(path)].update(names)
-    found = {path for path in there if paths.name(path) in dimensions[paths.parent(path)]}
+    found = {path for path, _, _ in known if paths.name(path) in dimensions[paths.parent(path)]}
     for path, _, attributes in known:
         found.update(_named(paths.parent(path), attributes, (*_LISTS, *_KEYED), there))
     for path, attributes in groups:
@@ -48,12 +49,16 @@ def coordinates_of(
 
 
 def _named(
-    group: str, attributes: Mapping[str, Any], names: Sequence[str], there: Collection[str]
+    group: str,
+    attributes: Mapping[str, Any],
+    names: Sequence[str],
+    there: Mapping[str, Collection[str]],
 ) -> Iterator[str]:
     for name in names:
         if isinstance(text := attributes.get(name), str):
-            for word in _words(name, text):
-                if (path := _resolved(group, word, there)) is not None:
+            for word in dict.fromkeys(_words(name, text)):
+                fitting = there.get(word.rpartition("/")[2], ())
+                if fitting and (path := _resolved(group, word, fitting)) is not None:
                     yield path
 
 
@@ -66,13 +71,12 @@ def _words(name: str, text: str) -> list[str]:
     return [word for word in words if not word.endswith(":")]
 
 
-def _resolved(group: str, word: str, there: Collection[str]) -> str | None:
+def _resolved(group: str, word: str, fitting: Collection[str]) -> str | None:
     """Find a variable by CF's rules: a path, or the nearest one of the name towards the root."""
     if "/" in word:  # attributes are anybody's text, which need not be a path
         path = normpath(word if word.startswith("/") else f"{group}/{word}")
         path = "/" + path.lstrip("/")
-        return path if path in there else None
-    for each in (group, *reversed(paths.ancestors(group))):
-        if (path := f"{each.rstrip('/')}/{word}") in there:
-            return path
-    return None
+        return path if path in fitting else None
+    inside = group.rstrip("/") + "/"
+    above = (path for path in fitting if inside.startswith(path[: -len(word)]))
+    return max(above, key=len, default=None)

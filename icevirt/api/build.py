@@ -41,6 +41,7 @@ from icevirt.api.request import (
 from icevirt.archive.eras import EraRule
 from icevirt.archive.report import BuildReport, Progress
 from icevirt.logic.attributes import CombineAttrs, check_policy
+from icevirt.logic.data_vars import DataVarsLike, data_vars_of, refuse_unknown_dimensions
 from icevirt.logic.deviating import MAX_NATIVE_BYTES, ChunkGrid, Deviating
 from icevirt.logic.duplicates import Duplicates, check_rule
 from icevirt.logic.era_groups import check_eras
@@ -82,6 +83,7 @@ def build(
     combine: Combine = "by_coords",
     regular: RegularLike = None,
     pad: str | Iterable[str] = (),
+    data_vars: DataVarsLike = None,
     max_bad_files: int | str = 0,
     max_native_bytes: int = MAX_NATIVE_BYTES,
     deviating: Deviating = "refuse",
@@ -155,6 +157,11 @@ def build(
             ``{"time": "1D"}``: steps that no file holds get their place, and read as missing.
         pad: Dimensions along which files have different lengths: arrays are as long as the longest
             file's, and the ends of others read as missing.
+        data_vars: Which variables get a dimension that they do not have, in xarray's words: "all"
+            data variables, "minimal" (none), or names; or by dimension, like
+            ``{"member": ["all", "lat"], "time": "minimal"}``. By default a new dimension goes to
+            all data variables and to no coordinates, one that the files have to no other ones.
+            What does not get a dimension must hold equal values along it.
         max_bad_files: How many files may be left out because they cannot be scanned: a number, or
             a share like ``"1%"``.
         max_native_bytes: Of values that may be stored because they cannot be referenced: of each
@@ -232,10 +239,14 @@ def build(
     tolerated = tolerance_of(tolerance)
     dimensions = dimensions_of(concat_dim)
     told = labels_of(labels, dimensions)
+    given = data_vars_of(data_vars)
+    if dimensions:
+        refuse_unknown_dimensions(given, dimensions)
     edits = Edits.of(rename, attrs, preprocess)
     options = scan_options(
         concat_dim=dimensions,
         stack=bool(told),
+        data_vars={name: edits.called_before(each) for name, each in given.items()},
         label_variables=label_variables(told),
         pad=pad,
         rename=edits.scanned((*dimensions, *names_of("pad", pad))),
@@ -285,6 +296,7 @@ def build(
             tolerance=tolerated,
             combine=combine,
             regular=regular_of(regular, options.concat_dims),
+            data_vars=given,
             pad=options.pad,
             rules=stored,
         )

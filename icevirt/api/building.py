@@ -21,6 +21,7 @@ from icevirt.api.containing import NamedContainers
 from icevirt.api.editing import Edits
 from icevirt.api.events import tell
 from icevirt.api.inputs import Inputs
+from icevirt.api.keeping import kept_of
 from icevirt.api.nested import Nest
 from icevirt.api.publishing import Publication, published
 from icevirt.api.replacing import refuse_losses_of
@@ -99,6 +100,7 @@ class Request:
     @property
     def choices(self) -> dict[str, JSON]:
         """What decides about the plan beside the options of the scan."""
+        lasting = self.wish.dimension_rules.lasting
         return {
             "combine_attrs": self.wish.combine_attrs,
             "duplicates": self.wish.duplicates,
@@ -115,6 +117,7 @@ class Request:
             "regular": dict(self.wish.regular) or None,
             "edits": self.edits.choice,
             "tolerance": dict(self.wish.tolerance) or None,
+            "data_vars": {name: list(each) for name, each in lasting.items()} or None,
         }
 
 
@@ -289,9 +292,9 @@ def _run(job: Job, request: Request, inputs: str, session: Session, clock: Clock
     with clock.phase("plan"):
         closed = closed_catalog(job.scan)
         nest = None if request.nest is None else request.nest.by_url(job.scan.files)
-        wish = replace(request.wish, build_id=job.build_id, nest=nest)
-        facts, wish = request.edits.applied(closed.facts, wish)
-        plan = combine_eras(facts, wish)
+        wish = replace(request.wish, build_id=job.build_id, nest=nest, kept=kept_of(job.target))
+        facts, applied = request.edits.applied(closed.facts, wish)
+        plan = combine_eras(facts, applied)
         _tell_plan(plan)
         moved = request.publication.targets(facts, plan)
         plan = request.containers.contained(facts, published(plan, moved))
@@ -310,7 +313,8 @@ def _run(job: Job, request: Request, inputs: str, session: Session, clock: Clock
     writing = replace(job, record=record)
     results = _written(session, writing, plan, sources, clock, referring=referring)
     with clock.phase("commit"):
-        told = outcome.provenance(job, plan, bad, inputs=inputs, choices=request.choices)
+        choices = replace(request, wish=wish).choices
+        told = outcome.provenance(job, plan, bad, inputs=inputs, choices=choices)
         snapshot_id = commit(
             job.target,
             plan,

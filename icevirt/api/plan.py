@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from icevirt.api.containing import NamedContainers
 from icevirt.api.editing import Edits, Preprocess
 from icevirt.api.inputs import Sources
+from icevirt.api.keeping import kept_of
 from icevirt.api.nested import nest_of
 from icevirt.api.publishing import Publication, published
 from icevirt.api.recalled import inputs_of
@@ -41,6 +42,7 @@ from icevirt.archive.plan import BuildPlan
 from icevirt.archive.report import Progress
 from icevirt.logic.attributes import CombineAttrs, check_policy
 from icevirt.logic.costs import costs_of
+from icevirt.logic.data_vars import DataVarsLike, data_vars_of, refuse_unknown_dimensions
 from icevirt.logic.deviating import MAX_NATIVE_BYTES, ChunkGrid, Deviating
 from icevirt.logic.duplicates import Duplicates, check_rule
 from icevirt.logic.era_groups import check_eras, combine_eras
@@ -78,6 +80,7 @@ def plan(
     combine: Combine = "by_coords",
     regular: RegularLike = None,
     pad: str | Iterable[str] = (),
+    data_vars: DataVarsLike = None,
     max_bad_files: int | str = 0,
     max_native_bytes: int = MAX_NATIVE_BYTES,
     deviating: Deviating = "refuse",
@@ -112,10 +115,14 @@ def plan(
     tolerated = tolerance_of(tolerance)
     dimensions = dimensions_of(concat_dim)
     told = labels_of(labels, dimensions)
+    given = data_vars_of(data_vars)
+    if dimensions:
+        refuse_unknown_dimensions(given, dimensions)
     edits = Edits.of(rename, attrs, preprocess)
     options = scan_options(
         concat_dim=dimensions,
         stack=bool(told),
+        data_vars={name: edits.called_before(each) for name, each in given.items()},
         label_variables=label_variables(told),
         pad=pad,
         rename=edits.scanned((*dimensions, *names_of("pad", pad))),
@@ -169,9 +176,17 @@ def plan(
             combine=combine,
             nest=None if nest is None else nest.by_url(files),
             regular=regular_of(regular, options.concat_dims),
+            data_vars=given,
             pad=options.pad,
             rules=stored,
         )
+        target = (
+            None
+            if repo is None
+            else Target.look(shared(repo), branch=branch, group=group, mode="w")
+        )
+        if target is not None:
+            wish = replace(wish, kept=kept_of(target))
         closed = closed_catalog(scan)
         facts, wish = edits.applied(closed.facts, wish)
         made = combine_eras(facts, wish)
@@ -179,11 +194,6 @@ def plan(
         made = replace(made, notes=(*made.notes, *found), bad_files=closed.bad)
         made = published(made, publication.targets(facts, made))
         made = named.contained(facts, made)
-        target = (
-            None
-            if repo is None
-            else Target.look(shared(repo), branch=branch, group=group, mode="w")
-        )
         return replace(
             made,
             cost=costs_of(made),

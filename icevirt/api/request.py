@@ -14,6 +14,7 @@ from icevirt.api.target import digest_of
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
 from icevirt.errors import InvalidInputError
+from icevirt.logic.data_vars import DataVars
 from icevirt.logic.deviating import MAX_NATIVE_BYTES, ChunkGrid, Deviating, Rules
 from icevirt.logic.new_dimensions import Labels, variable_of
 from icevirt.logic.regular import spacing_of
@@ -59,6 +60,7 @@ def scan_options(
     scanner: str = "",
     allow_references_to: str | Iterable[str] = (),
     policy: PolicyLike = "fail",
+    data_vars: DataVars | None = None,
 ) -> ScanOptions:
     """Return the options of a scan; one name may stand without a list around it.
 
@@ -84,6 +86,7 @@ def scan_options(
         scanner=scanner,
         allow_references_to=names_of("allow_references_to", allow_references_to),
         policy=rules_of(policy),
+        data_vars=tuple((data_vars or {}).items()) if stack else (),
     )
 
 
@@ -216,7 +219,9 @@ def identity_of(options: ScanOptions) -> str:
 def told_of(options: ScanOptions) -> dict[str, Any]:
     """Return what decides how a file is described: options, and scanners with their versions."""
     scanners = {each.name: each.version for each in in_use(options)}
-    asked = {name: value for name, value in asdict(options).items() if name != "share"}
+    # those of scans that do not stack were described before there was such a field
+    hidden = ("share",) if options.stack else ("share", "data_vars")
+    asked = {name: value for name, value in asdict(options).items() if name not in hidden}
     return {"options": asked, "scanners": scanners}
 
 

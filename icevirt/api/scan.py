@@ -34,6 +34,7 @@ from icevirt.archive.report import Progress, ReferenceCounts
 from icevirt.archive.scan_report import PathSummary, ScanReport
 from icevirt.archive.scanned import ScannedFile, SourceFile
 from icevirt.logic import readers
+from icevirt.logic.data_vars import DataVarsLike, data_vars_of
 from icevirt.logic.deviating import MAX_NATIVE_BYTES
 from icevirt.objects.grants import SourceAccess, granted
 from icevirt.objects.source import open_source
@@ -147,6 +148,7 @@ def scan_files(
     stack: bool = False,
     label_variables: str | Iterable[str] = (),
     pad: str | Iterable[str] = (),
+    data_vars: DataVarsLike = None,
     access: Mapping[str, Any] | None = None,
     spark: SparkSession | None = None,
     progress: Callable[[Progress], None] | None = None,
@@ -181,6 +183,7 @@ def scan_files(
         stack: The build will stack files along new dimensions (its ``labels``).
         label_variables: Variables that will tell labels (``"variable:NAME"``).
         pad: Dimensions that the build will pad.
+        data_vars: Which variables will get a dimension, where the build stacks files.
         access: How servers are reached, by prefix; as for `build`.
         spark: The session to run on; by default the active one, or for this call a local one, or
             where there are few files processes of this machine.
@@ -205,6 +208,7 @@ def scan_files(
         stack=stack,
         label_variables=label_variables,
         pad=pad,
+        data_vars=data_vars_of(data_vars),
     )
     limits = limits_of(file_timeout, file_memory)
     storage = shared(catalog)

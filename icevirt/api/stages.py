@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,7 @@ from icevirt.scan.contract import ScanOptions
 from icevirt.spark import catalog as parts
 from icevirt.spark.asked import note_asked
 from icevirt.spark.described import describe_scan
+from icevirt.spark.differing import Differences
 from icevirt.spark.facts import ClosedCatalog, read_facts
 from icevirt.spark.limits import DEFAULT, Limits
 from icevirt.spark.parcels import Parcel
@@ -157,7 +158,9 @@ def closed_catalog(job: Scan) -> ClosedCatalog:
     closed = scanned_catalog(job)
     if not job.tolerates(closed):
         raise _too_many(closed.bad, len(job.files))
-    return closed
+    reading = Reading(group=job.options.group, limits=job.limits, access=in_force())
+    facts = replace(closed.facts, compare=Differences(closed.facts, reading))
+    return replace(closed, facts=facts)
 
 
 def scanned_catalog(job: Scan) -> ClosedCatalog:

@@ -7,7 +7,7 @@ References are not here; they never reach the driver.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -231,6 +231,10 @@ class ArrayColumns:
         )
 
 
+type Compare = Callable[[tuple[str, str], tuple[str, str]], Mapping[str, Any] | None]
+"""Given URL and path of a variable in two files: the first difference as facts of an error."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CatalogFacts:
     """A closed catalog, as far as a plan needs it."""
@@ -239,6 +243,7 @@ class CatalogFacts:
     arrays: ArrayColumns
     groups_of: Callable[[int], tuple[ScannedGroup, ...]]  # of a file row; read on demand
     places: Strings  # (m,) URLs of files, or of directories, that references lead to
+    compare: Compare | None = None  # reads values of two files, to tell where they differ
 
     def only(self, rows: NDArray[np.int64]) -> CatalogFacts:
         """Return the facts of some files, in the order given."""
@@ -248,4 +253,5 @@ class CatalogFacts:
             arrays=self.arrays.of_files(rows, len(self.files)),
             groups_of=lambda row: groups_of(int(rows[row])),
             places=self.places,
+            compare=self.compare,
         )

@@ -65,6 +65,7 @@ def build(  # noqa: PLR0917 - each is an option of the command
     combine: options.Combine = "by_coords",
     regular: options.Regular = None,
     pad: options.Pad = None,
+    data_vars: options.DataVars = None,
     max_bad_files: options.BadFiles = 0,
     max_native_bytes: options.NativeBytes = options.MANY,
     deviating: options.DeviatingRule = "refuse",
@@ -122,6 +123,7 @@ def build(  # noqa: PLR0917 - each is an option of the command
         combine=cast("Combine", combine),
         regular=dict(regular) if regular else None,
         pad=tuple(pad or ()),
+        data_vars=options.data_vars_of(data_vars),
         combine_attrs=cast("CombineAttrs", combine_attrs),  # build checks it
         max_bad_files=max_bad_files,
         max_native_bytes=max_native_bytes,

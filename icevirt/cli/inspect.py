@@ -61,6 +61,7 @@ def scan(  # noqa: PLR0917 - each is an option of the command
         typer.Option(help="A variable that will tell labels (variable:NAME); may be repeated."),
     ] = None,
     pad: options.Pad = None,
+    data_vars: options.DataVars = None,
     output: OutputOption = Output.text,
     quiet: options.Quiet = False,
 ) -> Answer:
@@ -97,6 +98,7 @@ def scan(  # noqa: PLR0917 - each is an option of the command
             stack=stack,
             label_variables=tuple(label_variable or ()),
             pad=tuple(pad or ()),
+            data_vars=options.data_vars_of(data_vars),
             progress=listener,
             **how,
         )

@@ -313,6 +313,41 @@ Pad = Annotated[
         " values; may be repeated."
     ),
 ]
+
+
+def _data_vars(given: object) -> tuple[str | None, str]:
+    """Read a word or a name, behind the dimension that it is for; a path is no such pair."""
+    text = str(given)
+    dimension, sign, name = text.partition(":")
+    if text.startswith("/") or not sign:
+        return None, text
+    if not (dimension and name):
+        raise typer.BadParameter("write it as NAME or DIM:NAME")
+    return dimension, name
+
+
+def data_vars_of(given: list[Any] | None) -> Any:
+    """Return words and names, by dimension where they are for one."""
+    pairs = given or []
+    if len({dimension is None for dimension, _ in pairs}) > 1:
+        raise typer.BadParameter("of several --data-vars all or none say a dimension: DIM:NAME")
+    told: dict[Any, list[str]] = {}
+    for dimension, name in pairs:
+        told.setdefault(dimension, []).append(name)
+    return told.get(None, told or None)
+
+
+DataVars = Annotated[
+    list[Any] | None,
+    typer.Option(
+        "--data-vars",
+        parser=_data_vars,
+        metavar="<[DIM:]NAME>",
+        help="A variable that gets a dimension which it does not have, or all, or minimal, in"
+        " xarray's words: by default all data variables get a new dimension, and none gets one that"
+        " the files have; may be repeated. A name with a colon is written as a path.",
+    ),
+]
 HolesRule = Annotated[
     str,
     typer.Option(

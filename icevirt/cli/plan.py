@@ -46,6 +46,7 @@ def plan(  # noqa: PLR0917 - each is an option of the command
     combine: options.Combine = "by_coords",
     regular: options.Regular = None,
     pad: options.Pad = None,
+    data_vars: options.DataVars = None,
     max_bad_files: options.BadFiles = 0,
     max_native_bytes: options.NativeBytes = options.MANY,
     deviating: options.DeviatingRule = "refuse",
@@ -92,6 +93,7 @@ def plan(  # noqa: PLR0917 - each is an option of the command
         combine=cast("Combine", combine),
         regular=dict(regular) if regular else None,
         pad=tuple(pad or ()),
+        data_vars=options.data_vars_of(data_vars),
         combine_attrs=cast("CombineAttrs", combine_attrs),  # plan checks it
         max_bad_files=max_bad_files,
         max_native_bytes=max_native_bytes,

@@ -37,6 +37,7 @@ class Axis:
     count: int
     reason: str = ""  # why they are in this order; empty where there is no order to speak of
     names: Sequence[Any] | NDArray[Any] = ()  # (count,) what people call a cell; empty: nothing
+    is_new: bool = False  # no file has the dimension
     steps: Steps | None = None  # where cells lie, if a person said how far apart steps are
 
     @property

@@ -42,22 +42,23 @@ def combined(prepared: Prepared, wish: Wish) -> BuildPlan:
         CombineError: They do not, without changing values; the message says which and why.
     """
     facts, times = prepared.facts, prepared.times
-    given = as_given(facts, wish.concat_dim)
+    first = as_given(facts, wish.concat_dim)
+    how = (wish.pad, wish.rules, wish.dimension_rules)
     # files that disagree have no order to speak of
-    members = [*members_of(facts, given, wish.pad, wish.rules)]
+    members = [*members_of(facts, first, *how)]
     cells = prepared.cells(wish)
-    if cells.alike(given):  # nearly always: files are listed in their order
+    if cells.alike(first):  # nearly always: files are listed in their order
         members = [placed(member, cells) for member in members]
     else:
         members.clear()
-        members.extend(members_of(facts, cells, wish.pad, wish.rules))
+        members.extend(members_of(facts, cells, *how))
     gaps = holes.find(facts, members, rule=wish.holes)
-    new = [each.name for each in prepared.new]
     arrays: tuple[PlannedArray, ...] = ()
     for member in members:
         recoded = _in_order(times.get(member.path), cells)
         gap = gaps.get(member.path)
-        made = planned(facts, member, cells, wish, gap=gap, times=recoded, new=new)
+        given = prepared.given.get(member.path, ())
+        made = planned(facts, member, cells, wish, gap=gap, times=recoded, given=given)
         arrays += (_sharing(arrays, made),)
     refuse_expensive(arrays, wish)
     arrays += tuple(

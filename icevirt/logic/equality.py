@@ -8,6 +8,7 @@ import numpy as np
 
 _NUMBERS = "biufc"
 _TEXTS = "SUTO"
+_SHOWN = 60  # characters of a value in a message
 
 
 def same_values(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool | None:
@@ -48,3 +49,31 @@ def _text(value: object) -> str:
     if isinstance(value, bytes):
         return value.decode("utf-8", errors="surrogateescape")
     return "" if value is None else str(value)
+
+
+def first_difference(
+    one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]
+) -> dict[str, Any] | None:
+    """Return where arrays differ first and what they hold there, as facts of an error."""
+    if one.shape != other.shape or one.dtype.names != other.dtype.names or same_values(one, other):
+        return None
+    if one.dtype.names is not None:
+        pairs = zip(one.flat, other.flat, strict=True)
+        unlike = np.array([a.tobytes() != b.tobytes() for a, b in pairs]).reshape(one.shape)
+    else:
+        unlike = np.asarray(one != other)
+        if one.dtype.kind in "fc":
+            unlike &= ~(np.isnan(one) & np.isnan(other))
+    if not unlike.any():
+        return None
+    at = tuple(int(each) for each in np.unravel_index(int(np.argmax(unlike)), one.shape))
+    return {
+        "index": list(at),
+        "first_value": _shown(one[at]),
+        "other_value": _shown(other[at]),
+    }
+
+
+def _shown(value: Any) -> Any:
+    plain = value.item() if isinstance(value, np.generic) else value
+    return plain if isinstance(plain, int | float | complex) else repr(plain)[:_SHOWN]

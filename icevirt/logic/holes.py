@@ -192,9 +192,13 @@ def _fill(facts: CatalogFacts, member: Member) -> JSON:
 
 
 def _cannot(facts: CatalogFacts, member: Member, why: str) -> CombineError:
+    do = f"Leave those files out, or the variable with drop_variables=[{member.path!r}]"
+    if any(axis.is_new for axis in member.along):
+        do += "; or where it is the same in all files, name in data_vars (--data-vars) those that"
+        do += " get the new dimension, without it"
     return CombineError(
         f"steps of variable {member.path} cannot be reserved, because {why}",
-        do=f"Leave those files out, or the variable with drop_variables=[{member.path!r}].",
+        do=f"{do}.",
         variable=member.path,
         first=facts.files.url[int(facts.arrays.file[member.rows[0]])],
     )

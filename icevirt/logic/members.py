@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 from icevirt.archive.facts import CatalogFacts, by_first_appearance
 from icevirt.archive.schema import ArraySchema, differences
 from icevirt.errors import CombineError
+from icevirt.logic import unequal
 from icevirt.logic.cells import Axis, Cells
+from icevirt.logic.data_vars import DimensionRules
 from icevirt.logic.deviating import Rules, is_packing, is_storage, signature
 
 _ROWS = 1 << 20  # that are sorted at a time
@@ -65,11 +67,11 @@ class Member:
 
 
 def members_of(
-    facts: CatalogFacts, cells: Cells, pad: Sequence[str], rules: Rules
+    facts: CatalogFacts, cells: Cells, pad: Sequence[str], rules: Rules, given: DimensionRules
 ) -> Iterator[Member]:
     """Yield the arrays of all files; along the dimensions of ``pad`` their lengths may differ.
 
-    ``rules`` say in what else they may.
+    ``rules`` say in what else they may, ``given`` which got further dimensions.
 
     Raises:
         CombineError: An array decodes differently, has another grid, or is in two files for the
@@ -87,7 +89,7 @@ def members_of(
         codes = facts.arrays.schema.codes[member.rows]
         _refuse_unlike_grids(facts, member)  # says more than unlike chunk shapes would
         _refuse_unlike(facts, member.rows, path, schemas, codes, rules, member.axes)
-        _refuse_twice(facts, member)
+        _refuse_twice(facts, member, cells, given)
         before = _sharing(before, member)
         yield before
 
@@ -264,7 +266,7 @@ def _again(
     return np.concatenate([none[:1], same]) if same.any() else none
 
 
-def _refuse_twice(facts: CatalogFacts, member: Member) -> None:
+def _refuse_twice(facts: CatalogFacts, member: Member, cells: Cells, given: DimensionRules) -> None:
     """Refuse an array that two files hold for the same box, unless its values can be compared."""
     if not member.axes:
         return
@@ -274,6 +276,12 @@ def _refuse_twice(facts: CatalogFacts, member: Member) -> None:
     twice[1:] &= ~member.whole.all() | (lengths[1:] != lengths[:-1]).any(axis=1)
     if twice.any():
         second = int(np.argmax(twice))
+        rows = int(member.rows[second - 1]), int(member.rows[second])
+        axis = unequal.lacking(facts, member.schema.dimension_names, rows, cells.axes)
+        if axis is not None and member.size[second - 1] == member.size[second]:
+            raise unequal.refusal(
+                facts, (member.path, member.schema.dimension_names), rows, axis, given
+            )
         names = ", ".join(repr(axis.dimension) for axis in member.along)
         raise CombineError(
             f"two files overlap along {names}: both hold {member.path} for the same steps",

@@ -43,6 +43,7 @@ class NewDimension:
     values: NDArray[Any] | None  # (count,) in the order of the dataset; None: it has none
     attributes: Attributes = field(default_factory=Attributes)
     variable: str | None = None  # path of the variable that becomes its coordinate, if one does
+    told_by: str | None = None  # path of the variable whose values are the labels, if one's are
 
     @property
     def axis(self) -> Axis:
@@ -53,6 +54,7 @@ class NewDimension:
             count=self.count,
             reason=f"stacked along the new dimension {self.name!r}",
             names=() if self.values is None else self.values,
+            is_new=True,
         )
 
     def take(self, rows: NDArray[np.int64]) -> NewDimension:
@@ -234,6 +236,7 @@ def _by_variable(facts: CatalogFacts, dimension: str, name: str) -> NewDimension
         cell=cell.astype(np.int64),
         attributes=attributes.without(*_NOT_OF_LABELS),
         variable=path if own else None,
+        told_by=path,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,6 +19,7 @@ from icevirt.archive.schema import DECODING, ArraySchema
 from icevirt.archive.times import Recoding
 from icevirt.errors import CombineError
 from icevirt.ids import ObjectId8
+from icevirt.logic import unequal
 from icevirt.logic.attributes import combine_attributes
 from icevirt.logic.cells import Axis, Cells
 from icevirt.logic.decoding import PACKING
@@ -61,21 +62,21 @@ def planned(
     *,
     gap: Gap | None = None,
     times: Recoding | None = None,
-    new: Sequence[str] = (),
+    given: Sequence[str] = (),
 ) -> PlannedArray:
     """Plan one array; ``gap`` tells of boxes for which it has no file, ``times`` of its units.
 
-    ``new`` are the dimensions that the files do not have.
+    ``given`` are the dimensions that it does not have in the files.
 
     Raises:
         CombineError: Its files do not fit together.
     """
-    share = _share(facts, member, gap, recoded=times is not None, tolerance=wish.tolerance)
+    share = _share(facts, member, cells, wish, gap, recoded=times is not None)
     rows = member.rows[share.of]
     schema = _with_attributes(facts, member, wish)
     schema = schema if gap is None else gap.readable(schema)
     edges = _edges(member, share)
-    made = _decision(facts, member, share, wish, times, new)
+    made = _decision(facts, member, share, wish, times, given)
     if made is not None:
         share, edges = replace(share, mode=Mode.concat), list(made.edges)
         fill = made.hybrid.target.fill_value if gap is None else schema.fill_value
@@ -129,7 +130,7 @@ def _decision(  # noqa: PLR0917 - the facts of one array
     share: _Share,
     wish: Wish,
     times: Recoding | None,
-    new: Sequence[str],
+    given: Sequence[str],
 ) -> Decision | None:
     """Return how the array is made of references and stored chunks, where it is of both."""
     if not share.axes or steps_of_label(member) is not None:
@@ -145,13 +146,22 @@ def _decision(  # noqa: PLR0917 - the facts of one array
             starts=share.starts,
             lengths=share.lengths,
             shape=share.shape,
-            new=sum(axis.dimension in new for axis in member.along),
+            new=len(given),
         ),
         wish.rules,
         joined=(tuple(edges), _stored_codecs(member.schema, facts.arrays, rows)),
     )
     if made is None:
         return None
+    if (share.lengths[:, : len(given)] > 1).any():
+        raise CombineError(
+            f"{member.path} is the same for several steps of a file along"
+            f" {', '.join(map(repr, given))}, and its values would have to be stored:"
+            f" {made.hybrid.why}",
+            do=f"Leave {member.path} out of data_vars, or build the deviating files into another"
+            " group.",
+            variable=member.path,
+        )
     begins = np.unique(share.starts, axis=0)
     if len(begins) < len(share.starts):
         raise CombineError(
@@ -220,15 +230,16 @@ def _sources(arrays: ArrayColumns, rows: NDArray[np.integer], path: str) -> Code
 def _share(
     facts: CatalogFacts,
     member: Member,
+    cells: Cells,
+    wish: Wish,
     gap: Gap | None,
     *,
     recoded: bool,
-    tolerance: Mapping[str, float],
 ) -> _Share:
     """Return where the files' shares begin; those of one cell begin at one place."""
     shape = first = member.sizes[int(member.size[0])].tolist()
     if not member.axes:
-        _refuse_unequal(facts, member, tolerance)
+        _refuse_unequal(facts, member, cells, wish)
         nowhere = np.zeros((1, 0), np.int64)
         return _Share(
             mode=Mode.once,
@@ -336,25 +347,19 @@ def _decoding_as(combined: Attributes, own: Attributes) -> Attributes:
     )
 
 
-def _refuse_unequal(facts: CatalogFacts, member: Member, tolerance: Mapping[str, float]) -> None:
+def _refuse_unequal(facts: CatalogFacts, member: Member, cells: Cells, wish: Wish) -> None:
     """Refuse static arrays that hold other values in other files; the first file's are used."""
     codes = facts.arrays.digest.codes[member.rows]
     unlike = codes != codes[0]
-    limit = limit_of(tolerance, member)
+    limit = limit_of(wish.tolerance, member)
     if unlike.any() and limit is not None:
         largest_difference(facts, member, limit)
         return
     if unlike.any() or (len(codes) > 1 and not facts.arrays.digest[int(member.rows[0])]):
-        other = int(np.argmax(unlike))
-        raise CombineError(
-            f"variable {member.path} does not have the concatenated dimension,"
-            " and its values differ between files",
-            do=f"Leave it out with drop_variables=[{member.path!r}], say how far it may differ with"
-            " tolerance, or build the files of each grid into a group of its own.",
-            variable=member.path,
-            first=facts.files.url[int(facts.arrays.file[member.rows[0]])],
-            other=facts.files.url[int(facts.arrays.file[member.rows[other]])],
-        )
+        rows = int(member.rows[0]), int(member.rows[int(np.argmax(unlike)) or 1])
+        names = member.schema.dimension_names
+        axis = unequal.lacking(facts, names, rows, cells.axes)
+        raise unequal.refusal(facts, (member.path, names), rows, axis, wish.dimension_rules)
 
 
 def _edges(member: Member, share: _Share) -> list[int]:

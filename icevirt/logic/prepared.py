@@ -7,7 +7,7 @@ a new axis, the units of times, which of several files with the same steps count
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from icevirt.archive.times import Recoding
 from icevirt.errors import CombineError
 from icevirt.logic import duplicates, recoding
 from icevirt.logic.cells import Cells, place_files, placed_axis
+from icevirt.logic.declared import Declared
 from icevirt.logic.nesting import nested_dimension, nested_places
 from icevirt.logic.new_dimensions import NewDimension, new_dimension
 from icevirt.logic.stacking import stacked
@@ -34,6 +35,7 @@ class Prepared:
     times: Mapping[str, Recoding]  # (files,) by path, where files count time differently
     left_out: tuple[LeftOut, ...]
     nest: NDArray[np.int64] | None = None  # (files, dimensions) places that a person gave
+    given: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # first axes, by path
 
     def only(self, rows: NDArray[np.int64]) -> Prepared:
         """Return some of the files, in the order given."""
@@ -77,7 +79,8 @@ def prepare(facts: CatalogFacts, wish: Wish) -> Prepared:
             facts, existing, wish.duplicates, [each.axis for each in new]
         )
         found = replace(found.only(kept), left_out=left_out) if left_out else found
-    return _stacked(found, wish, existing) if new else found
+    is_ruled = bool(new or wish.data_vars or wish.kept.data_vars)
+    return _stacked(found, wish) if is_ruled else found
 
 
 def _new(
@@ -94,21 +97,20 @@ def _new(
     )
 
 
-def _stacked(found: Prepared, wish: Wish, existing: Sequence[str]) -> Prepared:
-    """Give arrays the new dimensions, and bring times that get one to one count as well."""
-    cells = found.cells(wish)
-    others = [axis for axis in cells.axes if axis.dimension in existing]
-    facts = stacked(found.facts, found.new, others)
+def _stacked(found: Prepared, wish: Wish) -> Prepared:
+    """Give arrays the dimensions that they get, and bring times that get one to one count."""
+    facts, given = stacked(found.facts, Declared(found.facts, found.new, wish.dimension_rules))
     there = _dimensions(facts.arrays)
     for each in found.new:
         if each.name not in there:
             raise CombineError(
-                f"no variable has the dimension {each.name!r}: all of them are alike along it",
-                do="Leave it out, or build the files of one label only.",
+                f"no variable gets the dimension {each.name!r}",
+                do="Name variables that do in data_vars (--data-vars NAME), or leave the dimension"
+                " out.",
                 dimensions=there,
             )
     facts, times = recoding.recode_times(facts, wish.concat_dim)
-    return replace(found, facts=facts, times={**found.times, **times})
+    return replace(found, facts=facts, times={**found.times, **times}, given=given)
 
 
 def _check_dimensions(facts: CatalogFacts, wish: Wish, existing: Sequence[str]) -> None:

@@ -1,8 +1,7 @@
-"""Files that are stacked along dimensions that none of them has.
+"""Arrays that get dimensions which they do not have, because declared rules say so.
 
-An array gets a new dimension, as a first axis of length one, where its values differ along it, or
-were too many to compare, or are not there for every label; from there on files are placed along it
-as along any other. What is alike for all labels of a dimension does not get it.
+A new dimension becomes a first axis of length one; from there on files are placed along it as along
+any other. An array that gets a dimension of its file is there once for each of the file's steps.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.facts import CatalogFacts, Coded
+from icevirt.archive.facts import ArrayColumns, CatalogFacts, Coded, Counts
 from icevirt.archive.plan import Mode, PlannedArray
 from icevirt.archive.report import ReferenceCounts
 from icevirt.archive.scanned import ScannedArray
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError
 from icevirt.ids import ObjectId8
-from icevirt.logic.cells import NOWHERE, Axis, numbered
+from icevirt.logic.declared import Declared
 from icevirt.logic.new_dimensions import NewDimension
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable
@@ -33,129 +32,116 @@ _NUMBERS: tuple[JSON, ...] = ({"name": "bytes", "configuration": {"endian": "lit
 
 
 def stacked(
-    facts: CatalogFacts, new: Sequence[NewDimension], others: Sequence[Axis]
-) -> CatalogFacts:
-    """Return the facts as if arrays had the new dimensions that they differ along.
+    facts: CatalogFacts, declared: Declared
+) -> tuple[CatalogFacts, dict[str, tuple[str, ...]]]:
+    """Return the facts as if arrays had the dimensions that the rules give them, and these by path.
 
-    Args:
-        facts: Of all files.
-        new: The new dimensions.
-        others: Where files lie along dimensions that they have.
+    Along a dimension that the files have, an array is there once for each step of its file.
 
     Raises:
-        CombineError: An array is encoded in a way that takes no further axis.
+        CombineError: An array is encoded in a way that takes no further axis, or is in a file that
+            has nothing along a dimension which it should get.
     """
-    look = _Look(facts, new, others)
     arrays = facts.arrays
     schemas, shapes = list(arrays.schema.values), list(arrays.shape.values)
     schema_codes, shape_codes = (c.codes.astype(np.int32) for c in (arrays.schema, arrays.shape))
+    times = np.ones(len(arrays.file), np.int64)
+    lengths = _Lengths(facts, declared.schemas)
     known: dict[tuple[int, tuple[str, ...]], int] = {}
+    given: dict[str, tuple[str, ...]] = {}
     for code, path in enumerate(arrays.path.values):
         rows = np.flatnonzero(arrays.path.codes == code)
-        names = look.dimensions_of(path, rows)
-        if not names:
-            continue
         for old in np.unique(arrays.schema.codes[rows]).tolist():
+            schema = declared.schemas[old]
+            if not (names := declared.dimensions_of(path, schema)):
+                continue
+            given[path] = max(names, given.get(path, ()), key=len)
             if (old, names) not in known:
-                schema = ArraySchema.loads(arrays.schema.values[old])
                 known[old, names] = len(schemas)
                 schemas.append(_with_axes(schema, names, path).dumps())
             mine = rows[arrays.schema.codes[rows] == old]
             schema_codes[mine] = known[old, names]
-        for old in np.unique(arrays.shape.codes[rows]).tolist():
-            shapes.append(json.dumps([*[1] * len(names), *json.loads(arrays.shape.values[old])]))
-            shape_codes[rows[arrays.shape.codes[rows] == old]] = len(shapes) - 1
+            more = lengths.of(mine, names, path)
+            times[mine] = more.prod(axis=1)
+            shape = arrays.shape.codes[mine].astype(np.int64)[:, None]
+            kinds, kind = np.unique(np.hstack([more, shape]), axis=0, return_inverse=True)
+            shape_codes[mine] = len(shapes) + kind.reshape(-1)
+            shapes += [
+                json.dumps([*own, *json.loads(arrays.shape.values[at])])
+                for *own, at in kinds.tolist()
+            ]
     everything = np.arange(len(schema_codes))
+    made = replace(
+        arrays,
+        schema=Coded(schema_codes, tuple(schemas)).take(everything),
+        shape=Coded(shape_codes, tuple(shapes)).take(everything),
+    )
+    made = made if (times == 1).all() else _repeated(made, times)
+    return replace(facts, arrays=made), given
+
+
+def _repeated(arrays: ArrayColumns, times: NDArray[np.int64]) -> ArrayColumns:
+    """Return arrays whose references stand several times in the dataset."""
+
+    def counted(column: Counts) -> Counts:
+        return Counts(column[np.arange(len(times))] * times)
+
     return replace(
-        facts,
-        arrays=replace(
-            arrays,
-            schema=Coded(schema_codes, tuple(schemas)).take(everything),
-            shape=Coded(shape_codes, tuple(shapes)).take(everything),
-        ),
+        arrays,
+        virtual=counted(arrays.virtual),
+        inline=counted(arrays.inline),
+        virtual_bytes=counted(arrays.virtual_bytes),
+        inline_bytes=counted(arrays.inline_bytes),
     )
 
 
-class _Look:
-    """Which of the new dimensions arrays differ along."""
+class _Lengths:
+    """How many steps each file has along dimensions: one along those that no file has."""
 
-    def __init__(
-        self, facts: CatalogFacts, new: Sequence[NewDimension], others: Sequence[Axis]
-    ) -> None:
-        self._facts = facts
-        self._new = {each.name: each for each in new}
-        self._others = {axis.dimension: axis for axis in others}
-        self._schemas = [ArraySchema.loads(text) for text in facts.arrays.schema.values]
-        counted = [_counting(schema) for schema in self._schemas]
-        number = {each: at for at, each in enumerate(dict.fromkeys(counted))}
-        self._counting = np.array([number[each] for each in counted], np.int64)
+    def __init__(self, facts: CatalogFacts, schemas: Sequence[ArraySchema]) -> None:
+        self._facts, self._schemas = facts, schemas
+        self._known: dict[str, NDArray[np.int64] | None] = {}
 
-    def dimensions_of(self, path: str, rows: NDArray[np.integer]) -> tuple[str, ...]:
-        """Return the new dimensions of an array; coordinates never get one, so unlike ones refuse.
+    def of(self, rows: NDArray[np.integer], names: Sequence[str], path: str) -> NDArray[np.int64]:
+        """Return the lengths of the files of some rows, shape (rows, names)."""
+        files = self._facts.arrays.file[rows]
+        found = np.ones((len(rows), len(names)), np.int64)
+        for at, name in enumerate(names):
+            if (lengths := self._along(name)) is None:
+                continue
+            found[:, at] = lengths[files]
+            if (found[:, at] < 0).any():
+                raise CombineError(
+                    f"a file holds {path} and nothing along {name!r}, so nothing says for which"
+                    " steps it is",
+                    do=f"Leave {path} out of data_vars along {name!r}, or leave the file out.",
+                    variable=path,
+                    file=self._facts.files.url[int(files[int(np.argmin(found[:, at]))])],
+                )
+        return found
 
-        One that has a single label goes to what gets all the others.
-        """
-        for each in self._new.values():
-            if each.variable == path:
-                return (each.name,)
-        own = self._schemas[int(self._facts.arrays.schema.codes[rows[0]])].dimension_names
-        if own == (paths.name(path),):
-            return ()
-        everything = tuple(self._new)
-        digests = self._facts.arrays.digest.codes[rows]
-        empty = [code for code, text in enumerate(self._facts.arrays.digest.values) if not text]
-        if np.isin(digests, empty).any():
-            return everything
-        several = tuple(name for name in everything if self._new[name].count > 1)
-        if not self._follows(rows, own, several):
-            return everything  # two files of one place hold other values, which is told there
-        kept = several
-        for name in reversed(several):
-            rest = tuple(each for each in kept if each != name)
-            if self._is_alike(rows, own, rest, name):
-                kept = rest
-        return everything if kept and kept == several else kept
+    def _along(self, name: str) -> NDArray[np.int64] | None:
+        """Return each file's length along a dimension, -1 where it has none; None: none has it."""
+        if name not in self._known:
+            self._known[name] = self._looked_up(name)
+        return self._known[name]
 
-    def _is_alike(
-        self, rows: NDArray[np.integer], own: Sequence[str | None], rest: Sequence[str], name: str
-    ) -> bool:
-        """Say whether values follow from the other dimensions, and are there for all labels."""
-        if not self._follows(rows, own, rest):
-            return False
-        # the other labels' files of the same places, whatever they hold
-        group, files = self._group(own, rest), self._facts.arrays.file[rows]
-        there = np.isin(group, group[files])
-        for each in own:
-            if each in self._others:
-                there &= self._others[each].cell != NOWHERE
-        label = self._new[name].cell
-        return _pairs(group[files], label[files]) == _pairs(group[there], label[there])
-
-    def _follows(
-        self, rows: NDArray[np.integer], own: Sequence[str | None], names: Sequence[str]
-    ) -> bool:
-        """Say whether values follow from the place along the array's own and some dimensions."""
+    def _looked_up(self, name: str) -> NDArray[np.int64] | None:
         arrays = self._facts.arrays
-        group = self._group(own, names)[arrays.file[rows]]
-        counting = self._counting[arrays.schema.codes[rows]]
-        values = numbered([arrays.digest.codes[rows], counting], len(rows))
-        return _pairs(group, values) == len(np.unique(group))
-
-    def _group(self, own: Sequence[str | None], names: Sequence[str]) -> NDArray[np.int64]:
-        """Number the places of all files along the array's own and some of the new dimensions."""
-        cells = [self._others[each].cell for each in own if each in self._others]
-        cells += [self._new[each].cell for each in names]
-        return numbered(cells, len(self._facts.files))
-
-
-def _counting(schema: ArraySchema) -> tuple[str, str]:
-    values = schema.attributes.values
-    return repr(values.get("units")), repr(values.get("calendar"))
-
-
-def _pairs(one: NDArray[np.int64], other: NDArray[np.int64]) -> int:
-    """Count the distinct pairs of two columns."""
-    return len(np.unique(numbered([one, other], len(one))))
+        axis = [
+            each.dimension_names.index(name) if name in each.dimension_names else -1
+            for each in self._schemas
+        ]
+        at = np.array(axis, np.int64)[arrays.schema.codes]
+        rows = np.flatnonzero(at >= 0)
+        if not len(rows):
+            return None
+        shapes = [json.loads(text) for text in arrays.shape.values]
+        most = max(map(len, shapes))
+        table = np.array([[*shape, *[0] * (most - len(shape))] for shape in shapes], np.int64)
+        found = np.full(len(self._facts.files), -1, np.int64)
+        found[arrays.file[rows]] = table[arrays.shape.codes[rows], at[rows]]
+        return found
 
 
 def _with_axes(schema: ArraySchema, names: tuple[str, ...], path: str) -> ArraySchema:

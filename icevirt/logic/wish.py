@@ -9,6 +9,7 @@ from typing import Literal, get_args
 from icevirt.archive.eras import EraRule
 from icevirt.errors import InvalidInputError
 from icevirt.logic.attributes import CombineAttrs
+from icevirt.logic.data_vars import DataVars, DimensionRules, Kept
 from icevirt.logic.deviating import Rules
 from icevirt.logic.duplicates import Duplicates
 from icevirt.logic.holes import Holes
@@ -42,7 +43,14 @@ class Wish:
     combine: Combine = "by_coords"
     nest: Mapping[str, tuple[int, ...]] | None = None  # URL -> place along each of concat_dim
     regular: Mapping[str, str | float] = field(default_factory=dict)  # dimension -> spacing
+    data_vars: DataVars = field(default_factory=dict)  # which get a dimension that they lack
+    kept: Kept = field(default_factory=Kept)
     pad: tuple[str, ...] = ()  # dimensions whose lengths may differ
     rules: Rules = field(default_factory=Rules)
     tolerance: Mapping[str, float] = field(default_factory=dict)  # of what must be alike, by name
     max_references: int = MAX_REFERENCES  # of one manifest
+
+    @property
+    def dimension_rules(self) -> DimensionRules:
+        """What decides which variables get a dimension that they do not have."""
+        return DimensionRules(dimensions=self.concat_dim, asked=self.data_vars, kept=self.kept)

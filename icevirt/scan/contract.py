@@ -6,12 +6,14 @@ Third parties plug in through the entry-point group ``icevirt.scanners``; a scan
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
+from icevirt.archive.roles import coordinates_of
 from icevirt.archive.scanned import ScannedFile, SourceFile
 from icevirt.archive.shares import Share, Weight
+from icevirt.logic.data_vars import gets
 from icevirt.model import paths
 from icevirt.scan.policy import Policy, fits, is_name, policy_of
 
@@ -49,7 +51,7 @@ def prefetch(source: ByteSource, ranges: Sequence[tuple[int, int]], *, page: int
         ahead(ranges, page=page)
 
 
-_COMPARED = 64 * 1024  # bytes of an array that is compared before it is stacked
+_COMPARED = 64 * 1024  # bytes of an array that is compared though it is stacked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +71,10 @@ class ScanOptions:
         scanner: The scanner to use, whatever the file looks like: see `icevirt.scan.registry`.
         allow_references_to: Directories and URL prefixes into which references of the file may
             lead, beside its own directory.
-        stack: Files will be stacked along a dimension that they do not have. Large arrays get no
-            digest then, because they will be stacked whatever they hold.
+        stack: Files will be stacked along a dimension that they do not have. Large arrays that get
+            it need no digest then.
+        data_vars: Words and names of variables by dimension, which say what gets a dimension where
+            files are stacked; see `icevirt.logic.data_vars`.
         pad: Dimensions whose lengths may differ between files, and will be padded.
         label_variables: Names or absolute paths of variables with one value, which says where the
             file lies along a dimension that it does not have.
@@ -97,6 +101,7 @@ class ScanOptions:
     policy: tuple[tuple[str, str], ...] = ()
     rename: tuple[tuple[str, str], ...] = ()
     tolerant: tuple[str, ...] = ()
+    data_vars: tuple[tuple[str, tuple[str, ...]], ...] = ()
     share: Share | None = None
 
     def policy_of(self, path: str) -> Policy:
@@ -138,6 +143,37 @@ class ScanOptions:
         if not self.compares(names):
             return False
         return not self.stack or is_coordinate or nbytes <= _COMPARED
+
+    def equal_in_files(
+        self,
+        variables: Iterable[tuple[str, Sequence[str | None], Mapping[str, Any]]],
+        groups: Iterable[tuple[str, Mapping[str, Any]]] = (),
+    ) -> frozenset[str]:
+        """Return the paths of arrays that lack a dimension, and will not get it: they are compared.
+
+        Args:
+            variables: Path, dimensions and attributes of all variables of the file.
+            groups: Path and attributes of its groups.
+        """
+        if not self.stack:
+            return frozenset()
+        known = [(path, self._called(names), attributes) for path, names, attributes in variables]
+        there = {name for _, names, _ in known for name in names}
+        coordinates = coordinates_of(known, groups)
+        rules = dict(self.data_vars)
+        return frozenset(
+            path
+            for path, names, _ in known
+            for dimension in self.concat_dims
+            if dimension not in names
+            and not gets(
+                rules,
+                dimension,
+                path,
+                is_new=dimension not in there,
+                is_coordinate=path in coordinates,
+            )
+        )
 
     def is_label(self, path: str) -> bool:
         """Say whether a variable was named in ``label_variables``."""

@@ -22,7 +22,7 @@ from icevirt.archive.record import dump_result, load_result
 from icevirt.archive.report import ReferenceCounts
 from icevirt.errors import CombineError, FormatError
 from icevirt.ids import ObjectId8, ObjectId12
-from icevirt.logic.equality import same_values
+from icevirt.logic.equality import first_difference, same_values
 from icevirt.logic.recoding import recoded_values
 from icevirt.logic.relative import with_names
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
@@ -227,16 +227,17 @@ def _shifted(files: Files, window: WindowTask, block: Block) -> Iterator[ChunkTa
     whole = window.whole[block.file]
     if not window.direct and whole.any():
         for row in np.flatnonzero(whole).tolist():
-            yield _encoded(window, int(block.file[row]), _data(block, row))
+            yield _encoded(window, int(block.file[row]), _data(block, row), block.index.shape[1])
         rows = np.flatnonzero(~whole)
         block = part_of(block, rows, block.file[rows])
     yield _moved(files, window, block)
 
 
 def _moved(files: Files, window: WindowTask, block: Block) -> ChunkTable:
+    block, places = _placed(window, block)
     source, locations = _sources(files, block)
     return ChunkTable(
-        index=_places(window, block),
+        index=places,
         kind=block.kind,
         source=source,
         offset=block.offset,
@@ -246,12 +247,27 @@ def _moved(files: Files, window: WindowTask, block: Block) -> ChunkTable:
     ).sorted()
 
 
-def _places(window: WindowTask, block: Block) -> NDArray[np.uint32]:
-    """Return where the chunks of a block lie in the array."""
+def _placed(window: WindowTask, block: Block) -> tuple[Block, NDArray[np.uint32]]:
+    """Return chunks and where they lie in the array, each once for every step of its file.
+
+    There are several along a dimension of the file which its variable does not have.
+    """
+    given = range(len(window.chunk_shape) - block.index.shape[1])
     index = _with_new_axes(block.index.astype(np.int64), len(window.chunk_shape))
     for at, axis in enumerate(window.axes):
         index[:, axis] += window.grids[axis].chunk_at(window.starts[:, at])[block.file]
-    return index.astype(np.uint32)
+    for at, axis in enumerate(window.axes):
+        if axis not in given or ((times := window.lengths[block.file, at]) == 1).all():
+            continue
+        # a file may have millions of steps, of which a window has a few
+        low, high = window.box[axis] if window.box else (0, window.shape[axis])
+        first = np.maximum(index[:, axis], low)
+        times = np.maximum(np.minimum(index[:, axis] + times, high) - first, 0)
+        rows = np.repeat(np.arange(len(index)), times)
+        index = index[rows]
+        index[:, axis] = first[rows] + np.arange(len(rows)) - (np.cumsum(times) - times)[rows]
+        block = part_of(block, rows, block.file[rows])
+    return block, index.astype(np.uint32)
 
 
 def _sources(files: Files, block: Block) -> tuple[NDArray[np.uint32], Locations]:
@@ -312,10 +328,18 @@ def _corner(window: WindowTask, place: int) -> tuple[int, ...]:
     return tuple(at)
 
 
-def _encoded(window: WindowTask, place: int, raw: bytes) -> ChunkTable:
-    """Encode the values of one file for the grid that the other files' chunks have."""
+def _decoded(window: WindowTask, place: int, raw: bytes, ndim: int) -> NDArray[Any]:
+    """Return the values of one file, whose variable has the last ``ndim`` axes of the array."""
     assert window.whole_schema is not None
-    values = decode_whole(window.whole_schema, _file_shape(window, place), raw)
+    shape = _file_shape(window, place)
+    given = len(shape) - ndim
+    values = decode_whole(window.whole_schema, (*[1] * given, *shape[given:]), raw)
+    return np.broadcast_to(values, shape)
+
+
+def _encoded(window: WindowTask, place: int, raw: bytes, ndim: int) -> ChunkTable:
+    """Encode the values of one file for the grid that the other files' chunks have."""
+    values = _decoded(window, place, raw, ndim)
     return encode_chunks(
         window.zarr_json,
         values,
@@ -336,8 +360,7 @@ def _joined(files: Files, window: WindowTask, refs: Refs) -> ChunkTable:
     origin: dict[tuple[int, ...], int] = {}
     for block in _found(files, window, refs):
         for row, place in enumerate(block.file.tolist()):
-            shape = _file_shape(window, place)
-            values = decode_whole(window.whole_schema, shape, _data(block, row))
+            values = _decoded(window, place, _data(block, row), block.index.shape[1])
             values = _recoded(files, window, place, values)
             start = _corner(window, place)
             if start in pieces and values.size:
@@ -433,10 +456,13 @@ def _refuse_unlike(
         raise CombineError(
             f"two files hold other values of {window.source_path} for the same steps",
             do="Leave one of them out, or leave the variable out with"
-            f" drop_variables=[{window.source_path!r}].",
+            f" drop_variables=[{window.source_path!r}]; or where the files lie apart along a"
+            " dimension which it does not have, give it that one with data_vars (--data-vars"
+            f" DIMENSION:{window.source_path}).",
             variable=window.source_path,
             first=files.url(places[0]),
             second=files.url(places[1]),
+            **(first_difference(one, other) or {}),
         )
 
 

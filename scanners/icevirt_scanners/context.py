@@ -49,6 +49,7 @@ class ScanContext:
     budget: Budget
     findings: list[Finding] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
+    equal: frozenset[str] = frozenset()  # paths of arrays that must be alike in all files
 
     @classmethod
     def of(cls, source: ByteSource, options: ScanOptions, **more: Any) -> Self:

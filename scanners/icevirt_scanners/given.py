@@ -46,7 +46,8 @@ def completed(
     nbytes = prod(array.shape) * dtype.itemsize
     if _wants_whole(array, dtype, axes) and (nbytes <= context.budget.left or axes):
         return _whole(array, dtype, context, elsewhere)
-    if options.wants_digest(names, is_coordinate=_is_coordinate(array), nbytes=nbytes):
+    equal = _is_coordinate(array) or array.path in context.equal
+    if options.wants_digest(names, is_coordinate=equal, nbytes=nbytes):
         return replace(array, digest=digest_of(array, dtype, elsewhere))
     return array
 

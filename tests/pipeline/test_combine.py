@@ -220,7 +220,7 @@ REFUSED = {
             step(1, 1.0, lambda u: static(u, digest="")),
             step(2, 2.0, lambda u: static(u, digest="")),
         ],
-        "values differ",
+        "the scan did not compare them",
     ),
     "a short file in the middle": (
         lambda: [

@@ -127,7 +127,7 @@ def write_steps(folder, *, inits=(1, 2), hours=(0, 6, 12), numbers=(1, 2)):
 
 
 def test_labels_are_told_by_variables_whose_times_count_from_different_dates(tmp_path, repo_path):
-    """New dimensions around one that the files have; each array gets those it differs along."""
+    """New dimensions around one that the files have; what tells labels has their dimension."""
     files = write_steps(tmp_path)
     report = icevirt.build(
         files,
@@ -147,8 +147,8 @@ def test_labels_are_told_by_variables_whose_times_count_from_different_dates(tmp
         "realization": ("realization",),
         "time": ("time",),
         "reftime": ("init",),
-        "drag": ("realization",),
-        "mask": ("x",),
+        "drag": ("init", "realization"),
+        "mask": ("init", "realization", "x"),
         "field": ("init", "realization", "time", "x"),
     }
     for path in files:
@@ -156,6 +156,7 @@ def test_labels_are_told_by_variables_whose_times_count_from_different_dates(tmp
         mine = ours.sel(init=theirs.reftime, realization=theirs.realization, time=theirs.time)
         np.testing.assert_array_equal(mine.field.values, theirs.field.values)
         assert mine.drag == theirs.drag
+        np.testing.assert_array_equal(mine.mask.values, theirs.mask.values)
     assert ours.init.attrs["standard_name"] == "forecast_reference_time"
 
 

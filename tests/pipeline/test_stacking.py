@@ -54,16 +54,16 @@ def write_run(path, number, *, n=20, kind="f4", layout=None, **attributes):
 
 
 @pytest.mark.parametrize("layout", [None, "NETCDF3_CLASSIC"])
-def test_what_differs_is_stacked_and_what_is_alike_is_stored_once(tmp_path, repo_path, layout):
+def test_all_data_variables_are_stacked_whether_they_differ_or_not(tmp_path, repo_path, layout):
     files = [write_run(tmp_path / f"{n}.nc", n, n=200, layout=layout) for n in (3, 1, 2)]
     report = icevirt.build(files, repo_path, concat_dim="run", labels=["c", "a", "b"])
     ours = opened(repo_path, report)
     theirs = xr.concat(
-        [xr.open_dataset(path) for path in files], dim="run", data_vars="different",
+        [xr.open_dataset(path) for path in files], dim="run", data_vars="all",
         coords="minimal", compat="equals", combine_attrs="override",
     )  # fmt: skip
     assert ours.run.values.tolist() == ["c", "a", "b"]
-    assert ours.mask.dims == ("y", "x")
+    assert ours.mask.dims == ("run", "y", "x")
     for name in theirs.variables:
         np.testing.assert_array_equal(ours[name].values, theirs[name].values, err_msg=name)
         assert ours[name].dims == theirs[name].dims, name

@@ -27,7 +27,7 @@ from icevirt_scanners.hdf5.chunked import (
 )
 from icevirt_scanners.hdf5.context import FileContext
 from icevirt_scanners.hdf5.datatypes import bytes_codec
-from icevirt_scanners.hdf5.digests import digest_of_dataset
+from icevirt_scanners.hdf5.digests import digest_of_dataset, wants_digest
 from icevirt_scanners.hdf5.references import Stored, stored_chunks
 from icevirt_scanners.hdf5.stored import store_chunks
 from icevirt_scanners.hdf5.variable import Variable
@@ -49,9 +49,7 @@ def represent(variable: Variable, context: FileContext) -> ScannedArray:
         return stored_whole(variable, context)
     more: dict[str, Any] = {}
     found = stored_chunks(variable, context) if variable.chunk is not None else None
-    if context.options.wants_digest(
-        variable.dimensions, is_coordinate=variable.is_coordinate, nbytes=variable.nbytes
-    ):
+    if wants_digest(variable, context):
         more["digest"] = digest_of_dataset(variable, found, context)
     if variable.not_plain or context.options.policy_of(variable.path) is Policy.native:
         return _natively(variable, found, context, more, cause=_ASKED)
@@ -78,9 +76,7 @@ def _virtual(variable: Variable, context: FileContext) -> ScannedArray:
         _check_here(variable, resolved, context)
         return stored_whole(variable, context)
     more: dict[str, Any] = {}
-    hashed = context.options.wants_digest(
-        variable.dimensions, is_coordinate=variable.is_coordinate, nbytes=variable.nbytes
-    )
+    hashed = wants_digest(variable, context)
     if array is None:
         _check_here(variable, resolved, context)
         if hashed:

@@ -143,8 +143,12 @@ def _root(fid: Any, group: str, url: str) -> Any:
     return found
 
 
+def _attributes_of_group(found: FoundGroup, context: FileContext) -> FoundAttributes:
+    return attributes_of(lambda: found.gid, context.header(found.address))
+
+
 def _group(found: FoundGroup, context: FileContext) -> ScannedGroup:
-    attributes = attributes_of(lambda: found.gid, context.header(found.address))
+    attributes = _attributes_of_group(found, context)
     _tell_attributes(found.path, attributes, context)
     return ScannedGroup(path=found.path, attributes=attributes.json)
 
@@ -174,10 +178,12 @@ def _variables[T](
             dimensions.add_scale(found, attributes[found])
     elements = _elements(walk.datasets, context)
     axes = _axes(walk, elements, attributes, dimensions, context)
+    if context.options.stack:
+        context.equal = _equal(walk, attributes, axes, context)
     wanted = [
         found
         for found in walk.datasets
-        if found in axes and not is_bare_dimension(attributes[found])
+        if found in elements and found in axes and not is_bare_dimension(attributes[found])
     ]
     check_distinct([found.path for found in wanted], context.source.file.url)
     for found in wanted:
@@ -197,6 +203,22 @@ def _variables[T](
         one = context.represented(found.path, made)
         if one is not None:
             yield found.path, one
+
+
+def _equal(
+    walk: Walk,
+    attributes: dict[FoundDataset, FoundAttributes],
+    axes: dict[FoundDataset, tuple[Axis, ...]],
+    context: FileContext,
+) -> frozenset[str]:
+    """Return the paths of arrays that must be alike in all files, whatever is left out."""
+    return context.options.equal_in_files(
+        [
+            (found.path, tuple(axis.name for axis in placed), attributes[found].json.values)
+            for found, placed in axes.items()
+        ],
+        [(each.path, _attributes_of_group(each, context).json.values) for each in walk.groups],
+    )
 
 
 def _attributes(found: FoundDataset, context: FileContext) -> FoundAttributes:
@@ -267,10 +289,9 @@ def _axes(
         inner = elements[found].inner if wanted else _inner(found)
         with explained(context.source.file.url, found.path):
             placed, odd = dimensions.axes_of(found, attributes[found], (*found.shape, *inner))
-        if wanted:
-            axes[found] = placed
-            if odd:
-                context.warn(found.path, "odd-dimension-scales", odd)
+        axes[found] = placed
+        if wanted and odd:
+            context.warn(found.path, "odd-dimension-scales", odd)
     return axes
 
 

@@ -14,6 +14,7 @@ from h5py import h5d
 from icevirt.archive.shares import Weight
 from icevirt.scan.policy import Policy
 from icevirt_scanners.hdf5.context import FileContext
+from icevirt_scanners.hdf5.digests import wants_digest
 from icevirt_scanners.hdf5.index.layout import layout_of
 from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError
 from icevirt_scanners.hdf5.raw.header import layout_message
@@ -40,10 +41,7 @@ def weight_of(variable: Variable, context: FileContext) -> Weight:
         or bool(variable.not_plain)
         or options.policy_of(path) in (Policy.native, Policy.inline)
     )
-    hashed = options.wants_digest(
-        variable.dimensions, is_coordinate=variable.is_coordinate, nbytes=variable.nbytes
-    )
-    if stored or hashed:
+    if stored or wants_digest(variable, context):
         return Weight(path=path, cost=LEAST + places + variable.nbytes // _BYTES)
     plain = not variable.unfilled and variable.shape == variable.own_shape
     runs = places if plain and _has_runs(variable, context) else 0

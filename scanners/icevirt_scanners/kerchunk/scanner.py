@@ -60,6 +60,14 @@ class KerchunkScanner:
                 for path, node in nodes.items()
                 if node.array is None
             )
+            context.equal = options.equal_in_files(
+                (
+                    (path, _names(node), node.attributes)
+                    for path, node in nodes.items()
+                    if node.array is not None
+                ),
+                ((path, node.attributes) for path, node in nodes.items() if node.array is None),
+            )
             made = (
                 context.represented(path, partial(found.array, path, node))
                 for path, node in nodes.items()
@@ -76,6 +84,12 @@ class KerchunkScanner:
             findings=tuple(context.findings),
             left_out=tuple(context.left_out),
         )
+
+
+def _names(node: Described) -> tuple[str, ...]:
+    """Return the dimensions that a document says, whatever it holds in their place."""
+    held = (node.array or {}).get("dimension_names") or node.attributes.get("_ARRAY_DIMENSIONS")
+    return tuple(name for name in held if isinstance(name, str)) if isinstance(held, list) else ()
 
 
 def _opened(

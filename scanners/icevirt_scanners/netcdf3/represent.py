@@ -91,7 +91,9 @@ def _referenced(
     """Reference the chunks; what does not follow all concatenated dimensions gets a digest."""
     table = blocks.virtual(placed.path, *_references(placed, chunk), context)
     if context.options.wants_digest(
-        placed.dimensions, is_coordinate=placed.is_coordinate, nbytes=placed.nbytes
+        placed.dimensions,
+        is_coordinate=placed.is_coordinate or placed.path in context.equal,
+        nbytes=placed.nbytes,
     ):
         return table, {"digest": values.digest(placed, context.source)}
     return table, {}

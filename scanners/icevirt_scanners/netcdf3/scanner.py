@@ -7,6 +7,7 @@ does not say how many records there are, have as many as fit into the file.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -22,7 +23,7 @@ from icevirt_scanners.context import ScanContext
 from icevirt_scanners.names import check_distinct, node_name
 from icevirt_scanners.netcdf3.attributes import shown
 from icevirt_scanners.netcdf3.cursor import DamagedError
-from icevirt_scanners.netcdf3.header import MAGIC, VERSIONS, Header, read_header
+from icevirt_scanners.netcdf3.header import MAGIC, VERSIONS, Attribute, Header, read_header
 from icevirt_scanners.netcdf3.layout import Layout, Placed, layout_of
 from icevirt_scanners.netcdf3.oracle import read_values
 from icevirt_scanners.netcdf3.represent import represent
@@ -70,6 +71,7 @@ class NetCDF3Scanner:
                 f"damaged NetCDF-3: {error}", do="Fetch it again, or leave it out.", file=file.url
             ) from error
         _tell_records(header, layout, context)
+        context.equal = _equal(header, layout, options)
         return ScannedFile(
             source=file,
             scanner=self.name,
@@ -79,6 +81,17 @@ class NetCDF3Scanner:
             findings=tuple(context.findings),
             left_out=tuple(context.left_out),
         )
+
+
+def _equal(header: Header, layout: Layout, options: ScanOptions) -> frozenset[str]:
+    if not options.stack:
+        return frozenset()
+
+    def told(attributes: Sequence[Attribute]) -> dict[str, Any]:
+        return shown(attributes, lambda *_: None)  # what is odd is told where they are taken
+
+    variables = ((p.path, p.dimensions, told(p.variable.attributes)) for p in layout.variables)
+    return options.equal_in_files(variables, [(paths.ROOT, told(header.attributes))])
 
 
 def _tell_records(header: Header, layout: Layout, context: ScanContext) -> None:

@@ -62,6 +62,14 @@ class VirtualizarrScanner:
             root = self._root(source, elsewhere, options.group)
             targets: list[Targets] = []
             nodes = list(_below(paths.ROOT, root))
+            context.equal = options.equal_in_files(
+                (
+                    (path, node.metadata.dimension_names or (), node.metadata.attributes)
+                    for path, node in nodes
+                    if not _is_group(node)
+                ),
+                ((path, node.metadata.attributes) for path, node in nodes if _is_group(node)),
+            )
             made = (
                 context.represented(path, partial(_array, path, node, context, elsewhere, targets))
                 for path, node in nodes

@@ -44,6 +44,7 @@ def test_build_passes_its_options_on(calls):
         " --policy /raw/*=skip --policy native --allow-changes --rename a=b --rename c=d=e"
         " --attr /g/v:units=m/s --attr /g/v:n=3 --attr /:history=null"
         " --preprocess my.rules:tidy --tolerance 1e-6 --tolerance lat=0.5"
+        " --data-vars m:all --data-vars m:/g:h --data-vars time:mask"
     )
     result = RUNNER.invoke(main.app, line.split())
     assert result.exit_code == 0, result.output
@@ -62,6 +63,7 @@ def test_build_passes_its_options_on(calls):
         "file_memory": "4GiB",
         "regular": {"time": "6h"},
         "pad": ("z",),
+        "data_vars": {"m": ["all", "/g:h"], "time": ["mask"]},
         "group": "/g",
         "branch": "dev",
         "message": "hello",
@@ -224,6 +226,28 @@ def test_dimensions_and_their_labels_are_repeated(calls, line, dims, labels):
     assert result.exit_code == 0, result.output
     ((_, _, options),) = calls
     assert (options["concat_dim"], options["labels"]) == (dims, labels)
+
+
+DATA_VARS = {
+    "a word": ("--data-vars all", ["all"]),
+    "names": ("--data-vars mask --data-vars lat", ["mask", "lat"]),
+    "a path with a colon": ("--data-vars /g/a:b", ["/g/a:b"]),
+    "for a dimension": ("--data-vars m:minimal", {"m": ["minimal"]}),
+}
+
+
+@pytest.mark.parametrize(("line", "data_vars"), DATA_VARS.values(), ids=DATA_VARS)
+def test_variables_that_get_a_dimension_are_named(calls, line, data_vars):
+    result = RUNNER.invoke(main.app, ["build", "a.nc", "r", *line.split()])
+    assert result.exit_code == 0, result.output
+    ((_, _, options),) = calls
+    assert options["data_vars"] == data_vars
+
+
+@pytest.mark.parametrize("line", ["--data-vars a --data-vars m:b", "--data-vars :b"])
+def test_variables_that_get_a_dimension_are_named_in_one_way(calls, line):
+    assert RUNNER.invoke(main.app, ["build", "a.nc", "r", *line.split()]).exit_code == 2
+    assert not calls
 
 
 def test_labels_of_one_dimension_are_given_once(calls):

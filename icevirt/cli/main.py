@@ -9,19 +9,50 @@ from __future__ import annotations
 import logging
 import sys
 import traceback
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from icevirt.cli import build, catalog, demo, doctor, inspect, plan, upgrade, verify
 from icevirt.cli.output import ProgressStyle, answering, show, show_error, tell_progress_as
 from icevirt.errors import IcevirtError
+from icevirt.redaction import without_secrets
 from icevirt.version import __version__
 
 _INTERRUPTED = 130  # the status of a program that Ctrl-C ended
 
+
+@contextmanager
+def _repeating_no_secret() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        if isinstance(words := getattr(error, "message", None), str):
+            error.message = without_secrets(words)  # type: ignore[attr-defined]
+        raise
+
+
+class _Program(TyperGroup):
+    """Commands whose usage errors repeat no secret of what was typed."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        """Read the options of the program itself."""
+        with _repeating_no_secret():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Read the arguments of a command and run it."""
+        with _repeating_no_secret():
+            return super().invoke(ctx)
+
+
 app = typer.Typer(
     name="icevirt",
+    cls=_Program,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -76,6 +107,7 @@ def run() -> None:
         sys.exit(1)
     except OSError as error:
         if not _is_of_help(error):
+            sys.excepthook = _show_bug
             raise
         with answering():
             raise
@@ -83,6 +115,14 @@ def run() -> None:
         if stop.code == _INTERRUPTED:
             sys.stderr.write("icevirt: interrupted\n")
         raise
+    except Exception:
+        sys.excepthook = _show_bug
+        raise
+
+
+def _show_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print a traceback; libraries quote the URLs that they were given."""
+    sys.stderr.write(without_secrets("".join(traceback.format_exception(kind, error, trace))))
 
 
 def _is_of_help(error: OSError) -> bool:

@@ -7,12 +7,13 @@ status 2; a traceback is a bug.
 from __future__ import annotations
 
 import logging
+import signal
 import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -23,7 +24,7 @@ from icevirt.errors import IcevirtError
 from icevirt.redaction import without_secrets
 from icevirt.version import __version__
 
-_INTERRUPTED = 130  # the status of a program that Ctrl-C ended
+_ENDED = {130: "interrupted", 143: "terminated"}  # statuses of programs that signals ended
 
 
 @contextmanager
@@ -100,6 +101,7 @@ app.command()(demo.demo)
 def run() -> None:
     """Run the command line of this process."""
     _log_to_stderr()
+    signal.signal(signal.SIGTERM, _terminate)
     try:
         app()
     except IcevirtError as error:
@@ -112,12 +114,17 @@ def run() -> None:
         with answering():
             raise
     except SystemExit as stop:
-        if stop.code == _INTERRUPTED:
-            sys.stderr.write("icevirt: interrupted\n")
+        if stop.code in _ENDED:
+            sys.stderr.write(f"icevirt: {_ENDED[stop.code]}\n")
         raise
     except Exception:
         sys.excepthook = _show_bug
         raise
+
+
+def _terminate(number: int, _frame: object) -> NoReturn:
+    """End the program as Ctrl-C does: whoever started other processes ends them."""
+    sys.exit(128 + number)
 
 
 def _show_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

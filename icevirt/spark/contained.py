@@ -21,6 +21,7 @@ def main(fileno: str, memory: str, seconds: str) -> None:
     """Serve the parent at the other end of ``fileno``."""
     line = Connection(int(fileno))
     deadline = float(seconds) + _GRACE
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, who ends its child
     scanners()  # what they import is not counted
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     line.send(True)

@@ -44,8 +44,11 @@ def main(*descriptors: str) -> None:
         os.close(line)
         pids.append(pid)
         lives[life] = number
-    with suppress(EOFError, OSError):  # the driver is gone: children leave by themselves
+    try:
         _look_after(Connection(control), pids, lives)
+    except (EOFError, OSError):  # the driver is gone, and nobody waits for what they do
+        for number in lives.values():
+            os.kill(pids[number], signal.SIGKILL)
 
 
 def _look_after(driver: Connection[Any, Any], pids: list[int], lives: dict[int, int]) -> None:

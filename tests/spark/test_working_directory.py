@@ -8,6 +8,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import xarray as xr
 
 from pipeline.support import write_days
 
@@ -173,3 +174,61 @@ def test_the_working_directory_is_imported_from_where_somebody_says_so(
     found = json.loads(ran.stdout)
     assert (str(here) in found) is is_there
     assert all(os.path.isabs(each) for each in found)
+
+
+BESIDE = """
+import icevirt
+
+HEADER = {"x-from": __name__}
+
+def headers():
+    return icevirt.http_credentials(headers=HEADER)
+
+def changes(file):
+    return icevirt.FileChanges(attrs={"/": {"changed": __name__}})
+"""
+USER = """
+from operator import methodcaller
+import beside, folder.deep, icevirt
+from icevirt.spark.runner import run_on_spark
+from icevirt.spark.workers import Workers
+
+def own():
+    return icevirt.http_credentials(bearer_token="own")
+
+asked = [
+    icevirt.http_credentials(get_credentials=each)
+    for each in (beside.headers, folder.deep.headers, own)
+]
+with Workers(1) as workers:
+    told = run_on_spark(workers, methodcaller("get_credentials"), asked)
+    print([each.sent() for each in told])
+    for number, change in enumerate((beside.changes, "folder.deep:changes")):
+        icevirt.build("*.nc", f"repo{number}", concat_dim="time", preprocess=change, spark=workers)
+"""
+
+
+@pytest.mark.parametrize("how", ["notebook", "script"])
+def test_functions_beside_a_script_or_notebook_work_in_every_process(how, tmp_path):
+    """A notebook runs in the working directory, which is no place that workers import from."""
+    write_days(tmp_path, 2)
+    (tmp_path / "beside.py").write_text(BESIDE)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "deep.py").write_text(BESIDE)
+    (tmp_path / "folder" / "__init__.py").touch()
+    (tmp_path / "user.py").write_text(USER)
+    ran = subprocess.run(
+        [sys.executable, *(["-c", USER] if how == "notebook" else ["user.py"])],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment(),
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.strip() == str(
+        [{"x-from": "beside"}, {"x-from": "folder.deep"}, {"authorization": "Bearer own"}]
+    )
+    for number, name in enumerate(("beside", "folder.deep")):
+        with xr.open_dataset(tmp_path / f"repo{number}", engine="icevirt") as found:
+            assert found.attrs["changed"] == name

@@ -212,3 +212,27 @@ def test_what_is_built_through_signed_urls_holds_none_of_them(
     assert written
     assert not any(CANARY in each for each in shown)
     assert not any(CANARY.encode() in each for each in written)
+
+
+PREFIXES = {
+    "a password": f"https://u:{CANARY}@host/data/",
+    "a user": f"https://{CANARY}@host/data/",
+    "a query": f"https://host/data/?{CANARY}/",
+    "keys of a bucket": f"s3://{CANARY}:{CANARY}@bucket/data/",
+}
+
+
+@pytest.mark.parametrize("prefix", PREFIXES.values(), ids=PREFIXES.keys())
+def test_no_container_stores_a_secret_of_its_prefix(prefix, repo_path):
+    store = icevirt.s3_store() if prefix.startswith("s3") else icevirt.http_store()
+    with pytest.raises(InvalidInputError, match="authorize_virtual_chunk_access") as raised:
+        icevirt.VirtualChunkContainer(prefix, store)
+    assert CANARY not in str(raised.value)
+    # one of another client stays as it is, and is not shown
+    config = icevirt.RepositoryConfig()
+    entry = {"url_prefix": prefix, "name": None, "store": store.to_document()}
+    config.document["virtual_chunk_containers"] = {prefix: entry}
+    repo = icevirt.Repository.create(repo_path, config)
+    assert repo.config.document["virtual_chunk_containers"].keys() == {prefix}
+    assert repo.config.virtual_chunk_containers == {}
+    assert CANARY not in repr(repo.config)

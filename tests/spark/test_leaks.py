@@ -20,9 +20,10 @@ from pipeline.support import without_spark, write_days
 
 from .processes import processes_of
 
-BUILDS = int(os.environ.get("ICEVIRT_LEAK_BUILDS", "20"))
-IN_PROCESSES = max(3, BUILDS // 20)  # of them, which start and end processes each
-WARM = 2  # builds that open what stays open, such as thread pools
+BUILDS = int(os.environ.get("ICEVIRT_LEAK_BUILDS", "9"))
+EACH = 3  # builds of a round
+WITH_PROCESSES = max(2, BUILDS // EACH // 20)  # rounds; each build starts and ends processes
+WARM = 1  # rounds that open what stays open, such as thread pools
 
 
 def held():
@@ -79,11 +80,11 @@ def archive_prefix(days):
 
 def test_builds_in_one_process_leak_nothing(archive, tmp_path, monkeypatch):
     without_spark(monkeypatch)
-    before, after = rounds(BUILDS, work_on(archive, tmp_path))
+    before, after = rounds(BUILDS // EACH, work_on(archive, tmp_path))
     assert after == before
 
 
 @pytest.mark.timeout(0)
 def test_builds_with_processes_of_their_own_leak_nothing(archive, tmp_path):
-    before, after = rounds(IN_PROCESSES, work_on(archive, tmp_path))
+    before, after = rounds(WITH_PROCESSES, work_on(archive, tmp_path))
     assert after == before

@@ -68,13 +68,12 @@ class IcevirtError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by parts: the keyword-only constructor defeats the default protocol."""
-        return _rebuild, (type(self), self.what, self.do, self.facts)
+        return _rebuild, (type(self), self.what, self.do, redacted(self.facts))
 
 
 def _shown(value: object) -> str:
-    """Return the representation of a fact; objects of other kinds than texts may quote a URL."""
-    text = repr(value)
-    return text if isinstance(value, str) else without_secrets(text)
+    """Return the representation of a fact, which may quote a URL, or have been added later."""
+    return repr(without_secrets(value)) if isinstance(value, str) else without_secrets(repr(value))
 
 
 def _rebuild(kind: type[IcevirtError], what: str, do: str, facts: dict[str, Any]) -> IcevirtError:

@@ -14,15 +14,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 VARIABLE = "ICEVIRT_IMPORT_PATH"
-"""Tells processes that others start for us, as Spark does, what `import_path` was."""
+"""Tells processes, those that Spark starts too, what `import_path` was. Python knows nothing of it:
+from ``PYTHONPATH`` it would import what it needs for its own start, from the directory of a script.
+"""
 
-_START = """\
-import sys
-count = int(sys.argv[1])
-given, words = sys.argv[2 : 2 + count], sys.argv[2 + count :]
+_START = f"""\
+import os, sys
+given = os.environ[{VARIABLE!r}].split(os.pathsep)
 sys.path[:] = [*given, *(each for each in sys.path if each not in given)]
 import importlib
-importlib.import_module(words[0]).main(*words[1:])
+importlib.import_module(sys.argv[1]).main(*sys.argv[2:])
 """
 
 
@@ -55,6 +56,7 @@ def _trusted() -> Iterator[str]:
         yield os.path.dirname(os.path.realpath(script))
     if not sys.flags.ignore_environment:
         yield from absolute(os.environ.get("PYTHONPATH", ""))
+    yield from absolute(os.environ.get(VARIABLE, ""))  # whoever started us trusts it
     # modules that came with a job lie in the working directory of an executor
     spark: Any = getattr(sys.modules.get("pyspark.core.files"), "SparkFiles", None)
     if spark is not None and spark._is_running_on_worker and spark._root_directory:  # noqa: SLF001
@@ -71,17 +73,16 @@ def absolute(entries: str) -> list[str]:
 
 
 def command(module: str, *words: str) -> list[str]:
-    """Return the command that calls ``main(*words)`` of a module in another process."""
-    path = import_path()
+    """Return the command that calls ``main(*words)`` of a module in an `environment`."""
     flags = ["-E"] if sys.flags.ignore_environment else []
     flags += ["-s"] if sys.flags.no_user_site else []
-    # the path is no variable: Python would import what it needs to start from there too
-    return [sys.executable, *flags, "-P", "-c", _START, str(len(path)), *path, module, *words]
+    return [sys.executable, *flags, "-P", "-c", _START, module, *words]
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """Return the environment of another process, whose ``PYTHONPATH`` names absolute paths only."""
-    return {**os.environ, **python_path(os.environ), **variables}
+    """Return the environment of another process that imports from `import_path`."""
+    path = os.pathsep.join(import_path())
+    return {**os.environ, **python_path(os.environ), VARIABLE: path, **variables}
 
 
 def python_path(variables: Mapping[str, str]) -> dict[str, str]:

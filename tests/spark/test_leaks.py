@@ -20,9 +20,9 @@ from pipeline.support import without_spark, write_days
 
 from .processes import processes_of
 
-BUILDS = int(os.environ.get("ICEVIRT_LEAK_BUILDS", "9"))
+BUILDS = int(os.environ.get("ICEVIRT_LEAK_BUILDS", "6"))
 EACH = 3  # builds of a round
-WITH_PROCESSES = max(2, BUILDS // EACH // 20)  # rounds; each build starts and ends processes
+WITH_PROCESSES = max(1, BUILDS // EACH // 20)  # rounds; each build starts and ends processes
 WARM = 1  # rounds that open what stays open, such as thread pools
 
 

@@ -100,10 +100,7 @@ def run_program(place, how, where, tmp_path, **variables):
     started = {
         "-c": ["-c", program],
         "script": [str(home / "program.py")],
-        "-m": ["-m", "program"],
     }[how]
-    if how == "-m":
-        variables["PYTHONPATH"] = f"{home}{os.pathsep}{variables.get('PYTHONPATH', '')}"
     planting = str(Path(__file__).with_name("planting.py"))
     ran = subprocess.run(
         [sys.executable, *started, planting, str(marks), where],
@@ -119,9 +116,7 @@ def run_program(place, how, where, tmp_path, **variables):
 
 WAYS = {
     "code": ("-c", {}),
-    "a module": ("-m", {}),
     "an empty entry of PYTHONPATH": ("script", {"PYTHONPATH": f"{os.pathsep}/nowhere"}),
-    "a dot in PYTHONPATH": ("script", {"PYTHONPATH": "."}),
 }
 
 
@@ -188,8 +183,10 @@ def changes(file):
     return icevirt.FileChanges(attrs={"/": {"changed": __name__}})
 """
 USER = """
+import os
 from operator import methodcaller
 import beside, folder.deep, icevirt
+from icevirt.import_path import is_trusted
 from icevirt.spark.runner import run_on_spark
 from icevirt.spark.workers import Workers
 
@@ -203,6 +200,7 @@ asked = [
 with Workers(1) as workers:
     told = run_on_spark(workers, methodcaller("get_credentials"), asked)
     print([each.sent() for each in told])
+    print(run_on_spark(workers, is_trusted, [os.getcwd()]))
     for number, change in enumerate((beside.changes, "folder.deep:changes")):
         icevirt.build("*.nc", f"repo{number}", concat_dim="time", preprocess=change, spark=workers)
 """
@@ -226,9 +224,11 @@ def test_functions_beside_a_script_or_notebook_work_in_every_process(how, tmp_pa
         env=environment(),
     )
     assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.strip() == str(
+    credentials, trusted = ran.stdout.splitlines()
+    assert credentials == str(
         [{"x-from": "beside"}, {"x-from": "folder.deep"}, {"authorization": "Bearer own"}]
     )
+    assert trusted == str([how == "script"])  # and so do processes that workers start
     for number, name in enumerate(("beside", "folder.deep")):
         with xr.open_dataset(tmp_path / f"repo{number}", engine="icevirt") as found:
             assert found.attrs["changed"] == name

@@ -101,6 +101,13 @@ def test_an_error_holds_no_secret_however_it_is_looked_at(text):
     assert str(again) == str(error)
 
 
+def test_a_fact_that_is_put_in_later_is_not_shown_either():
+    error = IcevirtError("no")
+    error.facts["url"] = "https://u:CANARY@h/a"
+    assert "CANARY" not in str(error)
+    assert b"CANARY" not in pickle.dumps(error)
+
+
 class Holder:
     """An object of a library, whose representation quotes a URL."""
 

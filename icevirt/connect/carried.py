@@ -52,8 +52,13 @@ def carried(function: Callable[[], Any]) -> Callable[[], Any]:
         from pyspark import cloudpickle
     except ImportError:
         return function
-    with _by_value(beside, cloudpickle):
-        code = cloudpickle.dumps(function)  # type: ignore[no-untyped-call]
+    try:
+        with _by_value(beside, cloudpickle):
+            code = cloudpickle.dumps(function)  # type: ignore[no-untyped-call]
+    except Exception:
+        if beside is None:
+            raise
+        return function  # it uses what is no code; where it is installed, others import it
     return Carried(name or type(function).__name__, code)
 
 

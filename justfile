@@ -64,6 +64,10 @@ deaths count="30":
 build-deaths builds="50":
     ICEVIRT_BUILD_DEATHS={{builds}} uv run pytest -s --timeout 0 -o faulthandler_timeout=0 tests/spark/test_build_deaths.py
 
+# Build 1,000 times in one process, and look for files, threads and processes that stay
+leaks builds="1000":
+    ICEVIRT_LEAK_BUILDS={{builds}} uv run pytest -s --timeout 0 -o faulthandler_timeout=0 tests/spark/test_leaks.py
+
 # Measure a build of 400 files against VirtualiZarr with icechunk
 bench *args:
     uv run python bench/build_archive.py {{args}}

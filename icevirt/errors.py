@@ -2,11 +2,16 @@
 
 An error says what happened, with which values, and what to do; its ``code`` is stable for ever and
 its facts are attributes. Errors pickle, because Spark sends them home from executors.
+
+No error shows a secret of a URL. It is cut out when the error is made: it is not in the message,
+the facts, ``args``, the pickle, or what a traceback prints of library errors that led to it.
 """
 
 from __future__ import annotations
 
 from typing import Any
+
+from icevirt.redaction import CAUSE, CONTEXT, redacted, replaced, without_secrets
 
 
 class IcevirtError(Exception):
@@ -15,29 +20,60 @@ class IcevirtError(Exception):
     Args:
         what: What happened, in one clause, without a full stop.
         do: What the reader of the message can do about it, as a sentence.
-        facts: The values involved. They appear in the message and in ``error.facts``.
+        facts: The values involved. They appear in the message and in ``error.facts``; URLs among
+            them lose user name, password and query.
     """
 
     code = "icevirt"
     what: str
     do: str
-    facts: dict[str, Any]
 
     def __init__(self, what: str, *, do: str = "", **facts: Any) -> None:
-        self.what = what
-        self.do = do
+        self.what = without_secrets(what)
+        self.do = without_secrets(do)
         self.facts = facts
-        super().__init__(what)
+        super().__init__(self.what)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The values involved, without secrets."""
+        return self._facts
+
+    @facts.setter
+    def facts(self, facts: dict[str, Any]) -> None:
+        self._facts: dict[str, Any] = redacted(facts)
+
+    # tracebacks print these two, and libraries quote the URLs that they were given
+    @property
+    def __cause__(self) -> BaseException | None:
+        return replaced(self, CAUSE)
+
+    @__cause__.setter
+    def __cause__(self, error: BaseException | None) -> None:
+        CAUSE.__set__(self, error)
+
+    @property
+    def __context__(self) -> BaseException | None:
+        return replaced(self, CONTEXT)
+
+    @__context__.setter
+    def __context__(self, error: BaseException | None) -> None:
+        CONTEXT.__set__(self, error)
 
     def __str__(self) -> str:
         """Return ``what (name=value, ...). do``."""
-        told = ", ".join(f"{name}={value!r}" for name, value in self.facts.items())
+        told = ", ".join(f"{name}={_shown(value)}" for name, value in self.facts.items())
         text = f"{self.what} ({told})" if told else self.what
         return f"{text}. {self.do}" if self.do else text
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by parts: the keyword-only constructor defeats the default protocol."""
-        return _rebuild, (type(self), self.what, self.do, self.facts)
+        return _rebuild, (type(self), self.what, self.do, redacted(self.facts))
+
+
+def _shown(value: object) -> str:
+    """Return the representation of a fact, which may quote a URL, or have been added later."""
+    return repr(without_secrets(value)) if isinstance(value, str) else without_secrets(repr(value))
 
 
 def _rebuild(kind: type[IcevirtError], what: str, do: str, facts: dict[str, Any]) -> IcevirtError:

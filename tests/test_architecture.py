@@ -12,6 +12,7 @@ ROOT = Path(__file__).parent.parent
 
 # from the top; a module sees the rows above its own and nothing else of its own row
 LAYERS = (
+    ("redaction", "import_path"),
     ("errors", "ids", "version"),
     ("model",),
     ("archive", "connect"),

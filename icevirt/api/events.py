@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from icevirt.archive.report import BadFile, BuildReport, Progress
-from icevirt.connect.shown import without_secrets
 from icevirt.errors import IcevirtError
+from icevirt.redaction import redacted
 
 LOG = logging.getLogger("icevirt")
 LOG.addHandler(logging.NullHandler())  # no handler of the application: no word
@@ -31,10 +31,7 @@ def tell(event: str, level: int = logging.INFO, /, **fields: Any) -> None:
     """
     if not LOG.isEnabledFor(level):
         return
-    shown = {
-        name: without_secrets(value) if isinstance(value, str) else value
-        for name, value in fields.items()
-    }
+    shown = redacted(fields)
     told = ", ".join(f"{name}={value}" for name, value in shown.items())
     extra = {"event": event, "fields": shown}
     LOG.log(level, "%s", f"{event}: {told}" if told else event, extra=extra)

@@ -154,7 +154,8 @@ def _complete(row: Row, name: str) -> SourceFile | None:
         object_key(row.url, has_bucket=True)
         url = Address.parse(row.url).url
     except InvalidInputError as error:
-        raise bad_row(error.what, name, row.line, url=row.url) from error
+        error.facts |= {"list": name, "line": row.line}
+        raise
     seconds = (row.last_modified or 0) // _SECOND  # all that answers tell
     return SourceFile(url=url, size=row.size or 0, etag=row.etag, last_modified=seconds * _SECOND)
 

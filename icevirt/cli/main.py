@@ -7,21 +7,53 @@ status 2; a traceback is a bug.
 from __future__ import annotations
 
 import logging
+import signal
 import sys
 import traceback
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from icevirt.cli import build, catalog, demo, doctor, inspect, plan, upgrade, verify
 from icevirt.cli.output import ProgressStyle, answering, show, show_error, tell_progress_as
 from icevirt.errors import IcevirtError
+from icevirt.redaction import without_secrets
 from icevirt.version import __version__
 
-_INTERRUPTED = 130  # the status of a program that Ctrl-C ended
+_ENDED = {130: "interrupted", 143: "terminated"}  # statuses of programs that signals ended
+
+
+@contextmanager
+def _repeating_no_secret() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        if isinstance(words := getattr(error, "message", None), str):
+            error.message = without_secrets(words)  # type: ignore[attr-defined]
+        raise
+
+
+class _Program(TyperGroup):
+    """Commands whose usage errors repeat no secret of what was typed."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        """Read the options of the program itself."""
+        with _repeating_no_secret():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Read the arguments of a command and run it."""
+        with _repeating_no_secret():
+            return super().invoke(ctx)
+
 
 app = typer.Typer(
     name="icevirt",
+    cls=_Program,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -69,6 +101,7 @@ app.command()(demo.demo)
 def run() -> None:
     """Run the command line of this process."""
     _log_to_stderr()
+    signal.signal(signal.SIGTERM, _terminate)
     try:
         app()
     except IcevirtError as error:
@@ -76,13 +109,27 @@ def run() -> None:
         sys.exit(1)
     except OSError as error:
         if not _is_of_help(error):
+            sys.excepthook = _show_bug
             raise
         with answering():
             raise
     except SystemExit as stop:
-        if stop.code == _INTERRUPTED:
-            sys.stderr.write("icevirt: interrupted\n")
+        if stop.code in _ENDED:
+            sys.stderr.write(f"icevirt: {_ENDED[stop.code]}\n")
         raise
+    except Exception:
+        sys.excepthook = _show_bug
+        raise
+
+
+def _terminate(number: int, _frame: object) -> NoReturn:
+    """End the program as Ctrl-C does: whoever started other processes ends them."""
+    sys.exit(128 + number)
+
+
+def _show_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print a traceback; libraries quote the URLs that they were given."""
+    sys.stderr.write(without_secrets("".join(traceback.format_exception(kind, error, trace))))
 
 
 def _is_of_help(error: OSError) -> bool:

@@ -22,6 +22,7 @@ from icevirt.model.tuning import (
     RepoUpdateRetryConfig,
     StorageSettings,
 )
+from icevirt.redaction import redacted, without_secrets
 
 _SCHEMES = {
     "file": ("local_file_system",),
@@ -95,6 +96,12 @@ class VirtualChunkContainer:
             raise InvalidInputError(
                 "a container's url_prefix is a URL that ends in '/'",
                 do="Write it like 'file:///data/archive/' or 's3://bucket/prefix/'.",
+                url_prefix=self.url_prefix,
+            )
+        if without_secrets(self.url_prefix) != self.url_prefix:
+            raise InvalidInputError(
+                "a container's url_prefix has a user, password or query, which would be stored",
+                do="Write it without. Readers pass it apart, by authorize_virtual_chunk_access.",
                 url_prefix=self.url_prefix,
             )
         if not self.is_foreign and self.store.kind not in _SCHEMES.get(scheme, ()):
@@ -192,7 +199,7 @@ class RepositoryConfig:
 
     def __repr__(self) -> str:
         told = {name: value for name, value in self.document.items() if value is not None}
-        return f"<icevirt.RepositoryConfig {told}>"
+        return f"<icevirt.RepositoryConfig {redacted(told)}>"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RepositoryConfig) and self.document == other.document

@@ -12,6 +12,12 @@ from icevirt.errors import InvalidInputError
 
 _HTTP = ("http", "https")
 _DO = "Refer to the object by its plain percent-encoded URL."
+_DO_APART = (
+    "Name it without user, password and query: references are stored and published. Pass what opens"
+    ' it apart: access={"https://host/": icevirt.http_credentials(...)} to a build (--access on the'
+    " command line), authorize_virtual_chunk_access to a reader. For a presigned URL or SAS token,"
+    " name the object as s3://, gs:// or az:// and pass the credentials of its bucket."
+)
 
 
 def object_key(url: str, *, has_bucket: bool) -> str:
@@ -28,15 +34,17 @@ def object_key(url: str, *, has_bucket: bool) -> str:
     if any(ord(character) < 0x20 or character in "\\\x7f" for character in url):
         raise _refused("it has a backslash or control character", url)
     if "?" in url or "#" in url:
-        raise _refused("it has a query or fragment", url)
+        raise _refused("it has a query or fragment", url, do=_DO_APART)
     try:
         authority = urlsplit(url).netloc
         decoded = unquote(rest.partition("/")[2] if has_bucket else rest, errors="strict")
     except ValueError as error:
         raise _refused("it is not well-formed", url) from error
     named = "@" in authority and not scheme.startswith("abfs")  # there it parts container, account
-    if has_bucket and (not authority or named or "%" in authority):
-        raise _refused("it has a user name, or no host or bucket", url)
+    if has_bucket and named:
+        raise _refused("it has a user name", url, do=_DO_APART)
+    if has_bucket and (not authority or "%" in authority):
+        raise _refused("it has no host or bucket, or an encoded one", url)
     if scheme in _HTTP and "%2f" in rest.lower():
         raise _refused("it has an encoded slash", url)
     if not has_bucket and "::" in decoded:
@@ -52,9 +60,9 @@ def _check_segments(decoded: str, url: str) -> None:
         raise _refused("it has an encoded backslash or control character", url)
 
 
-def _refused(why: str, url: str) -> InvalidInputError:
+def _refused(why: str, url: str, *, do: str = _DO) -> InvalidInputError:
     return InvalidInputError(
         f"the location of a virtual chunk is not the plain URL of an object: {why}",
-        do=_DO,
+        do=do,
         location=url,
     )

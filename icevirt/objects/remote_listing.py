@@ -47,7 +47,8 @@ def remote_files(url: str, suffixes: tuple[str, ...]) -> list[SourceFile]:
     scheme, _, rest = url.partition("://")
     _, _, key = rest.partition("/")
     if scheme.lower() in ("http", "https"):
-        if is_pattern(key) or not key or key.endswith("/"):
+        # a question mark begins a query here, which is refused with its own remedy
+        if is_pattern(key.partition("?")[0]) or not key or key.endswith("/"):
             raise InvalidInputError(
                 "a web server cannot be listed",
                 do="Name its files one by one, or from a text file.",

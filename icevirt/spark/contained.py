@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import resource
 import signal
-import sys
 from contextlib import suppress
 from multiprocessing.connection import Connection
 
@@ -18,20 +17,18 @@ from icevirt.spark.limits import limited_memory
 _GRACE = 5.0  # seconds in which the parent's deadline comes first
 
 
-def main(fileno: int, memory: int, seconds: float) -> None:
+def main(fileno: str, memory: str, seconds: str) -> None:
     """Serve the parent at the other end of ``fileno``."""
-    line = Connection(fileno)
+    line = Connection(int(fileno))
+    deadline = float(seconds) + _GRACE
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, who ends its child
     scanners()  # what they import is not counted
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     line.send(True)
-    with limited_memory(memory), suppress(EOFError, BrokenPipeError):
+    with limited_memory(int(memory)), suppress(EOFError, BrokenPipeError):
         while True:
             work, args, kwargs = line.recv()
-            signal.setitimer(signal.ITIMER_REAL, seconds + _GRACE)
+            signal.setitimer(signal.ITIMER_REAL, deadline)
             found = work(*args, **kwargs)
             signal.setitimer(signal.ITIMER_REAL, 0)
             line.send(found)
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]))

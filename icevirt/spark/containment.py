@@ -8,10 +8,8 @@ file, and only where it dies is another started. The child runs `icevirt.spark.c
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -26,6 +24,7 @@ from icevirt.errors import (
     ScanMemoryError,
     ScanTimeoutError,
 )
+from icevirt.import_path import command, environment
 from icevirt.objects.grants import SourceAccess, granted, in_force
 from icevirt.scan.contract import ScanOptions
 from icevirt.spark.attempt import Outcome, attempt
@@ -84,14 +83,14 @@ class Apart:
 
     def _start(self) -> Connection[Any, Any]:
         ours, theirs = multiprocessing.Pipe()
-        arguments = [theirs.fileno(), self._limits.memory, self._limits.seconds]
+        arguments = theirs.fileno(), self._limits.memory, self._limits.seconds
         with theirs:
             self._child = subprocess.Popen(  # noqa: S603  # this interpreter, a module of ours
-                [sys.executable, "-m", "icevirt.spark.contained", *map(str, arguments)],
+                command("icevirt.spark.contained", *map(str, arguments)),
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                env=environment(),
             )
         return ours
 

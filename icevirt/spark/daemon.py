@@ -13,6 +13,8 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 
+from icevirt.import_path import take_told
+
 STAGES = (
     "icevirt.spark.scanning",
     "icevirt.spark.shuffling",
@@ -41,6 +43,7 @@ def prepare(names: Sequence[str] = NEEDED) -> None:
 
 def main() -> None:
     """Import, then do as Spark's own daemon."""
+    take_told()
     prepare()
     from pyspark.daemon import manager
 

@@ -10,13 +10,14 @@ import multiprocessing
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import IO, Any
+
+from icevirt.import_path import command, environment
 
 _PATIENCE = 0.5  # seconds
 _TAIL = 4000  # bytes of what was said last
@@ -40,16 +41,12 @@ class Family:
         given = [theirs, *(line for _, line in lines)]
         try:
             self._process = subprocess.Popen(  # noqa: S603 - this interpreter, a module of ours
-                [sys.executable, "-m", "icevirt.spark.worker", *(str(g.fileno()) for g in given)],
+                command("icevirt.spark.worker", *(str(each.fileno()) for each in given)),
                 pass_fds=[each.fileno() for each in given],
                 stdin=subprocess.DEVNULL,
                 stdout=self._said,
                 stderr=self._said,
-                env={
-                    **os.environ,
-                    "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-                    "OMP_NUM_THREADS": "1",  # as Spark has it: threads are not forked
-                },
+                env=environment(OMP_NUM_THREADS="1"),  # as Spark has it: threads are not forked
             )
         finally:
             for each in given:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import BuildError, InvalidInputError, SparkJobError
+from icevirt.import_path import VARIABLE, import_path, python_path
 from icevirt.spark.bridge import errors_of_spark, forget_jvm, stop, words_of
 from icevirt.spark.java import find_java, java_home
 from icevirt.spark.limits import ATTEMPTS
@@ -42,6 +43,8 @@ _SETTINGS = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
+# no process of Python that Spark starts imports from its working directory
+_SAFE = {"PYTHONSAFEPATH": "1"}
 # half the start time, as builds are short and their heavy work is done in Python workers; and a
 # heap that grows when it must and as far as it must, where the default begins with a 64th of the
 # machine's memory and keeps two fifths free. A JVM that ran out of it may stay half dead, and a
@@ -139,18 +142,40 @@ def local_session(
             do="Pass it as spark=, or stop it first.",
         )
     settings = _settings(cores) | dict(config or {})
+    if settings["spark.master"].startswith("local"):
+        path = os.pathsep.join(import_path())
+        settings.setdefault(f"spark.executorEnv.{VARIABLE}", path)
     # Spark reads these once, when its JVM starts
-    variables = {"JAVA_HOME": str(java_home(find_java())), "PYSPARK_PYTHON": sys.executable}
+    variables = {
+        "JAVA_HOME": str(java_home(find_java())),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_HOME": _spark_home(),
+        **_SAFE,
+        **python_path(os.environ),
+    }
     if "spark.local.dir" not in settings:
         variables |= private_places()
     with _environment(**variables):
         return _start(app_name, settings)
 
 
+def _spark_home() -> str:
+    """Return where Spark is, without looking beside the working directory first as Spark does."""
+    if home := os.environ.get("SPARK_HOME"):
+        return home
+    import pyspark
+
+    package = Path(pyspark.__file__).parent
+    places = package / "spark-distribution", package, package.parent.parent
+    found = (place for place in places if (place / "bin" / "spark-submit").is_file())
+    return str(next(found, package))
+
+
 def _settings(cores: int | None) -> dict[str, str]:
     log4j = Path(__file__).with_name("log4j2.properties").as_uri()
     return {
         **_SETTINGS,
+        **{f"spark.executorEnv.{name}": value for name, value in _SAFE.items()},
         "spark.master": f"local[{cores or _usable_cores()},{ATTEMPTS}]",
         "spark.driver.extraJavaOptions": " ".join(
             [*_JAVA_OPTIONS, f"-Dlog4j2.configurationFile={log4j}"]

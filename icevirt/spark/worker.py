@@ -12,7 +12,6 @@ import resource
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any, NoReturn
@@ -22,8 +21,13 @@ from icevirt.spark.runner import run_one
 from icevirt.spark.watch import become_worker
 
 
-def main(control: int, lines: Sequence[int]) -> None:
-    """Fork a child for each line to the driver, and look after them until the last has ended."""
+def main(*descriptors: str) -> None:
+    """Fork a child for each line to the driver, and look after them until the last has ended.
+
+    Args:
+        descriptors: Of the line on which children are spoken about, and of those to each of them.
+    """
+    control, *lines = map(int, descriptors)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's, who ends its children
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     prepare(STAGES)
@@ -40,8 +44,11 @@ def main(control: int, lines: Sequence[int]) -> None:
         os.close(line)
         pids.append(pid)
         lives[life] = number
-    with suppress(EOFError, OSError):  # the driver is gone: children leave by themselves
+    try:
         _look_after(Connection(control), pids, lives)
+    except (EOFError, OSError):  # the driver is gone, and nobody waits for what they do
+        for number in lives.values():
+            os.kill(pids[number], signal.SIGKILL)
 
 
 def _look_after(driver: Connection[Any, Any], pids: list[int], lives: dict[int, int]) -> None:
@@ -78,7 +85,3 @@ def _serve(fileno: int) -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), [int(text) for text in sys.argv[2:]])

@@ -7,6 +7,7 @@ shuffle needs Spark: its rows would have to pass through this process.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from queue import SimpleQueue
@@ -39,6 +40,7 @@ class Workers:
     def __init__(self, count: int) -> None:
         self.count = count
         self._stopped = False
+        self._lock = threading.Lock()
         self._idle: SimpleQueue[Child] = SimpleQueue()
         self._families: list[Family] = []
 
@@ -90,14 +92,18 @@ class Workers:
         )
 
     def _add(self, count: int) -> None:
-        family = Family(count)
-        self._families.append(family)
+        with self._lock:
+            if self._stopped:  # meanwhile, and nobody would end these
+                raise InterruptedError("the workers are stopped")
+            family = Family(count)
+            self._families.append(family)
         for child in family.children:
             self._idle.put(child)
 
     def stop(self) -> None:
         """End all children at once."""
-        self._stopped = True
+        with self._lock:
+            self._stopped = True
         for family in self._families:
             for child in family.children:
                 child.end()

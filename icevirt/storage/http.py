@@ -90,6 +90,13 @@ def http_storage(
     Raises:
         InvalidInputError: The URL or an option is not valid, or the credentials change.
     """
+    if "?" in base_url or "#" in base_url:
+        raise InvalidInputError(
+            "the URL of a repository has a query or fragment",
+            do="Name it without, and pass what opens it apart:"
+            " credentials=icevirt.http_credentials(...).",
+            url=base_url,
+        )
     config = ObjectStoreConfig("http", dict(opts or {}))
     given = credentials if credentials is not None else HttpCredentials(headers or {})
     if isinstance(given, FromNetrc):

@@ -13,6 +13,7 @@ from icevirt.errors import InvalidInputError, StorageError, UnauthorizedError
 from icevirt.model.config import ObjectStoreConfig, RepositoryConfig, VirtualChunkContainer
 from icevirt.objects.authorize import Authorizer
 from icevirt.objects.reach import reach_of
+from icevirt.redaction import without_secrets
 from icevirt.repo.authorization import authorized
 from icevirt.repo.repository import Repository
 from servers.faults import Fault, Response
@@ -181,9 +182,9 @@ def test_a_prefix_does_not_authorise_a_server_of_the_repositorys_choice(prefix, 
     credentials = object()
     with pytest.raises(UnauthorizedError) as told:
         Authorizer(containers, authorized({prefix: credentials})).grant(prefix + "a")
-    endpoint = told.value.facts["endpoint"]
-    assert endpoint == endpoint_of(container)
-    assert f'("{prefix}", "{endpoint}")' in told.value.do
+    endpoint = endpoint_of(container)
+    assert told.value.facts["endpoint"] == without_secrets(endpoint)
+    assert f'("{prefix}", "{without_secrets(endpoint)}")' in told.value.do
     granted = Authorizer(containers, authorized({(prefix, endpoint): credentials}))
     assert granted.grant(prefix + "a").credentials is credentials
     with pytest.raises(UnauthorizedError):

@@ -139,8 +139,14 @@ def test_another_error_of_the_system_is_a_bug_with_a_traceback(monkeypatch):
         main.run()
 
 
-@pytest.mark.spark
-def test_an_interrupted_build_says_so_and_leaves_nothing_running(tmp_path, nemo_files):
+@pytest.mark.parametrize(
+    ("number", "status", "word"),
+    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
+    ids=["SIGINT", "SIGTERM"],
+)
+def test_a_build_that_a_signal_ends_says_so_and_leaves_nothing_running(
+    tmp_path, nemo_files, number, status, word
+):
     build = subprocess.Popen(
         [ICEVIRT, "build", *nemo_files, "repo", "--concat-dim", "time_counter"],
         stdout=subprocess.PIPE,
@@ -149,12 +155,12 @@ def test_an_interrupted_build_says_so_and_leaves_nothing_running(tmp_path, nemo_
         cwd=tmp_path,
     )
     first = build.stderr.readline()  # the scan has begun
-    build.send_signal(signal.SIGINT)
+    build.send_signal(number)
     told, error = build.communicate(timeout=120)  # the JVM and its workers hold these pipes
     assert first.startswith("scan")
-    assert (build.returncode, told) == (130, "")
-    assert error.endswith("icevirt: interrupted\n")
-    assert "KeyboardInterrupt" not in error
+    assert (build.returncode, told) == (status, "")
+    assert error.endswith(f"icevirt: {word}\n")
+    assert "Traceback" not in error
     assert not (tmp_path / "repo" / "repo").exists()
 
 

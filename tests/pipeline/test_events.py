@@ -11,9 +11,9 @@ import icevirt
 from icevirt.api import clock, stages
 from icevirt.api.events import tell
 from icevirt.cli.output import ProgressStyle, progress, tell_progress_as
-from icevirt.connect.shown import without_secrets
 from icevirt.display.events import JsonFormatter
 from icevirt.errors import BuildError, ScanError
+from icevirt.redaction import without_secrets
 from pipeline.support import without_spark, write_days
 
 

@@ -65,7 +65,8 @@ PROGRAM = """
 
     repo, master, route, *files = sys.argv[1:]
     Wish.__init__.__kwdefaults__["max_references"] = 3  # many windows over few files
-    session.FEW_FILES = -1  # on Spark, however few they are
+    if master != "processes":
+        session.FEW_FILES = -1  # on Spark, however few they are
     if route == "shuffle":
         routes._FEW_READS = routes._FACTOR = -1
     settings = session._settings

@@ -109,7 +109,7 @@ def test_a_child_whose_parent_is_gone_does_not_outlive_a_hanging_file(tmp_path, 
 
 
 def test_a_child_that_does_not_start_is_no_fault_of_the_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(containment.sys, "executable", "/bin/false")
+    monkeypatch.setattr(sys, "executable", "/bin/false")
     with (
         Containment(ScanOptions(), QUICK) as contained,
         pytest.raises(BuildError, match=r"does not start.*exit_code=1"),

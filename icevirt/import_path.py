@@ -1,0 +1,98 @@
+"""Where processes that icevirt starts import from: what this one does, less the working directory.
+
+Archives are worked on where they lie, and a file in there could be called like any module. Python
+looks there first where it runs ``-m``, ``-c`` or a notebook, and where ``PYTHONPATH`` has an empty
+entry. None of this says that the directory is trusted. A script that lies there does, and so does
+its absolute path in ``PYTHONPATH``: then it stays.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+VARIABLE = "ICEVIRT_IMPORT_PATH"
+"""Tells processes, those that Spark starts too, what `import_path` was. Python knows nothing of it:
+from ``PYTHONPATH`` it would import what it needs for its own start, from the directory of a script.
+"""
+
+_START = f"""\
+import os, sys
+given = os.environ[{VARIABLE!r}].split(os.pathsep)
+sys.path[:] = [*given, *(each for each in sys.path if each not in given)]
+import importlib
+importlib.import_module(sys.argv[1]).main(*sys.argv[2:])
+"""
+
+
+def import_path() -> list[str]:
+    """Return ``sys.path`` for another process: absolute, without the working directory."""
+    here = working_directory()
+    if here is None:  # it was removed, and names in it mean nothing
+        return [each for each in sys.path if os.path.isabs(each)]
+    kept = [os.path.abspath(each) for each in sys.path]
+    return kept if is_trusted(here) else [each for each in kept if not _is(each, here)]
+
+
+def working_directory() -> str | None:
+    """Return the directory that Python may import from by accident; None if it is gone."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return None
+
+
+def is_trusted(directory: str) -> bool:
+    """Say whether whoever started this process said that code lies in a directory."""
+    return any(_is(each, directory) for each in _trusted())
+
+
+def _trusted() -> Iterator[str]:
+    main = sys.modules.get("__main__")
+    script = getattr(main, "__file__", None)
+    if script is not None and getattr(main, "__spec__", None) is None:  # else it was found by -m
+        yield os.path.dirname(os.path.realpath(script))
+    if not sys.flags.ignore_environment:
+        yield from absolute(os.environ.get("PYTHONPATH", ""))
+    yield from absolute(os.environ.get(VARIABLE, ""))  # whoever started us trusts it
+    # modules that came with a job lie in the working directory of an executor
+    spark: Any = getattr(sys.modules.get("pyspark.core.files"), "SparkFiles", None)
+    if spark is not None and spark._is_running_on_worker and spark._root_directory:  # noqa: SLF001
+        yield spark._root_directory  # noqa: SLF001
+
+
+def _is(one: str, other: str) -> bool:
+    return os.path.realpath(one) == os.path.realpath(other)
+
+
+def absolute(entries: str) -> list[str]:
+    """Return the entries of a variable like ``PYTHONPATH`` that mean the same everywhere."""
+    return [each for each in entries.split(os.pathsep) if os.path.isabs(each)]
+
+
+def command(module: str, *words: str) -> list[str]:
+    """Return the command that calls ``main(*words)`` of a module in an `environment`."""
+    flags = ["-E"] if sys.flags.ignore_environment else []
+    flags += ["-s"] if sys.flags.no_user_site else []
+    return [sys.executable, *flags, "-P", "-c", _START, module, *words]
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """Return the environment of another process that imports from `import_path`."""
+    path = os.pathsep.join(import_path())
+    return {**os.environ, **python_path(os.environ), VARIABLE: path, **variables}
+
+
+def python_path(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return ``PYTHONPATH`` without entries that mean the working directory, or lie in it."""
+    if "PYTHONPATH" not in variables:
+        return {}
+    return {"PYTHONPATH": os.pathsep.join(absolute(variables["PYTHONPATH"]))}
+
+
+def take_told() -> None:
+    """Import from where the process that started Spark does, if it is told."""
+    given = absolute(os.environ.get(VARIABLE, ""))
+    sys.path[:] = [*given, *(each for each in sys.path if each not in given)]

@@ -1,0 +1,137 @@
+"""Cuts secrets out of whatever people may see: user names, passwords and queries of URLs.
+
+Errors call this when they are made and log records when they are written, so no other code has to
+remember it. Tokens inside paths stay: nothing marks them as secrets. A key such as ``s3://b/x?.nc``
+stays too, because a question mark without ``name=`` is a glob in the URLs of buckets.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+# a path that was made of a URL has lost a slash
+_START = r"(?:[a-z][a-z0-9+.-]*://|(?:https?|s3a?|gc?s|az(?:ure)?|abfss?|wasbs?|tigris):/)"
+_URL = re.compile(rf"\b{_START}[^\s'\"<>]*", re.IGNORECASE)
+_WHOLE = re.compile(rf"\s*{_START}.*", re.IGNORECASE | re.DOTALL)
+_CHAINED = re.compile(rf"::(?={_START})", re.IGNORECASE)  # as fsspec has it
+_SCHEME = re.compile(r"(\s*[^:]*)(:/{1,2})(.*)", re.DOTALL)
+_NO_SCHEME = re.compile(r"((?<![\w:/])//)[^\s/@'\"<>]*:[^\s/@'\"<>]*@")
+_QUERY_OF_PATH = re.compile(r"(?<=[^\s?])([?#])[\w.%~-]+=[^\s'\"<>]*")
+_PORT = re.compile(r"\d*")
+CAUSE: Any = BaseException.__cause__  # the slots themselves, which a class may hide
+CONTEXT: Any = BaseException.__context__
+_ACCOUNTS = ("abfs", "abfss", "wasb", "wasbs")  # where the container stands before the @
+
+
+def without_secrets(text: str) -> str:
+    """Return a text whose URLs have no user names, passwords and queries."""
+    if not any(sign in text for sign in "@?#"):
+        return text
+    if _WHOLE.fullmatch(text):  # quotes and blanks are part of it
+        return "::".join(map(_of_url, _CHAINED.split(text)))
+    text = _URL.sub(lambda found: "::".join(map(_of_url, _CHAINED.split(found[0]))), text)
+    return _QUERY_OF_PATH.sub(r"\1...", _NO_SCHEME.sub(r"\1", text))
+
+
+def _of_url(url: str) -> str:
+    """Return one URL without its secrets; a URL inside its path loses its own."""
+    found = _SCHEME.fullmatch(url)
+    assert found is not None, "it was found as a URL"
+    scheme, slashes, rest = found.groups()
+    kind = scheme.strip().lower()
+    at = rest.find("?")
+    if at >= 0 and kind in ("http", "https") and rest[at:] != "?...":
+        rest = f"{rest[:at]}?..."
+    authority, slash, path = rest.partition("/")
+    user, named, host = authority.rpartition("@")
+    if kind in _ACCOUNTS and named:
+        authority = f"{user.partition(':')[0]}@{host}"
+    elif named:
+        authority = host
+    elif "@" in path and not authority.startswith("[") and not _has_port(authority):
+        authority, slash, path = path.rpartition("@")[2].partition("/")  # a slash in a password
+    path = (
+        without_secrets(path) if _URL.search(path) else _QUERY_OF_PATH.sub(r"\1...", f"/{path}")[1:]
+    )
+    return f"{scheme}{slashes}{authority}{slash}{path}"
+
+
+def _has_port(authority: str) -> bool:
+    return _PORT.fullmatch(authority.partition(":")[2]) is not None
+
+
+def redacted(value: Any) -> Any:
+    """Return a value without the secrets of the texts in it; other values stay as they are."""
+    if isinstance(value, str):
+        return without_secrets(value) if type(value) is str else _if_other(value, str(value))
+    if isinstance(value, bytes):
+        return _if_other(value, value.decode(errors="backslashreplace"))
+    if isinstance(value, os.PathLike | BaseException):
+        return _if_other(value, str(value))
+    if isinstance(value, dict):
+        return {redacted(name): redacted(each) for name, each in value.items()}
+    if type(value) in (list, tuple, set, frozenset):
+        return type(value)(redacted(each) for each in value)
+    return value
+
+
+def _if_other(value: Any, text: str) -> Any:
+    """Return the text in the place of a value that holds a secret."""
+    safe = without_secrets(text)
+    return value if safe == text else safe
+
+
+def replaced(error: BaseException, slot: Any) -> BaseException | None:
+    """Return what is in a slot of an error; what quotes a secret is replaced there for good.
+
+    What stands in for an error of a library has its name, its traceback and its words, less the
+    secret.
+
+    Args:
+        error: The error.
+        slot: `CAUSE` or `CONTEXT`.
+    """
+    held: BaseException | None = slot.__get__(error)
+    safe = _presentable(held, {})
+    if safe is not held:
+        slot.__set__(error, safe)
+    return safe
+
+
+def _presentable(
+    error: BaseException | None, known: dict[int, BaseException | None]
+) -> BaseException | None:
+    kind: Any = type(error)
+    if error is None or kind.__cause__ is not CAUSE:  # ours look after theirs
+        return error
+    if id(error) in known:
+        return known[id(error)]
+    known[id(error)] = None  # a chain that comes back to it ends there
+    chain = CAUSE.__get__(error), CONTEXT.__get__(error)
+    cause, context = (_presentable(each, known) for each in chain)
+    if _tells(error) or (cause, context) != chain:
+        known[id(error)] = _stand_in(error, cause, context)
+    else:
+        known[id(error)] = error
+    return known[id(error)]
+
+
+def _stand_in(
+    error: BaseException, cause: BaseException | None, context: BaseException | None
+) -> BaseException:
+    name, home = type(error).__name__, type(error).__module__
+    kind = type(name, (Exception,), {"__module__": home})
+    other: BaseException = kind(without_secrets(str(error)))
+    other.__cause__, other.__context__ = cause, context
+    other.__suppress_context__ = error.__suppress_context__
+    return other.with_traceback(error.__traceback__)
+
+
+def _tells(error: BaseException) -> bool:
+    try:
+        words = str(error), repr(error)
+    except Exception:  # noqa: BLE001  # those of Java ask a JVM, which may be gone
+        return False
+    return any(without_secrets(text) != text for text in words)

@@ -44,9 +44,11 @@ def add_group(nodes: Hierarchy, path: str, user_data: bytes, new_id: NewId) -> N
 
     Raises:
         AlreadyExistsError: An array is there, or a group that says something else.
+        InvalidInputError: Its name is none for Zarr.
     """
     found = nodes.get(path)
     if found is None:
+        paths.creatable(path)
         add_parents(nodes, path, new_id)
         nodes[path] = GroupNode(id=new_id(), path=path, user_data=user_data)
     elif isinstance(found, ArrayNode):
@@ -60,9 +62,11 @@ def add_array(nodes: Hierarchy, node: ArrayNode, new_id: NewId) -> None:
 
     Raises:
         AlreadyExistsError: Something is there.
+        InvalidInputError: Its name is none for Zarr.
     """
     if (found := nodes.get(node.path)) is not None:
         raise _exists(node.path, "a group" if isinstance(found, GroupNode) else "an array")
+    paths.creatable(node.path)
     add_parents(nodes, node.path, new_id)
     nodes[node.path] = node
 

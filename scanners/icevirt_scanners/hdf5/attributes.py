@@ -130,6 +130,9 @@ def _found(plain: Mapping[bytes, Value | None], opened: Callable[[], Any]) -> Fo
             found.scales = known.addresses if isinstance(known, References) else None
         if name in _HIDDEN and name not in _NEEDED:
             continue
+        if name in found.shown:  # one of them is not UTF-8
+            found.lost[name] = f"another one has this name, this one is {raw!r}"
+            continue
         try:
             value = _shown(known, name, found) if known is not None else None
             if value is None:

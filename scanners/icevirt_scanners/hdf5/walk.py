@@ -196,7 +196,7 @@ class Walk:
 
 def is_odd(name: bytes) -> bool:
     """Say whether libhdf5 takes the name of a link for a path, and cannot open the link."""
-    return b"/" in name or b"\0" in name or name in (b".", b"..")
+    return b"/" in name or b"\0" in name or name == b"."
 
 
 def found_dataset(dsid: Any, path: str, raw: bytes, address: int) -> FoundDataset:

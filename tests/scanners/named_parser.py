@@ -33,9 +33,7 @@ def parse(url, registry):
     names = [key.removesuffix("/.zarray") for key in held if key.endswith("/.zarray")]
     inner = ManifestGroup(arrays={"b": array("a/b")})
     arrays = {name: array(name) for name in names if name != "a/b"}
-    return ManifestStore(
-        ManifestGroup(arrays=arrays, groups={"a": inner}), registry=registry
-    )
+    return ManifestStore(ManifestGroup(arrays=arrays, groups={"a": inner}), registry=registry)
 
 
 scanner = VirtualizarrScanner(parse)

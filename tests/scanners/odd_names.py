@@ -47,6 +47,7 @@ COLLISIONS = {
 
 def netcdf3(names):
     """Return a classic file with a variable of two i4 for each name: its place in the list."""
+
     def header(begin):
         entries = [variable(each, [0], 4, begin + 8 * at) for at, each in enumerate(names)]
         return classic([(b"n", 2)], entries)

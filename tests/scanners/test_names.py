@@ -25,13 +25,13 @@ PREFIXED = {
 }
 
 
-def hdf5(folder, names=tuple(NAMES.values())):
+def hdf5(folder, odd=NAMES):
     """Each name, in the root and in groups of odd names; values are h5py's."""
     wanted = {}
     with h5py.File(folder / "odd.h5", "w") as file:
         for group, shown in {b"/": "", **GROUPS, b"g": "g"}.items():
             here = file if group == b"/" else file.create_group(group)
-            for raw, name in names:
+            for raw, name in (NAMES[each] for each in odd):
                 here.create_dataset(raw, data=np.full((2,), len(wanted)), chunks=(1,))
                 wanted[f"{shown}/{name}"] = here[raw][...]
         inner = file.create_group("p")
@@ -117,7 +117,7 @@ def test_every_reader_finds_each_variable_under_a_path_of_its_own(write, tmp_pat
 def test_a_build_keeps_odd_names_apart(tmp_path, repo_path, monkeypatch):
     without_spark(monkeypatch)
     few = ("a path with a backslash", "not UTF-8", "decomposed (NFD)", "the folder of chunks")
-    _, wanted = hdf5(tmp_path, [NAMES[which] for which in few])
+    _, wanted = hdf5(tmp_path, few)
     icevirt.build(tmp_path / "odd.h5", repo_path)
     prefixes = [file_url(tmp_path) + "/"]
     tree = xr.open_datatree(

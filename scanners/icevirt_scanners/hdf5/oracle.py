@@ -38,9 +38,11 @@ def read_values(source: ByteSource, path: str, region: tuple[slice, ...]) -> np.
 
 def _fill(dataset: Any) -> Any:
     given = dataset.id.get_create_plist().fill_value_defined() == h5d.FILL_VALUE_USER_DEFINED
-    if given or dataset.dtype.kind not in "iuf" or h5py.check_enum_dtype(dataset.dtype) is not None:
+    dtype = dataset.dtype
+    is_plain = h5py.check_enum_dtype(dtype) is None and not h5py.check_opaque_dtype(dtype)
+    if given or dtype.kind not in "iuf" or not is_plain:
         return dataset.fillvalue
-    return default_fill(dataset.dtype)
+    return default_fill(dtype)
 
 
 def _lengthened(

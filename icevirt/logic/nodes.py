@@ -29,14 +29,20 @@ def add_parents(nodes: Hierarchy, path: str, new_id: NewId) -> None:
     Raises:
         InvalidInputError: One of them is an array.
     """
-    for above in paths.ancestors(path):
+    missing = []
+    above = path
+    while above != paths.ROOT:
+        above = paths.parent(above)
         found = nodes.get(above)
         if isinstance(found, ArrayNode):
             raise InvalidInputError(
                 "nothing can lie below an array", do="Choose another path.", path=path, array=above
             )
-        if found is None:
-            nodes[above] = GroupNode(id=new_id(), path=above, user_data=PLAIN_GROUP)
+        if found is not None:
+            break  # a group, and what is above it is there
+        missing.append(above)
+    for above in reversed(missing):
+        nodes[above] = GroupNode(id=new_id(), path=above, user_data=PLAIN_GROUP)
 
 
 def add_group(nodes: Hierarchy, path: str, user_data: bytes, new_id: NewId) -> None:

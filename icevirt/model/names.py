@@ -10,6 +10,8 @@ from __future__ import annotations
 from urllib.parse import quote_from_bytes
 
 _RESERVED = "zarr.json"
+SUSPICIOUS = ("\\", "\0", _RESERVED)
+"""What a node path has somewhere when `problem` refuses a name in it."""
 _ESCAPES = str.maketrans({"/": "%2F", "\\": "%5C", "\0": "%00"})
 
 

@@ -11,6 +11,7 @@ from icevirt.model import names
 from icevirt.model.arguments import checked
 
 ROOT = "/"
+_NO_NAMES = frozenset(("", ".", ".."))
 
 
 def canonical(path: str) -> str:
@@ -30,7 +31,7 @@ def canonical(path: str) -> str:
         raise InvalidInputError(
             "not a node path", do="Leave out the surrogates, which UTF-8 cannot encode.", path=path
         )
-    if any(segment in ("", ".", "..") for segment in inner.split("/")):
+    if not _NO_NAMES.isdisjoint(inner.split("/")):
         raise InvalidInputError(
             "not a node path", do="Segments may not be empty, '.' or '..'.", path=path
         )
@@ -44,7 +45,9 @@ def creatable(path: str) -> str:
         InvalidInputError: It is no node path, or a name in it is none for Zarr.
     """
     path = canonical(path)
-    for segment in path.split("/")[1:] if path != ROOT else ():
+    if not any(text in path for text in names.SUSPICIOUS):
+        return path
+    for segment in path.split("/")[1:]:
         if why := names.problem(segment):
             raise InvalidInputError(
                 f"no name for a node: {why}", do="Choose another name.", path=path, name=segment

@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 from icevirt.errors import InvalidInputError
 
 _HTTP = ("http", "https")
+_RENAME = "Rename the object: readers do not agree on which one such a URL means."
 _DO = "Refer to the object by its plain percent-encoded URL."
 
 
@@ -47,14 +48,14 @@ def object_key(url: str, *, has_bucket: bool) -> str:
 
 def _check_segments(decoded: str, url: str) -> None:
     if any(segment in ("", ".", "..") for segment in decoded.split("/")):
-        raise _refused("a part of its path is empty, '.' or '..'", url)
+        raise _refused("a part of its path is empty, '.' or '..'", url, _RENAME)
     if any(ord(character) < 0x20 or character in "\\\x7f" for character in decoded):
-        raise _refused("it has an encoded backslash or control character", url)
+        raise _refused("it has an encoded backslash or control character", url, _RENAME)
 
 
-def _refused(why: str, url: str) -> InvalidInputError:
+def _refused(why: str, url: str, do: str = _DO) -> InvalidInputError:
     return InvalidInputError(
         f"the location of a virtual chunk is not the plain URL of an object: {why}",
-        do=_DO,
+        do=do,
         location=url,
     )

@@ -15,11 +15,9 @@ from xarray import Variable
 from xarray.backends import AbstractDataStore
 from xarray.core import indexing
 from zarr.abc.store import Store
-from zarr.core.array import AsyncArray
-from zarr.core.metadata import ArrayV3Metadata
-from zarr.storage import StorePath
 
 from icevirt.access.attributes import shown
+from icevirt.access.exact import array_at
 from icevirt.access.lazy import LazyArray
 from icevirt.errors import InvalidInputError
 from icevirt.model import paths
@@ -76,7 +74,7 @@ class IcevirtDataStore(AbstractDataStore):
 
     def _variable(self, node: ArrayNode) -> Variable:
         metadata = json.loads(node.user_data)
-        array = _zarr_array(self._store, node.path, metadata)
+        array = array_at(self._store, node)
         lazy = LazyArray(array)
         dims = self._dims(node)
         data = indexing.LazilyIndexedArray(lazy)
@@ -97,11 +95,6 @@ class IcevirtDataStore(AbstractDataStore):
             else:
                 dims.append(name)
         return tuple(dims)
-
-
-def _zarr_array(store: Store, path: str, metadata: dict[str, Any]) -> zarr.Array[Any]:
-    parsed = ArrayV3Metadata.from_dict(metadata)
-    return zarr.Array(AsyncArray(parsed, StorePath(store, path.strip("/"))))
 
 
 def _encoding(array: zarr.Array[Any], dims: tuple[str, ...]) -> dict[str, Any]:

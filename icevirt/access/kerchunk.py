@@ -19,7 +19,8 @@ import numpy as np
 from icevirt.access.kerchunk_metadata import array_documents, dumped, group_documents
 from icevirt.access.outgoing import INLINE_NATIVE, Outgoing, nodes_below, outgoing
 from icevirt.connect.urls import local_path
-from icevirt.errors import AlreadyExistsError, InvalidInputError
+from icevirt.errors import AlreadyExistsError, InvalidInputError, UnsupportedError
+from icevirt.model.names import problem
 from icevirt.model.snapshot import ArrayNode
 from icevirt.repo.session import Session
 
@@ -28,6 +29,7 @@ type Format = Literal["json", "parquet"]
 RECORD_SIZE = 100_000
 """References in a parquet file, by default."""
 
+_RESERVED = frozenset({".zarray", ".zattrs", ".zgroup", ".zmetadata"})
 _FORMATS = ("json", "parquet")
 
 
@@ -55,8 +57,8 @@ def to_kerchunk(
 
     Raises:
         NodeNotFoundError: There is no such node.
-        UnsupportedError: An array has more bytes inside the repository, or is nothing that zarr v2
-            can say.
+        UnsupportedError: An array has more bytes inside the repository, or it or its name is
+            nothing that zarr v2 or the file system can say.
         AlreadyExistsError: The directory exists.
         InvalidInputError: The format is unknown.
     """
@@ -71,6 +73,7 @@ def to_kerchunk(
     arrays: dict[str, Outgoing] = {}
     for inside, node in _rooted(session, path):
         name = inside.strip("/")
+        _check_name(name)
         documents = group_documents(node)
         if isinstance(node, ArrayNode):
             arrays[name] = outgoing(session, node, inline_native)
@@ -78,6 +81,18 @@ def to_kerchunk(
         metadata |= {f"{name}/{key}".lstrip("/"): held for key, held in documents.items()}
     write = _write_json if format == "json" else _write_parquet
     write(Path(file), metadata, arrays, record_size)
+
+
+def _check_name(path: str) -> None:
+    """Refuse a name that Zarr v2 reads as a path or keeps for its metadata."""
+    for name in path.split("/") if path else ():
+        if (why := problem(name)) or name in _RESERVED:
+            raise UnsupportedError(
+                f"no name for kerchunk's references: {why or 'Zarr v2 has its own use for it'}",
+                do="Rename the node with `repo.rearrange_session`, or export other nodes.",
+                path=path,
+                name=name,
+            )
 
 
 def _rooted(session: Session, path: str) -> Iterator[tuple[str, Any]]:
@@ -144,7 +159,15 @@ def _write_parquet(
         ) from error
     for name, found in arrays.items():
         below = folder / name
-        below.mkdir(parents=True, exist_ok=True)
+        try:
+            below.mkdir(parents=True, exist_ok=not name)
+        except OSError as error:  # too long, or the name of another array where case is folded
+            raise UnsupportedError(
+                "the file system has no directory for this array",
+                do="Write JSON, or rename the array.",
+                path=name,
+                cause=str(error),
+            ) from error
         _write_records(below, found, record_size)
     # last, because it makes the directory one of references
     held = {"metadata": metadata, "record_size": record_size}

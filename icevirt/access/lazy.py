@@ -60,6 +60,8 @@ class LazyArray(BackendArray):
         return self._shown(value)
 
     def _shown(self, value: Any) -> Any:
+        if self.dtype.kind in "SU":  # a scalar forgets the length of its dtype
+            return np.asarray(value, self.dtype)
         return np.asarray(value).astype(self.dtype) if self.dtype.kind == "O" else value
 
 

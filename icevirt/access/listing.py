@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.access.keys import CHUNK, METADATA, ChunkKey, chunk_keys, metadata_key, parse
+from icevirt.errors import UnsupportedError
 from icevirt.model.snapshot import ArrayNode, Node
 
 type Coordinates = Callable[[ArrayNode], NDArray[np.integer]]
@@ -50,7 +51,11 @@ def inside(node: ArrayNode, index: NDArray[np.integer], prefix: str) -> slice | 
 
 
 def names_in(nodes: Iterable[Node], coordinates: Coordinates, folder: str) -> Iterator[str]:
-    """Yield the names directly below ``folder``, each once, as a file system would list them."""
+    """Yield the names directly below ``folder``, each once, as a file system would list them.
+
+    Raises:
+        UnsupportedError: Zarr would open another node than the one that has the name.
+    """
     folder = folder.strip("/")
     path = "/" + folder
     names: dict[str, None] = {}
@@ -60,10 +65,24 @@ def names_in(nodes: Iterable[Node], coordinates: Coordinates, folder: str) -> It
             if isinstance(node, ArrayNode) and len(coordinates(node)):
                 names[CHUNK] = None
         elif node.path.startswith(inside := path.rstrip("/") + "/"):
-            names[node.path.removeprefix(inside).split("/", 1)[0]] = None
+            name = node.path.removeprefix(inside).split("/", 1)[0]
+            if "\\" in name:
+                raise _misread(path, name)
+            names[name] = None
         elif isinstance(node, ArrayNode):
             names |= dict.fromkeys(_next_coordinates(node, coordinates, folder))
     return iter(names)
+
+
+def _misread(group: str, name: str) -> UnsupportedError:
+    path = f"{group.rstrip('/')}/{name}"
+    return UnsupportedError(
+        "Zarr reads the backslash in the name of a node as a slash, and would open another node",
+        do="Open the group with xarray and engine='icevirt', which reads it; or rename the node:"
+        f' session = repo.rearrange_session("main"); session.move({path!r},'
+        f' {path.replace(chr(92), "_")!r}); session.commit("rename").',
+        path=path,
+    )
 
 
 def _folder(node: ArrayNode) -> str:

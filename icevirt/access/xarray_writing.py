@@ -17,6 +17,7 @@ from icevirt.access.store import IcevirtStore
 from icevirt.archive.attributes import EXTENSION, Attributes
 from icevirt.errors import InvalidInputError, ReadOnlyError
 from icevirt.model import paths
+from icevirt.model.names import problem
 from icevirt.repo.session import Session
 
 if TYPE_CHECKING:
@@ -76,6 +77,9 @@ def to_icechunk(
             snapshot=session.snapshot_id,
         )
     ds = _as_dataset(obj)
+    top = paths.creatable(group or "/")
+    for name in ds.variables:
+        _check_name(top, str(name))
     target = get_writable_zarr_store(
         cast("Any", IcevirtStore(session)),
         mode=mode,
@@ -92,7 +96,18 @@ def to_icechunk(
     writer = ForkingWriter(session, split_every)
     dump_to_store(_strict(ds), target, writer, encoding=encoding or {})  # type: ignore[no-untyped-call]
     writer.run(chunkmanager_store_kwargs or {})
-    _keep_dtypes(ds, session, paths.canonical(group or "/"), encoding or {})
+    _keep_dtypes(ds, session, top, encoding or {})
+
+
+def _check_name(group: str, name: str) -> None:
+    """Refuse a variable that Zarr would write to a path of another name."""
+    if why := problem(name):
+        raise InvalidInputError(
+            f"no name for a variable in Zarr: {why}",
+            do='Rename it: ds.rename({"old": "new"}).',
+            group=group,
+            name=name,
+        )
 
 
 def _as_dataset(obj: DataArray | Dataset) -> Dataset:

@@ -287,7 +287,7 @@ def build(
         wish = Wish(
             build_id="",
             concat_dim=options.concat_dims,
-            group=paths.canonical(group),
+            group=paths.creatable(group),
             combine_attrs=combine_attrs,
             duplicates=duplicates,
             holes=holes,

@@ -49,6 +49,7 @@ from icevirt.logic.era_groups import check_eras, combine_eras
 from icevirt.logic.holes import Holes, check_holes
 from icevirt.logic.tolerance import ToleranceLike, tolerance_of
 from icevirt.logic.wish import Combine, Wish, check_combine
+from icevirt.model import paths
 from icevirt.objects.grants import SourceAccess, granted
 from icevirt.scan.policy import PolicyLike
 from icevirt.spark.session import spark_or_local
@@ -106,6 +107,7 @@ def plan(
     ``difference`` is that from the last build of the same group on ``branch``.
     """
     check_arguments(group=group, max_bad_files=max_bad_files)
+    group = paths.creatable(group)
     check_policy(combine_attrs)
     check_rule(duplicates)
     check_holes(holes)

@@ -19,6 +19,7 @@ from icevirt.logic.deviating import MAX_NATIVE_BYTES, ChunkGrid, Deviating, Rule
 from icevirt.logic.new_dimensions import Labels, variable_of
 from icevirt.logic.regular import spacing_of
 from icevirt.model.json import JSON
+from icevirt.model.names import problem
 from icevirt.repo.settings import as_json
 from icevirt.scan.contract import ScanOptions
 from icevirt.scan.policy import PolicyLike, rules_of
@@ -108,6 +109,13 @@ def dimensions_of(concat_dim: ConcatDim) -> tuple[str, ...]:
             do="Correct the call.",
             given=concat_dim,
         )
+    for name in found:
+        if why := problem(name):
+            raise InvalidInputError(
+                f"not the name of a dimension: {why}",
+                do='If the files call it so, give it another name: rename={"old": "new"}.',
+                concat_dim=name,
+            )
     return found
 
 

@@ -77,7 +77,7 @@ class Target:
         return cls(
             storage=storage,
             branch=branch,
-            group=paths.canonical(group),
+            group=paths.creatable(group),
             mode="w" if mode == "w" else "w-",
             info=None if found is None else found.info,
         )

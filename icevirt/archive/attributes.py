@@ -4,7 +4,8 @@ JSON turns an ``f4`` ``scale_factor`` into a double, and through it every decode
 variable. So zarr.json carries the dtypes in an extension field that every reader may ignore
 (``{"icevirt": {"must_understand": false, "attribute_dtypes": {...}}}``) and the icevirt engine
 restores them, and takes back what had to be said differently for other readers
-(``replaced_attributes``: ``{name: [in the file, shown]}``, null where there is none). NaN and
+(``replaced_attributes``: ``{name: [in the file, shown]}``, null where there is none). Times are
+counts of their unit, complex numbers text, and opaque bytes base64, each with its dtype. NaN and
 infinities are spelt as zarr spells them in fill values, because bare ``NaN`` is not JSON. Float
 ``_FillValue`` is base64 of its little-endian bytes, as xarray expects.
 """
@@ -27,7 +28,7 @@ _WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attributes:
-    """Attribute values as strict JSON, in the order of the file, and the numeric ones' dtypes."""
+    """Attribute values as strict JSON, in the order of the file, and dtypes that JSON has not."""
 
     values: Mapping[str, JSON] = field(default_factory=dict)
     dtypes: Mapping[str, str] = field(default_factory=dict)  # name -> numpy typestr without order
@@ -39,7 +40,7 @@ class Attributes:
         values: dict[str, JSON] = {}
         dtypes: dict[str, str] = {}
         for name, value in found.items():
-            if isinstance(value, np.generic | np.ndarray) and value.dtype.kind in "iufb":
+            if isinstance(value, np.generic | np.ndarray) and _has_dtype(value.dtype):
                 dtypes[name] = value.dtype.str[1:]
                 values[name] = _numbers(name, value)
             else:
@@ -72,7 +73,14 @@ def restore(values: Mapping[str, Any], dtypes: Mapping[str, str]) -> dict[str, A
     }
 
 
+def _has_dtype(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind in "iufbcmM" or (dtype.kind == "V" and dtype.names is None)
+
+
 def _restored(value: Any, dtype: np.dtype[Any]) -> Any:
+    if dtype.kind in "cmMV":
+        found = np.array(_parsed(value, dtype.kind), dtype)
+        return found if isinstance(value, list) else found[()]
     if isinstance(value, str) and value not in _WORDS:
         raw = np.frombuffer(base64.standard_b64decode(value), np.float64)
         return raw.astype(dtype)[0]
@@ -81,12 +89,31 @@ def _restored(value: Any, dtype: np.dtype[Any]) -> Any:
     return dtype.type(_WORDS.get(value, value) if isinstance(value, str) else value)
 
 
+def _parsed(value: Any, kind: str) -> Any:
+    """Return what `_numbers` made of complex numbers, times or opaque bytes as numpy takes it."""
+    if isinstance(value, list):
+        return [_parsed(item, kind) for item in value]
+    if kind == "V":
+        return base64.standard_b64decode(value)
+    return complex(value) if kind == "c" else int(value)
+
+
 def _numbers(name: str, value: np.generic | np.ndarray[Any, Any]) -> JSON:
     array = np.asarray(value)
+    if array.dtype.kind in "mM":
+        return array.astype(np.int64).tolist()  # type: ignore[no-any-return]
+    if array.dtype.kind in "cV":
+        return _texts(array.tolist())
     if name == "_FillValue" and array.dtype.kind == "f" and array.size == 1:
         return base64.standard_b64encode(array.astype("<f8").tobytes()).decode()
     listed = array.tolist()
     return [_strict(item) for item in listed] if isinstance(listed, list) else _strict(listed)
+
+
+def _texts(value: Any) -> JSON:
+    if isinstance(value, list):
+        return [_texts(item) for item in value]
+    return base64.standard_b64encode(value).decode() if isinstance(value, bytes) else str(value)
 
 
 def _plain(value: Any) -> JSON:  # noqa: PLR0911 - a case, a line

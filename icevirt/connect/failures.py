@@ -19,6 +19,7 @@ from icevirt.errors import (
 
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([A-Za-z0-9._-]{1,60})</Code>")
+_KEY = re.compile(r'path: "((?:[^"\\]|\\.)*)"')  # control characters in it are escaped
 _NO_BUCKET = {"NoSuchBucket", "ContainerNotFound", "InvalidBucketName", "AllAccessDisabled"}
 _BY_CODE = {
     "RequestTimeTooSkewed": "Set the clock of this machine.",
@@ -154,6 +155,15 @@ def _missing(text: str, url: str) -> StorageError:
 
 def _refused(error: BaseException, url: str) -> StorageError:
     text = str(error)
+    if type(error).__name__ == "InvalidPathError":
+        key = _KEY.search(text)
+        return StorageError(
+            "a key that cannot be read: it has an empty part, '.', '..' or a control character",
+            do="Rename the object, or name others without listing what it lies in.",
+            url=url,
+            key=key[1] if key else "",
+            sent=True,
+        )
     if any(place in text for place in _CREDENTIAL_SERVERS):
         return StorageError(
             "no credentials were found for the object store",

@@ -25,6 +25,7 @@ from icevirt.archive.scanned import ScannedGroup
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError, InvalidInputError
 from icevirt.model import paths
+from icevirt.model.names import problem
 
 _NAMING = (
     *("coordinates", "bounds", "climatology", "ancillary_variables", "grid_mapping"),
@@ -75,9 +76,10 @@ class Edit:
 def _check_names(rename: Mapping[str, str]) -> None:
     for old, new in rename.items():
         given: tuple[object, ...] = (old, new)
-        if not all(isinstance(each, str) for each in given) or not new or "/" in new:
+        is_text = all(isinstance(each, str) for each in given)
+        if not is_text or (why := problem(new)):
             raise InvalidInputError(
-                "a new name is a name, without slashes",
+                f"not a new name: {why}" if is_text else "names are texts",
                 do="Correct rename (on the command line --rename OLD=NEW).",
                 old=old,
                 new=new,

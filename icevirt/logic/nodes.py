@@ -29,14 +29,20 @@ def add_parents(nodes: Hierarchy, path: str, new_id: NewId) -> None:
     Raises:
         InvalidInputError: One of them is an array.
     """
-    for above in paths.ancestors(path):
+    missing = []
+    above = path
+    while above != paths.ROOT:
+        above = paths.parent(above)
         found = nodes.get(above)
         if isinstance(found, ArrayNode):
             raise InvalidInputError(
                 "nothing can lie below an array", do="Choose another path.", path=path, array=above
             )
-        if found is None:
-            nodes[above] = GroupNode(id=new_id(), path=above, user_data=PLAIN_GROUP)
+        if found is not None:
+            break  # a group, and what is above it is there
+        missing.append(above)
+    for above in reversed(missing):
+        nodes[above] = GroupNode(id=new_id(), path=above, user_data=PLAIN_GROUP)
 
 
 def add_group(nodes: Hierarchy, path: str, user_data: bytes, new_id: NewId) -> None:
@@ -44,9 +50,11 @@ def add_group(nodes: Hierarchy, path: str, user_data: bytes, new_id: NewId) -> N
 
     Raises:
         AlreadyExistsError: An array is there, or a group that says something else.
+        InvalidInputError: Its name is none for Zarr.
     """
     found = nodes.get(path)
     if found is None:
+        paths.creatable(path)
         add_parents(nodes, path, new_id)
         nodes[path] = GroupNode(id=new_id(), path=path, user_data=user_data)
     elif isinstance(found, ArrayNode):
@@ -60,9 +68,11 @@ def add_array(nodes: Hierarchy, node: ArrayNode, new_id: NewId) -> None:
 
     Raises:
         AlreadyExistsError: Something is there.
+        InvalidInputError: Its name is none for Zarr.
     """
     if (found := nodes.get(node.path)) is not None:
         raise _exists(node.path, "a group" if isinstance(found, GroupNode) else "an array")
+    paths.creatable(node.path)
     add_parents(nodes, node.path, new_id)
     nodes[node.path] = node
 

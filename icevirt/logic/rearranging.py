@@ -24,12 +24,14 @@ def moved(nodes: Mapping[str, Node], source: str, target: str) -> dict[str, str]
     Raises:
         NodeNotFoundError: There is nothing to move.
         AlreadyExistsError: Something is where it would go.
-        InvalidInputError: The group it would go into is not there, or is inside the node itself.
+        InvalidInputError: The group it would go into is not there, or is inside the node itself,
+            or the new name is none for Zarr.
     """
     if source not in nodes:
         raise NodeNotFoundError(
             "there is nothing to move", do="Check the path with `session.snapshot`.", path=source
         )
+    paths.creatable(target)
     inside = source.rstrip("/") + "/"
     if (target + "/").startswith(inside):
         raise InvalidInputError(

@@ -7,26 +7,52 @@ component by component as the 2.0 text says; the official reader binary-searches
 from __future__ import annotations
 
 from icevirt.errors import InvalidInputError
+from icevirt.model import names
 from icevirt.model.arguments import checked
 
 ROOT = "/"
+_NO_NAMES = frozenset(("", ".", ".."))
 
 
 def canonical(path: str) -> str:
     """Return ``path`` as a node path; a missing leading and a trailing ``/`` are forgiven.
 
+    Repositories of other clients may hold nodes that icevirt would not create: see `creatable`.
+
     Raises:
-        InvalidInputError: It is no text, or a segment is empty, ``.`` or ``..``.
+        InvalidInputError: It is no text, UTF-8 cannot encode it, or a segment is empty, ``.`` or
+            ``..``.
     """
     path = checked("a node path", path, str, do="Write it like '/group/array'.")
     inner = path.removeprefix("/").removesuffix("/")
     if not inner:
         return ROOT
-    if any(segment in ("", ".", "..") for segment in inner.split("/")):
+    if not names.is_unicode(inner):
+        raise InvalidInputError(
+            "not a node path", do="Leave out the surrogates, which UTF-8 cannot encode.", path=path
+        )
+    if not _NO_NAMES.isdisjoint(inner.split("/")):
         raise InvalidInputError(
             "not a node path", do="Segments may not be empty, '.' or '..'.", path=path
         )
     return "/" + inner
+
+
+def creatable(path: str) -> str:
+    """Return ``path`` as the path of a node to be created, which every Zarr reader finds.
+
+    Raises:
+        InvalidInputError: It is no node path, or a name in it is none for Zarr.
+    """
+    path = canonical(path)
+    if not any(text in path for text in names.SUSPICIOUS):
+        return path
+    for segment in path.split("/")[1:]:
+        if why := names.problem(segment):
+            raise InvalidInputError(
+                f"no name for a node: {why}", do="Choose another name.", path=path, name=segment
+            )
+    return path
 
 
 def join(group: str, name: str) -> str:

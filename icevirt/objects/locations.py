@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 from icevirt.errors import InvalidInputError
 
 _HTTP = ("http", "https")
+_RENAME = "Rename the object: readers do not agree on which one such a URL means."
 _DO = "Refer to the object by its plain percent-encoded URL."
 _DO_APART = (
     "Name it without user, password and query: references are stored and published. Pass what opens"
@@ -34,7 +35,7 @@ def object_key(url: str, *, has_bucket: bool) -> str:
     if any(ord(character) < 0x20 or character in "\\\x7f" for character in url):
         raise _refused("it has a backslash or control character", url)
     if "?" in url or "#" in url:
-        raise _refused("it has a query or fragment", url, do=_DO_APART)
+        raise _refused("it has a query or fragment", url, _DO_APART)
     try:
         authority = urlsplit(url).netloc
         decoded = unquote(rest.partition("/")[2] if has_bucket else rest, errors="strict")
@@ -42,7 +43,7 @@ def object_key(url: str, *, has_bucket: bool) -> str:
         raise _refused("it is not well-formed", url) from error
     named = "@" in authority and not scheme.startswith("abfs")  # there it parts container, account
     if has_bucket and named:
-        raise _refused("it has a user name", url, do=_DO_APART)
+        raise _refused("it has a user name", url, _DO_APART)
     if has_bucket and (not authority or "%" in authority):
         raise _refused("it has no host or bucket, or an encoded one", url)
     if scheme in _HTTP and "%2f" in rest.lower():
@@ -55,12 +56,12 @@ def object_key(url: str, *, has_bucket: bool) -> str:
 
 def _check_segments(decoded: str, url: str) -> None:
     if any(segment in ("", ".", "..") for segment in decoded.split("/")):
-        raise _refused("a part of its path is empty, '.' or '..'", url)
+        raise _refused("a part of its path is empty, '.' or '..'", url, _RENAME)
     if any(ord(character) < 0x20 or character in "\\\x7f" for character in decoded):
-        raise _refused("it has an encoded backslash or control character", url)
+        raise _refused("it has an encoded backslash or control character", url, _RENAME)
 
 
-def _refused(why: str, url: str, *, do: str = _DO) -> InvalidInputError:
+def _refused(why: str, url: str, do: str = _DO) -> InvalidInputError:
     return InvalidInputError(
         f"the location of a virtual chunk is not the plain URL of an object: {why}",
         do=do,

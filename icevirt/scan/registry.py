@@ -20,6 +20,7 @@ from icevirt.errors import InvalidInputError, ScanError, UnsupportedError
 from icevirt.logic.sharing import share_of
 from icevirt.model import paths
 from icevirt.scan.contract import ByteSource, Divisible, Scanner, ScanOptions
+from icevirt.scan.distinct import check_paths
 from icevirt.scan.label_values import with_labels
 from icevirt.scan.policy import enforce
 from icevirt.scan.unknown import refusal
@@ -160,6 +161,7 @@ def _scanner(source: ByteSource, options: ScanOptions) -> Scanner:
 
 def _scan(scanner: Scanner, source: ByteSource, options: ScanOptions) -> ScannedFile:
     found = scanner.scan(source, options)
+    check_paths(found)
     enforce(found, options.policy)
     scanned = with_labels(found, source, options)
     source.check_unchanged()

@@ -82,8 +82,8 @@ def _decoded(array: ScannedArray, fetch: Fetch) -> NDArray[Any]:
             codecs=json.dumps(array.codecs),
             cause=f"{type(error).__name__}: {error}",
         ) from error
-    # of a 0-d array a scalar comes back, and numpy's S forgets its length in it
-    return np.asarray(values, opened.dtype if opened.dtype.kind in "SV" else None)
+    # of a 0-d array a scalar comes back, and numpy's S and U forget their length in it
+    return np.asarray(values, opened.dtype if opened.dtype.kind in "SUV" else None)
 
 
 def _chunks(table: ChunkTable, fetch: Fetch) -> Iterator[tuple[list[int], bytes]]:

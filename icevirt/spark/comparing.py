@@ -16,9 +16,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import zarr
 
 from icevirt.access.attributes import shown
+from icevirt.access.exact import open_array
 from icevirt.archive.scanned import ScannedArray, ScannedFile
 from icevirt.archive.verification import Checked, Difference, DifferenceKind, total
 from icevirt.errors import (
@@ -185,7 +185,7 @@ class _Comparison:
         """Compare one chunk, and once per place of the file what is stored beside it."""
         url = self._source.file.url
         try:
-            held = zarr.open_array(self._session.store, path=wanted.array, mode="r")
+            held = open_array(self._session.store, wanted.array)
             found = self._find(wanted, names_of(held))
             if found is None:
                 return self._of_another_name(wanted, held)
@@ -285,7 +285,7 @@ class _Comparison:
 
     def _compare_form(self, path: str, here: Box, variable: str, there: Box) -> Checked:
         """Compare boxes that may differ in axes of length 1, and in where the array ends."""
-        mine = np.asarray(zarr.open_array(self._session.store, path=path, mode="r")[here])
+        mine = np.asarray(open_array(self._session.store, path)[here])
         theirs = self._oracle.read_values(self._source, self._group.rstrip("/") + variable, there)
         mine, theirs = mine.squeeze(), np.squeeze(theirs)
         equal = None
@@ -321,7 +321,7 @@ class _Comparison:
 
     def _compare(self, path: str, here: Box, variable: str, there: Box) -> Checked:
         """Compare a box of an array of the repository with a box of a variable of the file."""
-        held = zarr.open_array(self._session.store, path=path, mode="r")
+        held = open_array(self._session.store, path)
         mine = np.asarray(held[here])
         mine = mine.reshape(mine.shape[len(here) - len(there) :])
         in_file = self._group.rstrip("/") + variable
@@ -385,7 +385,7 @@ class _Comparison:
         path = "" if coordinate is None else root + self._called(coordinate.path)
         if coordinate is None or self._session.find(path) is None:
             return theirs
-        held = zarr.open_array(self._session.store, path=path, mode="r")
+        held = open_array(self._session.store, path)
         source, target = units_of(coordinate.attributes.values), units_of(dict(held.attrs))
         if source is None or target is None or source.calendar != target.calendar:
             return theirs
@@ -442,7 +442,7 @@ class _Comparison:
         there = tuple(slice(0, length) for length in other.shape)
         node = self._session.find(path)
         if isinstance(node, ArrayNode) and len(node.num_chunks) > len(here):
-            held = zarr.open_array(self._session.store, path=path, mode="r")
+            held = open_array(self._session.store, path)
             more = [stacks.get(name or "") for name in dimensions_of(held)[: held.ndim - len(here)]]
             if None in more:
                 return Checked()  # what is stored once does not tell where the file lies
@@ -462,7 +462,7 @@ class _Comparison:
             return False  # left out when the dataset was built
         if paths.name(other.path) in other.dimension_names:
             return True
-        held = zarr.open_array(self._session.store, path=path, mode="r")
+        held = open_array(self._session.store, path)
         index = [
             int(np.searchsorted(bounds, part.start, side="right")) - 1
             for part, bounds in zip(here, bounds(held), strict=True)

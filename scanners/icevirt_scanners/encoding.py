@@ -23,7 +23,7 @@ def bytes_codec(dtype: np.dtype[Any], endian: str = "little") -> JSON:
     return {"name": "bytes", "configuration": {"endian": endian}}
 
 
-def spelt(value: Any, dtype: np.dtype[Any]) -> JSON:
+def spelt(value: Any, dtype: np.dtype[Any]) -> JSON:  # noqa: PLR0911 - a case, a line
     """Spell a scalar as zarr v3 spells fill values."""
     if dtype.names:
         return {name: spelt(value[name], dtype[name]) for name in dtype.names}
@@ -35,6 +35,8 @@ def spelt(value: Any, dtype: np.dtype[Any]) -> JSON:
         return _float(value)
     if dtype.kind == "c":
         return [_float(value.real), _float(value.imag)]
+    if dtype.kind == "U":
+        return str(value)
     return base64.standard_b64encode(bytes(value)).decode()
 
 

@@ -199,7 +199,7 @@ REFUSED = {
     "two names become one": ({"rename": {"x": "z", "y": "z"}}, "would become one"),
     "a name that is there": ({"rename": {"packed": "mask"}}, "two variables of a file"),
     "a dimension twice": ({"rename": {"x": "y"}}, "dimension 'y' twice|two variables of a file"),
-    "a path for a name": ({"rename": {"packed": "/g/tas"}}, "without slashes"),
+    "a path for a name": ({"rename": {"packed": "/g/tas"}}, "a slash separates names"),
     "an attribute of nothing": ({"attrs": {"nothing": {"a": 1}}}, "no file has a variable"),
     "no function": ({"preprocess": "nowhere:f"}, "no such function"),
     "no name": ({"preprocess": "nowhere"}, "package.module:function"),

@@ -36,8 +36,8 @@ def materialise(array: ScannedArray) -> np.ndarray:
         sync(store.set(key, make(data)))
     opened = zarr.open_array(store, mode="r", zarr_format=3)
     assert json.loads(array.zarr_json())["codecs"] == [dict(codec) for codec in array.codecs]
-    values = opened[...]  # of a 0-d array a scalar, and numpy's S forgets its length
-    return np.asarray(values, opened.dtype if opened.dtype.kind == "S" else None)
+    values = opened[...]  # of a 0-d array a scalar, and numpy's S and U forget their length
+    return np.asarray(values, opened.dtype if opened.dtype.kind in "SU" else None)
 
 
 def chunks(array: ScannedArray):

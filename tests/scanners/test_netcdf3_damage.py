@@ -10,6 +10,7 @@ from fixtures import netcdf3_cases as cases
 from fixtures.netcdf3_cases import classic, listed, name, variable, word
 from icevirt.errors import IcevirtError, ScanError, UnsupportedError
 from icevirt.objects.source import open_source
+from icevirt.scan import registry
 from icevirt.scan.contract import ScanOptions
 from icevirt_scanners.netcdf3 import header
 from icevirt_scanners.netcdf3.scanner import NetCDF3Scanner
@@ -196,8 +197,12 @@ def test_a_hostile_header_takes_little_memory(tmp_path):
 
 def test_names_that_become_one_and_too_many_axes_are_refused_by_name(tmp_path):
     twice = classic(X, [variable(b"v", [0], 4, 200), variable(b"v", [0], 4, 216)]) + bytes(500)
-    with pytest.raises(UnsupportedError, match=r"become one.*drop_variables=\['/v'\]"):
-        scan(file_of(tmp_path, twice))
+    path = file_of(tmp_path, twice)
+    with (
+        open_source(path) as source,
+        pytest.raises(UnsupportedError, match=r"become one.*drop_variables=\['/v'\]"),
+    ):
+        registry.scan(source)
     deep = classic([(b"x", 1)], [variable(b"v", [0] * 33, 4, 300)]) + bytes(500)
     with pytest.raises(UnsupportedError, match=r"more than 32 dimensions.*'/v'"):
         scan(file_of(tmp_path, deep))

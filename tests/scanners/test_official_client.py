@@ -20,7 +20,9 @@ def read(store):
     for name, array in zarr.open_group(store, mode="r").members(max_depth=None):
         if isinstance(array, zarr.Array):
             values = array[...]
-            found[f"/{name}"] = np.asarray(values, array.dtype if array.dtype.kind == "S" else None)
+            found[f"/{name}"] = np.asarray(
+                values, array.dtype if array.dtype.kind in "SU" else None
+            )
     return found
 
 

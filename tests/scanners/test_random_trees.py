@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from icevirt.api.scan import scan_file
 from icevirt.archive.attributes import restore
 from icevirt.errors import IcevirtError, UnsupportedError
+from icevirt.model.names import node_name
 from icevirt_scanners.hdf5 import scanner
-from icevirt_scanners.names import node_name
 from scanners.materialise import materialise
 from scanners.random_trees import plans, write
 

@@ -20,6 +20,7 @@ from h5py import h5, h5a, h5g, h5s, h5t
 
 from icevirt.archive.attributes import Attributes
 from icevirt_scanners.cf import with_fit_fill
+from icevirt_scanners.hdf5.datatypes import element_of
 from icevirt_scanners.hdf5.raw.attributes import Listed, References, Texts, Value, listed
 from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError
 from icevirt_scanners.hdf5.raw.file import Header
@@ -51,12 +52,14 @@ _NATIVE = {
 }
 _SCALES = b"DIMENSION_LIST"
 _REMEMBERED = 16 * 1024  # bytes of attributes that are
-_DOUBLE = 8  # bytes
-_SHOWN_AS = {
-    h5t.COMPOUND: "a compound is shown as a list without names, a complex number as text",
-    h5t.COMPLEX: "a complex number is shown as text",
-    h5t.OPAQUE: "opaque bytes are shown as text",
+_DOUBLES = {"f": np.dtype(np.float64), "c": np.dtype(np.complex128)}
+_SHOWN_AS = {  # by kind of dtype; readers other than icevirt see these
+    "c": "a complex number is text, but for icevirt",
+    "m": "a timedelta is a count of {dtype}, but for icevirt",
+    "M": "a time is a count of {dtype}, but for icevirt",
+    "V": "opaque bytes are base64, but for icevirt",
 }
+_COMPOUND = "a compound is shown as a list without names"
 _VARIABLE_TEXT = {
     h5t.CSET_ASCII: h5py.string_dtype("ascii"),
     h5t.CSET_UTF8: h5py.string_dtype("utf-8"),
@@ -130,6 +133,9 @@ def _found(plain: Mapping[bytes, Value | None], opened: Callable[[], Any]) -> Fo
             found.scales = known.addresses if isinstance(known, References) else None
         if name in _HIDDEN and name not in _NEEDED:
             continue
+        if name in found.shown:  # one of them is not UTF-8
+            found.lost[name] = f"another one has this name, this one is {raw!r}"
+            continue
         try:
             value = _shown(known, name, found) if known is not None else None
             if value is None:
@@ -198,12 +204,7 @@ def _read(oid: Any, raw: bytes, name: str, found: FoundAttributes) -> Any:
         return decoded[0] if len(decoded) == 1 else decoded
     plain = _plain(kind, family)
     if plain is None:
-        value = _other(oid, raw, family)
-        if family in _SHOWN_AS:
-            found.changed[name] = _SHOWN_AS[family]
-        elif family == h5t.FLOAT and kind.get_size() > _DOUBLE:
-            found.changed[name] = "extended precision became float64"
-        return value
+        return _represented(_other(oid, attribute, kind), name, found)
     values = np.empty(space.shape, plain[0])
     attribute.read(values, plain[1])
     return values.reshape(-1)[0] if values.size == 1 else values
@@ -240,19 +241,39 @@ def _decoded(text: bytes, name: str, found: FoundAttributes) -> str:
         return text.decode("latin-1")
 
 
-def _other(oid: Any, raw: bytes, family: int) -> Any:
-    """Read an attribute of a rarer type through h5py's high level."""
+def _other(oid: Any, attribute: Any, kind: Any) -> Any:
+    """Read an attribute of a rarer type as h5py does."""
+    family = kind.get_class()
     if family in (h5t.REFERENCE, h5t.TIME):
         raise NotRepresentableError("a reference" if family == h5t.REFERENCE else "a time type")
+    if family == h5t.OPAQUE:  # h5py cannot read what others tagged
+        element = element_of(kind)
+        opaque = np.empty(attribute.shape, element.read_as or element.dtype)
+        attribute.read(opaque, kind)
+        return opaque
     owner = h5py.Group(oid) if isinstance(oid, h5g.GroupID) else h5py.Dataset(oid)
-    value = np.asarray(owner.attrs[raw])
-    if value.dtype.kind == "O" or h5py.check_ref_dtype(value.dtype) is not None:
+    return np.asarray(owner.attrs[attribute.name])
+
+
+def _represented(value: np.ndarray[Any, Any], name: str, found: FoundAttributes) -> Any:
+    """Return a value without what h5py hangs on its dtype; say what JSON cannot."""
+    dtype = value.dtype
+    if dtype.kind == "O" or h5py.check_ref_dtype(dtype) is not None:
         return _listed(value)
-    if value.dtype.kind == "f" and value.dtype.itemsize > 8:
-        value = value.astype(np.float64)
-    elif value.dtype.kind in "iufb":
-        # the metadata that h5py hangs on enum dtypes does not belong to the value
-        value = value.astype(np.dtype(value.dtype.str))
+    if dtype.kind == "S":  # h5py tags text as opaque where no other type can say it
+        texts = [_decoded(text, name, found) for text in value.reshape(-1).tolist()]
+        return texts[0] if len(texts) == 1 else texts
+    if dtype.names is not None:
+        found.changed[name] = _COMPOUND
+    elif dtype.kind in _SHOWN_AS:
+        unit = dtype.str[1:]
+        found.changed[name] = _SHOWN_AS[dtype.kind].format(dtype=unit)
+    double = _DOUBLES.get(dtype.kind, dtype)
+    if dtype.itemsize > double.itemsize:
+        found.changed[name] = f"extended precision became {double}"
+        value = value.astype(double)
+    elif dtype.names is None:
+        value = value.astype(np.dtype(dtype.str).newbyteorder("="))
     return value.reshape(-1)[0] if value.size == 1 else value
 
 

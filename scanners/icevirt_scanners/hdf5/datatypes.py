@@ -29,6 +29,9 @@ _IEEE = {
 }
 
 
+_TAG = b"NUMPY:"
+_NAMED = {"S": "null_terminated_bytes", "U": "fixed_length_utf32", "V": "raw_bytes"}
+_NUMBERS = {"i": "int", "u": "uint", "f": "float", "c": "complex"}  # by kind of dtype
 _ENVELOPE = b"\3\0"  # before a message in an encoded type: what it is, version
 
 
@@ -182,7 +185,10 @@ def _members(dtype: np.dtype[Any]) -> dict[str, int]:
 
 
 def _compound(tid: Any) -> Element:
-    dtype = tid.dtype
+    try:
+        dtype = tid.dtype
+    except (TypeError, ValueError) as error:
+        raise NoDataTypeError(f"a compound with a member that h5py refuses: {error}") from error
     if dtype.kind == "c":
         return _complex(tid, dtype)
     fields: list[dict[str, JSON]] = []
@@ -224,23 +230,56 @@ def _complex(tid: Any, dtype: np.dtype[Any]) -> Element:
 
 
 def _opaque(tid: Any) -> Element:
-    dtype = tid.dtype
-    if dtype.kind in "mM":
-        unit, count = np.datetime_data(dtype)
-        name = "numpy.datetime64" if dtype.kind == "M" else "numpy.timedelta64"
-        return Element(
-            dtype=dtype.newbyteorder("<"),
-            data_type={"name": name, "configuration": {"unit": unit, "scale_factor": count}},
-            big_endian=dtype.byteorder == ">",
-            read_as=dtype,
-            memory=tid,
-        )
+    if tid.get_tag().startswith(_TAG):
+        return _tagged(tid)
     size = tid.get_size()
     return Element(
         dtype=np.dtype(f"V{size}"),
         data_type={"name": "raw_bytes", "configuration": {"length_bytes": size}},
         memory=tid,
     )
+
+
+def _tagged(tid: Any) -> Element:
+    """Describe what h5py stored as opaque bytes, with the numpy dtype in the tag."""
+    tag = tid.get_tag().decode("utf-8", "backslashreplace")
+    try:
+        dtype = tid.dtype
+        is_readable = h5t.py_create(dtype) == tid
+    except (TypeError, ValueError) as error:
+        raise NoDataTypeError(f"opaque bytes with the tag {tag!r}: {error}") from error
+    if not is_readable:
+        size = tid.get_size()
+        raise NoDataTypeError(
+            f"opaque bytes with the tag {tag!r}: h5py writes none of {size} bytes"
+        )
+    plain = np.dtype(dtype.str).newbyteorder("<")
+    is_wide = dtype.kind == "f" and dtype.itemsize > 8
+    return Element(
+        dtype=np.dtype("<f8") if is_wide else plain,
+        data_type="float64" if is_wide else _data_type(dtype),
+        big_endian=dtype.byteorder == ">",
+        not_plain=f"floats of {8 * dtype.itemsize} bits" if is_wide else "",
+        read_as=dtype,
+        memory=tid,
+    )
+
+
+def _data_type(dtype: np.dtype[Any]) -> JSON:
+    """Name the zarr data type of a numpy dtype that is no structure."""
+    kind, bits = dtype.kind, 8 * dtype.itemsize
+    size: JSON = {"length_bytes": dtype.itemsize}
+    if kind in "mM":
+        unit, count = np.datetime_data(dtype)
+        name = "numpy.datetime64" if kind == "M" else "numpy.timedelta64"
+        return {"name": name, "configuration": {"unit": unit, "scale_factor": count}}
+    if kind in _NAMED:
+        return {"name": _NAMED[kind], "configuration": size}
+    if kind == "b":
+        return "bool"
+    if kind in _NUMBERS and bits <= (128 if kind == "c" else 64):
+        return f"{_NUMBERS[kind]}{bits}"
+    raise NoDataTypeError(f"opaque bytes that hold {dtype}")
 
 
 def _array(tid: Any) -> Element:

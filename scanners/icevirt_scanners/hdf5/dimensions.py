@@ -18,9 +18,10 @@ import numpy as np
 from h5py import h5a, h5i, h5o, h5r, h5s
 
 from icevirt.model import paths
+from icevirt.scan.distinct import check_dimensions
 from icevirt_scanners.hdf5.attributes import FoundAttributes
 from icevirt_scanners.hdf5.files import HeldFile
-from icevirt_scanners.hdf5.names import node_name
+from icevirt_scanners.hdf5.names import variable_name
 from icevirt_scanners.hdf5.walk import FoundDataset
 
 _NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable"
@@ -52,6 +53,7 @@ class Dimensions:
 
     file: HeldFile
     _by_address: dict[int, Axis] = field(default_factory=dict)
+    _paths: list[str] = field(default_factory=list)  # of the dimensions that have a scale
     _by_number: dict[int, Axis] = field(default_factory=dict)
     _lengths: dict[int, int] = field(default_factory=dict)
     _phony: dict[str, dict[Axis, tuple[int, bool]]] = field(
@@ -60,11 +62,16 @@ class Dimensions:
 
     def add_scale(self, found: FoundDataset, attributes: FoundAttributes) -> None:
         """Take note of a dimension scale; its first name stays."""
-        axis = Axis(node_name(found.link.encode("utf-8", "surrogateescape"))[0], found.address)
-        self._by_address.setdefault(found.address, axis)
+        axis = Axis(variable_name(found.link.encode("utf-8", "surrogateescape"))[0], found.address)
+        if self._by_address.setdefault(found.address, axis) is axis:
+            self._paths.append(paths.join(paths.parent(found.path), axis.name))
         number = attributes.hidden.get("_Netcdf4Dimid")
         if isinstance(number, np.integer):
             self._by_number.setdefault(int(number), axis)
+
+    def check_distinct(self, url: str) -> None:
+        """Refuse dimensions of one group whose names become one. Raises ``UnsupportedError``."""
+        check_dimensions(self._paths, url)
 
     def axes_of(
         self, found: FoundDataset, attributes: FoundAttributes, shape: Sequence[int]
@@ -125,7 +132,7 @@ class Dimensions:
         axis = self._by_address.get(address)
         if axis is None:  # a scale outside of the scanned group
             raw = h5i.get_name(oid) or b""
-            axis = Axis(node_name(raw.rsplit(b"/", 1)[-1])[0], address)
+            axis = Axis(variable_name(raw.rsplit(b"/", 1)[-1])[0], address)
             self._by_address[address] = axis
         return axis
 
@@ -146,15 +153,13 @@ def innermost_first(group_paths: Sequence[str]) -> dict[str, int]:
     for path in group_paths:
         if path != paths.ROOT:
             inside[paths.parent(path)].append(path)
-    ranked: list[str] = []
-
-    def visit(path: str) -> None:
-        for inner in inside[path]:
-            visit(inner)
-        ranked.append(path)
-
-    visit(paths.ROOT)
-    return {path: rank for rank, path in enumerate(ranked)}
+    outermost: list[str] = []  # the last group first, each before those inside
+    pending = [paths.ROOT]
+    while pending:
+        path = pending.pop()
+        outermost.append(path)
+        pending += inside[path]
+    return {path: rank for rank, path in enumerate(reversed(outermost))}
 
 
 def _dimension_list(dsid: Any) -> list[Any]:

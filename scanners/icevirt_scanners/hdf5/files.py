@@ -15,7 +15,7 @@ from types import TracebackType
 import h5py
 from h5py import h5f, h5p
 
-from icevirt.errors import IcevirtError, ScanError
+from icevirt.errors import IcevirtError, ScanError, UnsupportedError
 from icevirt.scan.contract import ByteSource
 from icevirt_scanners.hdf5.plugins import no_plugins
 
@@ -116,6 +116,12 @@ class explained:  # noqa: N801  # used like a function; a generator would cost m
     ) -> None:
         if not isinstance(error, _DAMAGE) or isinstance(error, IcevirtError):
             return
+        if isinstance(error, RecursionError):
+            raise UnsupportedError(
+                "something is nested deeper than Python can follow",
+                do="Leave the variable out with drop_variables.",
+                **self._facts,
+            ) from error
         cause = str(error).strip("'\"") or type(error).__name__
         what, do = next((told for word, told in _TOLD.items() if word in cause), _TOLD[""])
         raise ScanError(what, do=do, **self._facts, cause=cause) from error

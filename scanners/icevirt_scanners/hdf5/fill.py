@@ -31,7 +31,8 @@ def is_filled(plist: Any) -> bool:
 def has_default(element: Element) -> bool:
     """Say whether netCDF has a fill value for such elements where a file gives none."""
     kind, size = element.dtype.kind, element.dtype.itemsize
-    return not element.note and (kind in "iu" or (kind == "f" and size in (4, 8)))
+    is_opaque = element.read_as is not None and h5py.check_opaque_dtype(element.read_as)
+    return not (element.note or is_opaque) and (kind in "iu" or (kind == "f" and size in (4, 8)))
 
 
 def fill_of(dsid: Any, plist: Any, element: Element) -> np.ndarray[Any, Any]:

@@ -1,14 +1,17 @@
-"""HDF5 link names as zarr node names."""
+"""HDF5 link names of variables as node names."""
 
 from __future__ import annotations
 
-from icevirt_scanners import names
+from icevirt.model import names
 
 PREFIX = "_nc4_non_coord_"
+_PREFIX = PREFIX.encode()
 
 
-def node_name(raw: bytes) -> tuple[str, bool]:
-    """Return the zarr name of a link, and whether it differs from the link's own."""
-    name, odd = names.node_name(raw)
-    # netCDF-4's own escape for a variable that shares its name with a dimension it lacks
-    return (name, True) if odd else (name.removeprefix(PREFIX), False)
+def variable_name(raw: bytes) -> tuple[str, bool]:
+    """Return the node name of the link to a variable, and whether it had to be escaped.
+
+    netCDF-4 prepends ``_nc4_non_coord_`` to a variable that shares its name with a dimension it
+    lacks.
+    """
+    return names.node_name(raw.removeprefix(_PREFIX) or raw)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import h5py
 import numpy as np
 from h5py import h5d
 
+from icevirt.model.names import node_name
 from icevirt.scan.contract import ByteSource
 from icevirt_scanners.cf import default_fill
 from icevirt_scanners.hdf5.files import explained, opened
-from icevirt_scanners.hdf5.names import PREFIX, node_name
+from icevirt_scanners.hdf5.names import PREFIX, variable_name
 
 
 def read_values(source: ByteSource, path: str, region: tuple[slice, ...]) -> np.ndarray[Any, Any]:
@@ -36,9 +38,11 @@ def read_values(source: ByteSource, path: str, region: tuple[slice, ...]) -> np.
 
 def _fill(dataset: Any) -> Any:
     given = dataset.id.get_create_plist().fill_value_defined() == h5d.FILL_VALUE_USER_DEFINED
-    if given or dataset.dtype.kind not in "iuf" or h5py.check_enum_dtype(dataset.dtype) is not None:
+    dtype = dataset.dtype
+    is_plain = h5py.check_enum_dtype(dtype) is None and not h5py.check_opaque_dtype(dtype)
+    if given or dtype.kind not in "iuf" or not is_plain:
         return dataset.fillvalue
-    return default_fill(dataset.dtype)
+    return default_fill(dtype)
 
 
 def _lengthened(
@@ -56,12 +60,11 @@ def _dataset(file: h5py.File, path: str) -> Any:
     group, _, name = path.rpartition("/")
     here: Any = file
     for part in filter(None, group.split("/")):
-        here = here[_link(here, part)]
+        here = here[_link(here, part, node_name)]
     # netCDF-4 puts a prefix before names of variables that are those of dimensions, too
-    return here[_link(here, PREFIX + name if PREFIX + name in here else name)]
+    return here[PREFIX + name if PREFIX + name in here else _link(here, name, variable_name)]
 
 
-def _link(group: h5py.Group, name: str) -> str | bytes:
-    if name in group:
-        return name
-    return next((raw for raw in group.id if node_name(raw)[0] == name), name)
+def _link(group: h5py.Group, name: str, named: Callable[[bytes], tuple[str, bool]]) -> str | bytes:
+    """Return the link whose node name this is, the very name itself where it is a link."""
+    return name if name in group else next((raw for raw in group.id if named(raw)[0] == name), name)

@@ -10,7 +10,6 @@ from collections import deque
 
 from icevirt.model import paths
 from icevirt_scanners.hdf5.files import HeldFile
-from icevirt_scanners.hdf5.names import node_name
 from icevirt_scanners.hdf5.raw.dataset import DATASPACE, DATATYPE, extent_of
 from icevirt_scanners.hdf5.raw.fields import require
 from icevirt_scanners.hdf5.raw.file import Header, RawFile
@@ -22,11 +21,10 @@ from icevirt_scanners.hdf5.raw.header import (
     layout_message,
 )
 from icevirt_scanners.hdf5.raw.links import HARD, links_of
-from icevirt_scanners.hdf5.walk import FoundDataset, FoundGroup, Handle, Walk
+from icevirt_scanners.hdf5.walk import FoundDataset, FoundGroup, Handle, Walk, is_odd
 
 _GROUP, _DATASET, _TYPE = "group", "dataset", "named datatype"
 _NEW, _VIRTUAL = b"\4", b"\3"  # version of layout messages that know virtual datasets, their class
-_UNSAYABLE = (b".", b"..")  # parts of a path that libhdf5 or people read as something else
 
 
 def plain_walk(raw: RawFile, file: HeldFile, url: str) -> Walk:
@@ -49,14 +47,12 @@ def plain_walk(raw: RawFile, file: HeldFile, url: str) -> Walk:
         raw.space.soon((link.address, GUESS) for link in links)
         for link in links:
             require(link.kind == HARD and link.address not in seen, "a second name")
-            require(b"/" not in link.name and link.name not in _UNSAYABLE, "an odd name")
+            require(not is_odd(link.name), "an odd name")
             seen.add(link.address)
-            name, odd = node_name(link.name)
-            path, spelt = paths.join(group.path, name), above + b"/" + link.name
-            if odd:
-                walk.renamed(path, link.name)
+            spelt = above + b"/" + link.name
             found, handle = _header(raw, link.address), Handle(file=file, path=spelt)
             kind = _kind_of(found)
+            path = walk.path_of(group.path, link.name, is_group=kind == _GROUP)
             if kind == _GROUP:
                 inner.append((FoundGroup(path=path, handle=handle, address=link.address), spelt))
             elif kind == _DATASET:

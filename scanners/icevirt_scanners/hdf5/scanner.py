@@ -46,7 +46,6 @@ from icevirt_scanners.hdf5.values import UnfaithfulError
 from icevirt_scanners.hdf5.variable import Variable, describe
 from icevirt_scanners.hdf5.walk import FoundDataset, FoundGroup, Walk
 from icevirt_scanners.hdf5.weights import LEAST, weight_of
-from icevirt_scanners.names import check_distinct
 
 _MAGIC = b"\x89HDF\r\n\x1a\n"
 
@@ -55,7 +54,7 @@ class Hdf5Scanner:
     """Describes HDF5 and NetCDF-4 files, read by libhdf5."""
 
     name = "hdf5"
-    version = f"5 (HDF5 {h5py.version.hdf5_version})"
+    version = f"6 (HDF5 {h5py.version.hdf5_version})"
 
     def accepts(self, head: bytes) -> bool:
         """Look for the signature at 0, or behind a user block of 512, 1024, 2048 ... bytes."""
@@ -176,6 +175,7 @@ def _variables[T](
     for found in walk.datasets:
         if is_scale(attributes[found]):
             dimensions.add_scale(found, attributes[found])
+    dimensions.check_distinct(context.source.file.url)
     elements = _elements(walk.datasets, context)
     axes = _axes(walk, elements, attributes, dimensions, context)
     if context.options.stack:
@@ -185,7 +185,6 @@ def _variables[T](
         for found in walk.datasets
         if found in elements and found in axes and not is_bare_dimension(attributes[found])
     ]
-    check_distinct([found.path for found in wanted], context.source.file.url)
     for found in wanted:
 
         def made(found: FoundDataset = found) -> T:

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from h5py import h5, h5d, h5g, h5l, h5o, h5s
 
 from icevirt.archive.scanned import Finding, Severity
+from icevirt.errors import ScanError
 from icevirt.model import paths
+from icevirt.model.names import node_name
 from icevirt_scanners.hdf5.files import HeldFile, explained
 from icevirt_scanners.hdf5.links import follow
-from icevirt_scanners.hdf5.names import node_name
+from icevirt_scanners.hdf5.names import variable_name
 from icevirt_scanners.hdf5.raw.file import Header
 
 
@@ -80,6 +82,14 @@ class FoundDataset:
         return self.handle.id
 
 
+class _Link(NamedTuple):
+    """A link as it stands in a group."""
+
+    gid: Any  # of the group
+    above: str  # its path
+    raw: bytes  # the name of the link
+
+
 @dataclass(slots=True)
 class Walk:
     """All that was found below a group, in the order of the file."""
@@ -93,7 +103,7 @@ class Walk:
 
     def below(self, root: Any) -> Walk:
         """Walk everything below an open group, which becomes the root."""
-        soft: list[tuple[Any, str, bytes]] = []
+        soft: list[_Link] = []
         address = h5o.get_info(root).addr
         self._seen[address] = paths.ROOT
         pending = deque([FoundGroup(path=paths.ROOT, handle=Handle(id=root), address=address)])
@@ -102,34 +112,48 @@ class Walk:
             self.groups.append(group)
             inner = self._links(group, soft)
             pending.extendleft(reversed(inner))
-        for gid, path, raw in soft:
-            self._soft(gid, path, raw)
+        for link in soft:
+            self._soft(link)
         return self
 
-    def renamed(self, path: str, raw: bytes) -> None:
-        """Tell that a node is not called as its link is."""
-        self._tell(path, "renamed", f"the link {raw!r} is no node name in zarr")
+    def path_of(self, above: str, raw: bytes, *, is_group: bool) -> str:
+        """Return the path of what a link in the group ``above`` leads to; say if it is escaped."""
+        name, escaped = node_name(raw) if is_group else variable_name(raw)
+        path = paths.join(above, name)
+        if escaped:
+            self._tell(path, "renamed", f"the link {raw!r} is no node name in zarr")
+        return path
 
-    def _links(self, group: FoundGroup, soft: list[tuple[Any, str, bytes]]) -> list[FoundGroup]:
+    def _links(self, group: FoundGroup, soft: list[_Link]) -> list[FoundGroup]:
         inner: list[FoundGroup] = []
         for raw, kind, address in _links_of(group.gid):
-            name, odd = node_name(raw)
-            path = paths.join(group.path, name)
-            if odd:
-                self.renamed(path, raw)
+            if is_odd(raw):
+                raise ScanError(
+                    "a link whose name libhdf5 reads as a path, so that it opens another object",
+                    do="Rename the link with the program that wrote the file.",
+                    file=self.url,
+                    group=group.path,
+                    link=raw,
+                )
+            link = _Link(gid=group.gid, above=group.path, raw=raw)
             if kind == h5l.TYPE_HARD:
-                found = self._object(group.gid, path, raw, address)
+                found = self._object(link, group.gid, raw, address)
                 if found is not None:
                     inner.append(found)
             elif kind == h5l.TYPE_SOFT:
-                soft.append((group.gid, path, raw))
+                soft.append(link)
             else:
+                path = self.path_of(group.path, raw, is_group=False)
                 self._tell(path, "external-link", "a link to another file", Severity.warning)
         return inner
 
-    def _object(self, gid: Any, path: str, raw: bytes, address: int) -> FoundGroup | None:
-        with explained(self.url, path):
+    def _object(self, link: _Link, gid: Any, raw: bytes, address: int) -> FoundGroup | None:
+        """Take note of the object that the name ``raw`` in ``gid`` has, and ``link`` leads to."""
+        with explained(self.url, paths.join(link.above, node_name(link.raw)[0])):
             oid = h5o.open(gid, raw)
+        if not isinstance(oid, h5d.DatasetID | h5g.GroupID):
+            return None  # a named datatype
+        path = self.path_of(link.above, link.raw, is_group=isinstance(oid, h5g.GroupID))
         first = self._seen.setdefault(address, path)
         if isinstance(oid, h5d.DatasetID):
             # one id for all names: what has raw files is closed and opened again
@@ -137,37 +161,42 @@ class Walk:
             self.datasets.append(found_dataset(dsid, path, raw, address))
             if first != path:
                 self._tell(path, "linked-dataset", f"another name of {first}")
-        elif isinstance(oid, h5g.GroupID):
-            if first == path:
-                return FoundGroup(path=path, handle=Handle(id=oid), address=address)
+        elif first == path:
+            return FoundGroup(path=path, handle=Handle(id=oid), address=address)
+        else:
             self._tell(path, "linked-group", f"another name of {first}, left out")
         return None
 
-    def _soft(self, gid: Any, path: str, raw: bytes) -> None:
-        target = follow(gid, raw)
+    def _soft(self, link: _Link) -> None:
+        target = follow(link.gid, link.raw)
         if target is None:
             self._tell(
-                path,
+                self.path_of(link.above, link.raw, is_group=False),
                 "dangling-link",
                 "a link to nothing in this file, or to all of it",
                 Severity.warning,
             )
             return
         gid, raw = target
-        found = self._object(gid, path, raw, gid.links.get_info(raw).u)
+        found = self._object(link, gid, raw, gid.links.get_info(raw).u)
         if found is not None:  # reachable by no hard link below the root of this scan
             self.groups.append(found)
-            rest: list[tuple[Any, str, bytes]] = []
+            rest: list[_Link] = []
             pending = deque(self._links(found, rest))
             while pending:
                 group = pending.popleft()
                 self.groups.append(group)
                 pending.extendleft(reversed(self._links(group, rest)))
             for inner in rest:
-                self._soft(*inner)
+                self._soft(inner)
 
     def _tell(self, path: str, code: str, message: str, severity: Severity = Severity.note) -> None:
         self.findings.append(Finding(path=path, code=code, message=message, severity=severity))
+
+
+def is_odd(name: bytes) -> bool:
+    """Say whether libhdf5 takes the name of a link for a path, and cannot open the link."""
+    return b"/" in name or b"\0" in name or name == b"."
 
 
 def found_dataset(dsid: Any, path: str, raw: bytes, address: int) -> FoundDataset:

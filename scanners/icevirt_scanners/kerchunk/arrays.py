@@ -13,6 +13,7 @@ from icevirt.archive.scanned import ScannedArray
 from icevirt.errors import UnsupportedError
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.json import JSON
+from icevirt.model.names import dimension_name
 from icevirt.model.zarr_v2 import NoEquivalentError, decoding_of, document_v2
 from icevirt_scanners.cf import FILL, with_fit_fill
 from icevirt_scanners.context import ScanContext
@@ -124,7 +125,7 @@ def _names(given: Any, shape: Sequence[int]) -> tuple[str | None, ...]:
     names = [None] * len(shape) if given is None else list(given)
     if len(names) != len(shape):
         raise ValueError(f"{len(names)} dimension names, {len(shape)} dimensions")
-    return tuple(name if name is None else str(name) for name in names)
+    return tuple(dimension_name(name) for name in names)
 
 
 def _edges(given: Sequence[Any], shape: Sequence[int]) -> tuple[int, ...]:

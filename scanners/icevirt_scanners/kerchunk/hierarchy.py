@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from icevirt.errors import InvalidInputError, ScanError
+from icevirt.errors import ScanError, UnsupportedError
 from icevirt.model import paths
+from icevirt.model.names import node_name
 from icevirt_scanners.kerchunk.document import damaged, json_value
 
 V2 = (".zgroup", ".zarray", ".zattrs")
@@ -18,6 +19,7 @@ V3 = "zarr.json"
 class Described:
     """A node by its documents."""
 
+    folder: str = ""  # its keys begin with this and a slash; "" for the root
     array: dict[str, Any] | None = None  # .zarray, or zarr.json of an array
     attributes: dict[str, Any] = field(default_factory=dict)
     v3: bool = False
@@ -34,16 +36,15 @@ def described(references: Mapping[str, Any], group: str, url: str) -> dict[str, 
 
     Raises:
         ScanError: The metadata is damaged, or there is no such group.
+        UnsupportedError: Names of two nodes become one in Zarr.
     """
     metadata = _consolidated(references, url)
     metadata.update({key: value for key, value in references.items() if is_metadata(key)})
     nodes: dict[str, Described] = {paths.ROOT: Described()}
     for key, value in metadata.items():
         folder, _, name = key.rpartition("/")
-        path = _path(folder, url)
-        for parent in paths.ancestors(path):
-            nodes.setdefault(parent, Described())
-        _add(nodes.setdefault(path, Described()), name, json_value(value, url, key))
+        node = nodes[paths.ROOT] if key == name else _node(nodes, folder, url)
+        _add(node, name, json_value(value, url, key))
     _give_chunks(nodes, references, url)
     return _below(nodes, paths.canonical(group), url)
 
@@ -57,11 +58,23 @@ def _consolidated(references: Mapping[str, Any], url: str) -> dict[str, Any]:
     return dict(held)
 
 
-def _path(folder: str, url: str) -> str:
-    try:
-        return paths.canonical("/" + folder)
-    except InvalidInputError as error:
-        raise damaged(url, cause=str(error), key=folder) from error
+def _node(nodes: dict[str, Described], folder: str, url: str) -> Described:
+    """Return the node of a folder; it and those above it are added where they are missing."""
+    path, spelt = "", ""
+    for part in folder.split("/"):
+        if part in ("", ".", ".."):
+            raise damaged(url, cause="a part of the key is empty, '.' or '..'", key=folder)
+        path, spelt = f"{path}/{node_name(part.encode())[0]}", f"{spelt}/{part}".lstrip("/")
+        node = nodes.setdefault(path, Described(folder=spelt))
+        if node.folder != spelt:
+            raise UnsupportedError(
+                "nodes whose names become one in Zarr",
+                do="Make the references again, with other names.",
+                file=url,
+                path=path,
+                keys=[node.folder, spelt],
+            )
+    return node
 
 
 def _add(node: Described, name: str, document: dict[str, Any]) -> None:
@@ -80,27 +93,27 @@ def _add(node: Described, name: str, document: dict[str, Any]) -> None:
 
 
 def _give_chunks(nodes: dict[str, Described], references: Mapping[str, Any], url: str) -> None:
-    arrays = {path: node for path, node in nodes.items() if node.array is not None}
-    owners: dict[str, tuple[Described, int] | None] = {}
+    arrays = {node.folder: node for node in nodes.values() if node.array is not None}
+    owners: dict[str, Described | None] = {}
     for key, value in references.items():
         if key == ".zmetadata" or is_metadata(key):
             continue
         folder = key.rpartition("/")[0]
         if folder not in owners:
-            owners[folder] = _owner("/" + folder, arrays)
+            owners[folder] = _owner(folder, arrays)
         owner = owners[folder]
         if owner is None:
             raise damaged(url, key=key, cause="neither metadata nor a chunk of an array")
-        owner[0].chunks[key[owner[1] :]] = value
+        owner.chunks[key.removeprefix(f"{owner.folder}/")] = value
 
 
-def _owner(folder: str, arrays: Mapping[str, Described]) -> tuple[Described, int] | None:
-    """Return the array at or above a folder, and the length of its prefix in keys."""
+def _owner(folder: str, arrays: Mapping[str, Described]) -> Described | None:
+    """Return the array at or above a folder."""
     while folder not in arrays:
-        if folder in {"", paths.ROOT}:
+        if not folder:
             return None
-        folder = folder.rpartition("/")[0] or paths.ROOT
-    return arrays[folder], len(folder) if folder != paths.ROOT else 0
+        folder = folder.rpartition("/")[0]
+    return arrays[folder]
 
 
 def _below(nodes: dict[str, Described], group: str, url: str) -> dict[str, Described]:

@@ -37,7 +37,7 @@ class KerchunkScanner:
     """Describes kerchunk's references, JSON and parquet."""
 
     name = "kerchunk"
-    version = "2"
+    version = "3"
 
     def accepts(self, head: bytes) -> bool:
         """Look for a JSON object with zarr's metadata keys, or kerchunk's own."""
@@ -55,6 +55,7 @@ class KerchunkScanner:
         with Elsewhere(source, options.allow_references_to) as elsewhere:
             nodes, read = _opened(source, options, context, elsewhere)
             found = _Found(context=context, elsewhere=elsewhere, read=read, targets=[])
+            _tell_renamed(nodes, options.group, context)
             groups = tuple(
                 ScannedGroup(path=path, attributes=Attributes.of(node.attributes))
                 for path, node in nodes.items()
@@ -101,13 +102,11 @@ def _opened(
     if isinstance(held, dict) and isinstance(held.get("metadata"), dict):
         size = record_size(held, url)
 
-        def read(path: str, _: Described, array: Array) -> Columns:
-            whole = f"{options.group.rstrip('/')}{path}".strip("/")
-
+        def read(path: str, node: Described, array: Array) -> Columns:
             def tell(code: str, message: str) -> None:
                 context.warn(path, code, message)
 
-            return of_parquet(whole, array.grid, size, source.file, elsewhere, tell)
+            return of_parquet(node.folder, array.grid, size, source.file, elsewhere, tell)
 
         return described(held["metadata"], options.group, url), read
 
@@ -115,6 +114,13 @@ def _opened(
         return of_json(node.chunks, len(array.grid), url, path)
 
     return described(document.references_of(held, url), options.group, url), read_json
+
+
+def _tell_renamed(nodes: dict[str, Described], group: str, context: ScanContext) -> None:
+    for path, node in nodes.items():
+        if f"{group.rstrip('/')}{path}".strip("/") != node.folder:
+            message = f"the key {node.folder!r} is no path of nodes in zarr"
+            context.tell(path, "renamed", message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,8 +60,8 @@ class Cursor:
         return int.from_bytes(self.take(8 if self.far else 4), "big")
 
     def name(self) -> bytes:
-        """Return a name, which is not empty."""
-        name = self.take(self.size())
+        """Return a name, which is not empty; netCDF ends it at a NUL."""
+        name = self.take(self.size()).partition(b"\0")[0]
         if not name:
             raise DamagedError("a name is empty")
         return name

@@ -1,4 +1,4 @@
-"""What netCDF4 reads, for verification; nothing of the scanner is used here."""
+"""What netCDF4 reads, for verification; only names are those of the scanner."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from icevirt.errors import ScanError, UnsupportedError
+from icevirt.model.names import node_name
 from icevirt.scan.contract import ByteSource
 
 
@@ -33,7 +34,7 @@ def read_values(source: ByteSource, path: str, region: tuple[slice, ...]) -> np.
         )
     try:
         with netCDF4.Dataset(source.local_path) as file:
-            variable = file.variables[path.strip("/")]
+            variable = _variable(file, path.strip("/"))
             variable.set_auto_maskandscale(False)
             variable.set_auto_chartostring(False)
             return np.asarray(variable[region])
@@ -45,3 +46,11 @@ def read_values(source: ByteSource, path: str, region: tuple[slice, ...]) -> np.
             variable=path,
             cause=str(error),
         ) from error
+
+
+def _variable(file: Any, name: str) -> Any:
+    """Find a variable by its node name, which may be escaped. Raises ``KeyError``."""
+    if name in file.variables:
+        return file.variables[name]
+    own = next((own for own in file.variables if node_name(own.encode())[0] == name), name)
+    return file.variables[own]

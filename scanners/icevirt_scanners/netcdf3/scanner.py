@@ -17,10 +17,11 @@ from icevirt.archive.attributes import Attributes
 from icevirt.archive.scanned import ScannedArray, ScannedFile, ScannedGroup
 from icevirt.errors import ScanError, UnsupportedError
 from icevirt.model import paths
+from icevirt.model.names import node_name
 from icevirt.scan.contract import ByteSource, ScanOptions
+from icevirt.scan.distinct import check_dimensions
 from icevirt_scanners.cf import with_fit_fill
 from icevirt_scanners.context import ScanContext
-from icevirt_scanners.names import check_distinct, node_name
 from icevirt_scanners.netcdf3.attributes import shown
 from icevirt_scanners.netcdf3.cursor import DamagedError
 from icevirt_scanners.netcdf3.header import MAGIC, VERSIONS, Attribute, Header, read_header
@@ -35,7 +36,7 @@ class NetCDF3Scanner:
     """Describes NetCDF-3 files."""
 
     name = "netcdf3"
-    version = "2"
+    version = "3"
 
     def accepts(self, head: bytes) -> bool:
         """Look for the signature: ``CDF`` and the number of a version."""
@@ -70,6 +71,7 @@ class NetCDF3Scanner:
             raise ScanError(
                 f"damaged NetCDF-3: {error}", do="Fetch it again, or leave it out.", file=file.url
             ) from error
+        check_dimensions((node_name(each.name)[0] for each in header.dimensions), file.url)
         _tell_records(header, layout, context)
         context.equal = _equal(header, layout, options)
         return ScannedFile(
@@ -110,7 +112,6 @@ def _root(header: Header, context: ScanContext) -> ScannedGroup:
 
 def _arrays(layout: Layout, context: ScanContext) -> tuple[ScannedArray, ...]:
     wanted = [placed for placed in layout.variables if context.wants(placed.path)]
-    check_distinct([placed.path for placed in wanted], context.source.file.url)
     found = (
         context.represented(placed.path, partial(_array, placed, context)) for placed in wanted
     )

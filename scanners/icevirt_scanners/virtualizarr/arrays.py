@@ -12,6 +12,7 @@ from icevirt.archive.attributes import Attributes
 from icevirt.archive.scanned import ScannedArray
 from icevirt.errors import UnsupportedError
 from icevirt.model.chunks import ChunkTable
+from icevirt.model.names import dimension_name
 from icevirt_scanners.kerchunk.columns import Columns
 
 _INLINE = "__inlined__"  # VirtualiZarr's word for a chunk whose bytes are in the manifest
@@ -52,7 +53,10 @@ def found_array(path: str, array: Any, file: str) -> Found:
     return Found(
         scanned=ScannedArray(
             path=path,
-            dimension_names=tuple(document.get("dimension_names") or [None] * len(shape)),
+            dimension_names=tuple(
+                dimension_name(name)
+                for name in document.get("dimension_names") or [None] * len(shape)
+            ),
             shape=shape,
             chunk_shape=tuple(max(edge, 1) for edge in grid["configuration"]["chunk_shape"]),
             data_type=document["data_type"],

@@ -16,12 +16,12 @@ from icevirt.archive.attributes import Attributes
 from icevirt.archive.scanned import ScannedArray, ScannedFile, ScannedGroup
 from icevirt.errors import InvalidInputError, ScanError
 from icevirt.model import paths
+from icevirt.model.names import node_name
 from icevirt.scan.contract import ByteSource, ScanOptions
 from icevirt.scan.elsewhere import Elsewhere, Targets
 from icevirt_scanners.context import ScanContext
 from icevirt_scanners.given import completed, tell_unverifiable
 from icevirt_scanners.kerchunk.columns import table_of
-from icevirt_scanners.names import node_name
 from icevirt_scanners.sizes import encoded_size
 from icevirt_scanners.virtualizarr.arrays import found_array
 from icevirt_scanners.virtualizarr.parser import Parser, installed_version, parsed, parser_of
@@ -43,7 +43,7 @@ class VirtualizarrScanner:
     def __init__(self, parser: Parser | str = "") -> None:
         self._parser = parser_of(parser) if isinstance(parser, str) and parser else parser
         self._label = parser if isinstance(parser, str) else type(parser).__name__
-        self.version = f"2 (VirtualiZarr {installed_version()} {self._label})"
+        self.version = f"3 (VirtualiZarr {installed_version()} {self._label})"
 
     def accepts(self, head: bytes) -> bool:  # noqa: ARG002
         """Say no: this scanner is only used where it is named."""
@@ -61,7 +61,7 @@ class VirtualizarrScanner:
         with Elsewhere(source, options.allow_references_to) as elsewhere:
             root = self._root(source, elsewhere, options.group)
             targets: list[Targets] = []
-            nodes = list(_below(paths.ROOT, root))
+            nodes = list(_below(paths.ROOT, root, context))
             context.equal = options.equal_in_files(
                 (
                     (path, node.metadata.dimension_names or (), node.metadata.attributes)
@@ -110,13 +110,21 @@ def _is_group(node: Any) -> bool:
     return hasattr(node, "groups")
 
 
-def _below(path: str, group: Any) -> Iterator[tuple[str, Any]]:
+def _below(path: str, group: Any, context: ScanContext) -> Iterator[tuple[str, Any]]:
     """Yield a group, then what is in it, then what is below."""
     yield path, group
     for name, array in group.arrays.items():
-        yield paths.join(path, node_name(str(name).encode())[0]), array
+        yield _inside(path, name, context), array
     for name, inner in group.groups.items():
-        yield from _below(paths.join(path, node_name(str(name).encode())[0]), inner)
+        yield from _below(_inside(path, name, context), inner, context)
+
+
+def _inside(path: str, name: object, context: ScanContext) -> str:
+    own, escaped = node_name(str(name).encode("utf-8", "surrogatepass"))
+    inside = paths.join(path, own)
+    if escaped:
+        context.tell(inside, "renamed", f"the name {name!r} is no node name in zarr")
+    return inside
 
 
 def _array(

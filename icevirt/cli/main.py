@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from icevirt.cli import build, catalog, demo, doctor, inspect, plan, upgrade, verify
+from icevirt.cli import build, catalog, check, demo, inspect, plan, upgrade, verify
 from icevirt.cli.output import ProgressStyle, answering, show, show_error, tell_progress_as
 from icevirt.errors import IcevirtError
 from icevirt.version import __version__
@@ -60,7 +60,8 @@ app.command()(plan.plan)
 app.command()(inspect.info)
 app.command()(inspect.scan)
 app.command()(catalog.catalog)
-app.command()(doctor.doctor)
+app.command()(check.check)
+app.command("doctor", hidden=True)(check.check)  # the name that it had
 app.command()(upgrade.upgrade)
 app.command()(verify.verify)
 app.command()(demo.demo)

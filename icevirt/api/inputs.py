@@ -7,9 +7,13 @@ before the commit, compare them.
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+import pickle
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import batched
 from typing import Any, Protocol
 
 from icevirt.archive.scanned import SourceFile
@@ -60,13 +64,13 @@ class Inputs:
         self, sources: Sources, *, asset: str | None = None, known: Sequence[SourceFile] = ()
     ) -> None:
         self._parts: list[Any] = [
-            each if isinstance(each, list) else tuple(_checked(each, asset))
+            each if isinstance(each, list) else PackedRows(_checked(each, asset))
             for each in _parts(sources)
         ]
         self._files: SourceFiles | None = None
         self._is_fresh = False
         if known:
-            self._parts.append(tuple(("catalog", file) for file in known))
+            self._parts.append(PackedRows(("catalog", file) for file in known))
             self._files = SourceFiles(known)
         if not any(self._parts):
             raise InvalidInputError(
@@ -87,16 +91,20 @@ class Inputs:
             self._is_fresh = False
             return self._files
         changed = () if self._files is None else frozenset(changed_since(self._files))
-        found: dict[str, SourceFile] = {}
-        for part in self._parts:
-            files = list_sources(part) if isinstance(part, list) else _of_rows(part)
-            for file in files:
-                found.setdefault(file.url, file)
-        for url in changed:
-            if url in found:
-                (found[url],) = list_sources([url])
-        self._files = SourceFiles(found.values())
+        self._files = SourceFiles(self._listed(changed))
         return self._files
+
+    def _listed(self, changed: Collection[str]) -> Iterator[SourceFile]:
+        """Yield each file once, looking at those that changed."""
+        seen: set[bytes] = set()  # digests of URLs: there may be ten millions
+        for part in self._parts:
+            for file in list_sources(part) if isinstance(part, list) else _of_rows(part):
+                key = hashlib.blake2b(
+                    file.url.encode(errors="surrogatepass"), digest_size=16
+                ).digest()
+                if key not in seen:
+                    seen.add(key)
+                    yield from list_sources([file.url]) if file.url in changed else (file,)
 
     def look(self) -> SourceFiles:
         """List the files as `files` does, which returns the same the next time."""
@@ -163,11 +171,30 @@ def _is_remote(url: str) -> bool:
     return is_url(url) and not url.startswith("file://")
 
 
-def _of_rows(rows: Sequence[tuple[str, Row | SourceFile]]) -> Iterator[SourceFile]:
+class PackedRows:
+    """The rows of a list, some thousand in each compressed piece: a list may have gigabytes."""
+
+    def __init__(self, rows: Iterable[tuple[str, Row | SourceFile]]) -> None:
+        self._pieces = [zlib.compress(pickle.dumps(some), 1) for some in batched(rows, _ROWS)]
+
+    def __bool__(self) -> bool:
+        return bool(self._pieces)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        return sum(map(len, self._pieces))
+
+    def pieces(self) -> Iterator[tuple[tuple[str, Row | SourceFile], ...]]:
+        """Yield the rows, some thousand at a time."""
+        for piece in self._pieces:
+            yield pickle.loads(zlib.decompress(piece))  # noqa: S301  # made above
+
+
+def _of_rows(rows: PackedRows) -> Iterator[SourceFile]:
     """Yield the files of a list, those of servers asked for side by side."""
     with ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="icevirt-list") as pool:
-        for at in range(0, len(rows), _ROWS):
-            some = rows[at : at + _ROWS]
+        for some in rows.pieces():
             asked = {
                 number: pool.submit(carrying(_looked_at), name, each)
                 for number, (name, each) in enumerate(some)

@@ -64,7 +64,7 @@ deaths count="30":
 build-deaths builds="50":
     ICEVIRT_BUILD_DEATHS={{builds}} uv run pytest -s --timeout 0 -o faulthandler_timeout=0 tests/spark/test_build_deaths.py
 
-# Send signals at every line of the code that writes a repository (the tests take every 25th)
+# Send signals at every line of the code that writes a repository (the tests take every 40th)
 signals:
     ICEVIRT_SIGNALS=all uv run pytest --timeout 0 -o faulthandler_timeout=0 tests/repo/test_signals.py
 

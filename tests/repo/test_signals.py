@@ -23,7 +23,7 @@ from icevirt.storage.local import LocalStorage
 from repo import test_crashes, upgrading
 from repo.support import array_json, group_json, sound
 
-STEP = 1 if os.environ.get("ICEVIRT_SIGNALS") == "all" else 25
+STEP = 1 if os.environ.get("ICEVIRT_SIGNALS") == "all" else 40
 PACKAGE = Path(icevirt.__file__).parent
 WRITING = {
     str(PACKAGE / name)

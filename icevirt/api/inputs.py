@@ -9,15 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-import pickle
-import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields
-from itertools import batched
-from operator import attrgetter
 from typing import Any, Protocol
 
+from icevirt.api.packed_rows import PackedRows
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
 from icevirt.connect.address import Address
@@ -32,7 +28,6 @@ from icevirt.objects.tables import rows_of, rows_of_arrow
 
 _SECOND = 1_000_000_000
 _AT_A_TIME = 16  # files of servers that are asked for
-_ROWS = 1 << 12  # of a list that are looked at together
 
 
 class ArrowStream(Protocol):
@@ -171,44 +166,6 @@ def _complete(row: Row, name: str) -> SourceFile | None:
 
 def _is_remote(url: str) -> bool:
     return is_url(url) and not url.startswith("file://")
-
-
-class PackedRows:
-    """The rows of a list, some thousand in each compressed piece: a list may have gigabytes."""
-
-    def __init__(self, rows: Iterable[tuple[str, Row | SourceFile]]) -> None:
-        self._pieces = [_packed(some) for some in batched(rows, _ROWS)]
-
-    def __bool__(self) -> bool:
-        return bool(self._pieces)
-
-    @property
-    def nbytes(self) -> int:
-        """Memory held."""
-        return sum(map(len, self._pieces))
-
-    def pieces(self) -> Iterator[tuple[tuple[str, Row | SourceFile], ...]]:
-        """Yield the rows, some thousand at a time."""
-        for piece in self._pieces:
-            told = pickle.loads(zlib.decompress(piece))  # noqa: S301  # made below
-            yield tuple(
-                (
-                    name,
-                    each
-                    if isinstance(each, Row)
-                    else SourceFile(**dict(zip(_FIELDS, each, strict=True))),
-                )
-                for name, each in told
-            )
-
-
-_FIELDS = tuple(field.name for field in fields(SourceFile))
-_facts = attrgetter(*_FIELDS)
-
-
-def _packed(rows: Iterable[tuple[str, Row | SourceFile]]) -> bytes:
-    told = [(name, _facts(each) if isinstance(each, SourceFile) else each) for name, each in rows]
-    return zlib.compress(pickle.dumps(told), 1)  # plain tuples take a third of the time
 
 
 def _of_rows(rows: PackedRows) -> Iterator[SourceFile]:

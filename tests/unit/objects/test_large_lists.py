@@ -6,7 +6,8 @@ import tracemalloc
 
 import pytest
 
-from icevirt.api.inputs import Inputs, PackedRows
+from icevirt.api.inputs import Inputs
+from icevirt.api.packed_rows import PackedRows
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import InvalidInputError, StorageError
 from icevirt.objects import list_streams, tables

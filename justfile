@@ -68,6 +68,10 @@ build-deaths builds="50":
 leaks builds="1000":
     ICEVIRT_LEAK_BUILDS={{builds}} uv run pytest -s --timeout 0 -o faulthandler_timeout=0 tests/spark/test_leaks.py
 
+# Send signals at every line of the code that writes a repository (the tests take every 40th)
+signals:
+    ICEVIRT_SIGNALS=all uv run pytest --timeout 0 -o faulthandler_timeout=0 tests/repo/test_signals.py
+
 # Measure a build of 400 files against VirtualiZarr with icechunk
 bench *args:
     uv run python bench/build_archive.py {{args}}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import ClassVar, Self
 
@@ -73,6 +74,14 @@ class _Id(bytes):
         for part in parts:
             digest.update(len(part).to_bytes(8, "little"))
             digest.update(part)
+        return cls(digest.digest())
+
+    @classmethod
+    def of_pieces(cls, length: int, pieces: Iterable[bytes]) -> Self:
+        """Make the id that `of_content` makes of one part, which comes in pieces."""
+        digest = hashlib.blake2b(length.to_bytes(8, "little"), digest_size=cls.SIZE)
+        for piece in pieces:
+            digest.update(piece)
         return cls(digest.digest())
 
     def __str__(self) -> str:

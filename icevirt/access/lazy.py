@@ -75,7 +75,7 @@ def _decoding(array: zarr.Array[Any]) -> Iterator[None]:
     except Exception as error:
         raise StorageError(
             "a chunk cannot be decoded",
-            do="A source file is damaged or was replaced: check with `icevirt doctor`, and build "
+            do="A source file is damaged or was replaced: check with `icevirt check`, and build "
             "again from sound files.",
             repo=_url(array.store),
             variable=f"/{array.path}",

@@ -7,11 +7,13 @@ before the commit, compare them.
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
+from icevirt.api.packed_rows import PackedRows
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
 from icevirt.connect.address import Address
@@ -26,7 +28,6 @@ from icevirt.objects.tables import rows_of, rows_of_arrow
 
 _SECOND = 1_000_000_000
 _AT_A_TIME = 16  # files of servers that are asked for
-_ROWS = 1 << 12  # of a list that are looked at together
 
 
 class ArrowStream(Protocol):
@@ -60,13 +61,13 @@ class Inputs:
         self, sources: Sources, *, asset: str | None = None, known: Sequence[SourceFile] = ()
     ) -> None:
         self._parts: list[Any] = [
-            each if isinstance(each, list) else tuple(_checked(each, asset))
+            each if isinstance(each, list) else PackedRows(_checked(each, asset))
             for each in _parts(sources)
         ]
         self._files: SourceFiles | None = None
         self._is_fresh = False
         if known:
-            self._parts.append(tuple(("catalog", file) for file in known))
+            self._parts.append(PackedRows(("catalog", file) for file in known))
             self._files = SourceFiles(known)
         if not any(self._parts):
             raise InvalidInputError(
@@ -87,16 +88,20 @@ class Inputs:
             self._is_fresh = False
             return self._files
         changed = () if self._files is None else frozenset(changed_since(self._files))
-        found: dict[str, SourceFile] = {}
-        for part in self._parts:
-            files = list_sources(part) if isinstance(part, list) else _of_rows(part)
-            for file in files:
-                found.setdefault(file.url, file)
-        for url in changed:
-            if url in found:
-                (found[url],) = list_sources([url])
-        self._files = SourceFiles(found.values())
+        self._files = SourceFiles(self._listed(changed))
         return self._files
+
+    def _listed(self, changed: Collection[str]) -> Iterator[SourceFile]:
+        """Yield each file once, looking at those that changed."""
+        seen: set[bytes] = set()  # digests of URLs: there may be ten millions
+        for part in self._parts:
+            for file in list_sources(part) if isinstance(part, list) else _of_rows(part):
+                key = hashlib.blake2b(
+                    file.url.encode(errors="surrogatepass"), digest_size=16
+                ).digest()
+                if key not in seen:
+                    seen.add(key)
+                    yield from list_sources([file.url]) if file.url in changed else (file,)
 
     def look(self) -> SourceFiles:
         """List the files as `files` does, which returns the same the next time."""
@@ -164,11 +169,10 @@ def _is_remote(url: str) -> bool:
     return is_url(url) and not url.startswith("file://")
 
 
-def _of_rows(rows: Sequence[tuple[str, Row | SourceFile]]) -> Iterator[SourceFile]:
+def _of_rows(rows: PackedRows) -> Iterator[SourceFile]:
     """Yield the files of a list, those of servers asked for side by side."""
     with ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="icevirt-list") as pool:
-        for at in range(0, len(rows), _ROWS):
-            some = rows[at : at + _ROWS]
+        for some in rows.pieces():
             asked = {
                 number: pool.submit(carrying(_looked_at), name, each)
                 for number, (name, each) in enumerate(some)

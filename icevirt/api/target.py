@@ -14,12 +14,13 @@ from icevirt.errors import AlreadyExistsError, InvalidInputError, RefNotFoundErr
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId8, ObjectId12
 from icevirt.logic import edits, grafting
 from icevirt.logic.containers import merged
+from icevirt.logic.id_columns import column
 from icevirt.logic.legacy import refuse_v1
 from icevirt.model import paths
 from icevirt.model.config import RepositoryConfig
 from icevirt.model.repo_info import RepoInfo, SnapshotInfo
 from icevirt.model.snapshot import Node, Snapshot
-from icevirt.repo import creation, layout
+from icevirt.repo import content_names, creation, layout
 from icevirt.repo.assets import Assets
 from icevirt.repo.head import Head, refuse_read_only
 from icevirt.repo.layout import WORK
@@ -183,6 +184,7 @@ class Target:
             for result in recorded(record):
                 if result.manifest_id is not None:
                     self.storage.delete(layout.manifest(ObjectId12(result.manifest_id)))
+                content_names.forget(self.storage, column(result.chunk_ids))
                 for key in result.chunk_ids:
                     self.storage.delete(layout.chunk(ObjectId12(key)))
         record.delete_all()

@@ -18,7 +18,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from icevirt.cli import build, catalog, demo, doctor, inspect, plan, upgrade, verify
+from icevirt.cli import build, catalog, check, demo, inspect, plan, upgrade, verify
 from icevirt.cli.output import ProgressStyle, answering, show, show_error, tell_progress_as
 from icevirt.errors import IcevirtError
 from icevirt.redaction import without_secrets
@@ -92,7 +92,8 @@ app.command()(plan.plan)
 app.command()(inspect.info)
 app.command()(inspect.scan)
 app.command()(catalog.catalog)
-app.command()(doctor.doctor)
+app.command()(check.check)
+app.command("doctor", hidden=True)(check.check)  # the name that it had
 app.command()(upgrade.upgrade)
 app.command()(verify.verify)
 app.command()(demo.demo)

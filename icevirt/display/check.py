@@ -7,6 +7,7 @@ from rich.text import Text
 
 from icevirt.display.text import count, words
 from icevirt.repo.check import CheckReport
+from icevirt.repo.chunk_bytes import ChunksReport
 
 
 def check_report(report: CheckReport) -> RenderableType:
@@ -18,6 +19,7 @@ def check_report(report: CheckReport) -> RenderableType:
         words(report.repo, "bold"),
         Text(f"  checked  {_looked_at(report)}"),
         *lines,
+        *([] if report.chunks is None else _chunks(report.chunks)),
         _verdict(report),
     )
 
@@ -29,6 +31,39 @@ def _looked_at(report: CheckReport) -> str:
         count(report.references, "reference"),
     )
     return ", ".join(counted)
+
+
+def _chunks(chunks: ChunksReport) -> list[Text]:
+    states = (
+        count(chunks.intact, "native chunk") + " intact",
+        f"{chunks.damaged:,} damaged",
+        f"{chunks.unverifiable:,} unverifiable",
+    )
+    lines = [Text(f"  chunks   {', '.join(states)}")]
+    for array in chunks.arrays:
+        if array.damaged or array.unverifiable:
+            told = (
+                f"{array.intact:,} intact, {array.damaged:,} damaged,"
+                f" {array.unverifiable:,} unverifiable"
+            )
+            lines.append(words(f"           {array.path}: {told}", "red" if array.damaged else ""))
+    if chunks.unverifiable:
+        lines.append(
+            Text(
+                "           names of unverifiable chunks are not known to be digests of their"
+                " bytes; chunks that are\n           written again with"
+                " content_addressed_chunks=True can be verified"
+            )
+        )
+    if chunks.unlisted:
+        lines.append(
+            Text(
+                f"           {chunks.unlisted:,} of the intact chunks are in no list, so that later"
+                " damage to them would count as\n           unverifiable: add --record to list"
+                " them"
+            )
+        )
+    return lines
 
 
 def _verdict(report: CheckReport) -> Text:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.ids import ObjectId12
+from icevirt.logic import id_columns
 from icevirt.model.repo_info import RepoInfo, SnapshotInfo
 
 _SECOND = 1_000_000
@@ -60,7 +61,7 @@ class Candidates:
     @classmethod
     def of(cls, found: Iterable[ObjectId12]) -> Candidates:
         """Make the column."""
-        return cls(np.sort(np.frombuffer(b"".join(found), _ID)))
+        return cls(np.sort(id_columns.column(found)))
 
     def __len__(self) -> int:
         return len(self.key)
@@ -69,22 +70,15 @@ class Candidates:
         """Return the candidates that are not among these ids, shape (k, 12), in any order."""
         if not len(self) or not len(ids):
             return self
-        wanted = np.ascontiguousarray(ids).view(_ID).reshape(-1)
-        at = np.minimum(np.searchsorted(self.key, wanted), len(self) - 1)
+        at = id_columns.places(self.key, id_columns.of_rows(ids))
         left = np.ones(len(self), np.bool_)
-        left[at[self.key[at] == wanted]] = False
+        left[at[at >= 0]] = False
         return Candidates(self.key[left])
 
     def among(self, found: Sequence[ObjectId12]) -> list[ObjectId12]:
         """Return those of some ids that are candidates."""
-        if not len(self):
-            return []
-        wanted = np.frombuffer(b"".join(found), _ID)
-        at = np.minimum(np.searchsorted(self.key, wanted), len(self) - 1)
-        return [found[n] for n in np.flatnonzero(self.key[at] == wanted).tolist()]
-
-
-_ID = np.dtype("V12")
+        there = id_columns.places(self.key, id_columns.column(found)) >= 0
+        return [found[n] for n in np.flatnonzero(there).tolist()]
 
 
 def as_column(ids: Iterable[ObjectId12]) -> NDArray[np.uint8]:

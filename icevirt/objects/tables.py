@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from icevirt.connect.urls import as_local_path, is_url
 from icevirt.errors import InvalidInputError, NotFoundError, StorageError
 from icevirt.objects.inventory import inventory_rows, is_inventory
+from icevirt.objects.list_streams import RemoteStream, lines_of, whole
 from icevirt.objects.rows import MODIFIED, URL, Row, bad_row, column_of, no_urls, row, row_of
 from icevirt.objects.source import open_source
 from icevirt.objects.stac import is_stac, items_in, row_of_item
@@ -76,9 +77,12 @@ def _opened(source: str) -> Iterator[IO[bytes]]:
         return
     if is_url(source) and not source.startswith("file://"):
         with open_source(source) as remote:
-            raw: IO[bytes] = io.BytesIO(remote.read(0, remote.file.size))
+            yield from _unpacked(RemoteStream.buffered(remote), source)
     else:
-        raw = _local(source)
+        yield from _unpacked(_local(source), source)
+
+
+def _unpacked(raw: IO[bytes], source: str) -> Iterator[IO[bytes]]:
     with raw:
         if source.lower().endswith(".gz"):
             with gzip.GzipFile(fileobj=raw) as unpacked:
@@ -117,7 +121,7 @@ def _telling(name: str) -> Iterator[None]:
 
 
 def _decoded(stream: IO[bytes], name: str) -> Iterator[str]:
-    for number, raw in enumerate(stream, 1):
+    for number, raw in enumerate(lines_of(stream, name), 1):
         try:
             yield raw.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
@@ -153,7 +157,8 @@ def _json(text: str, name: str, number: int) -> Any:
 
 def _document(stream: IO[bytes], source: str, asset: str | None) -> Iterator[Row]:
     """Read one JSON document: STAC items, or the manifest of an S3 Inventory."""
-    found = _json("".join(_decoded(stream, source)), source, 1)
+    text = "".join(_decoded(io.BytesIO(whole(stream, source)), source))
+    found = _json(text, source, 1)
     if is_inventory(found):
         yield from inventory_rows(found, source)
     elif is_stac(found):
@@ -194,7 +199,8 @@ def _csv(stream: IO[bytes], name: str, *, delimiter: str) -> Iterator[Row]:
 
 
 def _parquet(stream: IO[bytes], name: str) -> Iterator[Row]:
-    file = pq.ParquetFile(io.BytesIO(stream.read()) if stream is sys.stdin.buffer else stream)
+    is_pipe = stream is sys.stdin.buffer
+    file = pq.ParquetFile(io.BytesIO(whole(stream, name)) if is_pipe else stream)
     yield from _batches(file.iter_batches(_AT_ONCE), name, file.schema_arrow)
 
 

@@ -12,12 +12,13 @@ from typing import Any
 from icevirt.errors import FormatError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.logic import tables
+from icevirt.logic.id_columns import column
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.manifest import Manifest
 from icevirt.model.repo_info import SnapshotInfo
 from icevirt.model.snapshot import ManifestFileInfo, Snapshot
 from icevirt.model.transaction_log import TransactionLog
-from icevirt.repo import layout
+from icevirt.repo import content_names, layout
 from icevirt.repo.cache import Cache
 from icevirt.storage.protocol import Storage, Written
 from icevirt.wire import manifest as manifest_file
@@ -75,6 +76,7 @@ class Assets:
         self.manifests = manifests
         self._cache_bytes = cache_bytes
         self._cache = Cache(cache_bytes)
+        self._unlisted: dict[ObjectId12, None] = {}  # named by content, in no list of these yet
 
     def __reduce__(self) -> tuple[Any, ...]:
         told = {
@@ -111,7 +113,11 @@ class Assets:
 
     def read_manifest(self, key: ObjectId12) -> Manifest:
         """Return a manifest without keeping it; raises as `snapshot` does."""
-        return _same(key, manifest_file.decode(self.storage.get(layout.manifest(key))))
+        return self.decoded_manifest(key, self.storage.get(layout.manifest(key)))
+
+    def decoded_manifest(self, key: ObjectId12, raw: bytes) -> Manifest:
+        """Return the manifest in a file that was read. Raises ``FormatError``."""
+        return _same(key, manifest_file.decode(raw))
 
     def chunk(self, key: ObjectId12, *, offset: int, length: int) -> bytes:
         """Return bytes of a native chunk. Raises ``StorageError``."""
@@ -155,7 +161,19 @@ class Assets:
         """
         key = ObjectId12.of_content(body) if self._content_addressed else ObjectId12.random()
         self.storage.put(layout.chunk(key), body)
+        if self._content_addressed:
+            self._unlisted[key] = None
         return key
+
+    def list_content_names(self) -> None:
+        """Write down which chunks were named by their content since this was done last.
+
+        That comes before anything that refers to them is published, or leaves the process.
+        """
+        if keys := list(self._unlisted):
+            content_names.record(self.storage, column(keys))
+            for key in keys:
+                self._unlisted.pop(key, None)
 
     # -- with their weight -------------------------------------------------------------------
 

@@ -9,25 +9,29 @@ from functools import partial
 
 import numpy as np
 
-from icevirt.errors import IcevirtError
+from icevirt.errors import IcevirtError, InvalidInputError
 from icevirt.ids import ObjectId8, ObjectId12
+from icevirt.logic.id_columns import ID, id_at
 from icevirt.logic.invariants.log import of_log
 from icevirt.logic.invariants.manifest import of_window
 from icevirt.logic.invariants.problem import Problem
 from icevirt.logic.invariants.repo_info import of_repo_info
 from icevirt.logic.invariants.snapshot import of_snapshot
-from icevirt.model.chunks import ChunkTable, ChunkType
+from icevirt.model.chunks import ChunkTable
 from icevirt.model.config import RepositoryConfig
 from icevirt.model.manifest import Manifest
 from icevirt.model.repo_info import CommitAmended, RepoInfo, SnapshotInfo
 from icevirt.model.snapshot import ArrayNode, ManifestRef, Snapshot
 from icevirt.repo import history, layout, v1_files
 from icevirt.repo.assets import Assets
+from icevirt.repo.chunk_bytes import ChunkBytes, ChunksReport
+from icevirt.repo.chunk_sizes import ChunkSizes
 from icevirt.repo.head import Head
 from icevirt.repo.upgrade import left_behind
-from icevirt.storage.protocol import Storage
+from icevirt.storage.protocol import ObjectInfo, Storage
 from icevirt.storage.resolve import StorageLike, storage_of
 from icevirt.wire import header
+from icevirt.wire import manifest as manifest_file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +43,7 @@ class CheckReport:
     manifests: int
     references: int
     problems: tuple[Problem, ...]
+    chunks: ChunksReport | None = None  # where the bytes of native chunks were compared
 
     @property
     def ok(self) -> bool:
@@ -46,22 +51,38 @@ class CheckReport:
         return all(problem.advice for problem in self.problems)
 
 
-def check(repo: StorageLike) -> CheckReport:
+def check(repo: StorageLike, *, chunks: bool = False, record: bool = False) -> CheckReport:
     """Check every invariant of a repository and of all snapshots it lists.
+
+    Args:
+        repo: A storage, a path or a URL.
+        chunks: Also read every native chunk, and compare its bytes with its name where the name is
+            made of them: builds and sessions with ``content_addressed_chunks=True`` name chunks so.
+        record: With ``chunks``: list the chunks whose bytes agree with their names, so that damage
+            is told where nobody listed them before. Writes to the repository.
 
     Raises:
         RepositoryNotFoundError: There is none.
         FormatError: Its repo info cannot be read at all.
+        InvalidInputError: ``record`` without ``chunks``.
     """
-    return _Check(storage_of(repo)).run()
+    if record and not chunks:
+        raise InvalidInputError(
+            "chunks are listed when they are compared", do="Pass chunks=True as well."
+        )
+    return _Check(storage_of(repo), chunks=chunks, record=record).run()
 
 
 class _Check:
     """One walk through a repository; what was seen is not checked twice."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, *, chunks: bool, record: bool) -> None:
         self._storage = storage
         self._assets = Assets(storage)
+        self._chunk_sizes = ChunkSizes.of(())
+        self._lacking = [np.zeros(0, ID)]  # ids of chunks
+        self._bytes = ChunkBytes(self._assets) if chunks else None
+        self._record = record
         self._sizes: dict[str, int] = {}
         self._problems: list[Problem] = []
         self._references: dict[ObjectId12, int] = {}
@@ -73,14 +94,15 @@ class _Check:
         info = self._try("snapshots", lambda: _whole(read))
         if info is None:
             return self._report(0)
-        self._sizes = {each.path: each.size for each in self._storage.list()}
+        self._chunk_sizes = ChunkSizes.of(self._listed_chunks())
         self._problems += of_repo_info(info, time.time_ns() // 1000)
         if info.spec_version > 1:
             self._problems += self._backups(head, info)
             self._problems += self._left_of_v1(head, info)
         config = RepositoryConfig.from_document(info.config)
         amended = _amended(info)
-        for told in info.snapshots.values():
+        newest_first = sorted(info.snapshots.values(), key=lambda told: -told.flushed_at)
+        for told in newest_first:  # so that arrays that moved have the names of today
             snapshot = self._snapshot(told.id)
             if snapshot is None:
                 continue
@@ -88,15 +110,33 @@ class _Check:
             self._manifests(snapshot, config)
             exact = told.pruned_ancestor_tx_logs is None and told.id not in amended
             self._log(told.parent_id, snapshot, exact=exact and not self._is_expired_v1(info, told))
-        return self._report(len(info.snapshots))
+        return self._report(len(info.snapshots), self._compared())
 
-    def _report(self, snapshots: int) -> CheckReport:
+    def _listed_chunks(self) -> Iterator[ObjectInfo]:
+        """List the root: yield the chunks, which may be millions, and keep sizes of other files."""
+        for each in self._storage.list():
+            if each.path.startswith(f"{layout.CHUNKS}/"):
+                yield each
+            else:
+                self._sizes[each.path] = each.size
+
+    def _compared(self) -> ChunksReport | None:
+        """Compare the bytes of chunks with their names, if that is asked for."""
+        if self._bytes is None:
+            return None
+        lacking = np.unique(np.concatenate(self._lacking))
+        report = self._bytes.compare(self._chunk_sizes, lacking, record=self._record)
+        self._problems += self._bytes.problems
+        return report
+
+    def _report(self, snapshots: int, chunks: ChunksReport | None = None) -> CheckReport:
         return CheckReport(
             repo=self._storage.url,
             snapshots=snapshots,
             manifests=len(self._references),
             references=sum(self._references.values()),
             problems=tuple(dict.fromkeys(self._problems)),
+            chunks=chunks,
         )
 
     def _left_of_v1(self, head: Head, info: RepoInfo) -> Iterator[Problem]:
@@ -157,7 +197,10 @@ class _Check:
                     users.setdefault(ref.object_id, []).append((node, ref))
         for key, windows in users.items():
             path = layout.manifest(key)
-            manifest = self._try(path, partial(self._assets.read_manifest, key))
+            raw = self._try(path, partial(self._storage.get, path))
+            if raw is None or not self._is_intact(path, raw):
+                continue
+            manifest = self._try(path, partial(self._assets.decoded_manifest, key, raw))
             if manifest is None:
                 continue
             self._references[key] = manifest.num_chunk_refs
@@ -169,6 +212,8 @@ class _Check:
                 self._problems += self._try(path, found) or ()
                 if table is not None:
                     self._problems += self._chunks(path, table)
+                    if self._bytes is not None:
+                        self._bytes.add(key, node, table)
 
     def _row(self, snapshot: Snapshot, manifest: Manifest) -> Iterator[Problem]:
         """Readers fetch exactly ``size_bytes``, so a wrong size makes a manifest unreadable."""
@@ -182,17 +227,24 @@ class _Check:
             what = f"{manifest.num_chunk_refs} references, its snapshot says {told.num_chunk_refs}"
             yield Problem(file=path, code="count", what=what)
 
+    def _is_intact(self, path: str, raw: bytes) -> bool:
+        """Compare a manifest's bytes with its name, where the name is made of them."""
+        if manifest_file.is_intact(raw) is not False:
+            return True
+        what = "its bytes are not those that it is named by: restore it from a copy"
+        self._problems.append(Problem(file=path, code="manifest-bytes", what=what))
+        return False
+
     def _chunks(self, path: str, table: ChunkTable) -> Iterator[Problem]:
         """Check that native chunks lie in objects that are long enough."""
-        native = table.kind == ChunkType.native
-        ends = table.offset[native] + table.length[native]
-        source = table.source[native]
-        for number in np.unique(source).tolist():
-            name = layout.chunk(ObjectId12(table.chunk_ids[number].tobytes()))
-            size, needed = self._sizes.get(name), int(ends[source == number].max())
-            if size is None or size < needed:
-                what = f"{name} has {size} bytes of {needed} that are referred to"
-                yield Problem(file=path, code="chunk", what=what)
+        lacking = self._chunk_sizes.lacking(table)
+        self._lacking.append(lacking.ids)
+        for at, (size, needed) in enumerate(
+            zip(lacking.sizes.tolist(), lacking.needed.tolist(), strict=True)
+        ):
+            name, found = layout.chunk(id_at(lacking.ids, at)), None if size < 0 else size
+            what = f"{name} has {found} bytes of {needed} that are referred to"
+            yield Problem(file=path, code="chunk", what=what)
 
     def _try[T](self, path: str, fetch: Callable[[], T]) -> T | None:
         try:

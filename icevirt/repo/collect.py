@@ -19,8 +19,9 @@ from icevirt.logic import garbage
 from icevirt.logic.garbage import Candidates
 from icevirt.model.chunks import ChunkType
 from icevirt.model.repo_info import GCRan, RepoInfo, SnapshotInfo
-from icevirt.repo import layout
+from icevirt.repo import content_names, layout
 from icevirt.repo.assets import Assets
+from icevirt.repo.chunk_sizes import ChunkSizes
 from icevirt.repo.head import Head, refuse_read_only
 
 
@@ -52,6 +53,9 @@ def collect(assets: Assets, head: Head, older_than: int, *, dry_run: bool) -> GC
         number, freed = _sweep(assets, path, candidates, surely, dry_run=dry_run)
         counts[f"{_NAMES[path]}_deleted"] = number
         size += freed
+    if not dry_run and next(iter(assets.storage.list(layout.CONTENT_NAMES)), None) is not None:
+        sizes = ChunkSizes.of(assets.storage.list(layout.CHUNKS))
+        content_names.compact(assets.storage, sizes.ids, surely)
     return GCSummary(bytes_deleted=size, **counts)
 
 

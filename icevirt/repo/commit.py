@@ -56,6 +56,7 @@ class Draft:
         self, log_of: Callable[[TransactionLog], TransactionLog] = lambda log: log
     ) -> Snapshot:
         """Write manifests, transaction log and snapshot."""
+        self.assets.list_content_names()
         nodes, files = write_manifests(self.assets, self.staging, self.config, rewrite=self.rewrite)
         snapshot = Snapshot(
             id=ObjectId12.random(),

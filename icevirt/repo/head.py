@@ -35,6 +35,7 @@ from icevirt.wire import repo_info
 _TRIES = 100
 _IMMEDIATE = 5
 _LONGEST_PAUSE = 5.0  # seconds
+_STALE_READS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +129,7 @@ class Head:
         after, backups = self._edited(current.info, current.raw, edits)
         if not backups:
             return after
-        return after if self._publish(after, backups, current.version) else None
+        return after if self._publish(after, backups, current) else None
 
     def create(self, first: RepoInfo, *edits: Edit) -> RepoInfo | None:
         """Make the repository with edits done already; None when somebody else made one."""
@@ -152,15 +153,15 @@ class Head:
             info, raw = after, b""
         return info, backups
 
-    def _publish(self, after: RepoInfo, backups: dict[str, bytes], was: Version | None) -> bool:
+    def _publish(self, after: RepoInfo, backups: dict[str, bytes], was: _RepoObject | None) -> bool:
         refuse_unconditional(after.config, self.storage.url)
         body, now = repo_info.encode(after), self.now()
         for name, raw in backups.items():
             self.storage.put(layout.backup(name), raw)
             self.watch.check(self.storage, layout.backup(name), now)
-        outcome = self.storage.put_if(layout.REPO, body, was=was)
+        outcome = self.storage.put_if(layout.REPO, body, was=was.version if was else None)
         if isinstance(outcome, Lost):
-            if outcome.perhaps_first_written and self._was_built_upon(after, backups):
+            if outcome.perhaps_first_written and self._was_built_upon(after, backups, was):
                 return True
             for name in backups:
                 self.storage.delete(layout.backup(name))
@@ -168,15 +169,40 @@ class Head:
         self._last = _RepoObject(after, body, outcome.version)
         return True
 
-    def _was_built_upon(self, after: RepoInfo, backups: Collection[str]) -> bool:
+    def _was_built_upon(
+        self, after: RepoInfo, backups: Collection[str], was: _RepoObject | None
+    ) -> bool:
         """Say whether a state that is there no more was there, by what others logged since."""
-        info = self.read().info
+        info = self._newer_than(was)
         while not ops_log.follows(info, backups):
             older = ops_log.newest_at(info) < ops_log.newest_at(after)
             if older or info.repo_before_updates is None:
                 return False
             info = self.backup(info.repo_before_updates)  # a short log goes on there
         return True
+
+    def _newer_than(self, was: _RepoObject | None) -> RepoInfo:
+        """Read what replaced a state, from a storage that just refused to replace that state.
+
+        An older state is what a cache remembers, and says nothing about what took place.
+
+        Raises:
+            StorageError: That is all there is to be read.
+        """
+        for attempt in range(_STALE_READS):
+            found = self._repo_object()
+            if found is not None and (
+                was is None or ops_log.newest_at(found.info) > ops_log.newest_at(was.info)
+            ):
+                return found.info
+            pause(_IMMEDIATE + attempt)
+        raise StorageError(
+            "it is not known whether the write took place: its answer got lost, and the store"
+            " answers reads with an older state than it compares writes with",
+            do="Look at the history before you repeat it, and switch off the cache in front of"
+            " the store.",
+            repo=self.storage.url,
+        )
 
     def _repo_object(self) -> _RepoObject | None:
         try:

@@ -6,9 +6,12 @@ from icevirt.errors import SnapshotNotFoundError
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId12
 
 REPO = "repo"
-FOLDERS = ("snapshots", "manifests", "transactions", "chunks", "overwritten")
+CHUNKS = "chunks"
+FOLDERS = ("snapshots", "manifests", "transactions", CHUNKS, "overwritten")
 WORK = ("icevirt",)
 """Where builds keep what they need until they commit, catalogs above all."""
+CONTENT_NAMES = "icevirt/content-names"
+"""Where lists of chunks that are named by their content lie."""
 
 
 def snapshot(key: ObjectId12) -> str:
@@ -28,7 +31,12 @@ def transaction_log(key: ObjectId12) -> str:
 
 def chunk(key: ObjectId12) -> str:
     """Return the path of a native chunk."""
-    return f"chunks/{key}"
+    return f"{CHUNKS}/{key}"
+
+
+def content_names(key: ObjectId12) -> str:
+    """Return the path of a list of chunks that are named by their content."""
+    return f"{CONTENT_NAMES}/{key}"
 
 
 def backup(name: str) -> str:

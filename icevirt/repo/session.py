@@ -250,6 +250,7 @@ class ForkSession(Session):
         return f"<icevirt.ForkSession of {self.snapshot_id}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
+        self.assets.list_content_names()  # the process that commits them never saw their bytes
         return ForkSession, (self._context, self._area())
 
     @property

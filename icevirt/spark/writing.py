@@ -23,11 +23,13 @@ from icevirt.archive.report import ReferenceCounts
 from icevirt.errors import CombineError, FormatError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.logic.equality import first_difference, same_values
+from icevirt.logic.id_columns import column
 from icevirt.logic.recoding import recoded_values
 from icevirt.logic.relative import with_names
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
 from icevirt.model.ranges import copy_ranges
 from icevirt.objects.grants import granted
+from icevirt.repo import content_names
 from icevirt.spark.encoding import decode_whole, encode_chunks, fill_of, plain_dtype
 from icevirt.spark.names import Files
 from icevirt.spark.parcels import Parcel
@@ -131,6 +133,8 @@ def _write(task: WriteTask, item: WriteItem, files: Files, refs: Refs) -> WriteR
     if tables:
         how = task.encoding
         encoded = manifest.encode(tables, level=how.level, locations=how.locations)
+        named = frozenset(bytes(row) for table in tables.values() for row in table.chunk_ids)
+        content_names.record(task.repo, column(named))
         task.repo.put(f"manifests/{encoded.id}", encoded.raw)
         result = replace(
             result,
@@ -140,7 +144,7 @@ def _write(task: WriteTask, item: WriteItem, files: Files, refs: Refs) -> WriteR
             windows=tuple(
                 _window_result(node, table, replaced[node]) for node, table in tables.items()
             ),
-            chunk_ids=frozenset(bytes(row) for table in tables.values() for row in table.chunk_ids),
+            chunk_ids=named,
         )
     task.record.put(record_path(item.number), dump_result(result))
     return result

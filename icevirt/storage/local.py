@@ -24,7 +24,7 @@ from icevirt.connect import urls
 from icevirt.connect.jitter import jitter
 from icevirt.errors import ObjectNotFoundError, StorageError
 from icevirt.storage import durable, keys, mounts
-from icevirt.storage.memory import too_short
+from icevirt.storage.memory import refuse_huge, too_short
 from icevirt.storage.protocol import Lost, ObjectInfo, Version, Written
 
 _PATIENCE = 300.0  # seconds that a writer waits for the lock
@@ -107,6 +107,7 @@ class LocalStorage:
         full = self._full(path)
         with _told(full), _opened(full) as fd:
             facts = os.fstat(fd)
+            refuse_huge(full, facts.st_size)
             body = _read_exactly(fd, 0, facts.st_size)
         return body, _version(body, facts)
 

@@ -117,6 +117,21 @@ def too_short(url: str, offset: int, length: int, found: int) -> StorageError:
     )
 
 
+LARGEST_WHOLE = 4 << 30
+"""Bytes that are read at once: FlatBuffers end at half of that, and chunks are read by ranges."""
+
+
+def refuse_huge(url: str, size: int) -> None:
+    """Check that an object can be read whole. Raises ``StorageError``."""
+    if size > LARGEST_WHOLE:
+        raise StorageError(
+            "the object is larger than any file of the format",
+            do="It is damaged, or something else: restore it from a copy of the repository.",
+            url=url,
+            size=size,
+        )
+
+
 def _attach(process: int, number: int) -> MemoryStorage:
     found = _alive.get((process, number))
     if found is None or process != os.getpid():

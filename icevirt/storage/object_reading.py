@@ -14,7 +14,7 @@ from icevirt.connect.patience import Tries, patiently
 from icevirt.connect.stores import Bucket
 from icevirt.errors import InvalidInputError, ObjectNotFoundError, StorageError
 from icevirt.storage import keys
-from icevirt.storage.memory import too_short
+from icevirt.storage.memory import refuse_huge, too_short
 from icevirt.storage.protocol import ObjectInfo, Version
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -89,6 +89,7 @@ class ObjectReading:
 
         def act(store: Any) -> tuple[bytes, Version]:
             found = obstore().get(store, key)
+            refuse_huge(f"{self.url}/{path}", found.meta["size"])
             return bytes(found.bytes()), self._version(found.meta)
 
         return self._asked(path, act)

@@ -51,8 +51,12 @@ def pack(
     level: int = 3,
     spec_version: int = SPEC_VERSION,
 ) -> bytes:
-    """Return the file of this kind around a FlatBuffers payload."""
-    return head(kind, spec_version) + zstandard.ZstdCompressor(level=level).compress(payload)
+    """Return the file of this kind around a FlatBuffers payload.
+
+    The frame ends with a checksum, which every decoder of zstd compares.
+    """
+    compressor = zstandard.ZstdCompressor(level=level, write_checksum=True)
+    return head(kind, spec_version) + compressor.compress(payload)
 
 
 def head(kind: FileKind, spec_version: int = SPEC_VERSION) -> bytes:

@@ -34,6 +34,7 @@ from icevirt.wire.schema import ARRAY_MANIFEST, CHUNK_REF, MANIFEST, Values
 
 # Manifest.compression_algorithm. Its default is 1, so that 0 must be stored.
 _PLAIN, _ZSTD = 0, 1
+_WRITER = (header.FIELDS["implementation"][0], header.FIELDS["spec_version"][0])
 DEFAULT_LOCATIONS = LocationCompression()
 
 
@@ -112,7 +113,7 @@ def _named_file(
     """Return the manifest's id, and its file with the id in it."""
     end = id_at + ObjectId12.SIZE
     parts = chain([np.frombuffer(small[end:], np.uint8)], tail.blocks())
-    rest = frame.compress(parts, tail.end - end, level)
+    rest = frame.compress(parts, tail.end - end, level, checksum=False)
     digest = ObjectId12.of_content(small[:end], rest)
     return digest, frame.with_raw_start(head, small[:id_at] + digest, rest)
 
@@ -140,6 +141,20 @@ def decode(raw: bytes) -> Manifest:
             if each["extra"] is not None:
                 unkept.add(ARRAY_MANIFEST.name)
         return Manifest(id=ObjectId12(values["id"]), arrays=found, unkept=tuple(sorted(unkept)))
+
+
+def is_intact(raw: bytes) -> bool | None:
+    """Say whether the id in a manifest is the digest of its bytes; None where it is another id.
+
+    Ids of other clients are random. Ours stand at the end of the frame's first block.
+    """
+    if not raw[slice(*_WRITER)].startswith(b"icevirt-"):
+        return None
+    parted = frame.without_raw_start(raw, header.SIZE)
+    if parted is None or len(parted[0]) < ObjectId12.SIZE:
+        return None
+    start, rest = parted[0][: -ObjectId12.SIZE], parted[1]
+    return ObjectId12.of_content(start + bytes(ObjectId12.SIZE), rest) == parted[0][len(start) :]
 
 
 def compressed_locations(raw: bytes) -> tuple[int | None, int]:

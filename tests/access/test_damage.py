@@ -168,7 +168,7 @@ def test_bytes_that_no_codec_takes_are_told_with_repository_and_variable(
     options = {"authorize_virtual_chunk_access": [virtual.prefix]}
     read(open_dataset(virtual, options))
     overwrite(file, body)
-    with pytest.raises(StorageError, match=r"cannot be decoded.*icevirt doctor") as told:
+    with pytest.raises(StorageError, match=r"cannot be decoded.*icevirt check") as told:
         read(open_dataset(virtual, options))
     assert told.value.facts["repo"] == virtual.root.as_uri()
     assert told.value.facts["variable"] == "/packed"

@@ -2,13 +2,16 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
+import zarr
 
 import icevirt
 from icevirt.cli import main
@@ -164,22 +167,74 @@ def test_a_build_that_a_signal_ends_says_so_and_leaves_nothing_running(
     assert not (tmp_path / "repo" / "repo").exists()
 
 
-def test_the_doctor_finds_a_sound_repository_sound(run, tmp_path):
+def test_check_finds_a_sound_repository_sound(run, tmp_path):
     icevirt.Repository.create(tmp_path / "repo")
-    status, told, _ = run("doctor", tmp_path / "repo")
+    status, told, _ = run("check", tmp_path / "repo")
     assert status == 0
     assert "sound" in told
-    status, told, _ = run("doctor", tmp_path / "repo", "-o", "json")
+    status, told, _ = run("check", tmp_path / "repo", "-o", "json")
     assert (status, json.loads(told)["ok"], json.loads(told)["problems"]) == (0, True, [])
 
 
-def test_the_doctor_names_what_is_damaged_and_fails(run, tmp_path):
+def test_check_names_what_is_damaged_and_fails(run, tmp_path):
     icevirt.Repository.create(tmp_path / "repo")
     next((tmp_path / "repo" / "transactions").iterdir()).unlink()
-    status, told, _ = run("doctor", tmp_path / "repo")
+    status, told, _ = run("check", tmp_path / "repo")
     assert status == 1
     assert "transactions/1CECHNKREP0F1RSTCMT0" in told
     assert "1 problem" in told
+
+
+def test_check_compares_chunks_and_the_status_tells_damage(run, tmp_path):
+    path = tmp_path / "repo"
+    for option, name in ((True, "ours"), (False, "random")):
+        repo = icevirt.Repository.open_or_create(path, content_addressed_chunks=option)
+        session = repo.writable_session("main")
+        array = zarr.open_group(session.store, mode="a").create_array(
+            name, shape=(4000,), chunks=(1000,), dtype="f8", compressors=None
+        )
+        array[:] = np.arange(4000.0)
+        session.commit(name)
+        if option:
+            (damaged, *_) = (path / "chunks").iterdir()
+    status, told, _ = run("check", path, "--chunks")
+    assert status == 0
+    assert "chunks   4 native chunks intact, 0 damaged, 4 unverifiable" in told
+    assert "/random: 0 intact, 0 damaged, 4 unverifiable" in told
+    assert "content_addressed_chunks=True" in told
+    raw = bytearray(damaged.read_bytes())
+    raw[100] ^= 1
+    damaged.write_bytes(raw)
+    assert run("check", path)[0] == 0, "without reading the bytes nobody can tell"
+    status, told, _ = run("check", path, "--chunks")
+    assert status == 1
+    assert f"chunks/{damaged.name}: its bytes are not those" in told
+    assert "/ours: 3 intact, 1 damaged, 0 unverifiable" in told
+    status, told, _ = run("check", path, "--chunks", "-o", "json")
+    document = json.loads(told)
+    assert (status, document["ok"]) == (1, False)
+    assert document["chunks"]["damaged"] == 1
+    assert document["chunks"]["arrays"][1] == {
+        "path": "/random",
+        "intact": 0,
+        "damaged": 0,
+        "unverifiable": 4,
+    }
+
+
+def test_check_lists_what_earlier_versions_wrote(run, tmp_path):
+    path = tmp_path / "repo"
+    repo = icevirt.Repository.create(path, content_addressed_chunks=True)
+    session = repo.writable_session("main")
+    zarr.open_group(session.store, mode="a").create_array(
+        "a", shape=(1000,), chunks=(1000,), dtype="f8", compressors=None
+    )[:] = 1
+    session.commit("x")
+    shutil.rmtree(path / "icevirt")
+    assert "1 of the intact chunks are in no list" in run("check", path, "--chunks")[1]
+    assert "in no list" not in run("check", path, "--chunks", "--record")[1]
+    assert "in no list" not in run("check", path, "--chunks")[1]
+    assert run("check", path, "--record")[0] == 2
 
 
 def test_an_upgrade_is_told_before_and_after(run, tmp_path):

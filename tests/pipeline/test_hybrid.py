@@ -102,6 +102,30 @@ def test_a_short_file_in_the_middle_shifts_what_follows(tmp_path, repo_path):
     )
 
 
+def test_damage_to_a_stored_chunk_is_found_though_the_official_client_wrote_others(
+    tmp_path, repo_path
+):
+    """A build lists the chunks that it names by their content, and only these."""
+    files = names(tmp_path, 2)
+    write(files[0], 0, 5)
+    write(files[1], 5, 6)
+    icevirt.build(files, repo_path, concat_dim="time")
+    chunks = sorted((Path(repo_path) / "chunks").iterdir())
+    session = official(repo_path).writable_session("main")
+    zarr.open_array(session.store, path="data")[0:2] = 1
+    session.commit("theirs")
+    report = icevirt.check(repo_path, chunks=True)
+    assert report.ok
+    assert (report.chunks.intact, report.chunks.unverifiable) == (len(chunks), 1)
+    assert report.chunks.unlisted == 0
+    raw = bytearray(chunks[0].read_bytes())
+    raw[len(raw) // 2] ^= 4
+    chunks[0].write_bytes(raw)
+    report = icevirt.check(repo_path, chunks=True)
+    assert [problem.code for problem in report.problems] == ["chunk-bytes"]
+    assert not report.ok
+
+
 def test_the_plan_says_what_would_be_stored(tmp_path):
     """Before anything is written, by variable and with the files."""
     files = names(tmp_path, 2)

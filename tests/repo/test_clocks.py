@@ -7,6 +7,7 @@ behind.
 import itertools
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 
 import icechunk
@@ -18,6 +19,7 @@ from icevirt.errors import StorageError
 from icevirt.logic.conflicts import ConflictDetector
 from icevirt.logic.stamps import lag, moment
 from icevirt.model.chunks import ChunkTable
+from icevirt.repo.check import check
 from icevirt.repo.repository import Repository
 from icevirt.storage.memory import MemoryStorage
 from icevirt.storage.protocol import Lost
@@ -263,3 +265,173 @@ def test_clocks_of_writers_that_race_may_all_differ():
         commit(repo, f"n{number}")
     assert len(messages(storage)) == 19
     assert sound(storage)
+
+
+# -- clocks that jump ----------------------------------------------------------------------------
+
+HOUR = 3600 * SECOND
+
+
+class Jumping:
+    """A machine's clock that somebody sets, and a storage whose clock is that of the machine."""
+
+    def __init__(self) -> None:
+        self.ahead = 0
+
+    def __call__(self) -> int:
+        return real() + self.ahead
+
+
+class OfTheMachine(MemoryStorage):
+    """A disk: it dates files by the clock of the machine, so that nothing tells a wrong one."""
+
+    def __init__(self, clock) -> None:
+        super().__init__()
+        self.clock, self.dates = clock, {}
+
+    def put(self, path, body):
+        self.dates[path] = self.clock()
+        super().put(path, body)
+
+    def put_if(self, path, body, *, was):
+        done = super().put_if(path, body, was=was)
+        if not isinstance(done, Lost):
+            self.dates[path] = self.clock()
+        return done
+
+    def list(self, prefix=""):
+        for info in super().list(prefix):
+            yield replace(info, last_modified=self.dates[info.path])
+
+
+@pytest.fixture
+def machine():
+    clock = Jumping()
+    storage = OfTheMachine(clock)
+    repo = Repository.create(storage)
+    repo.head.now = clock
+    return clock, storage, repo
+
+
+def stamps_ascend(storage) -> None:
+    repo = Repository.open(storage)
+    for times in (
+        [told.written_at for told in repo.ancestry(branch="main")],
+        [entry.updated_at for entry in repo.ops_log()],
+    ):
+        assert times == sorted(set(times), reverse=True)
+
+
+@contextmanager
+def done_or_refused():
+    """What a wrong clock stops names the clock, and a remedy."""
+    try:
+        yield
+    except StorageError as error:
+        if "clock" not in str(error) or not error.do:
+            raise
+
+
+def intact(storage) -> bool:
+    """Check all but that nothing is dated in the future, which the real clock says."""
+    return {problem.code for problem in check(storage).problems} <= {"future"}
+
+
+JUMPS = {
+    "an hour back": [0, -HOUR, -HOUR, 0],
+    "days back": [0, -5 * DAY, 0],
+    "an hour ahead and back": [HOUR, HOUR, 0, HOUR],
+    "days ahead and back": [3 * DAY, 0, 0, 3 * DAY],
+    "to and fro": [0, 60 * SECOND, -60 * SECOND, 90 * SECOND, 0, -20 * SECOND],
+    "summer time, twice": [0, HOUR, 0, HOUR, 2 * HOUR],
+}
+
+
+@pytest.mark.parametrize("jumps", JUMPS.values(), ids=JUMPS.keys())
+def test_whatever_jumps_stamps_ascend_and_what_was_acknowledged_is_there(machine, jumps):
+    """A commit may be refused, by an error that says why."""
+    clock, storage, repo = machine
+    acknowledged = []
+    for number, ahead in enumerate(jumps):
+        clock.ahead = ahead
+        for writer in (repo, Repository.open(storage)):
+            writer.head.now = clock
+            with done_or_refused():
+                name = f"n{number}-{len(acknowledged)}"
+                commit(writer, name)
+                acknowledged.append(name)
+    clock.ahead = max(jumps)
+    commit(repo, "last")
+    assert messages(storage)[1:] == [*acknowledged, "last"]
+    stamps_ascend(storage)
+
+
+@pytest.mark.parametrize("jump", [-30 * SECOND, 60 * SECOND, 100 * SECOND, -100 * SECOND])
+def test_a_clock_that_jumps_during_a_rebase_leaves_stamps_ascending(machine, jump):
+    clock, storage, repo = machine
+    commit(repo, "root")
+    first, second = (repo.writable_session("main") for _ in range(2))
+    first.add_group("/first", group_json())
+    second.add_group("/second", group_json())
+    first.commit("first")
+    ticks = itertools.count()
+
+    def jumping() -> int:
+        clock.ahead = jump if next(ticks) % 2 else 0
+        return clock()
+
+    repo.head.now = jumping
+    second.commit("second", rebase_with=ConflictDetector())
+    assert messages(storage)[1:] == ["root", "first", "second"]
+    stamps_ascend(storage)
+
+
+@pytest.mark.parametrize(
+    "jump", [-30 * DAY, -DAY, -HOUR, HOUR, DAY, 30 * DAY], ids=lambda jump: f"{jump // HOUR} h"
+)
+@pytest.mark.parametrize("before", [False, True], ids=["after the commits", "before the commits"])
+def test_garbage_collection_never_deletes_what_branches_need_whatever_the_clock(
+    machine, jump, before
+):
+    """Age decides about garbage only, so a wrong clock can keep too much, and no more."""
+    clock, storage, repo = machine
+    clock.ahead = jump if before else 0
+    done: set[str] = set()
+    with done_or_refused():
+        commit(repo, "one")
+        done.add("/one")
+        session = repo.writable_session("main")
+        session.add_array("/a", array_json((24,)), ChunkTable.empty(1))
+        session.set_chunk("/a", [0], b"\1" * 600)
+        session.commit("two")
+        done.add("/a")
+    assert done or (before and jump < 0)
+    clock.ahead = 0 if before else jump
+    collector = Repository.open(storage)
+    collector.head.now = clock
+    for age in (timedelta(0), timedelta(days=7)):
+        cutoff = moment(clock()) - age
+        with done_or_refused():
+            collector.expire_snapshots(cutoff)
+        with done_or_refused():
+            collector.garbage_collect(cutoff)
+    assert intact(storage)
+    session = Repository.open(storage).readonly_session("main")
+    assert {node.path for node in session.snapshot.nodes} >= done
+
+
+@pytest.mark.parametrize("jump", [-2 * DAY, 2 * DAY], ids=["back", "ahead"])
+def test_the_default_age_protects_an_open_session_from_a_jump_of_days(machine, jump):
+    """Seven days are more than a clock is usually wrong."""
+    clock, storage, repo = machine
+    session = repo.writable_session("main")
+    session.add_array("/a", array_json((24,)), ChunkTable.empty(1))
+    session.set_chunk("/a", [0], b"\1" * 600)
+    clock.ahead = jump
+    collector = Repository.open(storage)
+    collector.head.now = clock
+    with done_or_refused():
+        collector.garbage_collect()
+    clock.ahead = max(0, jump)
+    session.commit("x")
+    assert intact(storage)

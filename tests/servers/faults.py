@@ -43,6 +43,7 @@ class Fault:
     """What befalls a request."""
 
     delay: float = 0.0  # seconds, before it is handled
+    torn: int | None = None  # the connection breaks after so many bytes of the request's body
     applied: bool = True  # the server handles it, though the client may not hear of it
     dropped: bool = False  # the connection ends without an answer
     cut: int | None = None  # it ends after so many bytes of the answer's body
@@ -70,6 +71,11 @@ DROPPED = Fault(applied=False, dropped=True)
 
 ANSWER_LOST = Fault(dropped=True)
 """The server does it, and the connection breaks before it can say so."""
+
+
+def torn(length: int) -> Fault:
+    """Hang up after so many bytes of the request's body; the server stores nothing."""
+    return Fault(applied=False, dropped=True, torn=length)
 
 
 def slow(seconds: float) -> Fault:
@@ -162,11 +168,15 @@ class Rules:
             self.requests.clear()
             self.hits = 0
 
-    def fault_of(self, request: Request) -> Fault | None:
-        """Note a request and return what befalls it."""
-        with self._lock:
-            if self._log:
+    def note(self, request: Request) -> None:
+        """Remember a request."""
+        if self._log:
+            with self._lock:
                 self.requests.append(request)
+
+    def fault_of(self, request: Request) -> Fault | None:
+        """Return what befalls a request, whose body may not have come yet."""
+        with self._lock:
             hit = [rule for rule in self._rules if rule.hits(request)]
             self.hits += bool(hit)
         return hit[0].fault if hit else None

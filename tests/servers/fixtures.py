@@ -17,6 +17,7 @@ from servers.places import AzurePlace, GcsPlace, LocalPlace, Place, S3Place
 from servers.processes import free_port, running
 from servers.proxy import passing_on
 from servers.ranges import Files
+from servers.s3 import S3
 from servers.serving import served
 
 SERVERS = {
@@ -24,6 +25,7 @@ SERVERS = {
     "azure_server",
     "gcs_server",
     "http_server",
+    "strict_s3",
 }
 
 
@@ -122,6 +124,23 @@ def s3_proxy(s3: S3Place) -> Iterator[Proxied]:
     rules = Rules()
     with served(passing_on(s3.endpoint), rules) as url:
         yield Proxied(direct=s3, place=S3Place(endpoint=url, prefix=s3.prefix), rules=rules)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrictS3:
+    """A place on a strict S3 of its own, whose rules and past the test sets."""
+
+    place: S3Place
+    cloud: S3
+    rules: Rules
+
+
+@pytest.fixture
+def strict_s3() -> Iterator[StrictS3]:
+    """A fresh place on a strict S3."""
+    cloud, rules = S3(), Rules()
+    with served(cloud.answer, rules) as url:
+        yield StrictS3(place=S3Place(endpoint=url, prefix="repo"), cloud=cloud, rules=rules)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

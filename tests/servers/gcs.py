@@ -30,7 +30,9 @@ _PAGE = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Object:
+class Stored:
+    """An object."""
+
     body: bytes
     generation: int
     at: float
@@ -49,7 +51,9 @@ class _Object:
         }
 
 
-class _RefusedError(Exception):
+class RefusedError(Exception):
+    """What the server answers when it does not do what is asked for."""
+
     def __init__(self, status: int, code: str) -> None:
         super().__init__(code)
         body = f"<?xml version='1.0'?><Error><Code>{code}</Code></Error>".encode()
@@ -66,7 +70,7 @@ class Cloud:
         self._lock = threading.Lock()
         self._generations = itertools.count(time.time_ns() // 1000)
         self._uploads: dict[str, tuple[str, dict[str, str], dict[int, bytes]]] = {}
-        self._objects: dict[str, _Object] = {}  # by bucket/key
+        self._objects: dict[str, Stored] = {}  # by bucket/key
 
     def answer(self, request: Request) -> Response:
         """Handle a request."""
@@ -74,7 +78,7 @@ class Cloud:
         try:
             with self._lock:
                 answered = self._handled(request, name)
-        except _RefusedError as refused:
+        except RefusedError as refused:
             answered = refused.response
         date = {"date": formatdate(self._now(), usegmt=True)}
         return Response(
@@ -99,20 +103,20 @@ class Cloud:
             case "DELETE" if not asked:
                 self._check(request, name)
                 self._found(name)
-                del self._objects[name]
+                self._set(name, None)
                 return Response(status=204)
             case "POST" if asked == {"uploads"}:
                 return self._begin(request, name)
             case "POST" if asked == {"uploadId"}:
                 return self._complete(request, name)
-        raise _RefusedError(501, "NotImplemented")
+        raise RefusedError(501, "NotImplemented")
 
     # -- objects -----------------------------------------------------------------------------
 
-    def _found(self, name: str) -> _Object:
+    def _found(self, name: str) -> Stored:
         found = self._objects.get(name)
         if found is None:
-            raise _RefusedError(404, "NoSuchKey")
+            raise RefusedError(404, "NoSuchKey")
         return found
 
     def _check(self, request: Request, name: str) -> None:
@@ -123,11 +127,11 @@ class Cloud:
             if key.startswith(("x-goog-if-", "if-")) and key != "x-goog-if-generation-match"
         }
         if unknown:
-            raise _RefusedError(501, "NotImplemented")
+            raise RefusedError(501, "NotImplemented")
         supposed = request.headers.get("x-goog-if-generation-match")
         found = self._objects.get(name)
         if supposed is not None and int(supposed) != (found.generation if found else 0):
-            raise _RefusedError(412, "PreconditionFailed")
+            raise RefusedError(412, "PreconditionFailed")
 
     def _put(self, request: Request, name: str) -> Response:
         self._check(request, name)
@@ -137,14 +141,21 @@ class Cloud:
         return self._write(name, body, _metadata(request))
 
     def _write(self, name: str, body: bytes, metadata: dict[str, str]) -> Response:
-        made = _Object(
+        made = Stored(
             body=body, generation=next(self._generations), at=self._now(), metadata=metadata
         )
-        self._objects[name] = made
+        self._set(name, made)
         said = made.headers()
         return Response(
             status=200, headers={key: said[key] for key in ("etag", "x-goog-generation")}
         )
+
+    def _set(self, name: str, stored: Stored | None) -> None:
+        """Replace an object, or remove it."""
+        if stored is None:
+            self._objects.pop(name, None)
+        else:
+            self._objects[name] = stored
 
     def _now(self) -> float:
         return time.time() + self._ahead
@@ -154,11 +165,11 @@ class Cloud:
     def _begin(self, request: Request, name: str) -> Response:
         key = f"upload-{next(self._generations)}"
         self._uploads[key] = (name, _metadata(request), {})
-        return _document("InitiateMultipartUploadResult", f"<UploadId>{key}</UploadId>")
+        return document("InitiateMultipartUploadResult", f"<UploadId>{key}</UploadId>")
 
     def _upload(self, request: Request) -> tuple[str, dict[str, str], dict[int, bytes]]:
         if request.query["uploadId"] not in self._uploads:
-            raise _RefusedError(404, "NoSuchUpload")
+            raise RefusedError(404, "NoSuchUpload")
         return self._uploads[request.query["uploadId"]]
 
     def _put_part(self, request: Request) -> Response:
@@ -173,13 +184,13 @@ class Cloud:
             told = {element.tag.rpartition("}")[2]: element.text or "" for element in part}
             number = int(told["PartNumber"])
             if number not in parts or told["ETag"].strip('"') != _part_etag(parts[number])[1:-1]:
-                raise _RefusedError(400, "InvalidPart")
+                raise RefusedError(400, "InvalidPart")
             numbers.append(number)
         if begun != name or not numbers or numbers != sorted(set(numbers)):
-            raise _RefusedError(400, "InvalidPartOrder")
+            raise RefusedError(400, "InvalidPartOrder")
         del self._uploads[request.query["uploadId"]]
         said = self._write(name, b"".join(parts[number] for number in numbers), metadata).headers
-        done = _document("CompleteMultipartUploadResult", f"<ETag>{escape(said['etag'])}</ETag>")
+        done = document("CompleteMultipartUploadResult", f"<ETag>{escape(said['etag'])}</ETag>")
         return Response(status=200, headers={**done.headers, **said}, body=done.body)
 
     # -- listing -----------------------------------------------------------------------------
@@ -208,10 +219,10 @@ class Cloud:
             else:
                 rows.append(_row(key, self._objects[name]))
         rows += [f"<CommonPrefixes><Prefix>{escape(f)}</Prefix></CommonPrefixes>" for f in folders]
-        return _document("ListBucketResult", "".join(rows))
+        return document("ListBucketResult", "".join(rows))
 
 
-def _row(key: str, found: _Object) -> str:
+def _row(key: str, found: Stored) -> str:
     whole, part = divmod(int(found.at * 1000), 1000)
     at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole)) + f".{part:03d}Z"
     return (
@@ -229,11 +240,12 @@ def _metadata(request: Request) -> dict[str, str]:
     return {
         key: quote(value, safe=" /:;,.=-_()")
         for key, value in request.headers.items()
-        if key.startswith("x-goog-meta-") or key in ("content-type", "cache-control")
+        if key.startswith(("x-goog-meta-", "x-amz-meta-"))
+        or key in ("content-type", "cache-control")
     }
 
 
-def _document(root: str, inner: str) -> Response:
+def document(root: str, inner: str) -> Response:
     body = f"<?xml version='1.0' encoding='UTF-8'?><{root}>{inner}</{root}>".encode()
     return Response(status=200, headers={"content-type": "application/xml"}, body=body)
 

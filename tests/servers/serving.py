@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from servers.faults import Fault, Request, Response, Rules
@@ -42,8 +43,13 @@ class _Handler(BaseHTTPRequestHandler):
             super().finish()
 
     def handle_any(self) -> None:
-        request = self.received()
-        fault = self.server.rules.fault_of(request) or Fault()
+        head = self.head()
+        fault = self.server.rules.fault_of(head) or Fault()
+        request = replace(head, body=self.body(head, fault.torn))
+        self.server.rules.note(request)
+        if fault.torn is not None or len(request.body) < self.announced(head):
+            self.hang_up()  # whoever sends half a body gets nothing stored, and no answer
+            return
         time.sleep(fault.delay)
         response = self.server.answer(request) if fault.applied else None
         if fault.dropped:
@@ -55,13 +61,18 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = handle_any
 
-    def received(self) -> Request:
+    def head(self) -> Request:
         headers = {name.lower(): value for name, value in self.headers.items()}
-        if headers.get("transfer-encoding") == "chunked":
-            body = b"".join(iter(self.chunk, b""))
-        else:
-            body = self.rfile.read(int(headers.get("content-length", 0)))
-        return Request(method=self.command, target=self.path, headers=headers, body=body)
+        return Request(method=self.command, target=self.path, headers=headers)
+
+    def announced(self, head: Request) -> int:
+        return int(head.headers.get("content-length", 0))
+
+    def body(self, head: Request, most: int | None) -> bytes:
+        if head.headers.get("transfer-encoding") == "chunked":
+            return b"".join(iter(self.chunk, b""))
+        length = self.announced(head)
+        return self.rfile.read(length if most is None else min(most, length))
 
     def chunk(self) -> bytes:
         size = int(self.rfile.readline().split(b";")[0], 16)

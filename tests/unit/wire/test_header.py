@@ -1,5 +1,6 @@
 """The envelope of metadata files."""
 
+import os
 import tomllib
 from pathlib import Path
 
@@ -45,7 +46,15 @@ def test_the_frame_is_one_and_says_its_size():
     """The official reader decompresses exactly the declared size in one call."""
     frame = pack(FileKind.snapshot, BODY)[header.SIZE :]
     assert zstandard.frame_content_size(frame) == len(BODY)
-    assert not zstandard.get_frame_parameters(frame).has_checksum
+
+
+@pytest.mark.parametrize("at", [45, -20, -1], ids=["in the block", "near its end", "checksum"])
+def test_a_flipped_bit_of_the_frame_is_noticed(at):
+    body = os.urandom(500)  # stored as it is: without a checksum it would decode
+    raw = bytearray(pack(FileKind.snapshot, body))
+    raw[at] ^= 1
+    with pytest.raises(FormatError):
+        unpack(bytes(raw), FileKind.snapshot)
 
 
 def frame_of(body, **options):

@@ -1,0 +1,89 @@
+"""Which chunks of a repository are named by their content: lists of writers, read by `check`.
+
+The lists lie in a folder that other clients neither read nor delete. A list is written before the
+commit that refers to its chunks. Decision 0035 says why it is a list of ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.errors import IcevirtError, ObjectNotFoundError
+from icevirt.logic.garbage import is_old
+from icevirt.logic.id_columns import ID, places
+from icevirt.repo import layout
+from icevirt.storage.protocol import Storage
+from icevirt.wire import content_names
+
+_IDS = 1 << 20  # in one list
+_TRIES = 5
+
+
+def record(storage: Storage, ids: NDArray[np.void]) -> None:
+    """Write down that chunks with these ids are named by their content."""
+    for path, raw in _files(ids):
+        storage.put(path, raw)
+
+
+def forget(storage: Storage, ids: NDArray[np.void]) -> None:
+    """Remove the lists that `record` made of just these ids."""
+    for path, _ in _files(ids):
+        storage.delete(path)
+
+
+def recorded(storage: Storage) -> tuple[NDArray[np.void], dict[str, IcevirtError]]:
+    """Return all listed ids, ascending, and what is wrong with lists that cannot be read, by path.
+
+    Garbage collection replaces old lists by a new one: where a list went away, all are read again.
+    """
+    for _ in range(_TRIES):
+        found, bad = [np.zeros(0, ID)], dict[str, IcevirtError]()
+        for info in storage.list(layout.CONTENT_NAMES):
+            try:
+                found.append(_read(storage, info.path))
+            except IcevirtError as error:
+                bad[info.path] = error
+        if not any(isinstance(error, ObjectNotFoundError) for error in bad.values()):
+            break
+    return np.unique(np.concatenate(found)), bad
+
+
+def compact(storage: Storage, existing: NDArray[np.void], older_than: int) -> None:
+    """Replace the lists that were written before a time by one of the chunks that still exist.
+
+    Args:
+        storage: Of the repository.
+        existing: The ids of all chunk objects, ascending.
+        older_than: Microseconds since 1970, by the storage's clock.
+    """
+    found, read = [np.zeros(0, ID)], set()
+    for path in _old(storage, older_than):
+        with suppress(IcevirtError):  # `check` reports it; what cannot be read is kept
+            found.append(_read(storage, path))
+            read.add(path)
+    ids = np.unique(np.concatenate(found))
+    kept = ids[places(existing, ids) >= 0]
+    if superseded := read - {path for path, _ in _files(kept)}:
+        record(storage, kept)
+        # a writer of the same chunks may have written the same list again
+        storage.delete_many(sorted(superseded & _old(storage, older_than)))
+
+
+def _old(storage: Storage, older_than: int) -> set[str]:
+    listed = storage.list(layout.CONTENT_NAMES)
+    return {info.path for info in listed if is_old(info.last_modified, older_than)}
+
+
+def _files(ids: NDArray[np.void]) -> Iterator[tuple[str, bytes]]:
+    distinct = np.unique(ids)
+    for at in range(0, len(distinct), _IDS):
+        raw = content_names.encode(distinct[at : at + _IDS])
+        yield layout.content_names(content_names.name_of(raw)), raw
+
+
+def _read(storage: Storage, path: str) -> NDArray[np.void]:
+    return content_names.decode(path.rpartition("/")[2], storage.get(path))

@@ -1,0 +1,50 @@
+"""Lists of chunk ids that are digests of the chunks' bytes, as files of our own.
+
+A random id says nothing about the bytes, so a checker has to know which ids it may compare. The
+format has no place for that; these files lie beside it. A list is 12 bytes of magic, then ids of
+12 bytes, ascending. It is named by its own digest, so that a damaged list is noticed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.errors import FormatError
+from icevirt.ids import ObjectId12
+from icevirt.logic.id_columns import ID
+
+MAGIC = b"ICVT-NAMES-1"
+
+
+def encode(ids: NDArray[np.void]) -> bytes:
+    """Return the file that lists these ids, which ascend."""
+    return MAGIC + ids.tobytes()
+
+
+def name_of(raw: bytes) -> ObjectId12:
+    """Return the name of a list: the digest of its bytes."""
+    return ObjectId12.of_content(raw)
+
+
+def decode(name: str, raw: bytes) -> NDArray[np.void]:
+    """Return the ids that a file lists.
+
+    Raises:
+        FormatError: The file is damaged, or of a newer icevirt.
+    """
+    if str(name_of(raw)) != name or len(raw) % ID.itemsize:
+        raise FormatError(
+            "a list of chunk names is damaged, so damage to the chunks that it lists looks like"
+            " chunks that cannot be verified",
+            do="Restore the file. If there is no copy, delete it and run"
+            " `icevirt check REPO --chunks --record`.",
+            name=name,
+        )
+    if not raw.startswith(MAGIC):
+        raise FormatError(
+            "a list of chunk names has a format that this icevirt does not know",
+            do="Upgrade icevirt.",
+            name=name,
+        )
+    return np.frombuffer(raw, ID, offset=len(MAGIC))

@@ -94,7 +94,7 @@ def _width(schema: ArraySchema) -> int | None:
     """Return the bytes of one value; None where that depends on the value."""
     try:
         return np.dtype(str(schema.data_type)).itemsize or None
-    except TypeError:
+    except (TypeError, ValueError):
         return None
 
 

@@ -45,6 +45,7 @@ def combined(prepared: Prepared, wish: Wish) -> BuildPlan:
     given = as_given(facts, wish.concat_dim)
     # files that disagree have no order to speak of
     members = [*members_of(facts, given, wish.pad, wish.rules)]
+    prepared.refuse_twice()
     cells = prepared.cells(wish)
     if cells.alike(given):  # nearly always: files are listed in their order
         members = [placed(member, cells) for member in members]
@@ -61,7 +62,7 @@ def combined(prepared: Prepared, wish: Wish) -> BuildPlan:
         arrays += (_sharing(arrays, made),)
     refuse_expensive(arrays, wish)
     arrays += tuple(
-        coordinate(each, each.values, wish.group, wish.build_id)
+        coordinate(prepared.described(each, cells, wish), each.values, wish.group, wish.build_id)
         for each in prepared.new
         if each.values is not None and each.variable is None
     )

@@ -128,7 +128,7 @@ def _width(array: PlannedArray) -> int:
     """Return the bytes of one value; 8 where that depends on the value."""
     try:
         return np.dtype(str(array.schema.data_type)).itemsize or 8
-    except TypeError:
+    except (TypeError, ValueError):
         return 8
 
 

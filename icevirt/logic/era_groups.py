@@ -28,6 +28,7 @@ from icevirt.logic.era_costs import impossible, stored_natively
 from icevirt.logic.era_report import TOLD, described
 from icevirt.logic.eras import EVERYWHERE, Parted, comparable, part
 from icevirt.logic.hybrid_cost import refuse_expensive
+from icevirt.logic.named import refuse_void_options
 from icevirt.logic.prepared import Prepared, prepare
 from icevirt.logic.wish import Wish
 from icevirt.model import paths
@@ -56,7 +57,7 @@ def combine_eras(facts: CatalogFacts, wish: Wish) -> BuildPlan:
             unlike, ``error.facts["eras"]`` is an `Eras`.
     """
     prepared = prepare(facts, wish)
-    wish.rules.check_names(prepared.facts.arrays.path.values)
+    refuse_void_options(prepared.facts, wish, [each.name for each in prepared.new])
     if wish.eras == "group":
         return _grouped(prepared, wish)
     try:

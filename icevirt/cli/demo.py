@@ -80,7 +80,7 @@ def demo(
             files,
             repo,
             concat_dim="time_counter",
-            combine="nested",  # the model counts every month from its own beginning
+            combine="nested",  # every month says that it is step 0
             mode="w",
             message="demo",
             progress=listener,

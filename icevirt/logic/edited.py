@@ -65,7 +65,7 @@ def edited(
     for at, (path, schema, number) in enumerate(distinct.tolist()):
         edit, old = edits[number], arrays.path.values[path]
         url = facts.files.url[int(arrays.file[first[at]])]
-        kept[at] = not _is_one_of(old, edit.drop)
+        kept[at] = not edit.drops(old)
         new_paths.append(edit.new_path(old))
         own = ArraySchema.loads(arrays.schema.values[schema])
         if kept[at]:
@@ -127,10 +127,6 @@ def _refuse_other_bounds(
             f' {{"{name}": ...}}}}.',
             variable=bounds,
         )
-
-
-def _is_one_of(path: str, names: Sequence[str]) -> bool:
-    return path in names or paths.name(path) in names
 
 
 def _new_schema(schema: ArraySchema, path: str, edit: Edit, url: str) -> str:

@@ -63,6 +63,10 @@ class Edit:
         new = told.get(path, told.get(paths.name(path)))
         return path if new is None else paths.join(paths.parent(path), new)
 
+    def drops(self, path: str) -> bool:
+        """Say whether a variable is left out."""
+        return path in self.drop or paths.name(path) in self.drop
+
     def wanted(self, path: str) -> dict[str, str]:
         """Return the attributes that a variable of a new path gets; a path counts before a name."""
         name = paths.name(path)

@@ -80,7 +80,7 @@ def _names(
         for name in ArraySchema.loads(arrays.schema.values[schema]).dimension_names
         if name
     }
-    called = {edit.new_path(path) for path in variables}
+    called = {edit.new_path(path) for path in variables if not edit.drops(path)}
     groups = {paths.ROOT, *(above for path in variables for above in _above(path))}
     own = {*variables, *map(paths.name, variables)}
     return {

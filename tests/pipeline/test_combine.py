@@ -304,8 +304,8 @@ def test_disagreement_is_told_before_order():
 
 def test_a_variable_in_two_files_for_the_same_steps_is_refused():
     """Also where another one is in one of them only."""
+    other = file(3, lambda u: data(u, 1), lambda u: data(u, 1, path="/more"), time([2.0]))
     with pytest.raises(CombineError, match=r"overlap.*both hold /tos"):
-        other = file(3, lambda u: data(u, 1), lambda u: data(u, 1, path="/more"), time([2.0]))
         plan(step(1, 1.0), step(2, 2.0), other)
 
 

@@ -17,6 +17,7 @@ from icevirt.archive.attributes import Attributes, restore
 from icevirt.archive.schema import DECODING
 from icevirt.errors import CombineError, InvalidInputError
 from icevirt.logic.decoding import PACKING
+from icevirt.logic.recoding import BOUNDS
 from icevirt.logic.times import DURATIONS, parse
 from icevirt.model.json import JSON
 
@@ -65,9 +66,13 @@ class Corrections:
             CombineError: Another file says something else, and both would say the same now.
         """
         for name, text in wanted.items():
-            if name not in DECODING or (self._of_each and not _decodes(attributes, name)):
+            # bounds that are not named count from the date that they count from in the file
+            meant = "units" if name in BOUNDS else name
+            if meant not in DECODING or (
+                (self._of_each or name in BOUNDS) and not _decodes(attributes, meant)
+            ):
                 continue
-            said = statement(attributes, name)
+            said = statement(attributes, meant)
             if said is None and name not in PACKING:
                 continue  # what says nothing is not contradicted
             known = self._said.setdefault((path, name, text), {})
@@ -107,7 +112,7 @@ def _remedy(name: str, *, of_each: bool) -> str:
     which = (
         "Leave it out: times that count from different dates are brought to one count, every value"
         " exact."
-        if name in COUNTING
+        if name in (*COUNTING, *BOUNDS)
         else "Leave it out."
     )
     return (

@@ -22,7 +22,7 @@ from icevirt.archive.plan import BuildPlan, PlannedArray
 from icevirt.archive.scanned import ScannedGroup, dump
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError, IcevirtError, InvalidInputError
-from icevirt.logic import duplicates, recoding
+from icevirt.logic import duplicates
 from icevirt.logic.combine import combined, split_rules_of
 from icevirt.logic.era_costs import impossible, stored_natively
 from icevirt.logic.era_report import TOLD, described
@@ -167,10 +167,9 @@ def _group_of(wish: Wish, number: int) -> str:
 
 def _plan(prepared: Prepared, parted: Parted, wish: Wish, number: int) -> BuildPlan:
     mine = replace(prepared.only(parted.rows(number)), left_out=())
-    # times that no unit of all files could count may have one of this era's
-    facts, times = recoding.recode_times(mine.facts, wish.concat_dim)
     try:
-        return combined(replace(mine, facts=facts, times={**mine.times, **times}), wish)
+        # times that no unit of all files could count may have one of this era's
+        return combined(mine.counted_again(wish), wish)
     except CombineError as error:
         raise CombineError(
             f"{paths.name(wish.group)}: {error.what}", do=error.do, **error.facts

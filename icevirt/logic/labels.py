@@ -14,7 +14,7 @@ from icevirt.archive.facts import CatalogFacts, Labels
 from icevirt.archive.schema import ArraySchema
 from icevirt.logic.ordering import Keys, Runs, decoded, decoding
 from icevirt.logic.recoding import missing_of, units_of
-from icevirt.logic.times import InexactError, microseconds
+from icevirt.logic.times import InexactError, microseconds, parse
 from icevirt.model import paths
 
 _NUMBERS, _TEXTS = "iufb", "US"
@@ -25,10 +25,11 @@ class Coordinate:
     """The coordinate of a dimension in some files."""
 
     path: str
-    values: Runs  # (files,) as they decode, offsets apart
+    values: Runs  # (files,) as they decode, but for an offset that all files have
     missing: NDArray[np.bool_]  # (labels,) where a file has no value
     attributes: Attributes  # of the first file
     counts_alike: bool  # whether the values of all files mean the same
+    shifted: bool  # whether offsets, which differ, were added
 
     @property
     def is_text(self) -> bool:
@@ -46,20 +47,24 @@ class Coordinate:
             runs = replace(alike, flat=times)
         elif flat.dtype.kind == "f":
             runs = replace(runs, flat=flat + 0.0)  # 0.0 and -0.0 are one label
-        return Keys(runs=runs, missing=missing, shown=lambda at: written(flat[at], self.attributes))
+        told = self.attributes.without("add_offset") if self.shifted else self.attributes
+        return Keys(runs=runs, missing=missing, shown=lambda at: written(flat[at], told))
 
     def _times(self) -> NDArray[np.int64] | None:
         """Return labels in microseconds; None where they are no times, or lie closer than that."""
         units, flat = units_of(self.attributes.values), self.values.flat
         if units is None or not self.counts_alike or flat.dtype.kind not in "iuf":
             return None
+        if not (np.isfinite(flat) | self.missing).all():
+            return None
+        known = np.where(self.missing, flat.dtype.type(0), flat)
         try:
-            times, _ = microseconds(np.where(self.missing, flat.dtype.type(0), flat), units)
+            times, _ = microseconds(known, units)
         except InexactError:
             return None
         if flat.dtype.kind == "f":
-            order = np.argsort(flat, kind="stable")
-            one, other = flat[order[:-1]], flat[order[1:]]
+            order = np.argsort(known, kind="stable")
+            one, other = known[order[:-1]], known[order[1:]]
             apart = other - one > 4 * np.spacing(np.maximum(np.abs(one), np.abs(other)))
             if (apart & (np.diff(times[order]) == 0)).any():
                 return None
@@ -97,14 +102,32 @@ def coordinate_of(
         code: ArraySchema.loads(arrays.schema.values[code]).attributes
         for code in arrays.schema.used(schemas).tolist()
     }
-    values, missing = _decoded(labels, found[path], schemas, attributes)
+    # an offset that all files have moves all labels alike
+    shifted = len({repr(each.values.get("add_offset", 0)) for each in attributes.values()}) > 1
+    values, missing = _decoded(labels, found[path], schemas, attributes, shifted=shifted)
+    meant = {code: _meaning(each) for code, each in attributes.items()}
+    number = {each: at for at, each in enumerate(dict.fromkeys(meant.values()))}
+    if len(number) > 1:  # numbers that are equal are no equal labels
+        of_schema = np.zeros(max(meant) + 1, np.int32)
+        of_schema[[*meant]] = [number[each] for each in meant.values()]
+        values = replace(values, kind=values.kind * len(number) + of_schema[schemas])
     return Coordinate(
         path=path,
         values=values,
         missing=missing,
         attributes=attributes[int(schemas[0])],
-        counts_alike=len({units_of(each.values) for each in attributes.values()}) == 1,
+        counts_alike=len(number) == 1,
+        shifted=shifted,
     )
+
+
+def _meaning(attributes: Attributes) -> tuple[Any, ...]:
+    """Return what labels count, equal where numbers that are equal mean the same."""
+    told = attributes.values
+    units = parse(told.get("units"), told.get("calendar"))
+    if units is not None:
+        return (units.step, units.origin, units.calendar)
+    return (repr(told.get("units")), repr(told.get("calendar")))
 
 
 def _decoded(
@@ -112,6 +135,8 @@ def _decoded(
     places: NDArray[np.int64],
     schemas: NDArray[np.integer],
     attributes: Mapping[int, Attributes],
+    *,
+    shifted: bool,
 ) -> tuple[Runs, NDArray[np.bool_]]:
     """Return the labels at some places as they decode, and which of them are missing.
 
@@ -132,7 +157,11 @@ def _decoded(
         told = attributes[int(schemas[mine[0]])]
         starts = starts // dtype.itemsize
         meant = np.char.decode(raw, "utf-8", "replace") if dtype.kind == "S" else raw
-        pieces.append((mine, decoded(meant, told.values), starts))
+        meant = decoded(meant, told.values)
+        shift = told.values.get("add_offset")
+        if shifted and isinstance(shift, int | float) and meant.dtype.kind in "iuf":
+            meant = meant.astype(np.float64) + shift
+        pieces.append((mine, meant, starts))
         gone.append((mine, _missing(raw, told), starts))
     count = len(places)
     values, missing = (Runs.spread(each, count) for each in (pieces, gone))

@@ -30,7 +30,7 @@ def decoded(raw: NDArray[np.generic], attributes: Mapping[str, object]) -> NDArr
 
 def decoding(attributes: Mapping[str, object]) -> tuple[str, ...]:
     """Return what says how labels decode and which are missing, alike where these are."""
-    names = ("scale_factor", "_FillValue", "missing_value")
+    names = ("scale_factor", "add_offset", "_FillValue", "missing_value")
     unsigned = str(attributes.get("_Unsigned", "")).lower()
     return unsigned, *(repr(attributes.get(name)) for name in names)
 

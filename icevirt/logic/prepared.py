@@ -49,6 +49,20 @@ class Prepared:
             label_edits=None if self.label_edits is None else self.label_edits.take(rows),
         )
 
+    def counted_again(self, wish: Wish) -> Prepared:
+        """Return some of the files by themselves: their times may count alike, and tell more.
+
+        Raises:
+            CombineError: The bounds of a coordinate would have to be recoded and cannot be.
+        """
+        facts, times = recoding.recode_times(self.facts, wish.concat_dim)
+        new = {each.name for each in self.new}
+        existing = [name for name in wish.concat_dim if name not in new]
+        twice = self.twice
+        if twice is None and self.nest is None:
+            twice = duplicates.settled(facts, existing, "refuse", self.new).refused
+        return replace(self, facts=facts, times={**self.times, **times}, twice=twice)
+
     def refuse_twice(self) -> None:
         """Raise ``CombineError`` where several files hold the same variables at one step."""
         if self.twice is not None:

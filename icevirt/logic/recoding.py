@@ -27,7 +27,7 @@ from icevirt.model import paths
 
 _SCALING = ("scale_factor", "add_offset", "_Unsigned")
 _MISSING = ("_FillValue", "missing_value")
-_BOUNDS = ("bounds", "climatology")
+BOUNDS = ("bounds", "climatology")
 
 
 def units_of(attributes: Mapping[str, Any]) -> TimeUnits | None:
@@ -46,7 +46,7 @@ def missing_of(attributes: Attributes) -> tuple[float, ...]:
 
 def bounds_of(path: str, attributes: Mapping[str, Any]) -> Iterator[str]:
     """Yield the paths of the variables that hold the bounds of a coordinate."""
-    for name in _BOUNDS:
+    for name in BOUNDS:
         if isinstance(told := attributes.get(name), str) and told:
             yield told if told.startswith("/") else paths.join(paths.parent(path), told)
 

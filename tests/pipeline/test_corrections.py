@@ -136,6 +136,15 @@ def test_a_function_does_not_say_it_alike_either(variable, attrs, unlike):
     assert "look at what the file says" in caught.value.do
 
 
+@pytest.mark.parametrize("option", ["attrs", "preprocess"])
+def test_bounds_are_not_taken_from_times_that_count_from_different_dates(option, months):
+    """Else each file's would go on counting from its own date, and nothing would say which."""
+    attrs = {"time": {"bounds": None}}
+    how = {"attrs": attrs} if option == "attrs" else {"preprocess": every(**attrs)}
+    with pytest.raises(CombineError, match=f"{option} would say bounds=None of /time"):
+        icevirt.plan(months, concat_dim="time", **how)
+
+
 def test_files_that_were_renamed_into_one_are_files_of_one(months):
     """Also under the name that one of them has only."""
     with netCDF4.Dataset(months[1], "a") as file:

@@ -2,6 +2,9 @@
 
 import numpy as np
 import pytest
+import xarray as xr
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from icevirt.errors import CombineError
 from icevirt.logic.ordering import Keys, Runs, order_files
@@ -59,6 +62,21 @@ def keys(labels):
 def test_files_are_ordered(labels, expected):
     """Each row of the table."""
     assert rows(labels) == expected
+
+
+@settings(max_examples=60)
+@given(st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=3), min_size=2, max_size=4))
+def test_files_follow_one_another_as_in_xarray_or_are_refused(labels):
+    """Nothing is accepted that xarray refuses, or puts elsewhere."""
+    assume(len({tuple(each) for each in labels}) == len(labels))
+    names = [f"{at}.nc" for at in range(len(labels))]
+    try:
+        order = rows(labels, names)
+    except CombineError:
+        return
+    held = [xr.Dataset({"v": ("time", [n] * len(t))}, {"time": t}) for n, t in enumerate(labels)]
+    joined = xr.combine_by_coords(held, data_vars="minimal", coords="minimal", compat="override")
+    assert [n for n in order for _ in labels[n]] == joined["v"].values.tolist()
 
 
 @pytest.mark.parametrize(

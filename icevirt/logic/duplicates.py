@@ -99,7 +99,7 @@ def settled(
 class _Labels:
     """The labels of files along one dimension."""
 
-    column: NDArray[np.int64]  # (files,) equal where labels are; -1: the file has none
+    column: NDArray[np.int64]  # (files,) equal where labels are; -1: the file lacks some
     row: NDArray[np.int64]  # (files,) among the keys
     keys: Keys
 
@@ -112,7 +112,9 @@ def _labels(facts: CatalogFacts, dimension: str) -> _Labels | None:
         return None
     keys = found.keys()
     column, row = (np.full(len(facts.files), -1, np.int64) for _ in range(2))
-    column[there] = np.where(keys.runs.lengths > 0, keys.runs.numbers(), -1)
+    gone = np.concatenate([[0], np.cumsum(keys.missing)])[keys.runs.starts]
+    told = (keys.runs.lengths > 0) & (np.diff(gone) == 0)
+    column[there] = np.where(told, keys.runs.numbers(), -1)
     row[there] = np.arange(len(there))
     return _Labels(column, row, keys)
 

@@ -68,7 +68,7 @@ class Coordinate:
             apart = other - one > 4 * np.spacing(np.maximum(np.abs(one), np.abs(other)))
             if (apart & (np.diff(times[order]) == 0)).any():
                 return None
-        return times
+        return np.where(self.missing, np.iinfo(np.int64).min, times)
 
 
 def coordinate_of(

@@ -37,6 +37,8 @@ def refuse_unknown_edits(
     Raises:
         InvalidInputError: None of these files has a variable or dimension of a name.
     """
+    if not any(edits):
+        return
     arrays = facts.arrays
     pairs = np.stack([of_file[arrays.file], arrays.path.codes, arrays.schema.codes], axis=1)
     held: dict[int, list[tuple[int, int]]] = {}

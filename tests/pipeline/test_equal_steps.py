@@ -45,8 +45,9 @@ def write(
 
 def write_texts(path, labels, value, kind):
     """Write a file whose coordinate is text, or what HDF5 has in its place."""
-    if kind in ("strings", "characters"):
-        with netCDF4.Dataset(path, "w") as file:
+    if not kind.startswith(("fixed", "enum")):
+        form = "NETCDF3_CLASSIC" if kind.endswith("NetCDF-3") else "NETCDF4"
+        with netCDF4.Dataset(path, "w", format=form) as file:
             for name, length in (("site", None), ("x", 6), ("letters", 5)):
                 file.createDimension(name, length)
             if kind == "strings":
@@ -54,7 +55,8 @@ def write_texts(path, labels, value, kind):
             else:
                 texts = netCDF4.stringtochar(np.array(labels, "S5"))
                 file.createVariable("site", "S1", ("site", "letters"))[:] = texts
-            data = file.createVariable("v", "f4", ("site", "x"), zlib=True, chunksizes=(1, 6))
+            how = {"zlib": True, "chunksizes": (1, 6)} if form == "NETCDF4" else {}
+            data = file.createVariable("v", "f4", ("site", "x"), **how)
             data[:] = np.full((len(labels), 6), value)
         return str(path)
     with h5py.File(path, "w") as file:
@@ -217,6 +219,8 @@ DISORDER = {
     "some steps in both": ([[1.0, 2.0, 3.0], [3.0, 4.0]], {}, "overlap along 'time'"),
     "one first step, other ends": ([[1.0, 2.0], [1.0, 2.0, 3.0]], {}, "overlap along 'time'"),
     "NaN": ([[1.0], [np.nan]], {}, "NaN or its fill value"),
+    "NaN beside the date that is counted from": ([[0.0], [np.nan]], {}, "NaN or its fill value"),
+    "NaN twice": ([[np.nan], [np.nan], [1.0]], {}, "NaN or its fill value"),
     "a fill value": ([[1], [-99]], {"dtype": "i4", "fill": -99}, "NaN or its fill value"),
 }
 
@@ -242,7 +246,7 @@ def test_an_overlap_is_told_in_dates(tmp_path):
 
 # -- texts -----------------------------------------------------------------------------------------
 
-TEXTS = ["strings", "characters", "fixed", "enum"]
+TEXTS = ["strings", "characters", "characters of NetCDF-3", "fixed", "enum"]
 
 
 @pytest.mark.parametrize("kind", TEXTS)

@@ -128,7 +128,8 @@ def build(
         rename: New names of variables and dimensions by old ones, as in ``Dataset.rename``;
             absolute paths of variables are names too.
         attrs: Attributes to set by variable (as it is called then; ``"/"`` is the dataset), each a
-            mapping of names to values; None removes one.
+            mapping of names to values; None removes one. Those that decode values are corrected:
+            the stored numbers stay, and files that say different things of them are refused.
         preprocess: A function, or its name as ``"package.module:function"``, that is given an
             `icevirt.FileFacts` of each file and returns `icevirt.FileChanges` (names, variables to
             drop, attributes) or None. It runs here, before ``rename`` and ``attrs``.
@@ -138,7 +139,8 @@ def build(
         combine_attrs: xarray's policy for attributes that differ between files.
         duplicates: Which of several files counts that hold the same steps along ``concat_dim``:
             "newest" by the time of modification, "version" by the name (numbers in it count as
-            numbers), "first" or "last" in the order given. By default they are refused.
+            numbers), "first" or "last" in the order given. By default they are refused, also where
+            all files hold one and the same step.
         holes: What becomes of steps for which some files lack a variable: "reserve" lets them read
             as missing values, where the variable has one; by default they are refused.
         eras: What becomes of files that decode unlike: "group" makes a group for each era (files
@@ -152,7 +154,8 @@ def build(
             labels.
         combine: "by_coords" places files by their coordinates and labels, "nested" where they stand
             in ``sources``: in the order given, or for several dimensions in nested lists, the
-            outermost along the first dimension, with None for a file that is missing.
+            outermost along the first dimension, with None for a file that is missing. That is for
+            files whose coordinates do not say which follows which.
         regular: How far apart the steps of a dimension are, like ``"6h"``, or by dimension
             ``{"time": "1D"}``: steps that no file holds get their place, and read as missing.
         pad: Dimensions along which files have different lengths: arrays are as long as the longest

@@ -9,11 +9,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from icevirt.archive.edits import FileChanges, FileFacts
 from icevirt.archive.facts import CatalogFacts
 from icevirt.errors import CombineError, InvalidInputError
-from icevirt.logic.edited import Edit, edited, facts_of_file, refuse_unknown
+from icevirt.logic.edited import edited
+from icevirt.logic.file_edits import Edit, facts_of_file
+from icevirt.logic.label_edits import LabelEdits
+from icevirt.logic.named import refuse_unknown_edits
 from icevirt.logic.wish import Wish
 from icevirt.model.json import JSON
 
@@ -83,17 +87,24 @@ class Edits:
         labels: dict[str, list[str | int | float]] = {
             name: [] for name, told in wish.labels.items() if told == TOLD
         }
+        edits, of_file = [Edit()], np.zeros(len(facts.files), np.int64)
         if self.function is not None:
-            facts = _preprocessed(facts, self.function, wish.concat_dim, labels)
+            edits, of_file = _preprocessed(facts, self.function, wish, labels)
+            refuse_unknown_edits(facts, edits, of_file, wish.labels, of_each=True)
+            facts = edited(facts, edits, of_file, option=TOLD)
         elif labels:
             raise InvalidInputError(
                 "labels are to be told by a function, and none is given",
                 do="Pass preprocess (--preprocess) too.",
                 dimensions=list(labels),
             )
-        refuse_unknown(facts, self.everywhere)
-        facts = edited(facts, [self.everywhere], np.zeros(len(facts.files), np.int64))
-        return facts, replace(wish, labels={**wish.labels, **labels}) if labels else wish
+        everywhere, all_alike = [self.everywhere], np.zeros(len(facts.files), np.int64)
+        refuse_unknown_edits(facts, everywhere, all_alike, wish.labels, of_each=False)
+        facts = edited(facts, everywhere, all_alike)
+        if not wish.labels:
+            return facts, wish
+        label_edits = LabelEdits(edits=tuple(edits), of_file=of_file, everywhere=self.everywhere)
+        return facts, replace(wish, labels={**wish.labels, **labels}, label_edits=label_edits)
 
     @property
     def choice(self) -> JSON:
@@ -109,9 +120,10 @@ class Edits:
 def _preprocessed(
     facts: CatalogFacts,
     function: Callable[[FileFacts], FileChanges | None],
-    dimensions: Sequence[str],
+    wish: Wish,
     labels: Mapping[str, list[str | int | float]],
-) -> CatalogFacts:
+) -> tuple[list[Edit], NDArray[np.int64]]:
+    """Return the edits that a function says, and which of them each file gets."""
     arrays = facts.arrays
     order = np.argsort(arrays.file, kind="stable")
     ends = np.searchsorted(arrays.file[order], np.arange(len(facts.files)), side="right")
@@ -129,10 +141,10 @@ def _preprocessed(
                 cause=f"{type(error).__name__}: {error}",
             ) from error
         edit = Edit.of(changes)
-        _refuse_unscanned(edit, dimensions, told.url)
+        _refuse_unscanned(edit, (*wish.concat_dim, *wish.pad), told.url)
         _add_labels({} if changes is None else changes.labels, labels, told.url)
         of_file[file] = number.setdefault(edit, len(number))
-    return edited(facts, list(number), of_file)
+    return list(number), of_file
 
 
 def _add_labels(
@@ -164,7 +176,8 @@ def _refuse_unscanned(edit: Edit, dimensions: Sequence[str], url: str) -> None:
     for old, new in edit.rename:
         if new in dimensions:
             raise InvalidInputError(
-                f"preprocess gives a dimension the name {new!r}, along which files are placed",
+                f"preprocess gives a dimension the name {new!r}, along which files are placed or"
+                " padded",
                 do=f'Pass rename={{"{old}": "{new}"}} (--rename {old}={new}), which scans know of;'
                 " files that have no such name stay as they are.",
                 file=url,

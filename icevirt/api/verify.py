@@ -18,6 +18,7 @@ from icevirt.archive.verification import Checked, VerifyReport, total
 from icevirt.connect.container import endpoint_of
 from icevirt.errors import InvalidInputError, UnauthorizedError
 from icevirt.ids import ObjectId12
+from icevirt.logic.file_edits import Edit
 from icevirt.logic.sampling import sample
 from icevirt.model import paths
 from icevirt.model.config import VirtualChunkContainer
@@ -144,10 +145,22 @@ def _with_untold(session: Session, checked: Checked) -> Checked:
 
 def _tolerance_of(session: Session) -> Mapping[str, float]:
     """Return how far values may differ that files have to share, as the last build was told."""
+    found = _choices_of(session).get("tolerance")
+    return found if isinstance(found, dict) else {}
+
+
+def _edits_of(session: Session) -> tuple[Edit, bool]:
+    """Return which attributes the last build set in all files, and whether a function set more."""
+    found = _choices_of(session).get("edits")
+    edits = found if isinstance(found, dict) else {}
+    attrs = tuple((str(a), str(b), str(c)) for a, b, c in edits.get("attrs", ()))
+    return Edit(attrs=attrs), bool(edits.get("preprocess"))
+
+
+def _choices_of(session: Session) -> dict[str, Any]:
     told = session.snapshot.metadata.get(METADATA)
     combined = told.get("combine") if isinstance(told, dict) else None
-    found = combined.get("tolerance") if isinstance(combined, dict) else None
-    return found if isinstance(found, dict) else {}
+    return combined if isinstance(combined, dict) else {}
 
 
 def _refuse_unauthorized(session: Session, access: Mapping[str, Access]) -> None:
@@ -223,6 +236,7 @@ class _Work:
         self._session, self._storage, self._access = session, storage, access
         self.manifests = _in_order(session.snapshot)
         self._tolerance = _tolerance_of(session)
+        self._edit, self._function = _edits_of(session)
         self.tasks = 1  # how many the work is cut into
 
     @property
@@ -255,6 +269,8 @@ class _Work:
             manifests=tuple(bytes(key) for key, _ in pile),
             rows=tuple(rows for _, rows in pile),
             tolerance=self._tolerance,
+            edit=self._edit,
+            preprocessed=self._function,
         )
 
 

@@ -45,7 +45,10 @@ class Demo:
         parts: list[RenderableType] = []
         for title, what in (
             ("1. The files", "\n".join(map(plain, self.files))),
-            ("2. icevirt.build(files, repo, concat_dim='time_counter')", self.report),
+            (
+                "2. icevirt.build(files, repo, concat_dim='time_counter', combine='nested')",
+                self.report,
+            ),
             ("3. icevirt.info(repo)", self.summary),
             ("4. xr.open_dataset(repo, engine='icevirt', ...)", self.dataset),
             ("5. Mean sea surface temperature, all ocean points alike", self._table()),
@@ -74,7 +77,13 @@ def demo(
     # on Spark, which so few files would not be worth: whoever sees this work has all that is needed
     with spark_or_local(), progress(quiet=output is Output.json) as listener:
         report = icevirt.build(
-            files, repo, concat_dim="time_counter", mode="w", message="demo", progress=listener
+            files,
+            repo,
+            concat_dim="time_counter",
+            combine="nested",  # every month says that it is step 0
+            mode="w",
+            message="demo",
+            progress=listener,
         )
     dataset, means, equal = read(report, files)
     value = Demo(

@@ -79,7 +79,8 @@ Attrs = Annotated[
         "--attr",
         parser=_attribute,
         metavar="<VARIABLE:NAME=VALUE>",
-        help="An attribute to set, null to remove it; VARIABLE / is the dataset; may be repeated.",
+        help="An attribute to set, null to remove it; VARIABLE / is the dataset. One that decodes"
+        " values is corrected, in files that say the same of it; may be repeated.",
     ),
 ]
 Preprocess = Annotated[
@@ -284,7 +285,8 @@ LabelsOption = Annotated[
 Combine = Annotated[
     str,
     typer.Option(
-        help="by_coords places files by coordinates and labels, nested in the order they are named."
+        help="by_coords places files by coordinates and labels, and refuses equal steps; nested"
+        " places them in the order they are named, whatever their coordinates say."
     ),
 ]
 

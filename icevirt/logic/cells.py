@@ -1,9 +1,9 @@
 """Where each file lies along the dimensions that files are placed along.
 
 Along one dimension, a cell is a run of steps that one file covers, or several do: files whose
-labels are the same lie in one cell. Cells are in the order of the labels; where these say nothing,
-and there is no other dimension, each file is a cell, in the order given. With several dimensions a
-file lies in a cell of each, so its share of an array is a box.
+labels are the same lie in one cell. Cells are in the order of the labels; where there are none, and
+there is no other dimension, each file is a cell, in the order given. With several dimensions a file
+lies in a cell of each, so its share of an array is a box.
 """
 
 from __future__ import annotations
@@ -146,31 +146,27 @@ def _by_labels(
     if len(facts.files) == 1 and spacing is None:
         return _in_order(facts, dimension)
     found = coordinate_of(facts, dimension, there)
-    groups = np.arange(len(there))
-    if found is not None:
-        groups = found.values.numbers()
-        nothing = alone and len(there) > 1 and groups.max(initial=0) == 0
-        if nothing and _shares_variables(facts, dimension):
-            groups = np.arange(len(there))  # all hold one label, so it orders nothing
-    elif not alone:
+    if found is None and not alone:
         raise CombineError(
-            f"nothing says where files lie along {dimension!r}: it has no numeric coordinate in"
-            " all files that have the dimension",
+            f"nothing says where files lie along {dimension!r}: it has no coordinate in all files"
+            " that have the dimension",
             do='Say it by nested lists of files with combine="nested", or leave the dimension out'
             " of concat_dim.",
             dimension=dimension,
         )
+    keys = None if found is None else found.keys()
+    groups = np.arange(len(there)) if keys is None else keys.runs.numbers()
     firsts = np.unique(groups, return_index=True)[1]
     held = None if found is None else found.values.take(firsts)
     urls = facts.files.url[there[firsts]]
-    order = order_files(urls, held, dimension=dimension)
+    order = order_files(urls, None if keys is None else keys.take(firsts), dimension=dimension)
     rank = np.empty(len(firsts), np.int64)
     rank[order.rows] = np.arange(len(firsts))
     steps = None
     if spacing is not None:
-        if found is None or held is None or not order.by_labels:
+        if found is None or held is None or found.is_text:
             raise CombineError(
-                f"{dimension!r} cannot be made regular: it has no coordinate that orders files",
+                f"{dimension!r} cannot be made regular: it has no coordinate of numbers",
                 do="Leave regular out.",
                 dimension=dimension,
             )
@@ -187,8 +183,8 @@ def _by_labels(
 
 
 def _firsts(labels: Runs, rows: NDArray[np.int64]) -> NDArray[Any]:
-    """Return the first label of each; of a file without any, 0."""
-    flat: NDArray[Any] = np.concatenate([labels.flat, np.zeros(1, np.int8)])
+    """Return the first label of each; of a file without any, 0 or an empty text."""
+    flat: NDArray[Any] = np.concatenate([labels.flat, np.zeros(1, labels.flat.dtype)])
     first = np.where(labels.lengths > 0, labels.starts[:-1], len(flat) - 1)
     return flat[first[rows]]
 
@@ -227,12 +223,6 @@ def data_along(facts: CatalogFacts, dimension: str) -> NDArray[np.bool_]:
     is_data[list(repeated)] = False
     found: NDArray[np.bool_] = along(facts, dimension) & is_data[arrays.path.codes]
     return found
-
-
-def _shares_variables(facts: CatalogFacts, dimension: str) -> bool:
-    """Say whether data of one variable are in several files."""
-    codes = facts.arrays.path.codes[data_along(facts, dimension)]
-    return len(codes) == 0 or int(np.bincount(codes).max()) > 1
 
 
 def numbered(columns: Iterable[NDArray[np.integer]], rows: int) -> NDArray[np.int64]:

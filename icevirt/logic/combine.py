@@ -46,6 +46,7 @@ def combined(prepared: Prepared, wish: Wish) -> BuildPlan:
     how = (wish.pad, wish.rules, wish.dimension_rules)
     # files that disagree have no order to speak of
     members = [*members_of(facts, first, *how)]
+    prepared.refuse_twice()
     cells = prepared.cells(wish)
     if cells.alike(first):  # nearly always: files are listed in their order
         members = [placed(member, cells) for member in members]
@@ -62,7 +63,7 @@ def combined(prepared: Prepared, wish: Wish) -> BuildPlan:
         arrays += (_sharing(arrays, made),)
     refuse_expensive(arrays, wish)
     arrays += tuple(
-        coordinate(each, each.values, wish.group, wish.build_id)
+        coordinate(prepared.described(each, cells, wish), each.values, wish.group, wish.build_id)
         for each in prepared.new
         if each.values is not None and each.variable is None
     )

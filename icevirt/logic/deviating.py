@@ -50,18 +50,6 @@ class Rules:
         """Say whether a variable was asked to be stored as what its values mean."""
         return bool({path, paths.name(path)} & set(self.float_variables))
 
-    def check_names(self, found: Iterable[str]) -> None:
-        """Raise ``InvalidInputError`` unless every variable that is named is one of those."""
-        there = sorted(found)
-        known = {name for path in there for name in (path, paths.name(path))}
-        if unknown := sorted(set(self.float_variables) - known):
-            raise InvalidInputError(
-                "float_variables names variables that no file has",
-                do="Name some that are there.",
-                unknown=unknown,
-                there=there,
-            )
-
     def permit(self, path: str, axes: Sequence[int], unlike: Mapping[str, tuple[Any, Any]]) -> bool:
         """Say whether files that differ in these facts of decoding may make one array."""
         if self.chunk_grid == "rectilinear" and len(axes) == 1 and set(unlike) == {"chunk shape"}:

@@ -7,25 +7,24 @@ keeps an array's references is remembered, so that the write stage finds them.
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from types import MappingProxyType
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.attributes import Attributes
-from icevirt.archive.edits import FileChanges, FileFacts, VariableFacts
 from icevirt.archive.facts import ArrayColumns, CatalogFacts, Coded
 from icevirt.archive.scanned import ScannedGroup
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError, InvalidInputError
+from icevirt.logic.corrections import COUNTING, Corrections, statement, typed
+from icevirt.logic.file_edits import Edit
+from icevirt.logic.recoding import bounds_of
 from icevirt.model import paths
-from icevirt.model.names import problem
+from icevirt.model.json import JSON
 
 _NAMING = (
     *("coordinates", "bounds", "climatology", "ancillary_variables", "grid_mapping"),
@@ -34,141 +33,12 @@ _NAMING = (
 """Attributes that name variables (CF 5, 7.1, 7.2, 3.4, 5.6, Appendix D)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Edit:
-    """Changes of one file, as a value that can be compared."""
-
-    rename: tuple[tuple[str, str], ...] = ()
-    drop: tuple[str, ...] = ()
-    attrs: tuple[tuple[str, str, str], ...] = ()  # variable, name, JSON of the value
-
-    @classmethod
-    def of(cls, changes: FileChanges | None) -> Edit:
-        """Take what a person or a function said.
-
-        Raises:
-            InvalidInputError: It is no change of names and attributes.
-        """
-        if changes is None:
-            return cls()
-        if not isinstance(changes, FileChanges):
-            raise InvalidInputError(
-                "preprocess returns neither FileChanges nor None",
-                do="Return icevirt.FileChanges(...).",
-                returned=type(changes).__name__,
-            )
-        _check_names(changes.rename)
-        drop = changes.drop_variables
-        return cls(
-            rename=tuple(changes.rename.items()),
-            drop=(drop,) if isinstance(drop, str) else tuple(drop),
-            attrs=tuple(
-                (variable, name, _json(variable, name, value))
-                for variable, attrs in changes.attrs.items()
-                for name, value in attrs.items()
-            ),
-        )
-
-    def __bool__(self) -> bool:
-        return bool(self.rename or self.drop or self.attrs)
-
-
-def _check_names(rename: Mapping[str, str]) -> None:
-    for old, new in rename.items():
-        given: tuple[object, ...] = (old, new)
-        is_text = all(isinstance(each, str) for each in given)
-        if not is_text or (why := problem(new)):
-            raise InvalidInputError(
-                f"not a new name: {why}" if is_text else "names are texts",
-                do="Correct rename (on the command line --rename OLD=NEW).",
-                old=old,
-                new=new,
-            )
-    new_names = list(rename.values())
-    if twice := [name for name in new_names if new_names.count(name) > 1]:
-        raise InvalidInputError(
-            "several names would become one",
-            do="To give dimensions of different files one name, use preprocess.",
-            new=twice[0],
-        )
-
-
-def _json(variable: str, name: str, value: Any) -> str:
-    plain = Attributes.of({name: value})
-    try:
-        return json.dumps([plain.values[name], plain.dtypes.get(name)], allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise InvalidInputError(
-            "not a value for an attribute", do="Correct it.", variable=variable, attribute=name
-        ) from error
-
-
-def facts_of_file(facts: CatalogFacts, file: int, rows: NDArray[np.integer]) -> FileFacts:
-    """Return what a function for ``preprocess`` is told of a file; ``rows`` are its arrays."""
-    arrays = facts.arrays
-    return FileFacts(
-        url=facts.files.url[file],
-        attrs=next(
-            (dict(g.attributes.values) for g in facts.groups_of(file) if g.path == paths.ROOT), {}
-        ),
-        variables={
-            arrays.path[row]: _variable(arrays.schema[row], arrays.shape[row])
-            for row in rows.tolist()
-        },
-    )
-
-
-@lru_cache(4096)
-def _variable(schema: str, shape: str) -> VariableFacts:
-    """Return what nearly all files say alike, so it cannot be written to."""
-    raw = json.loads(schema)
-    kind = raw["data_type"]
-    return VariableFacts(
-        dims=tuple(raw["dimension_names"]),
-        shape=tuple(json.loads(shape)),
-        dtype=kind if isinstance(kind, str) else kind["name"],
-        attrs=MappingProxyType(raw["attributes"]),
-    )
-
-
-# -- applying ------------------------------------------------------------------------------------
-
-
-def refuse_unknown(facts: CatalogFacts, edit: Edit) -> None:
-    """Make sure that what is changed in all files is there in some.
-
-    Raises:
-        InvalidInputError: No file has a variable or dimension of a name.
-    """
-    variables = facts.arrays.path.values
-    schemas = [ArraySchema.loads(text) for text in facts.arrays.schema.values]
-    dimensions = {name for schema in schemas for name in schema.dimension_names if name}
-    names = {*variables, *map(paths.name, variables), *dimensions}
-    groups = {paths.ROOT, *(path for path in _parents(variables))}
-    _refuse_others([name for name, _ in edit.rename], names)
-    called = [_new_path(path, edit) for path in variables]
-    _refuse_others(
-        [name for name, _, _ in edit.attrs], {*groups, *called, *map(paths.name, called)}
-    )
-
-
-def _refuse_others(wanted: Sequence[str], names: set[str]) -> None:
-    for name in wanted:
-        if name not in names:
-            near = difflib.get_close_matches(name, sorted(names), n=1)
-            raise InvalidInputError(
-                f"no file has a variable or dimension {name!r}",
-                do=f"Did you mean {near[0]!r}?" if near else "Name one that is there.",
-                there=sorted(names)[:50],
-            )
-
-
-def _parents(variables: Iterable[str]) -> set[str]:
-    return {paths.parent(path) for path in variables}
-
-
 def edited(
-    facts: CatalogFacts, edits: Sequence[Edit], of_file: NDArray[np.integer]
+    facts: CatalogFacts,
+    edits: Sequence[Edit],
+    of_file: NDArray[np.integer],
+    *,
+    option: str = "attrs",
 ) -> CatalogFacts:
     """Return the facts as the edits have them.
 
@@ -176,9 +46,12 @@ def edited(
         facts: Of all files.
         edits: Those that there are.
         of_file: Which of them each file gets, shape (files,).
+        option: What they were said by: "attrs" of all files alike, "preprocess" of each.
 
     Raises:
-        CombineError: Two variables of a file, or two dimensions of a variable, would get one name.
+        CombineError: Two variables of a file, or two dimensions of a variable, would get one name;
+            or values that mean different things would get one meaning.
+        InvalidInputError: A value is none for its attribute.
     """
     if not any(edits):
         return facts
@@ -186,13 +59,18 @@ def edited(
     columns = np.stack([arrays.path.codes, arrays.schema.codes, of_file[arrays.file]], axis=1)
     distinct, first, which = np.unique(columns, axis=0, return_index=True, return_inverse=True)
     which = which.reshape(-1)
+    edits = _with_bounds(arrays, edits, distinct)
+    corrections = Corrections(option, of_each=option == "preprocess")
     new_paths, new_schemas, kept = [], [], np.ones(len(distinct), np.bool_)
     for at, (path, schema, number) in enumerate(distinct.tolist()):
         edit, old = edits[number], arrays.path.values[path]
         url = facts.files.url[int(arrays.file[first[at]])]
-        kept[at] = not _is_one_of(old, edit.drop)
-        new_paths.append(_new_path(old, edit))
-        new_schemas.append(_new_schema(arrays.schema.values[schema], old, edit, url))
+        kept[at] = not edit.drops(old)
+        new_paths.append(edit.new_path(old))
+        own = ArraySchema.loads(arrays.schema.values[schema])
+        if kept[at]:
+            corrections.add(new_paths[-1], own.attributes, edit.wanted(new_paths[-1]), url)
+        new_schemas.append(_new_schema(own, old, edit, url))
     made = replace(
         arrays,
         path=_coded(new_paths, which),
@@ -204,18 +82,54 @@ def edited(
     return replace(facts, arrays=made, groups_of=_groups_of(facts, edits, of_file))
 
 
-def _is_one_of(path: str, names: Sequence[str]) -> bool:
-    return path in names or paths.name(path) in names
+def _with_bounds(
+    arrays: ArrayColumns, edits: Sequence[Edit], distinct: NDArray[np.integer]
+) -> list[Edit]:
+    """Let bounds that repeat the units of their coordinate get the new ones too (CF 7.1).
+
+    Raises:
+        InvalidInputError: They have units of their own, and were not named.
+    """
+    made = list(edits)
+    for number, edit in enumerate(edits):
+        if not any(name in COUNTING for _, name, _ in edit.attrs):
+            continue
+        held: dict[str, list[Attributes]] = {}
+        for path, schema, _ in distinct[distinct[:, 2] == number].tolist():
+            attributes = ArraySchema.loads(arrays.schema.values[schema]).attributes
+            held.setdefault(arrays.path.values[path], []).append(attributes)
+        more: dict[tuple[str, str, str], None] = {}
+        for path, found in held.items():
+            for name, text in edit.wanted(edit.new_path(path)).items():
+                for bounds in {each for own in found for each in bounds_of(path, own.values)}:
+                    if name in COUNTING and _says(held.get(bounds, ()), name):
+                        called = edit.new_path(bounds)
+                        if name in edit.wanted(called):
+                            continue
+                        _refuse_other_bounds(path, bounds, name, found, held[bounds])
+                        more[called, name, text] = None
+        made[number] = replace(edit, attrs=(*edit.attrs, *more))
+    return made
 
 
-def _new_path(path: str, edit: Edit) -> str:
-    told = dict(edit.rename)
-    new = told.get(path, told.get(paths.name(path)))
-    return path if new is None else paths.join(paths.parent(path), new)
+def _says(found: Iterable[Attributes], name: str) -> bool:
+    return any(name in each.values for each in found)
 
 
-def _new_schema(text: str, path: str, edit: Edit, url: str) -> str:
-    schema = ArraySchema.loads(text)
+def _refuse_other_bounds(
+    path: str, bounds: str, name: str, one: Sequence[Attributes], other: Sequence[Attributes]
+) -> None:
+    said = {statement(each, name) for each in one}
+    if not {statement(each, name) for each in other if name in each.values} <= said:
+        raise InvalidInputError(
+            f"{name} of {path} is set, and its bounds {bounds} have others of their own",
+            do=f'Say too what those of the bounds are: attrs={{"{paths.name(bounds)}":'
+            f' {{"{name}": ...}}}}.',
+            variable=bounds,
+        )
+
+
+def _new_schema(schema: ArraySchema, path: str, edit: Edit, url: str) -> str:
     told = dict(edit.rename)
     names = tuple(None if name is None else told.get(name, name) for name in schema.dimension_names)
     for name in names:
@@ -227,11 +141,9 @@ def _new_schema(text: str, path: str, edit: Edit, url: str) -> str:
                 file=url,
             )
     attributes = _renamed_within(schema.attributes, told)
-    called = _new_path(path, edit)
-    wanted = {n: v for variable, n, v in edit.attrs if variable in (called, paths.name(called))}
-    return replace(
-        schema, dimension_names=names, attributes=_with(attributes, wanted, schema.data_type)
-    ).dumps()
+    called = edit.new_path(path)
+    attributes = with_attributes(called, attributes, edit.wanted(called), schema.data_type)
+    return replace(schema, dimension_names=names, attributes=attributes).dumps()
 
 
 def _renamed_within(attributes: Attributes, told: Mapping[str, str]) -> Attributes:
@@ -252,7 +164,9 @@ def _word(word: str, told: Mapping[str, str], *, keys: bool) -> str:
     return word if keys else told.get(word[:-1], word[:-1]) + ":"
 
 
-def _with(attributes: Attributes, wanted: Mapping[str, str], data_type: Any) -> Attributes:
+def with_attributes(
+    path: str, attributes: Attributes, wanted: Mapping[str, str], data_type: JSON
+) -> Attributes:
     """Return attributes with others set; a number keeps the type that its predecessor had."""
     for name, text in wanted.items():
         value, dtype = json.loads(text)
@@ -260,21 +174,14 @@ def _with(attributes: Attributes, wanted: Mapping[str, str], data_type: Any) -> 
         attributes = attributes.without(name)
         if value is None:
             continue
-        if name in ("_FillValue", "missing_value") and known is None and dtype is None:
-            known = data_type if isinstance(data_type, str) else None
-        if dtype is None and known is not None and _is_number(value):
-            made = Attributes.of({name: np.dtype(known).type(value)})
-            value, dtype = made.values[name], made.dtypes.get(name)
+        if dtype is None:
+            value, dtype = typed(path, name, value, known, data_type)
         attributes = replace(
             attributes,
             values={**attributes.values, name: value},
             dtypes=attributes.dtypes if dtype is None else {**attributes.dtypes, name: dtype},
         )
     return attributes
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _coded(texts: Sequence[str], which: NDArray[np.integer]) -> Coded:
@@ -306,7 +213,8 @@ def _groups_of(facts: CatalogFacts, edits: Sequence[Edit], of_file: NDArray[np.i
         return tuple(
             replace(
                 group,
-                attributes=_with(
+                attributes=with_attributes(
+                    group.path,
                     group.attributes,
                     {name: text for path, name, text in edit.attrs if path == group.path},
                     None,

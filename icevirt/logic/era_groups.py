@@ -22,12 +22,13 @@ from icevirt.archive.plan import BuildPlan, PlannedArray
 from icevirt.archive.scanned import ScannedGroup, dump
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError, IcevirtError, InvalidInputError
-from icevirt.logic import duplicates, recoding
+from icevirt.logic import duplicates
 from icevirt.logic.combine import combined, split_rules_of
 from icevirt.logic.era_costs import impossible, stored_natively
 from icevirt.logic.era_report import TOLD, described
 from icevirt.logic.eras import EVERYWHERE, Parted, comparable, part
 from icevirt.logic.hybrid_cost import refuse_expensive
+from icevirt.logic.named import refuse_void_options
 from icevirt.logic.prepared import Prepared, prepare
 from icevirt.logic.wish import Wish
 from icevirt.model import paths
@@ -56,7 +57,7 @@ def combine_eras(facts: CatalogFacts, wish: Wish) -> BuildPlan:
             unlike, ``error.facts["eras"]`` is an `Eras`.
     """
     prepared = prepare(facts, wish)
-    wish.rules.check_names(prepared.facts.arrays.path.values)
+    refuse_void_options(prepared.facts, wish, [each.name for each in prepared.new])
     if wish.eras == "group":
         return _grouped(prepared, wish)
     try:
@@ -166,10 +167,9 @@ def _group_of(wish: Wish, number: int) -> str:
 
 def _plan(prepared: Prepared, parted: Parted, wish: Wish, number: int) -> BuildPlan:
     mine = replace(prepared.only(parted.rows(number)), left_out=())
-    # times that no unit of all files could count may have one of this era's
-    facts, times = recoding.recode_times(mine.facts, wish.concat_dim)
     try:
-        return combined(replace(mine, facts=facts, times={**mine.times, **times}), wish)
+        # times that no unit of all files could count may have one of this era's
+        return combined(mine.counted_again(wish), wish)
     except CombineError as error:
         raise CombineError(
             f"{paths.name(wish.group)}: {error.what}", do=error.do, **error.facts

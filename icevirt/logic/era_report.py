@@ -15,10 +15,9 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.logic import era_words
 from icevirt.logic.cells import NOWHERE
 from icevirt.logic.eras import Parted, Variable
+from icevirt.logic.labels import written
 from icevirt.logic.ordering import decoded
 from icevirt.logic.prepared import Prepared
-from icevirt.logic.recoding import units_of
-from icevirt.logic.times import InexactError, microseconds
 from icevirt.logic.wish import Wish
 from icevirt.model import paths
 
@@ -200,24 +199,7 @@ def _labels(facts: CatalogFacts, dimension: str, files: set[int]) -> dict[int, t
     for place in np.flatnonzero(wanted[arrays.file[labels.row]]).tolist():
         row, raw = int(labels.row[place]), labels.at(place)
         if paths.name(arrays.path[row]) == dimension and len(raw):
-            attributes = ArraySchema.loads(arrays.schema[row]).attributes.values
-            ends = _written(decoded(raw, attributes)[[0, -1]], attributes)
+            attributes = ArraySchema.loads(arrays.schema[row]).attributes
+            ends = written(decoded(raw, attributes.values)[[0, -1]], attributes)
             found.setdefault(int(arrays.file[row]), (ends[0], ends[1]))
     return found
-
-
-def _written(values: NDArray[Any], attributes: Mapping[str, Any]) -> list[str]:
-    units = units_of(attributes)
-    if units is None:
-        return [str(value) for value in values.tolist()]
-    if units.calendar not in ("standard", "proleptic_gregorian"):
-        return [f"{value} {units.text}" for value in values.tolist()]
-    try:
-        times, _ = microseconds(values, units)
-    except InexactError:
-        return [f"{value} {units.text}" for value in values.tolist()]
-    return [_date(time) for time in times.astype("datetime64[us]")]
-
-
-def _date(time: np.datetime64) -> str:
-    return str(time).removesuffix(".000000").removesuffix("T00:00:00")

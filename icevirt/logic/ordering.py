@@ -1,8 +1,8 @@
-"""In which order files are concatenated: by the coordinate's values, else in the order given."""
+"""In which order files are concatenated: by their labels, else in the order given."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,9 +28,11 @@ def decoded(raw: NDArray[np.generic], attributes: Mapping[str, object]) -> NDArr
     return raw
 
 
-def decoding(attributes: Mapping[str, object]) -> tuple[str, object]:
-    """Return what `decoded` looks at, so that labels of equal ones decode alike."""
-    return str(attributes.get("_Unsigned", "")).lower(), repr(attributes.get("scale_factor"))
+def decoding(attributes: Mapping[str, object]) -> tuple[str, ...]:
+    """Return what says how labels decode and which are missing, alike where these are."""
+    names = ("scale_factor", "add_offset", "_FillValue", "missing_value")
+    unsigned = str(attributes.get("_Unsigned", "")).lower()
+    return unsigned, *(repr(attributes.get(name)) for name in names)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,10 +72,16 @@ class Runs:
 
     def take(self, rows: NDArray[np.integer]) -> Runs:
         """Return those of some files, in the order given."""
+        starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.lengths[rows])])
+        return Runs(self.flat[self.places(rows)], starts, self.kind[rows])
+
+    def places(self, rows: NDArray[np.integer]) -> NDArray[np.int64]:
+        """Return where the values of some files stand, end to end."""
         size = self.lengths[rows]
-        starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(size)])
-        at = np.arange(int(starts[-1])) + np.repeat(self.starts[rows] - starts[:-1], size)
-        return Runs(self.flat[at], starts, self.kind[rows])
+        ends = np.cumsum(size)
+        shift = np.repeat(self.starts[rows] - (ends - size), size)
+        places: NDArray[np.int64] = np.arange(len(shift)) + shift
+        return places
 
     def numbers(self) -> NDArray[np.int64]:
         """Number equal ones alike, by first appearance; an empty one is like no other."""
@@ -99,83 +107,103 @@ class Order:
 
     rows: NDArray[np.int64]
     reason: str
-    by_labels: bool = False
 
 
-def order_files(urls: Sequence[str] | Strings, labels: Runs | None, *, dimension: str) -> Order:
-    """Order files by their labels along ``dimension``; where these say nothing, keep the order.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Keys:
+    """What stands for labels when they are compared: numbers that are equal where steps are."""
+
+    runs: Runs  # (files,)
+    missing: NDArray[np.bool_]  # (labels,) where a file has no value
+    shown: Callable[[NDArray[np.integer]], list[str]]  # labels at some places, as people read them
+
+    def take(self, rows: NDArray[np.integer]) -> Keys:
+        """Return those of some files, in the order given."""
+        places = self.runs.places(rows)
+        return Keys(
+            runs=self.runs.take(rows),
+            missing=self.missing[places],
+            shown=lambda at: self.shown(places[at]),
+        )
+
+
+def order_files(urls: Sequence[str] | Strings, keys: Keys | None, *, dimension: str) -> Order:
+    """Order files by their labels along ``dimension``; without labels, keep the order.
+
+    Files follow one another as in xarray's ``combine_by_coords``: sorted by their first labels,
+    which must not fall inside one file and rise inside another.
 
     Args:
         urls: Of the files, in the order given.
-        labels: The values of the coordinate in each file, or None where there is no such
-            coordinate (or it holds no numbers).
+        keys: The labels of each file, no two files with the same ones; None where there is no
+            such coordinate.
         dimension: Its name.
 
     Raises:
-        CombineError: Labels are missing (NaN), repeat, or the files' ranges overlap.
+        CombineError: A label is missing, those of a file are not sorted, or two files overlap.
     """
-    as_given = np.arange(len(urls))
-    if labels is None:
+    if keys is None:
         return Order(
-            rows=as_given, reason=f"in the order given: no numeric coordinate {dimension!r}"
-        )
-    if _constant(labels):
-        return Order(
-            rows=as_given,
-            reason=f"in the order given: coordinate {dimension!r} holds one and the same value"
-            f" ({labels.flat[0]}) in every file",
+            rows=np.arange(len(urls)), reason=f"in the order given: no coordinate {dimension!r}"
         )
     return Order(
-        rows=_by_labels(urls, labels, dimension),
+        rows=_by_labels(urls, keys, dimension),
         reason=f"ordered by the values of {dimension!r}",
-        by_labels=True,
     )
 
 
-def _constant(labels: Runs) -> bool:
-    """Say whether several files have a label, and it is one and the same."""
-    filled = int((labels.lengths > 0).sum())
-    return filled > 1 and len(labels.flat) == filled and bool((labels.flat == labels.flat[0]).all())
-
-
-def _by_labels(urls: Sequence[str] | Strings, labels: Runs, dimension: str) -> NDArray[np.int64]:
-    lengths, flat = labels.lengths, labels.flat
+def _by_labels(urls: Sequence[str] | Strings, keys: Keys, dimension: str) -> NDArray[np.int64]:
+    lengths, flat = keys.runs.lengths, keys.runs.flat
     filled, empty = np.flatnonzero(lengths), np.flatnonzero(lengths == 0)
-    if not len(filled):
-        return empty
-    starts = labels.starts[:-1][filled]
-    if flat.dtype.kind == "f" and bool(np.isnan(flat).any()):
-        row = int(np.searchsorted(starts, int(np.argmax(np.isnan(flat))), side="right")) - 1
+    if len(filled) < 2:  # nothing follows anything
+        return np.concatenate([filled, empty])
+    starts = keys.runs.starts[:-1][filled]
+    ends = starts + lengths[filled] - 1
+
+    def url_at(label: int) -> str:
+        return urls[int(filled[int(np.searchsorted(starts, label, side="right")) - 1])]
+
+    if keys.missing.any():
         raise CombineError(
-            "a coordinate that orders files holds NaN",
-            do="Leave the file out, or repair it.",
-            file=urls[int(filled[row])],
+            f"the coordinate of {dimension!r}, which orders files, holds NaN or its fill value",
+            do=f"Leave the file out, or repair it; or {_AS_GIVEN}.",
+            file=url_at(int(np.argmax(keys.missing))),
             dimension=dimension,
         )
-    low, high = np.minimum.reduceat(flat, starts), np.maximum.reduceat(flat, starts)
-    order = np.lexsort((high, low))
-    if falling := _falling(flat, starts):
-        order = order[::-1]
-    before, after = (order[1:], order[:-1]) if falling else (order[:-1], order[1:])
-    overlap = ~(high[before] < low[after])
+    inside = np.ones(len(flat) - 1, np.bool_)
+    inside[starts[1:] - 1] = False
+    rises, falls = (flat[1:] > flat[:-1]) & inside, (flat[1:] < flat[:-1]) & inside
+    falling = bool(falls.any() and not rises.any())
+    if falls.any() and not falling:
+        at = int(np.argmax(falls if falls.sum() <= rises.sum() else rises))  # the odd one
+        raise CombineError(
+            f"the steps of a file are not sorted along {dimension!r}, or fall where those of other"
+            " files rise",
+            do=f"Repair the file or leave it out; or {_AS_GIVEN}.",
+            file=url_at(at),
+            dimension=dimension,
+            steps=keys.shown(np.array([at, at + 1])),
+        )
+    low, high = (ends, starts) if falling else (starts, ends)
+    order = np.lexsort((flat[high], flat[low]))
+    overlap = ~(flat[high][order[:-1]] < flat[low][order[1:]])
     if overlap.any():
         at = int(np.argmax(overlap))
-        one, other = int(order[at]), int(order[at + 1])
+        pair = order[at : at + 2]
+        one, other = (int(each) for each in (pair[::-1] if falling else pair))
         raise CombineError(
             f"two files overlap along {dimension!r}",
-            do="Leave one of them out; if it is the same steps twice, say which one counts"
-            ' with duplicates="newest" or "version".',
+            do="Leave one of them out, or cut off the steps that the other one holds too;"
+            " duplicates chooses only among files that hold exactly the same steps.",
             first=urls[int(filled[one])],
-            first_range=(low[one].item(), high[one].item()),
+            first_range=keys.shown(np.array([starts[one], ends[one]])),
             second=urls[int(filled[other])],
-            second_range=(low[other].item(), high[other].item()),
+            second_range=keys.shown(np.array([starts[other], ends[other]])),
         )
-    return np.concatenate([filled[order], empty])
+    return np.concatenate([filled[order[::-1] if falling else order], empty])
 
 
-def _falling(flat: NDArray[Any], starts: NDArray[np.int64]) -> bool:
-    """Say whether the files count down: every file with more than one label does."""
-    falls = flat[1:] < flat[:-1]
-    inside = np.ones(len(falls), np.bool_)
-    inside[starts[1:] - 1] = False
-    return bool(inside.any()) and bool(falls[inside].all())
+_AS_GIVEN = (
+    'put files behind one another in the order given with combine="nested" (--combine nested),'
+    " which looks at no coordinate"
+)

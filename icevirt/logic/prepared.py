@@ -20,6 +20,7 @@ from icevirt.errors import CombineError
 from icevirt.logic import duplicates, recoding
 from icevirt.logic.cells import Cells, place_files, placed_axis
 from icevirt.logic.declared import Declared
+from icevirt.logic.label_edits import LabelEdits
 from icevirt.logic.nesting import nested_dimension, nested_places
 from icevirt.logic.new_dimensions import NewDimension, new_dimension
 from icevirt.logic.stacking import stacked
@@ -36,6 +37,8 @@ class Prepared:
     left_out: tuple[LeftOut, ...]
     nest: NDArray[np.int64] | None = None  # (files, dimensions) places that a person gave
     given: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # first axes, by path
+    label_edits: LabelEdits | None = None
+    twice: CombineError | None = None  # what is wrong where files hold the same steps
 
     def only(self, rows: NDArray[np.int64]) -> Prepared:
         """Return some of the files, in the order given."""
@@ -45,7 +48,33 @@ class Prepared:
             new=tuple(each.take(rows) for each in self.new),
             times={path: each.take(rows) for path, each in self.times.items()},
             nest=None if self.nest is None else self.nest[rows],
+            label_edits=None if self.label_edits is None else self.label_edits.take(rows),
         )
+
+    def counted_again(self, wish: Wish) -> Prepared:
+        """Return some of the files by themselves: their times may count alike, and tell more.
+
+        Raises:
+            CombineError: The bounds of a coordinate would have to be recoded and cannot be.
+        """
+        facts, times = recoding.recode_times(self.facts, wish.concat_dim)
+        new = {each.name for each in self.new}
+        existing = [name for name in wish.concat_dim if name not in new]
+        twice = self.twice
+        if twice is None and self.nest is None:
+            twice = duplicates.settled(facts, existing, "refuse", self.new).refused
+        return replace(self, facts=facts, times={**self.times, **times}, twice=twice)
+
+    def refuse_twice(self) -> None:
+        """Raise ``CombineError`` where several files hold the same variables at one step."""
+        if self.twice is not None:
+            raise self.twice
+
+    def described(self, dimension: NewDimension, cells: Cells, wish: Wish) -> NewDimension:
+        """Return a new dimension with the attributes that were asked for."""
+        if self.label_edits is None:
+            return dimension
+        return self.label_edits.applied(dimension, cells.rows, wish.combine_attrs)
 
     def cells(self, wish: Wish) -> Cells:
         """Return where the files lie along the dimensions that were asked for.
@@ -73,12 +102,13 @@ def prepare(facts: CatalogFacts, wish: Wish) -> Prepared:
     existing = tuple(name for name in wish.concat_dim if name not in {e.name for e in new})
     _check_dimensions(facts, wish, existing)
     facts, times = recoding.recode_times(facts, wish.concat_dim)
-    found = Prepared(facts=facts, new=new, times=times, left_out=(), nest=nest)
+    found = Prepared(
+        facts=facts, new=new, times=times, left_out=(), nest=nest, label_edits=wish.label_edits
+    )
     if nest is None:
-        kept, left_out = duplicates.without_duplicates(
-            facts, existing, wish.duplicates, [each.axis for each in new]
-        )
-        found = replace(found.only(kept), left_out=left_out) if left_out else found
+        settled = duplicates.settled(facts, existing, wish.duplicates, new)
+        found = found.only(settled.kept) if settled.left_out else found
+        found = replace(found, left_out=settled.left_out, twice=settled.refused)
     is_ruled = bool(new or wish.data_vars or wish.kept.data_vars)
     return _stacked(found, wish) if is_ruled else found
 

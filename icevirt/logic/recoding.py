@@ -27,7 +27,7 @@ from icevirt.model import paths
 
 _SCALING = ("scale_factor", "add_offset", "_Unsigned")
 _MISSING = ("_FillValue", "missing_value")
-_BOUNDS = ("bounds", "climatology")
+BOUNDS = ("bounds", "climatology")
 
 
 def units_of(attributes: Mapping[str, Any]) -> TimeUnits | None:
@@ -46,7 +46,7 @@ def missing_of(attributes: Attributes) -> tuple[float, ...]:
 
 def bounds_of(path: str, attributes: Mapping[str, Any]) -> Iterator[str]:
     """Yield the paths of the variables that hold the bounds of a coordinate."""
-    for name in _BOUNDS:
+    for name in BOUNDS:
         if isinstance(told := attributes.get(name), str) and told:
             yield told if told.startswith("/") else paths.join(paths.parent(path), told)
 
@@ -88,6 +88,7 @@ class _Pass:
             path: np.flatnonzero(facts.arrays.path.codes == code)
             for code, path in enumerate(facts.arrays.path.values)
         }
+        self._calendars = self._of_bounds()
         self._texts = list(facts.arrays.schema.values)
         self._codes = facts.arrays.schema.codes.astype(np.int32)
         self._labels = facts.arrays.labels
@@ -95,7 +96,7 @@ class _Pass:
     def run(self) -> tuple[CatalogFacts, dict[str, Recoding]]:
         done: dict[str, Recoding] = {}
         for path, rows in self._rows.items():
-            recoding = self._recoding(rows)
+            recoding = self._recoding(path, rows)
             if recoding is None:
                 continue
             done[path] = recoding
@@ -114,16 +115,30 @@ class _Pass:
         )
         return replace(self._facts, arrays=arrays), done
 
+    def _of_bounds(self) -> dict[str, dict[str, Any]]:
+        """Return the calendar of each coordinate, by the path of its bounds, which inherit it."""
+        found: dict[str, dict[str, Any]] = {}
+        for path, rows in self._rows.items():
+            for code in np.unique(self._facts.arrays.schema.codes[rows]).tolist():
+                told = self._schemas[code].attributes.values
+                if "calendar" in told:
+                    for bounds in bounds_of(path, told):
+                        found[bounds] = {"calendar": told["calendar"]}
+        return found
+
     # -- what counts differently -------------------------------------------------------------
 
-    def _recoding(self, rows: NDArray[np.int64]) -> Recoding | None:
+    def _recoding(self, path: str, rows: NDArray[np.int64]) -> Recoding | None:
         codes = self._facts.arrays.schema.codes[rows]
         schemas = {code: self._schemas[code] for code in np.unique(codes).tolist()}
         if len({_counting(each.attributes) for each in schemas.values()}) < 2:
             return None
         if not all(self._takes_part(each) for each in schemas.values()):
             return None
-        units = {code: units_of(each.attributes.values) for code, each in schemas.items()}
+        calendar = self._calendars.get(path, {})
+        units = {
+            code: units_of({**calendar, **each.attributes.values}) for code, each in schemas.items()
+        }
         ordered = [units[code] for code in dict.fromkeys(codes.tolist())]
         known = [each for each in ordered if each is not None]
         target = common(known) if len(known) == len(ordered) else None

@@ -103,7 +103,7 @@ def steps_of(held: Coordinate, urls: Strings, spacing: str | float, *, dimension
     lengths, raw = held.values.lengths, held.values.flat
     told = held.attributes.values
     units = units_of(told)
-    if "scale_factor" in told or not lengths.all():
+    if "scale_factor" in told or held.shifted or not lengths.all():
         what = "is packed" if lengths.all() else "is empty in a file"
         raise CombineError(
             f"the coordinate of {dimension!r} cannot be made regular, because it {what}",

@@ -29,6 +29,9 @@ _MICROSECONDS = {
     )
     for name in names.split()
 }
+DURATIONS = frozenset((*_MICROSECONDS, "nanosecond", "nanoseconds", "ns"))
+"""Units of plain durations, which xarray may decode."""
+
 _STANDARD = ("standard", "gregorian", "")
 _ORIGIN = "microseconds since 1970-01-01"
 _LONGEST = 1 << 62  # microseconds; 146,000 years

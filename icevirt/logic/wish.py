@@ -13,6 +13,7 @@ from icevirt.logic.data_vars import DataVars, DimensionRules, Kept
 from icevirt.logic.deviating import Rules
 from icevirt.logic.duplicates import Duplicates
 from icevirt.logic.holes import Holes
+from icevirt.logic.label_edits import LabelEdits
 from icevirt.logic.new_dimensions import Labels
 from icevirt.logic.windows import MAX_REFERENCES
 
@@ -40,6 +41,7 @@ class Wish:
     holes: Holes = "refuse"
     eras: EraRule = "refuse"
     labels: Mapping[str, Labels] = field(default_factory=dict)  # of new dimensions
+    label_edits: LabelEdits | None = None  # attributes of these
     combine: Combine = "by_coords"
     nest: Mapping[str, tuple[int, ...]] | None = None  # URL -> place along each of concat_dim
     regular: Mapping[str, str | float] = field(default_factory=dict)  # dimension -> spacing
@@ -54,3 +56,17 @@ class Wish:
     def dimension_rules(self) -> DimensionRules:
         """What decides which variables get a dimension that they do not have."""
         return DimensionRules(dimensions=self.concat_dim, asked=self.data_vars, kept=self.kept)
+
+    def __post_init__(self) -> None:
+        """Refuse options of which one makes another void.
+
+        Raises:
+            InvalidInputError: Files are to lie where they stand, and to be placed by coordinates.
+        """
+        void = {"duplicates": self.duplicates != "refuse", "regular": bool(self.regular)}
+        if self.combine == "nested" and any(void.values()):
+            names = " and ".join(name for name, is_set in void.items() if is_set)
+            raise InvalidInputError(
+                f'{names} look at coordinates, and combine="nested" looks at none',
+                do=f'Leave {names} out, or place files with combine="by_coords".',
+            )

@@ -15,10 +15,15 @@ from numpy.typing import NDArray
 from icevirt.archive.scanned import ScannedArray, ScannedFile
 from icevirt.errors import ScanError
 from icevirt.model.chunks import ChunkType
+from icevirt.model.json import JSON
 from icevirt.scan.contract import ByteSource, ScanOptions
 from icevirt.scan.values import read
 
+_CHARACTERS_READ = 1 << 24  # of a coordinate
 _COMPARED = 1 << 18  # values of a variable that are compared with a tolerance
+_CHARACTERS: tuple[JSON, ...] = (
+    {"name": "null_terminated_bytes", "configuration": {"length_bytes": 1}},
+)
 _ORDERS: dict[Any, Literal["<", ">"]] = {"little": "<", "big": ">"}
 
 
@@ -27,17 +32,39 @@ def with_labels(scanned: ScannedFile, source: ByteSource, options: ScanOptions) 
 
     They are those of `ScanOptions.label_variables`, where variables with more than one value get
     none, and of `ScanOptions.tolerant`, where large ones get none; both of which the plan tells.
+    A coordinate whose texts are stored as characters gets them as its labels.
 
     Raises:
         ScanError: A value cannot be read.
     """
-    if not options.label_variables and not options.tolerant:
-        return scanned
-    arrays = tuple(
-        _labelled(array, source) if _is_wanted(array, options) else array
-        for array in scanned.arrays
+    arrays = tuple(_with_values(array, source, options) for array in scanned.arrays)
+    changed = any(one is not other for one, other in zip(arrays, scanned.arrays, strict=True))
+    return replace(scanned, arrays=arrays) if changed else scanned
+
+
+def _with_values(array: ScannedArray, source: ByteSource, options: ScanOptions) -> ScannedArray:
+    if _is_wanted(array, options):
+        return _labelled(array, source)
+    own = {*array.references.locations.url} <= {source.file.url}
+    if own and _is_of_characters(array, options):
+        return _labelled(array, source, texts=True)
+    return array
+
+
+def _is_of_characters(array: ScannedArray, options: ScanOptions) -> bool:
+    """Say whether an array is the coordinate of a dimension, a row of characters for each label.
+
+    xarray joins them, so that it is one.
+    """
+    kind, names = array.data_type, array.dimension_names
+    return (
+        array.labels is None
+        and len(names) == 2
+        and options.orders(array.path, names[:1])
+        and array.shape[1] > 0
+        and prod(array.shape) <= _CHARACTERS_READ
+        and kind in _CHARACTERS
     )
-    return replace(scanned, arrays=arrays)
 
 
 def _is_wanted(array: ScannedArray, options: ScanOptions) -> bool:
@@ -47,16 +74,23 @@ def _is_wanted(array: ScannedArray, options: ScanOptions) -> bool:
     return few and options.keeps_values(array.path, array.dimension_names)
 
 
-def _labelled(array: ScannedArray, source: ByteSource) -> ScannedArray:
+def _labelled(array: ScannedArray, source: ByteSource, *, texts: bool = False) -> ScannedArray:
     value = _plain(array)
     if value is None:
-        value = np.asarray(read(array, lambda *where: _fetched(source, *where))).reshape(-1)
+        value = np.asarray(read(array, lambda *where: _fetched(source, *where)))
+        value = _joined(value) if texts else value.reshape(-1)
         if value.dtype.kind in "OT":
             value = np.array([_text(each) for each in value.tolist()])
     if value.dtype.kind not in "iufU":
         return array
     kind = value.dtype.newbyteorder("<")
     return replace(array, labels=value.astype(kind).tobytes(), labels_dtype=kind.str)
+
+
+def _joined(characters: NDArray[Any]) -> NDArray[Any]:
+    """Return a text for each row of characters."""
+    rows = np.ascontiguousarray(characters).astype("S1").view(f"S{max(1, characters.shape[1])}")
+    return np.array([_text(row) for row in rows.reshape(-1).tolist()], "U")
 
 
 def _text(value: Any) -> str:
@@ -70,7 +104,7 @@ def _plain(array: ScannedArray) -> NDArray[Any] | None:
         return None
     try:
         dtype = np.dtype(str(array.data_type))
-    except TypeError:
+    except (TypeError, ValueError):
         return None
     order = (codec.get("configuration") or {}).get("endian", "little")
     if dtype.kind not in "iuf" or table.kind[0] != ChunkType.inline or order not in _ORDERS:

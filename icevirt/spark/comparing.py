@@ -19,6 +19,7 @@ import numpy as np
 
 from icevirt.access.attributes import shown
 from icevirt.access.exact import open_array
+from icevirt.archive.attributes import Attributes
 from icevirt.archive.scanned import ScannedArray, ScannedFile
 from icevirt.archive.verification import Checked, Difference, DifferenceKind, total
 from icevirt.errors import (
@@ -29,9 +30,11 @@ from icevirt.errors import (
     UnsupportedError,
 )
 from icevirt.ids import ObjectId12
+from icevirt.logic.corrections import COUNTING
 from icevirt.logic.decoding import decoded, packing_in, packing_of, same_packing
+from icevirt.logic.edited import with_attributes
 from icevirt.logic.equality import same_values
-from icevirt.logic.recoding import counting_array, missing_of, units_of
+from icevirt.logic.recoding import bounds_of, counting_array, missing_of, units_of
 from icevirt.logic.times import InexactError, recoded
 from icevirt.logic.tolerance import difference_of, limit_for
 from icevirt.model import paths
@@ -151,7 +154,7 @@ def _compare_file(
     with ExitStack() as stack:
         try:
             source: ByteSource = stack.enter_context(open_source(url))
-            comparison = _Comparison(session, source, oracle_for(source), task.tolerance)
+            comparison = _Comparison(session, source, oracle_for(source), task)
         except UnsupportedError as error:
             return checked + Checked(
                 not_compared=tuple((each.array, str(error)) for each in wanted)
@@ -170,10 +173,12 @@ class _Comparison:
     """One source file held against the repository."""
 
     def __init__(
-        self, session: Session, source: ByteSource, oracle: Oracle, tolerance: Mapping[str, float]
+        self, session: Session, source: ByteSource, oracle: Oracle, task: VerifyTask
     ) -> None:
         self._session = session
-        self._tolerance = tolerance
+        self._tolerance = task.tolerance
+        self._edit = task.edit
+        self._preprocessed = task.preprocessed
         self._renamed: dict[str, str] = {}  # dimensions of the file, as the dataset calls them
         self._source = source
         self._oracle = oracle
@@ -325,11 +330,16 @@ class _Comparison:
         mine = np.asarray(held[here])
         mine = mine.reshape(mine.shape[len(here) - len(there) :])
         in_file = self._group.rstrip("/") + variable
-        theirs = self._oracle.read_values(self._source, in_file, there)
-        theirs = self._recoded(theirs, variable, root=path.removesuffix(self._called(variable)))
+        raw = self._oracle.read_values(self._source, in_file, there)
+        theirs = self._recoded(raw, variable, root=path.removesuffix(self._called(variable)))
         equal = same_values(mine, theirs) or self._mean_the_same(mine, theirs, path, variable)
         if equal is False and self._is_near(mine, theirs, variable, held):
             equal = True
+        if equal is False and self._preprocessed and same_values(mine, raw):
+            reason = (
+                "its numbers are those of the file; preprocess may say that they count otherwise"
+            )
+            return Checked(not_compared=((path, reason),))
         if equal is None:
             reason = f"{theirs.dtype} in the file, {mine.dtype} in the repository"
             return Checked(not_compared=((path, reason),))
@@ -354,10 +364,24 @@ class _Comparison:
         if not isinstance(node, ArrayNode) or own is None:
             return None
         packing = self._packing(path, mine.dtype)
-        other = packing_of(own.attributes)
+        other = packing_of(self._meant(own))
         if mine.dtype == theirs.dtype and same_packing(packing, other):
             return same_values(mine, theirs)
         return same_values(decoded(mine, packing), decoded(theirs, other))
+
+    def _meant(self, array: ScannedArray) -> Attributes:
+        """Return what the file says of a variable, as the build corrected it."""
+        told, wanted = array.attributes, self._edit.wanted(self._called(array.path))
+        for other in self._scan(None).arrays:
+            if array.path in bounds_of(other.path, other.attributes.values):  # which inherit
+                inherited = self._edit.wanted(self._called(other.path))
+                own = (name for name in COUNTING if name in told.values)
+                wanted = {name: inherited[name] for name in own if name in inherited} | wanted
+                kept = with_attributes(other.path, other.attributes, inherited, other.data_type)
+                if "calendar" in kept.values:
+                    calendar = kept.values["calendar"]
+                    told = replace(told, values={"calendar": calendar, **told.values})
+        return with_attributes(array.path, told, wanted, array.data_type)
 
     def _packing(self, path: str, dtype: np.dtype[Any]) -> dict[str, Any]:
         """Return the attributes by which an array of the repository is packed."""
@@ -372,7 +396,7 @@ class _Comparison:
             return False
         own = next(each for each in self._scan(None).arrays if each.path == variable)
         one = decoded(mine, self._packing(paths.canonical(held.path), mine.dtype))
-        other = decoded(theirs, packing_of(own.attributes))
+        other = decoded(theirs, packing_of(self._meant(own)))
         numbers = one.dtype.kind in "iuf" and one.dtype == other.dtype
         return numbers and difference_of(one, other) <= limit
 
@@ -386,7 +410,9 @@ class _Comparison:
         if coordinate is None or self._session.find(path) is None:
             return theirs
         held = open_array(self._session.store, path)
-        source, target = units_of(coordinate.attributes.values), units_of(dict(held.attrs))
+        meant = self._meant(coordinate).values
+        calendar = {name: meant[name] for name in ("calendar",) if name in meant}
+        source, target = units_of(meant), units_of({**calendar, **dict(held.attrs)})
         if source is None or target is None or source.calendar != target.calendar:
             return theirs
         own = next(each for each in arrays if each.path == variable)

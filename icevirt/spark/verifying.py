@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from icevirt.archive.verification import MOST_SHOWN, Checked, Difference, DifferenceKind
 from icevirt.errors import IcevirtError, NotFoundError, ObjectNotFoundError, StaleReferenceError
 from icevirt.ids import ObjectId8, ObjectId12
+from icevirt.logic.file_edits import Edit
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.objects.answers import Checksum
 from icevirt.objects.authorize import Authorizer
@@ -36,6 +37,8 @@ class VerifyTask:
     access: Mapping[str, Any]  # credentials by authorised prefix
     manifests: tuple[bytes, ...]
     tolerance: Mapping[str, float] = field(default_factory=dict)  # by name, as the build was told
+    edit: Edit = field(default_factory=Edit)  # attributes that the build set in all files
+    preprocessed: bool = False  # whether a function may have set more
     rows: tuple[Any, ...] = ()  # for `compare_values`: by manifest, which references
 
 

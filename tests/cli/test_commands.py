@@ -23,7 +23,18 @@ ICEVIRT = Path(sys.executable).parent / "icevirt"
 def test_a_program_reads_the_answer_from_stdout(tmp_path, nemo_files):
     """With a Spark that is started for it, in a process of its own."""
     ran = subprocess.run(
-        [ICEVIRT, "build", *nemo_files, "repo", "--concat-dim", "time_counter", "-o", "json"],
+        [
+            ICEVIRT,
+            "build",
+            *nemo_files,
+            "repo",
+            "--concat-dim",
+            "time_counter",
+            "--combine",
+            "nested",
+            "-o",
+            "json",
+        ],
         capture_output=True,
         text=True,
         check=False,
@@ -39,7 +50,9 @@ def test_a_program_reads_the_answer_from_stdout(tmp_path, nemo_files):
 
 
 def test_what_was_built_is_shown(spark, run, nemo_files, repo_path):
-    status, told, _ = run("build", *nemo_files, repo_path, "--concat-dim", "time_counter")
+    status, told, _ = run(
+        "build", *nemo_files, repo_path, "--concat-dim", "time_counter", "--combine", "nested"
+    )
     assert status == 0
     assert told.startswith(f"Built file://{repo_path}\n")
     status, told, _ = run("info", repo_path)
@@ -151,7 +164,16 @@ def test_a_build_that_a_signal_ends_says_so_and_leaves_nothing_running(
     tmp_path, nemo_files, number, status, word
 ):
     build = subprocess.Popen(
-        [ICEVIRT, "build", *nemo_files, "repo", "--concat-dim", "time_counter"],
+        [
+            ICEVIRT,
+            "build",
+            *nemo_files,
+            "repo",
+            "--concat-dim",
+            "time_counter",
+            "--combine",
+            "nested",
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -261,7 +283,7 @@ def test_an_upgrade_is_told_before_and_after(run, tmp_path):
 @pytest.mark.spark
 def test_a_plan_is_shown_as_text_and_as_json(run, nemo_files, spark, tmp_path):
     catalog = ["--catalog", tmp_path / "catalog"]
-    words = ["plan", *nemo_files, "--concat-dim", "time_counter", *catalog]
+    words = ["plan", *nemo_files, "--concat-dim", "time_counter", "--combine", "nested", *catalog]
     status, told, _ = run(*words)
     assert status == 0
     assert "/tos" in told

@@ -229,7 +229,7 @@ REFUSED = {
         ],
         r"2 chunks.*1 file does not begin where a chunk",
     ),
-    "one step twice": (lambda: [step(1, 1.0), step(2, 2.0), step(3, 2.0)], "overlap"),
+    "one step twice": (lambda: [step(1, 1.0), step(2, 2.0), step(3, 2.0)], "same step"),
     "time units differ": (
         lambda: [
             step(1, 1.0),
@@ -304,8 +304,9 @@ def test_disagreement_is_told_before_order():
 
 def test_a_variable_in_two_files_for_the_same_steps_is_refused():
     """Also where another one is in one of them only."""
+    other = file(3, lambda u: data(u, 1), lambda u: data(u, 1, path="/more"), time([2.0]))
     with pytest.raises(CombineError, match=r"overlap.*both hold /tos"):
-        plan(step(1, 1.0), step(2, 2.0, static), file(3, lambda u: data(u, 1), time([2.0])))
+        plan(step(1, 1.0), step(2, 2.0), other)
 
 
 def test_labels_are_ordered_as_they_decode():

@@ -9,7 +9,8 @@ import xarray as xr
 
 import icevirt
 from icevirt import errors
-from icevirt.logic.edited import Edit, edited
+from icevirt.logic.edited import edited
+from icevirt.logic.file_edits import Edit
 
 from .support import (
     assert_same_dataset,

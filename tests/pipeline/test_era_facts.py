@@ -174,6 +174,19 @@ def test_times_of_other_calendars_are_eras_whatever_they_count_from():
     assert units == ["noleap", "standard"]
 
 
+def test_equal_steps_of_one_era_are_refused_though_others_count_otherwise():
+    """Equal numbers of two calendars are no equal steps, those of one calendar are."""
+
+    def at(number, calendar, day):
+        told = {"units": f"days since 2000-01-{day:02d}", "calendar": calendar}
+        label = time([3.0 - day], attributes=Attributes(values=told))
+        return file(number, lambda u: data(u, 1), label)
+
+    files = [at(0, "noleap", 1), at(1, "noleap", 2), at(2, "standard", 1)]
+    with pytest.raises(CombineError, match=r"era_0: 2 files hold .* the same step"):
+        grouped(files)
+
+
 def test_values_that_the_scan_read_are_of_the_era_around_them():
     """They are encoded anew, as their neighbours are."""
     raw = np.zeros(4, "<f4").tobytes()

@@ -25,7 +25,9 @@ def archive(request, spark, sample_data, tmp_path_factory):
     pattern, dimension = request.param
     files = sorted(map(str, sample_data.glob(pattern)))
     repo = str(tmp_path_factory.mktemp("real") / "repo")
-    report = icevirt.build(files, repo, concat_dim=dimension, spark=spark)
+    # the months of NEMO all say that they are step 0
+    combine = "nested" if len(files) > 1 else "by_coords"
+    report = icevirt.build(files, repo, concat_dim=dimension, combine=combine, spark=spark)
     return repo, files, dimension, report
 
 

@@ -217,7 +217,7 @@ def test_a_negative_sample_is_refused(built):
 
 def test_real_files_have_no_difference(nemo_files, repo_path, monkeypatch):
     without_spark(monkeypatch)
-    report = icevirt.build(nemo_files, repo_path, concat_dim="time_counter")
+    report = icevirt.build(nemo_files, repo_path, concat_dim="time_counter", combine="nested")
     checked = icevirt.verify(
         repo_path, full=True, authorize_virtual_chunk_access=report.containers
     ).checked

@@ -151,6 +151,7 @@ def test_a_build_on_spark_by_a_parser_of_files_in_a_bucket(bucket, spark, nemo_f
         f"{bucket.place.url}/*.nc",
         tmp_path / "repo",
         concat_dim="time_counter",
+        combine="nested",
         scanner="virtualizarr:HDFParser",
         access=access(bucket),
         spark=spark,

@@ -23,7 +23,7 @@ from icevirt.api.events import tell
 from icevirt.api.inputs import Inputs
 from icevirt.api.nested import Nest
 from icevirt.api.publishing import Publication, published
-from icevirt.api.replacing import refuse_losses_of
+from icevirt.api.replacing import Replacing
 from icevirt.api.request import (
     as_choice,
     bad_files_allowed,
@@ -181,7 +181,7 @@ def _attempt(request: Request, files: SourceFiles, session: Session, clock: Cloc
             # of a run that was killed behind its commit
             return _without_record(report, target.record(report.build_id))
     target.refuse_occupied()
-    build_id = digest_of(inputs, request.branch, "" if last is None else str(last.id))
+    build_id = target.build_id(inputs)
     record = target.record(build_id)
     scan = Scan(
         files=files,
@@ -295,8 +295,9 @@ def _run(job: Job, request: Request, inputs: str, session: Session, clock: Clock
         _tell_plan(plan)
         moved = request.publication.targets(facts, plan)
         plan = request.containers.contained(facts, published(plan, moved))
-        job.target.rehearse(plan)
-        refuse_losses_of(job.target, plan, allowed=request.allow_changes)
+        replacing = Replacing.of(job.target, plan)
+        job.target.rehearse(plan, replacing.claim)
+        replacing.refuse_losses(allowed=request.allow_changes)
     bad, findings = closed.bad, tuple(text for _, text in closed.findings)
     referring = facts.places is not facts.files.url
     del closed, facts  # as large as the plan, and nothing of it is needed any more
@@ -311,12 +312,13 @@ def _run(job: Job, request: Request, inputs: str, session: Session, clock: Clock
     results = _written(session, writing, plan, sources, clock, referring=referring)
     with clock.phase("commit"):
         told = outcome.provenance(job, plan, bad, inputs=inputs, choices=request.choices)
+        told["kept"] = replacing.kept_attributes()
         snapshot_id = commit(
-            job.target,
-            plan,
+            replacing,
             results,
             message=request.message,
             metadata={**request.metadata, BUILD_ID: job.build_id, METADATA: told},
+            allow_changes=request.allow_changes,
         )
     return outcome.report(
         job,

@@ -298,7 +298,8 @@ def _run(job: Job, request: Request, inputs: str, session: Session, clock: Clock
         replacing = Replacing.of(job.target, plan)
         job.target.rehearse(plan, replacing.claim)
         replacing.refuse_losses(allowed=request.allow_changes)
-    bad, findings = closed.bad, tuple(text for _, text in closed.findings)
+        told_of_group = replacing.findings()
+    bad, findings = closed.bad, (*told_of_group, *(text for _, text in closed.findings))
     referring = facts.places is not facts.files.url
     del closed, facts  # as large as the plan, and nothing of it is needed any more
     job.scan.files.fold()  # while tasks run, the memory is theirs

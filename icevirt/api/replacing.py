@@ -23,6 +23,8 @@ from icevirt.repo.assets import Assets
 from icevirt.repo.blame import last_changes, only_rearranged
 from icevirt.repo.labels import has_same_values
 
+_SHOWN = 10  # paths in a line
+
 
 @dataclass(frozen=True, slots=True)
 class Replacing:
@@ -100,6 +102,19 @@ class Replacing:
                 last_build=found.snapshot_id,
                 tip=str(self.target.tip),
             )
+
+    def findings(self) -> tuple[str, ...]:
+        """Say in the build's report what stays, and what of others' work goes."""
+        if not self.claim.replaces:
+            return ()
+        found = self.settled()
+        undone = tuple(change.what for change in self._undone(found))
+        if not found.kept:
+            return undone
+        kept = sorted(found.kept)
+        more = f" and {len(kept) - _SHOWN:,} more" if len(kept) > _SHOWN else ""
+        told = f"kept, because the last build did not make it: {', '.join(kept[:_SHOWN])}{more}"
+        return (told, *undone)
 
     def relabelled(self, arrays: Mapping[str, BuiltArray]) -> Replacing:
         """Note which coordinates of nodes that stay are no longer what they were.

@@ -309,7 +309,8 @@ def _run(job: Job, request: Request, inputs: str, session: Session, clock: Clock
     if moved or request.edits.function is not None:
         record = record.below(f"items/{digest_of(listed(moved), outcome.digest_of_plan(plan))}/")
     sources = SourceFiles(chain(job.scan.files, moved)) if moved else job.scan.files
-    writing = replace(job, record=record)
+    led = tuple(each.url_prefix for each in plan.containers) if referring else ()
+    writing = replace(job, record=record, led=led)
     results = _written(session, writing, plan, sources, clock, referring=referring)
     with clock.phase("commit"):
         told = outcome.provenance(job, plan, bad, inputs=inputs, choices=request.choices)

@@ -64,6 +64,14 @@ deaths count="30":
 build-deaths builds="50":
     ICEVIRT_BUILD_DEATHS={{builds}} uv run pytest -s --timeout 0 -o faulthandler_timeout=0 tests/spark/test_build_deaths.py
 
+# Put 500 hostile values into the tables of a catalog, and flip its bits (the tests take every ninth)
+tamper:
+    ICEVIRT_TAMPER=1 uv run pytest --timeout 0 -o faulthandler_timeout=0 tests/pipeline/test_tampered_catalogs.py
+
+# Rebuild 200 groups that others commit to between builds (the tests do 6)
+keeping examples="200":
+    ICEVIRT_KEEPING_EXAMPLES={{examples}} uv run pytest --timeout 0 -o faulthandler_timeout=0 tests/pipeline/test_keeping_model.py
+
 # Measure a build of 400 files against VirtualiZarr with icechunk
 bench *args:
     uv run python bench/build_archive.py {{args}}

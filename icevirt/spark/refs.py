@@ -313,8 +313,5 @@ class _Part:
 
 def _paths(group: Any) -> tuple[str, str] | None:
     """Return the first and the last path of a row group, None where no statistics say it."""
-    column = group.column(0)
-    if column.physical_type != "BYTE_ARRAY":  # Arrow would take the process down
-        raise pa.ArrowInvalid("paths are no texts")
-    told = column.statistics
+    told = group.column(0).statistics
     return (told.min, told.max) if told is not None and told.has_min_max else None

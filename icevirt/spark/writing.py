@@ -301,11 +301,12 @@ def _refuse_astray(files: Files, block: Block) -> None:
 
 def _beyond(files: Files, block: Block) -> NDArray[np.int64]:
     """Return the references into the files themselves that end behind these."""
-    own = (block.kind == ChunkType.virtual) & (block.source == 0)
-    if not own.any():
+    end = block.offset + block.length
+    wrapped, sizes = end < block.offset, files.named().size.astype(np.uint64)
+    if not len(end) or (not wrapped.any() and end.max() <= sizes.min()):
         return np.zeros(0, np.int64)
-    size = files.named().size[block.file].astype(np.uint64)
-    return np.flatnonzero(own & ((block.offset > size) | (block.length > size - block.offset)))
+    own = (block.kind == ChunkType.virtual) & (block.source == 0)
+    return np.flatnonzero(own & (wrapped | (end > sizes[block.file])))
 
 
 def _with_new_axes(index: NDArray[np.int64], ndim: int) -> NDArray[np.int64]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -216,7 +216,7 @@ def _refuse_led_astray(job: Scan, closed: ClosedCatalog) -> None:
     astray = [
         place
         for place in closed.facts.places
-        if place.rpartition("/")[0] + "/" not in own and not place.startswith(allowed)
+        if not place.startswith(allowed) and own.isdisjoint(_folders(place))
     ]
     if astray:
         raise FormatError(
@@ -225,6 +225,12 @@ def _refuse_led_astray(job: Scan, closed: ClosedCatalog) -> None:
             catalog=job.catalog.url,
             places=astray[:_SHOWN],
         )
+
+
+def _folders(url: str) -> Iterator[str]:
+    """Yield the URLs of the directories that a file or directory lies in, itself included."""
+    ends = (at for at, letter in enumerate(url) if letter == "/")
+    return (url[: at + 1] for at in ends)
 
 
 def _parts_of_missing(job: Scan, known: Settled) -> set[str]:

@@ -72,6 +72,14 @@ leaks builds="1000":
 signals:
     ICEVIRT_SIGNALS=all uv run pytest --timeout 0 -o faulthandler_timeout=0 tests/repo/test_signals.py
 
+# Put 500 hostile values into the tables of a catalog, and flip its bits (the tests take every ninth)
+tamper:
+    ICEVIRT_TAMPER=1 uv run pytest --timeout 0 -o faulthandler_timeout=0 tests/pipeline/test_tampered_catalogs.py
+
+# Rebuild 200 groups that others commit to between builds (the tests do 6)
+keeping examples="200":
+    ICEVIRT_KEEPING_EXAMPLES={{examples}} uv run pytest --timeout 0 -o faulthandler_timeout=0 tests/pipeline/test_keeping_model.py
+
 # Measure a build of 400 files against VirtualiZarr with icechunk
 bench *args:
     uv run python bench/build_archive.py {{args}}

@@ -261,7 +261,7 @@ class SourcesChangedError(BuildError):
 
 
 class PlanChangedError(BuildError):
-    """A build would take away or change what an earlier one made; say so if that is meant."""
+    """A build would take away or change what its group holds; say so if that is meant."""
 
     code = "plan-changed"
 

@@ -119,9 +119,11 @@ def build(
         branch: The branch to commit to.
         message: Of the commit.
         metadata: Of the snapshot, beside what the build says of itself.
-        mode: "w-" builds into an empty group; "w" replaces what is in the group, in a new snapshot.
+        mode: "w-" builds into an empty group; "w" replaces what the last build made
+            of the group, in a new snapshot, and keeps what others put there.
         allow_changes: Whether "w" may take away variables and steps that the last build of the
-            group made, or change their types, fixed lengths and decoding; refused without it.
+            group made, or change their types, fixed lengths and decoding, and whether work of
+            others may be lost that is in its way; refused without it.
         source_group: Take only what is below this group of the files.
         variables: Names or absolute paths of the only variables to take, coordinates included.
         drop_variables: Names or absolute paths of variables to leave out.
@@ -225,7 +227,8 @@ def build(
             decode unlike, ``error.facts["eras"]`` describes their eras.
         ConflictError: Somebody committed to the same group meanwhile.
         SourcesChangedError: Files changed between scan and commit.
-        PlanChangedError: Variables or steps of the last build would vanish, or decode unlike.
+        PlanChangedError: Variables or steps of the last build would vanish, or decode unlike, or
+            work of others would be lost.
         VerificationError: The repository does not say what the files hold.
         BuildError: Spark failed, or something else outside the files.
     """

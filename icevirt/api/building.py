@@ -24,7 +24,7 @@ from icevirt.api.inputs import Inputs
 from icevirt.api.keeping import kept_of
 from icevirt.api.nested import Nest
 from icevirt.api.publishing import Publication, published
-from icevirt.api.replacing import refuse_losses_of
+from icevirt.api.replacing import Replacing
 from icevirt.api.request import (
     as_choice,
     bad_files_allowed,
@@ -184,7 +184,7 @@ def _attempt(request: Request, files: SourceFiles, session: Session, clock: Cloc
             # of a run that was killed behind its commit
             return _without_record(report, target.record(report.build_id))
     target.refuse_occupied()
-    build_id = digest_of(inputs, request.branch, "" if last is None else str(last.id))
+    build_id = target.build_id(inputs)
     record = target.record(build_id)
     scan = Scan(
         files=files,
@@ -298,9 +298,11 @@ def _run(job: Job, request: Request, inputs: str, session: Session, clock: Clock
         _tell_plan(plan)
         moved = request.publication.targets(facts, plan)
         plan = request.containers.contained(facts, published(plan, moved))
-        job.target.rehearse(plan)
-        refuse_losses_of(job.target, plan, allowed=request.allow_changes)
-    bad, findings = closed.bad, tuple(text for _, text in closed.findings)
+        replacing = Replacing.of(job.target, plan)
+        job.target.rehearse(plan, replacing.claim)
+        replacing.refuse_losses(allowed=request.allow_changes)
+        told_of_group = replacing.findings()
+    bad, findings = closed.bad, (*told_of_group, *(text for _, text in closed.findings))
     referring = facts.places is not facts.files.url
     del closed, facts  # as large as the plan, and nothing of it is needed any more
     job.scan.files.fold()  # while tasks run, the memory is theirs
@@ -310,17 +312,19 @@ def _run(job: Job, request: Request, inputs: str, session: Session, clock: Clock
     if moved or request.edits.function is not None:
         record = record.below(f"items/{digest_of(listed(moved), outcome.digest_of_plan(plan))}/")
     sources = SourceFiles(chain(job.scan.files, moved)) if moved else job.scan.files
-    writing = replace(job, record=record)
+    led = tuple(each.url_prefix for each in plan.containers) if referring else ()
+    writing = replace(job, record=record, led=led)
     results = _written(session, writing, plan, sources, clock, referring=referring)
     with clock.phase("commit"):
         choices = replace(request, wish=wish).choices
         told = outcome.provenance(job, plan, bad, inputs=inputs, choices=choices)
+        told["kept"] = replacing.kept_attributes()
         snapshot_id = commit(
-            job.target,
-            plan,
+            replacing,
             results,
             message=request.message,
             metadata={**request.metadata, BUILD_ID: job.build_id, METADATA: told},
+            allow_changes=request.allow_changes,
         )
     return outcome.report(
         job,

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from icevirt.api.target import Target
+from icevirt.api.replacing import Replacing
 from icevirt.archive.plan import BuildPlan, WriteResult
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import BuildError, SourcesChangedError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.snapshot import ManifestFileInfo, ManifestRef
 from icevirt.objects.listing import changed_since
-from icevirt.repo.publish import publish
+from icevirt.repo.publish import BuiltArray, publish
 
 _SHOWN = 10  # names in a message
 
@@ -56,14 +56,19 @@ def refuse_changed(files: Sequence[SourceFile]) -> None:
 
 
 def commit(
-    target: Target,
-    plan: BuildPlan,
+    replacing: Replacing,
     results: list[WriteResult],
     *,
     message: str | None,
     metadata: Mapping[str, Any],
+    allow_changes: bool,
 ) -> str:
-    """Make the written manifests visible in one step; return the id of the snapshot."""
+    """Make the written manifests visible in one step; return the id of the snapshot.
+
+    Raises:
+        PlanChangedError: What would stay has other labels now.
+    """
+    target, plan = replacing.target, replacing.plan
     manifests: dict[ObjectId8, list[ManifestRef]] = {array.node_id: [] for array in plan.arrays}
     for result in results:
         for window in result.windows:
@@ -71,16 +76,19 @@ def commit(
             manifests[ObjectId8(window.node_id)].append(
                 ManifestRef(object_id=key, extents=window.extents)
             )
+    arrays = {
+        array.path: BuiltArray(array.zarr_json, array.node_id, manifests[array.node_id])
+        for array in plan.arrays
+    }
+    replacing = replacing.relabelled(arrays)
+    replacing.refuse_losses(allowed=allow_changes)
     return publish(
         target.storage,
         branch=target.branch,
         message=message or f"Build from {len(plan.files)} files",
         metadata=metadata,
         groups=plan.groups,
-        arrays={
-            array.path: (array.zarr_json, array.node_id, manifests[array.node_id])
-            for array in plan.arrays
-        },
+        arrays=arrays,
         manifest_files=[
             ManifestFileInfo(
                 id=ObjectId12(result.manifest_id),
@@ -90,7 +98,7 @@ def commit(
             for result in results
             if result.manifest_id is not None
         ],
-        replace_group=target.group if target.mode == "w" else None,
+        claim=replacing.claim,
         containers=plan.containers,
         split_rules=plan.split_rules,
         expected_parent=str(target.tip),

@@ -15,7 +15,7 @@ from icevirt.api.keeping import kept_of
 from icevirt.api.nested import nest_of
 from icevirt.api.publishing import Publication, published
 from icevirt.api.recalled import inputs_of
-from icevirt.api.replacing import difference
+from icevirt.api.replacing import Replacing
 from icevirt.api.request import (
     FILE_MEMORY,
     FILE_TIMEOUT,
@@ -104,7 +104,8 @@ def plan(
 
     Arguments and errors are those of `build`. With ``catalog`` the scan is kept in that directory,
     and a build that is given the same one does not scan again. With ``repo``, the plan's
-    ``difference`` is that from the last build of the same group on ``branch``.
+    ``difference`` says what a build with mode "w" would change, keep, replace and delete in that
+    group of ``branch``.
     """
     check_arguments(group=group, max_bad_files=max_bad_files)
     group = paths.creatable(group)
@@ -199,5 +200,5 @@ def plan(
         return replace(
             made,
             cost=costs_of(made),
-            difference=None if target is None else difference(target, made),
+            difference=None if target is None else Replacing.of(target, made).difference(),
         )

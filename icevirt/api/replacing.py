@@ -1,50 +1,157 @@
-"""A build that replaces what an earlier one made: what would change, and whether it was meant."""
+"""A build into a group that holds something: what it would change, and whether that was meant.
+
+Compared is what the branch holds now, not what the last build recorded. Nodes are compared, and a
+node names the manifests of its chunks, so no reference is looked at.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from icevirt.api.target import METADATA, Target
-from icevirt.archive.difference import PlanDifference
+from icevirt.archive.difference import PlanChange, PlanDifference
 from icevirt.archive.plan import BuildPlan
 from icevirt.errors import PlanChangedError
-from icevirt.logic.plan_changes import plan_changes
-from icevirt.model.repo_info import SnapshotInfo
-from icevirt.model.snapshot import ArrayNode
+from icevirt.logic.grafting import BuiltArray
+from icevirt.logic.keeping import Claim, Settled, coordinates_of, settled
+from icevirt.logic.losses import losses, moved_manifests
+from icevirt.logic.plan_changes import changes_of_others, plan_changes
+from icevirt.model.snapshot import ArrayNode, GroupNode
 from icevirt.repo.assets import Assets
+from icevirt.repo.blame import last_changes, only_rearranged
+from icevirt.repo.labels import has_same_values
+
+_SHOWN = 10  # paths in a line
 
 
-def difference(target: Target, plan: BuildPlan) -> PlanDifference | None:
-    """Compare a plan with the last build of the same group; None where there was none."""
-    last = target.last_build()
-    return None if last is None else _since(target, last, plan)
+@dataclass(frozen=True, slots=True)
+class Replacing:
+    """A plan held against the tip of its branch."""
 
+    target: Target
+    plan: BuildPlan
+    claim: Claim
 
-def refuse_losses_of(target: Target, plan: BuildPlan, *, allowed: bool) -> None:
-    """Make sure that a build which replaces another takes nothing away that was not meant to go.
+    @classmethod
+    def of(cls, target: Target, plan: BuildPlan) -> Replacing:
+        """Look at what the plan's group holds."""
+        return cls(target, plan, target.claim())
 
-    Raises:
-        PlanChangedError: It does.
-    """
-    last = target.last_build()
-    if target.mode != "w" or last is None or allowed:
-        return
-    found = _since(target, last, plan)
-    if found.stopping:
-        raise PlanChangedError(
-            f"the plan differs from the last build of this group: {'; '.join(found.stopping)}",
-            do="If that is meant, pass allow_changes=True (--allow-changes).",
-            group=target.group,
-            last_build=found.snapshot_id,
+    @property
+    def arrays(self) -> dict[str, bytes]:
+        """zarr.json of the plan's arrays, by path."""
+        return {array.path: array.zarr_json for array in self.plan.arrays}
+
+    def settled(self) -> Settled:
+        """Return what becomes of the nodes below the group."""
+        base = self.target.snapshot()
+        return settled(base, self.claim, groups=self.plan.groups, arrays=self.arrays)
+
+    def kept_attributes(self) -> dict[str, list[str]]:
+        """Return the attributes of groups that stay, by path, for the next build to know them."""
+        base = self.target.snapshot()
+        found: dict[str, list[str]] = {}
+        for path, zarr_json in self.plan.groups.items():
+            node = base.find(path)
+            if isinstance(node, GroupNode) and (
+                path == self.claim.group or self.claim.covers(path)
+            ):
+                there = self.claim.staying(node, zarr_json)
+                found |= {path: sorted(there)} if there else {}
+        return found
+
+    def difference(self) -> PlanDifference | None:
+        """Say what the build would change; None where its group holds nothing."""
+        base, last = self.target.snapshot(), self.target.last_build()
+        if last is None and next(iter(base.below(self.claim.group)), None) is None:
+            return None
+        found = self.settled()
+        told: Any = {} if last is None else last.metadata.get(METADATA)
+        own = {
+            node.path: node.user_data
+            for node in base.below(self.claim.group)
+            if isinstance(node, ArrayNode) and self.claim.is_own(node)
+        }
+        changes = [*self._undone(found)]
+        if last is not None:
+            changes += plan_changes(own, int(told.get("files") or 0), self.plan)
+        changes.sort(key=lambda change: not change.stops)
+        return PlanDifference(
+            snapshot_id="" if last is None else str(last.id),
+            changes=tuple(changes),
+            kept=tuple(sorted(found.kept)),
+            replaced=tuple(sorted(found.replaced)),
+            deleted=tuple(sorted(found.deleted)),
         )
 
+    def refuse_losses(self, *, allowed: bool) -> None:
+        """Make sure that the build takes nothing away that was not meant to go.
 
-def _since(target: Target, last: SnapshotInfo, plan: BuildPlan) -> PlanDifference:
-    made = Assets(target.storage).snapshot(last.id).below(target.group)
-    told: Any = last.metadata.get(METADATA)
-    return plan_changes(
-        {node.path: node.user_data for node in made if isinstance(node, ArrayNode)},
-        int(told.get("files") or 0),
-        plan,
-        snapshot_id=str(last.id),
-    )
+        Raises:
+            PlanChangedError: It does.
+        """
+        found = None if allowed or not self.claim.replaces else self.difference()
+        if found is not None and found.stopping:
+            raise PlanChangedError(
+                f"the plan differs from what the group holds: {'; '.join(found.stopping)}",
+                do="If that is meant, pass allow_changes=True (--allow-changes). Else build into"
+                " another group or on another branch.",
+                group=self.claim.group,
+                last_build=found.snapshot_id,
+                tip=str(self.target.tip),
+            )
+
+    def findings(self) -> tuple[str, ...]:
+        """Say in the build's report what stays, and what of others' work goes."""
+        if not self.claim.replaces:
+            return ()
+        found = self.settled()
+        undone = tuple(change.what for change in self._undone(found))
+        if not found.kept:
+            return undone
+        kept = sorted(found.kept)
+        more = f" and {len(kept) - _SHOWN:,} more" if len(kept) > _SHOWN else ""
+        told = f"kept, because the last build did not make it: {', '.join(kept[:_SHOWN])}{more}"
+        return (told, *undone)
+
+    def relabelled(self, arrays: Mapping[str, BuiltArray]) -> Replacing:
+        """Note which coordinates of nodes that stay are no longer what they were.
+
+        What stays is labelled by coordinates of the build. Their values are known when they are
+        written: equal ones are stored under equal names, so that names are compared.
+        """
+        base, planned = self.target.snapshot(), self.arrays
+        if self.target.info is None or not self.claim.replaces:
+            return self
+        assets = Assets(self.target.storage)
+        changed = frozenset(
+            path
+            for path in coordinates_of(base, self.claim, self.settled(), planned)
+            if not has_same_values(assets, base.node(path), arrays[path])
+        )
+        return replace(self, claim=replace(self.claim, relabelled=changed))
+
+    def _undone(self, found: Settled) -> list[PlanChange]:
+        """Return what the build would undo of the work of others, with the commits that did it."""
+        target, claim, base = self.target, self.claim, self.target.snapshot()
+        if target.info is None:
+            return []
+        assets, last = Assets(target.storage), target.last_build()
+        rearranged = moved_manifests(base, claim)
+        if rearranged and last is not None:
+            rearranged = only_rearranged(assets, target.info, target.tip, last.id, rearranged)
+        undone = losses(
+            base,
+            claim,
+            found,
+            groups=self.plan.groups,
+            arrays=self.arrays,
+            rearranged=rearranged,
+        )
+        known = last_changes(assets, target.info, target.tip, {loss.path for loss in undone})
+        commits: Mapping[str, tuple[str, str]] = {
+            path: (str(commit.id), commit.message) for path, commit in known.items()
+        }
+        return [*changes_of_others(undone, commits)]

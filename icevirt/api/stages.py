@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from icevirt.archive.report import BadFile, Progress
 from icevirt.archive.sources import SourceFiles
 from icevirt.errors import (
     BuildError,
+    FormatError,
     InvalidInputError,
     ScanError,
     SourcesChangedError,
@@ -32,6 +33,7 @@ from icevirt.logic.routes import Route, route_of
 from icevirt.objects.grants import in_force
 from icevirt.repo.layout import chunk, manifest
 from icevirt.scan.contract import ScanOptions
+from icevirt.scan.elsewhere import prefixes_of
 from icevirt.spark import catalog as parts
 from icevirt.spark.asked import note_asked
 from icevirt.spark.described import describe_scan
@@ -45,6 +47,7 @@ from icevirt.spark.scanning import ScanTask, run_scan
 from icevirt.spark.settled import Settled, forget, settled
 from icevirt.spark.shuffling import Needs, run_map
 from icevirt.spark.source_values import Reading
+from icevirt.spark.tables import damaged
 from icevirt.spark.targets import TargetTask, look_at_targets
 from icevirt.spark.workers import Workers
 from icevirt.spark.writing import (
@@ -98,6 +101,7 @@ class Job:
     scan: Scan
     target: Target
     record: Below
+    led: tuple[str, ...] = ()  # URL prefixes into which references of the files may lead
 
 
 def scan_missing(spark: SparkSession | Workers, job: Scan) -> int:
@@ -172,6 +176,7 @@ def scanned_catalog(job: Scan) -> ClosedCatalog:
     """
     known = job.settled()
     if len(known.missing):
+        _refuse_tampered(job, known)
         raise BuildError(
             "the catalog lacks files that were just scanned",
             do="Stop whatever deletes objects of the catalog, and build again.",
@@ -180,12 +185,64 @@ def scanned_catalog(job: Scan) -> ClosedCatalog:
         )
     names, chosen = known.chosen
     closed = read_facts(job.catalog, job.files, names, chosen)
+    _refuse_led_astray(job, closed)
     tell_bad_files(closed.bad)
     if job.tolerates(closed):
         _refuse_unknown(job.options, closed)
     else:
         forget(job.catalog, names, closed.bad_rows)
     return closed
+
+
+def _refuse_tampered(job: Scan, known: Settled) -> None:
+    """Refuse parts that do not hold the files which their names say: no scan makes them anew.
+
+    Raises:
+        FormatError: There is one.
+    """
+    names = _parts_of_missing(job, known)
+    there = [name for name in known.parts if schema.run_of(name) in names]
+    if there:
+        raise damaged(schema.path_of("files", there[0]), "it describes other files than its name")
+
+
+def _refuse_led_astray(job: Scan, closed: ClosedCatalog) -> None:
+    """Refuse what a catalog says of files that refer to others, if no scan would say it.
+
+    Raises:
+        FormatError: References lead to where the options do not let them.
+    """
+    if closed.facts.places is closed.facts.files.url:
+        return
+    own = {url.rpartition("/")[0] + "/" for url in closed.facts.files.url}
+    allowed = tuple(prefixes_of(job.options.allow_references_to))
+    astray = [
+        place
+        for place in closed.facts.places
+        if not place.startswith(allowed) and own.isdisjoint(_folders(place))
+    ]
+    if astray:
+        raise FormatError(
+            "the catalog says that files refer to where they may not",
+            do="Name another directory for the catalog, and scan again.",
+            catalog=job.catalog.url,
+            places=astray[:_SHOWN],
+        )
+
+
+def _folders(url: str) -> Iterator[str]:
+    """Yield the URLs of the directories that a file or directory lies in, itself included."""
+    ends = (at for at, letter in enumerate(url) if letter == "/")
+    return (url[: at + 1] for at in ends)
+
+
+def _parts_of_missing(job: Scan, known: Settled) -> set[str]:
+    """Return the names, but for their content, of the parts that missing files would be in."""
+    missing = [job.files[at] for at in known.missing.tolist()]
+    parts = schema.parts_of(
+        missing, identity=job.identity, attempt=known.attempt, pieces=pieces_of(job.files)
+    )
+    return {part.name for part in parts}
 
 
 def _refuse_unknown(options: ScanOptions, closed: ClosedCatalog) -> None:
@@ -233,6 +290,7 @@ def write_all(spark: SparkSession | Workers, job: Job, plan: BuildPlan) -> list[
             record=job.record,
             inline_threshold=config.inline_threshold,
             encoding=ManifestEncoding.of_config(config.document),
+            led=job.led,
             named=tuple((each.url_prefix, each.name) for each in plan.containers if each.name),
             reading=Reading(
                 group=job.scan.options.group, limits=job.scan.limits, access=in_force()

@@ -10,11 +10,17 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from icevirt.archive.plan import BuildPlan
-from icevirt.errors import AlreadyExistsError, InvalidInputError, RefNotFoundError
+from icevirt.errors import (
+    AlreadyExistsError,
+    InvalidInputError,
+    ObjectNotFoundError,
+    RefNotFoundError,
+)
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId8, ObjectId12
 from icevirt.logic import edits, grafting
 from icevirt.logic.containers import merged
 from icevirt.logic.id_columns import column
+from icevirt.logic.keeping import Claim
 from icevirt.logic.legacy import refuse_v1
 from icevirt.model import paths
 from icevirt.model.config import RepositoryConfig
@@ -118,12 +124,12 @@ class Target:
         """
         if self.info is None or self.mode == "w":
             return
-        tip = Assets(self.storage).snapshot(self.tip)
-        node = next(iter(tip.below(self.group)), None)
+        node = next(iter(self.snapshot().below(self.group)), None)
         if node is not None:
             raise AlreadyExistsError(
                 "the group of the repository holds something already",
-                do='Pass mode="w" (--mode w) to replace it in a new snapshot, or another group.',
+                do='Pass mode="w" (--mode w) to replace what the last build made of it, or'
+                " another group.",
                 repo=self.storage.url,
                 group=self.group,
                 found=node.path,
@@ -136,19 +142,44 @@ class Target:
     def still_holds(self, build: SnapshotInfo) -> bool:
         """Say whether all that a build of the past made of the group is at the branch's tip.
 
-        What others put beside it since, a build into a group below for example, does not matter.
+        What others put beside it, a build into a group below for example, does not matter.
         """
-        if self.info is None or build.id not in self.info.snapshots:
-            return False
-        assets = Assets(self.storage)
-        now, then = assets.snapshot(self.tip), assets.snapshot(build.id)
-        return self._content(then) <= self._content(now)
+        made = made_by(Assets(self.storage), build, self.group)
+        now = self.snapshot()
+        return all(now.find(path) == node for path, node in made.items())
 
-    def _content(self, snapshot: Snapshot) -> set[Node]:
-        own = snapshot.find(self.group)
-        return {*snapshot.below(self.group), *([] if own is None else [own])}
+    def snapshot(self) -> Snapshot:
+        """Return what the branch holds; nothing where there is no repository."""
+        if self.info is None:
+            return Snapshot(id=INITIAL_SNAPSHOT_ID, nodes=(), flushed_at=0, message="")
+        return Assets(self.storage).snapshot(self.tip)
 
-    def rehearse(self, plan: BuildPlan) -> None:
+    def claim(self) -> Claim:
+        """Return what of the repository is the build's: its group, and what the last one made."""
+        last = self.last_build() if self.mode == "w" else None
+        if last is None:
+            return Claim(group=self.group, replaces=self.mode == "w")
+        told: Any = last.metadata[METADATA]
+        return Claim(
+            group=self.group,
+            replaces=True,
+            made=made_by(Assets(self.storage), last, self.group),
+            kept={path: frozenset(names) for path, names in told.get("kept", {}).items()},
+        )
+
+    def build_id(self, inputs: str) -> str:
+        """Return the id of a build, under which it is resumed and found again.
+
+        A build that follows another one has another id, and so have its arrays: those of a build
+        that nobody knows of any more may still be there.
+        """
+        last = self.last_build()
+        if last is not None:
+            return digest_of(inputs, self.branch, str(last.id))
+        is_free = next(iter(self.snapshot().below(self.group)), None) is None
+        return digest_of(inputs, self.branch, "" if is_free else str(self.tip))
+
+    def rehearse(self, plan: BuildPlan, claim: Claim) -> None:
         """Place the plan into the tip's nodes, to find out before writing what would refuse it.
 
         Raises:
@@ -162,10 +193,10 @@ class Target:
         if self.info is None:
             return
         grafting.grafted(
-            Assets(self.storage).snapshot(self.tip),
+            self.snapshot(),
             groups=plan.groups,
             arrays={array.path: (array.zarr_json, array.node_id, ()) for array in plan.arrays},
-            replace_group=self.group if self.mode == "w" else None,
+            claim=claim,
             new_id=ObjectId8.random,
         )
 
@@ -196,6 +227,28 @@ class Target:
         while at is not None:
             yield at
             at = None if at.parent_id is None else self.info.snapshots.get(at.parent_id)
+
+
+def made_by(assets: Assets, build: SnapshotInfo, group: str) -> dict[str, Node]:
+    """Return the nodes that a build made of its group, as it committed them.
+
+    The ids of its arrays cover the id of the build. Groups have random ids: those that its
+    transaction log calls new.
+    """
+    told: Any = build.metadata[METADATA]
+    build_id = str(told["build_id"]).encode()
+    snapshot = assets.snapshot(build.id)
+    try:
+        groups = assets.transaction_log(build.id).new_groups
+    except ObjectNotFoundError:
+        groups = frozenset()
+    made: dict[str, Node] = {
+        node.path: node
+        for node in snapshot.below(group)
+        if node.id in groups or node.id == ObjectId8.of_content(build_id, node.path.encode())
+    }
+    own = snapshot.find(group)
+    return made if own is None else {**made, own.path: own}
 
 
 def digest_of(*parts: Any) -> str:

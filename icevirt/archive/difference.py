@@ -1,4 +1,4 @@
-"""How a plan differs from what the last build of the same group made, as values."""
+"""How a plan differs from what its group holds, as values."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ class PlanChange:
     """One difference."""
 
     what: str  # in words, like "/tos: data type int16 → float32"
-    stops: bool  # readers lose something, or read other values: a person must have meant it
+    stops: bool  # somebody loses something, or reads other values: a person must have meant it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanDifference:
     """All differences, those that stop a build first."""
 
-    snapshot_id: str  # of the last build
+    snapshot_id: str  # of the last build of the group; "" where there was none
     changes: tuple[PlanChange, ...]
+    kept: tuple[str, ...] = ()  # paths that stay: the last build of the group did not make them
+    replaced: tuple[str, ...] = ()  # paths that the build makes anew
+    deleted: tuple[str, ...] = ()  # paths that are no longer there after the build
 
     @property
     def stopping(self) -> tuple[str, ...]:

@@ -40,14 +40,17 @@ def build(  # noqa: PLR0917 - each is an option of the command
     branch: Annotated[str, typer.Option(help="The branch to commit to.")] = "main",
     message: Annotated[str | None, typer.Option(help="The message of the commit.")] = None,
     mode: Annotated[
-        Mode, typer.Option(help="w- refuses a group that holds nodes, w replaces them.")
+        Mode,
+        typer.Option(
+            help="w- refuses a group that holds nodes, w replaces those of the last build."
+        ),
     ] = Mode.refuse,
     allow_changes: Annotated[
         bool,
         typer.Option(
             "--allow-changes",
-            help="Let --mode w take away variables and steps of the last build, or change how they"
-            " decode.",
+            help="Let --mode w take away variables and steps of the last build, change how they"
+            " decode, or lose work of others that is in its way.",
         ),
     ] = False,
     source_group: options.SourceGroup = "/",

@@ -20,6 +20,7 @@ from icevirt.logic.readers import named, readers_of_json
 from icevirt.objects.endpoints import entry_of
 
 _SHOWN = 3  # arrays in a line
+_LISTED = 10  # paths in a line
 
 
 def build_plan(plan: BuildPlan) -> RenderableType:
@@ -101,11 +102,19 @@ def array_of(array: PlannedArray) -> ArraySummary:
 def _differing(found: PlanDifference | None) -> Iterator[Text]:
     if found is None:
         return
-    if not found.changes:
+    if not found.changes and found.snapshot_id:
         yield words(f"as the last build ({found.snapshot_id})", "dim")
     for change in found.changes:
         yield words(
-            f"since the last build: {change.what}"
+            f"in place of what is there: {change.what}"
             f"{'; refused without --allow-changes' if change.stops else ''}",
             "yellow" if change.stops else "",
         )
+    for what, paths, style in (
+        ("kept", found.kept, "dim"),
+        ("replaced", found.replaced, "dim"),
+        ("deleted", found.deleted, "yellow"),
+    ):
+        if paths:
+            more = f" and {len(paths) - _LISTED:,} more" if len(paths) > _LISTED else ""
+            yield words(f"{what}: {', '.join(paths[:_LISTED])}{more}", style)

@@ -13,6 +13,7 @@ import numpy as np
 from icevirt.errors import ConflictError, InvalidInputError
 from icevirt.ids import ObjectId8
 from icevirt.logic import nodes
+from icevirt.logic.keeping import Claim, settled
 from icevirt.logic.nodes import NewId
 from icevirt.logic.splitting import Boxes
 from icevirt.model import paths
@@ -36,7 +37,7 @@ def grafted(
     *,
     groups: Mapping[str, bytes],
     arrays: BuiltArrays,
-    replace_group: str | None,
+    claim: Claim | None,
     new_id: NewId,
 ) -> tuple[Node, ...]:
     """Return the nodes of ``base`` with the build's groups and arrays.
@@ -45,7 +46,7 @@ def grafted(
         base: What the branch holds.
         groups: zarr.json by path.
         arrays: zarr.json, node id and manifests by path.
-        replace_group: Everything below this group goes first; its own metadata is replaced.
+        claim: Of a build that has a group for itself.
         new_id: Makes ids of groups.
 
     Raises:
@@ -53,8 +54,8 @@ def grafted(
         InvalidInputError: Something would lie below an array, or a node id is taken.
     """
     result = nodes.by_path(base.nodes)
-    if replace_group is not None:
-        _clear(result, paths.canonical(replace_group), groups)
+    if claim is not None and claim.replaces:
+        groups = _clear(result, base, claim, groups, arrays)
     taken = {node.id for node in base.nodes}
     for path, zarr_json in sorted(groups.items(), key=lambda item: paths.order(item[0])):
         nodes.add_group(result, paths.canonical(path), zarr_json, new_id)
@@ -74,24 +75,32 @@ def grafted(
 
 
 def refuse_touched(
-    planned: Snapshot, tip: Snapshot, touched: Sequence[str], replace_group: str | None
+    planned: Snapshot,
+    tip: Snapshot,
+    *,
+    groups: Mapping[str, bytes],
+    arrays: BuiltArrays,
+    claim: Claim | None,
 ) -> None:
     """Check that nobody changed what the build is about since it was planned.
 
     Args:
         planned: The tip when the build was planned.
         tip: The tip now.
-        touched: Paths of the build's groups and arrays.
-        replace_group: All nodes below it are the build's affair as well.
+        groups: zarr.json of the build's groups, by path.
+        arrays: Its arrays, by path.
+        claim: What the build replaces is its affair as well, and a group that is to be empty.
 
     Raises:
         ConflictError: Somebody did.
     """
     before, now = nodes.by_path(planned.nodes), nodes.by_path(tip.nodes)
-    ours = {paths.canonical(path) for path in touched}
-    if replace_group is not None:
-        prefix = paths.canonical(replace_group).rstrip("/") + "/"
-        ours |= {path for path in (*before, *now) if path.startswith(prefix)}
+    ours = {paths.canonical(path) for path in (*groups, *arrays)}
+    if claim is not None and claim.replaces:
+        for each in (planned, tip):
+            ours |= settled(each, claim, groups=groups, arrays=documents(arrays)).lost
+    elif claim is not None:
+        ours |= {path for path in (*before, *now) if claim.covers(path)}
     clash = sorted(path for path in ours if before.get(path) != now.get(path))
     if clash:
         raise ConflictError(
@@ -103,16 +112,30 @@ def refuse_touched(
         )
 
 
-def _clear(result: dict[str, Node], group: str, groups: Mapping[str, bytes]) -> None:
-    found = result.get(group)
-    if isinstance(found, ArrayNode):
+def documents(arrays: BuiltArrays) -> dict[str, bytes]:
+    """Return zarr.json of the arrays, by path."""
+    return {path: zarr_json for path, (zarr_json, _, _) in arrays.items()}
+
+
+def _clear(
+    result: dict[str, Node],
+    base: Snapshot,
+    claim: Claim,
+    groups: Mapping[str, bytes],
+    arrays: BuiltArrays,
+) -> Mapping[str, bytes]:
+    """Remove what the build replaces; return its groups with the attributes that stay."""
+    own = result.get(claim.group)
+    if isinstance(own, ArrayNode):
         raise InvalidInputError(
-            "this is an array, not a group", do="Choose another group.", path=group
+            "this is an array, not a group", do="Choose another group.", path=claim.group
         )
-    nodes.remove_below(result, group)
-    given = {paths.canonical(path): zarr_json for path, zarr_json in groups.items()}
-    if isinstance(found, GroupNode) and group in given:
-        nodes.set_metadata(result, found, given[group])
+    found = settled(base, claim, groups=groups, arrays=documents(arrays))
+    for path in found.lost:
+        del result[path]
+    if isinstance(own, GroupNode) and claim.group in found.groups:
+        nodes.set_metadata(result, own, found.groups[claim.group])
+    return found.groups
 
 
 def _array(

@@ -1,4 +1,4 @@
-"""What a build would take from, change in, and add to what the last build of its group made.
+"""What a build would take from, change in, and add to what its group holds.
 
 Compared are the arrays' metadata, which say all that a reader depends on: which variables there
 are, their types, dimensions, lengths and how they decode. Chunks and codecs decide about speed
@@ -8,27 +8,25 @@ only, and more steps are what a new build is for: these are told and stop nothin
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from icevirt.archive.attributes import EXTENSION
-from icevirt.archive.difference import PlanChange, PlanDifference
+from icevirt.archive.difference import PlanChange
 from icevirt.archive.plan import BuildPlan, Mode, PlannedArray
 from icevirt.archive.schema import DECODING, decoder_of
+from icevirt.logic.losses import Loss
 
 _SHOWN = 10  # variables in a line
 
 
-def plan_changes(
-    last: Mapping[str, bytes], files: int, plan: BuildPlan, *, snapshot_id: str
-) -> PlanDifference:
-    """Compare a plan with the last build.
+def plan_changes(last: Mapping[str, bytes], files: int, plan: BuildPlan) -> list[PlanChange]:
+    """Compare a plan with the arrays that it replaces.
 
     Args:
-        last: zarr.json of the arrays that it made, by path.
-        files: How many files they were made of; 0 unknown.
+        last: zarr.json of the arrays, by path, as they are now.
+        files: How many files the last build was made of; 0 unknown.
         plan: The new one.
-        snapshot_id: Of the last build.
     """
     old = {path: json.loads(raw) for path, raw in last.items()}
     new = {array.path: array for array in plan.arrays}
@@ -42,8 +40,26 @@ def plan_changes(
     changes += _steps(steps)
     if 0 < len(plan.files) < files:
         changes.append(PlanChange(what=f"files {files:,} → {len(plan.files):,}", stops=False))
-    changes.sort(key=lambda change: not change.stops)
-    return PlanDifference(snapshot_id=snapshot_id, changes=tuple(changes))
+    return changes
+
+
+def changes_of_others(
+    found: Iterable[Loss], commits: Mapping[str, tuple[str, str]]
+) -> Iterator[PlanChange]:
+    """Yield what a build would undo of the work of others, a line for each of their commits.
+
+    Args:
+        found: What it would undo.
+        commits: Id and message of the commit that changed a path last, where that is known.
+    """
+    lines: dict[tuple[bool, str], list[str]] = {}
+    for loss in found:
+        commit = commits.get(loss.path)
+        by = "an earlier commit" if commit is None else f"commit {commit[0]} ({commit[1]!r})"
+        lines.setdefault((loss.stops, by), []).append(f"{loss.path} ({loss.what})")
+    for (stops, by), listed in lines.items():
+        what = "would be lost" if stops else "would be undone"
+        yield PlanChange(what=f"work of {by} {what}: {_listed(listed)}", stops=stops)
 
 
 def _presence(old: Collection[str], new: Mapping[str, PlannedArray]) -> Iterator[PlanChange]:

@@ -20,6 +20,7 @@ from icevirt.logic import changes, edits, grafting
 from icevirt.logic.containers import merged
 from icevirt.logic.edits import Edit
 from icevirt.logic.grafting import BuiltArray, BuiltArrays
+from icevirt.logic.keeping import Claim
 from icevirt.logic.legacy import refuse_v1
 from icevirt.logic.merge_config import persistable
 from icevirt.logic.stamps import stamp
@@ -59,7 +60,7 @@ class _Build:
     groups: Mapping[str, bytes]
     arrays: BuiltArrays
     files: tuple[ManifestFileInfo, ...]
-    replace_group: str | None
+    claim: Claim | None
     containers: tuple[VirtualChunkContainer, ...]
     split_rules: tuple[SplitRule, ...]
     expected_parent: ObjectId12 | None
@@ -97,7 +98,7 @@ def publish(
     groups: Mapping[str, bytes],
     arrays: BuiltArrays,
     manifest_files: Sequence[ManifestFileInfo],
-    replace_group: str | None = None,
+    claim: Claim | None = None,
     containers: Sequence[VirtualChunkContainer] = (),
     split_rules: Sequence[SplitRule] = (),
     expected_parent: str | None = None,
@@ -112,7 +113,8 @@ def publish(
         groups: zarr.json by path. Missing parents are added.
         arrays: zarr.json, node id and manifests by path.
         manifest_files: The manifests, which lie in the repository.
-        replace_group: Replace everything below this group.
+        claim: The group that the build has for itself, and what it replaces there. Paths of
+            ``groups`` and ``arrays`` are canonical.
         containers: Added to the persisted configuration.
         split_rules: Put in front of the persisted ones.
         expected_parent: Snapshot that the build was planned on. If the branch moved on since, the
@@ -135,7 +137,7 @@ def publish(
         groups=dict(groups),
         arrays=dict(arrays),
         files=tuple(manifest_files),
-        replace_group=replace_group,
+        claim=claim,
         containers=tuple(containers),
         split_rules=tuple(split_rules),
         expected_parent=None if expected_parent is None else layout.snapshot_id(expected_parent),
@@ -218,7 +220,7 @@ class _Publisher:
             base,
             groups=build.groups,
             arrays=build.arrays,
-            replace_group=build.replace_group,
+            claim=build.claim,
             new_id=ObjectId8.random,
         )
         snapshot = Snapshot(
@@ -250,8 +252,9 @@ class _Publisher:
         grafting.refuse_touched(
             self._assets.snapshot(build.expected_parent),
             self._assets.snapshot(tip),
-            [*build.groups, *build.arrays],
-            build.replace_group,
+            groups=build.groups,
+            arrays=build.arrays,
+            claim=build.claim,
         )
 
 

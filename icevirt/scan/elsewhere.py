@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -56,9 +56,7 @@ class Elsewhere:
         self._source = source
         self._own = source.file
         own = self._own.url.rpartition("/")[0]
-        self._prefixes = [
-            prefix.rstrip("/") + "/" for prefix in (own, *(_prefix(text) for text in allowed))
-        ]
+        self._prefixes = [own.rstrip("/") + "/", *prefixes_of(allowed)]
         self._opened = lru_cache(_OPEN)(self._open)
 
     def targets(self, names: Iterable[str]) -> Targets:
@@ -222,6 +220,11 @@ def refuse_changed(files: Iterable[SourceFile], *, seen_from: str) -> None:
             file=seen_from,
             changed=sorted(changed)[:_SHOWN],
         )
+
+
+def prefixes_of(allowed: Iterable[str]) -> Iterator[str]:
+    """Yield directories and URL prefixes as prefixes of URLs, which end in a slash."""
+    return (_prefix(text).rstrip("/") + "/" for text in allowed)
 
 
 def _prefix(text: str) -> str:

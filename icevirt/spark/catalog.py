@@ -20,7 +20,7 @@ from icevirt.archive import catalog
 from icevirt.archive.packing import PackedBlock
 from icevirt.errors import AlreadyExistsError, FormatError, NotFoundError, ObjectNotFoundError
 from icevirt.spark import refs
-from icevirt.spark.tables import table_of
+from icevirt.spark.tables import of_run, table_of
 from icevirt.storage.protocol import Storage
 
 _MARK = "catalog.json"
@@ -102,16 +102,19 @@ def write_part(storage: Storage, run: str, tables: PartTables) -> str:
     Returns the name of the part. It covers the content, so that a task that was thought dead and
     writes after its successor found something else replaces none of its tables.
     """
-    packed, arrays = refs.encode(tables.refs), _parquet(tables.arrays, catalog.ARRAYS)
+    packed, arrays = refs.encode(tables.refs, run), _parquet(tables.arrays, catalog.ARRAYS, run)
     name = f"{run}-{hashlib.blake2b(packed + arrays, digest_size=8).hexdigest()}"
     storage.put(catalog.path_of("refs", name), packed)
     storage.put(catalog.path_of("arrays", name), arrays)
-    storage.put(catalog.path_of("files", name), _parquet(tables.files, catalog.FILES))
+    storage.put(catalog.path_of("files", name), _parquet(tables.files, catalog.FILES, run))
     return name
 
 
-def _parquet(columns: Mapping[str, Sequence[Any]], schema: Sequence[tuple[str, str]]) -> bytes:
-    types = pa.schema([(name, getattr(pa, kind)()) for name, kind in schema])
+def _parquet(
+    columns: Mapping[str, Sequence[Any]], schema: Sequence[tuple[str, str]], run: str = ""
+) -> bytes:
+    types = of_run(pa.schema([(name, getattr(pa, kind)()) for name, kind in schema]), run)
+    how: dict[str, Any] = {"write_statistics": False, "write_page_checksum": True}
     sink = io.BytesIO()
-    pq.write_table(table_of(columns, types), sink, compression="zstd", write_statistics=False)
+    pq.write_table(table_of(columns, types), sink, compression="zstd", **how)
     return sink.getvalue()

@@ -16,10 +16,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from icevirt.archive import catalog
-from icevirt.archive.attributes import Attributes
 from icevirt.archive.facts import ArrayColumns, CatalogFacts, Counts, FileColumns
 from icevirt.archive.report import BadFile
 from icevirt.archive.scanned import ScannedGroup
+from icevirt.archive.schema import file_signature
 from icevirt.archive.sources import SourceFiles
 from icevirt.model.strings import Strings
 from icevirt.spark.growing import (
@@ -32,14 +32,16 @@ from icevirt.spark.growing import (
     numbers_of,
     rows_of,
 )
-from icevirt.spark.tables import read_table, read_tables
+from icevirt.spark.stated import CHECKS, check_alike, finding_of, group_of, places_of, texts
+from icevirt.spark.tables import read_table, read_tables, telling_damage
 from icevirt.storage.protocol import Storage
 
 _TOLD = ("code", "error", "findings", "places", "left_out")  # alike in most files
-_FILES = ["row", "status", *_TOLD]
+_FILES = ["row", "status", "signature", *_TOLD]
 _ARRAYS = [name for name, _ in catalog.ARRAYS]
 _CODED = ("path", "schema", "shape", "digest")
-_NUMBERED = (*_CODED, "labels_dtype", "status", *_TOLD)
+_NUMBERED = (*_CODED, "labels_dtype", "status", "signature", *_TOLD)
+_WITHOUT_ARRAYS = file_signature(())
 _COUNTS = ("virtual", "inline", "virtual_bytes", "inline_bytes")
 
 
@@ -78,9 +80,10 @@ def read_facts(
         _read(storage, "arrays", names, _ARRAYS),
         strict=True,
     )
-    for (_, places), table, arrays in both:
+    for (part, places), table, arrays in both:
         rows = _rows_at(numbers_of(table["row"]), chosen.row[places])
-        found.add(rows_of(table, rows), arrays, places)
+        with telling_damage(catalog.path_of("files", parts[part])):
+            found.add(rows_of(table, rows), arrays, places)
     pa.default_memory_pool().release_unused()
     return found.closed(storage, parts)
 
@@ -118,7 +121,8 @@ class _Found:
         self._sources = files
         self._chosen = chosen
         self._arrays = Columns()
-        self._coded = {name: Codes() for name in _CODED}
+        self._coded = {name: Codes(CHECKS.get(name)) for name in _CODED}
+        self._alike: set[tuple[int, int]] = set()  # numbers of shapes and schemas that go together
         self._labels = LabelColumns()
         self._bad: list[tuple[int, BadFile]] = []  # place, file
         self._findings: dict[str, tuple[int, str]] = {}  # text -> first place, and URL
@@ -136,21 +140,28 @@ class _Found:
             )
         self._add_told(files, places, good)
         self._add_arrays(arrays, self._chosen.row[places[good]], places[good])
+        bare = ~np.isin(numbers_of(files["row"]), numbers_of(arrays["row"]))
+        if (good & bare & ~are(files["signature"], _WITHOUT_ARRAYS)).any():
+            raise ValueError("variables of a file are missing")
 
     def _add_told(self, files: Any, places: NDArray[np.int64], good: NDArray[np.bool_]) -> None:
         """Note what is said once, however many files say it."""
         for text in files["left_out"].unique().to_pylist():
-            self._left_out |= {*json.loads(text)}
+            self._left_out |= {*texts(json.loads(text))}
         for at in np.flatnonzero(good & ~are(files["places"], "")).tolist():
-            self._referring.append((int(places[at]), files["places"][at].as_py()))
+            text = files["places"][at].as_py()
+            places_of(json.loads(text))
+            self._referring.append((int(places[at]), text))
         for at in first_unlike(files["findings"], "[]", places).tolist():
             for finding in json.loads(files["findings"][at].as_py()):
-                told = f"{finding['path']}: {finding['message']}"
+                told = ": ".join(finding_of(finding))
                 first = (int(places[at]), self._sources.urls[int(places[at])])
                 self._findings[told] = min(first, self._findings.get(told, first))
 
     def _add_arrays(self, arrays: Any, rows: NDArray[np.int32], places: NDArray[np.int64]) -> None:
         found = numbers_of(arrays["row"])
+        if (found < 0).any():
+            raise ValueError("a variable of no file")
         place = np.full(1 + max(int(found.max(initial=0)), int(rows.max(initial=0))), -1, np.int32)
         place[rows] = places
         file = place[found]
@@ -161,8 +172,21 @@ class _Found:
         self._arrays.add(
             place=file,
             **{name: narrow(numbers_of(arrays[name])) for name in _COUNTS},
-            **{name: codes.numbered(arrays[name]) for name, codes in self._coded.items()},
+            **self._numbered(arrays),
         )
+
+    def _numbered(self, arrays: Any) -> dict[str, NDArray[np.integer]]:
+        """Number the texts of some arrays, and look at shapes and schemas that are new together."""
+        numbered = {name: codes.numbered(arrays[name]) for name, codes in self._coded.items()}
+        shape, schema = (numbered[name].astype(np.int64) for name in ("shape", "schema"))
+        for pair in np.unique(shape << 32 | schema).tolist():
+            both = pair >> 32, pair & 0xFFFFFFFF
+            if both not in self._alike:
+                check_alike(
+                    self._coded["shape"].texts[both[0]], self._coded["schema"].texts[both[1]]
+                )
+                self._alike.add(both)
+        return numbered
 
     def closed(self, storage: Storage, parts: Sequence[str]) -> ClosedCatalog:
         """Return all of it, in the order of the files."""
@@ -242,13 +266,9 @@ class _GroupReader:
         part = int(self._files.part[row])
         if part != self._part:
             self._read(part)
-        return tuple(
-            ScannedGroup(
-                path=group["path"],
-                attributes=Attributes(values=group["values"], dtypes=group["dtypes"]),
-            )
-            for group in json.loads(self._texts[int(self._files.row[row])])
-        )
+        path = catalog.path_of("files", self._files.parts[part])
+        with telling_damage(path):
+            return tuple(map(group_of, json.loads(self._texts[int(self._files.row[row])])))
 
     def _read(self, part: int) -> None:
         path = catalog.path_of("files", self._files.parts[part])

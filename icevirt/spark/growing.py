@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from icevirt.archive.facts import Coded, Labels, by_first_appearance
 from icevirt.model.ranges import gather
 from icevirt.model.strings import Strings
+from icevirt.spark.stated import check_labels_dtype
 
 _SHORT = 64  # bytes of labels that are not looked up among others
 _ROWS = 1 << 12  # that a column has room for at first
@@ -97,7 +99,7 @@ class LabelColumns:
         self._columns.add(place=np.zeros(0, np.int64), value=nothing, dtype=nothing)
         self._values = Texts()
         self._long: dict[bytes, int] = {}  # what all files repeat is held once
-        self._dtypes = Codes()
+        self._dtypes = Codes(check_labels_dtype)
 
     def add(self, before: int, labels: Any, dtypes: Any) -> None:
         """Append those of more rows, ``before`` of which there were."""
@@ -106,6 +108,10 @@ class LabelColumns:
             return
         data, starts = bytes_of(labels)
         length = np.diff(starts)[rows]
+        codes = self._dtypes.numbered(dtypes)[rows]
+        size = np.array([_itemsize(text) for text in self._dtypes.texts], np.int64)
+        if (length % size[codes]).any():
+            raise ValueError("labels are cut short")
         long, short = length > _SHORT, length <= _SHORT
         value = np.zeros(len(rows), np.int64)
         value[short] = self._values.add(*gather(data, starts[rows[short]], length[short]))
@@ -116,9 +122,7 @@ class LabelColumns:
                 ends = np.array([0, len(raw)])
                 number = self._long[raw.tobytes()] = int(self._values.add(raw, ends)[0])
             value[at] = number
-        self._columns.add(
-            place=rows + before, value=narrow(value), dtype=self._dtypes.numbered(dtypes)[rows]
-        )
+        self._columns.add(place=rows + before, value=narrow(value), dtype=codes)
 
     def taken(self) -> Labels:
         """Return all of them."""
@@ -133,17 +137,33 @@ class LabelColumns:
         )
 
 
+def _itemsize(text: str | None) -> int:
+    """Return the bytes of a value; where no type is said, more than there can be."""
+    return (np.dtype(text).itemsize if text else 0) or 1 << 62
+
+
 class Codes:
     """Numbers for the texts of a column, the same in all parts."""
 
-    def __init__(self) -> None:
+    def __init__(self, check: Callable[[str | None], None] | None = None) -> None:
+        """Take what raises for a text that may not be there; it is called once for each."""
         self._numbers: dict[str | None, int] = {}
+        self._check = check
+
+    @property
+    def texts(self) -> list[str | None]:
+        """The texts, by their number."""
+        return [*self._numbers]
 
     def numbered(self, column: Any) -> NDArray[np.integer]:
         """Return the number of each row's text."""
         one = column.combine_chunks()
         numbers = self._numbers
         texts = one.dictionary.to_pylist() + [None] * bool(one.null_count)  # what is null, last
+        if self._check is not None:
+            for text in texts:
+                if text not in numbers:
+                    self._check(text)
         codes = np.array([numbers.setdefault(text, len(numbers)) for text in texts], np.int64)
         at = numbers_of(one.indices)
         at = np.where(known(one), at, len(texts) - 1) if one.null_count else at

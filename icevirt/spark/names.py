@@ -6,6 +6,7 @@ plan gives files other names than the catalog, they travel with the task instead
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -30,10 +31,14 @@ class Files:
     Args:
         storage: The catalog.
         files: The files, with their names where the catalog has not the same.
+        led: URL prefixes into which references of the files may lead.
     """
 
-    def __init__(self, storage: Storage, files: FileRows | FileColumns) -> None:
+    def __init__(
+        self, storage: Storage, files: FileRows | FileColumns, *, led: Sequence[str] = ()
+    ) -> None:
         self._storage = storage
+        self.led = led
         self._named = files if isinstance(files, FileColumns) else None
         self._last: tuple[int, Any] | None = None  # the part that was read last
         self.rows = files if isinstance(files, FileRows) else FileRows.of(files)

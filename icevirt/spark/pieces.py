@@ -139,7 +139,9 @@ class Pieces:
                 share=outcome.share,
                 tally=scanned.tally,
             )
-        self._storage.put(catalog.path_of("refs", name), refs.encode(tables.refs))
+        self._storage.put(
+            catalog.path_of("refs", name), refs.encode(tables.refs, catalog.run_of(name))
+        )
         self._storage.put(f"found/{name}", found.dumps())
 
     def join(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from itertools import batched, groupby
 from typing import Any, Protocol
@@ -23,8 +24,9 @@ from icevirt.archive.blocks import part_of
 from icevirt.archive.packing import Block, PackedBlock
 from icevirt.archive.plan import FileRows
 from icevirt.archive.unpacking import unpack_all
+from icevirt.errors import FormatError, IcevirtError
 from icevirt.spark.shelf import Pile, Shelf, numbered, of_array
-from icevirt.spark.tables import table_of, telling_damage
+from icevirt.spark.tables import check_run, damaged, of_run, opened, table_of, telling_damage
 from icevirt.storage.protocol import Storage
 
 _BLOCKS = 16  # of one array in a row group: what a reader of a huge file has in memory at once
@@ -37,17 +39,19 @@ _COLUMNS = tuple(column.name for column in fields(PackedBlock))
 _SCHEMA = pa.schema([(name, getattr(pa, kind)()) for name, kind in catalog.REFS])
 
 
-def encode(refs: Iterable[tuple[str, PackedBlock]]) -> bytes:
-    """Encode blocks with the paths of their arrays; those of an array stand together.
+def encode(refs: Iterable[tuple[str, PackedBlock]], run: str = "") -> bytes:
+    """Encode blocks of a run of files with the paths of their arrays; an array's stand together.
 
     Of blocks that are made one by one, no more than a row group is held.
     """
     sink = io.BytesIO()
     # bytes of blocks never repeat, and a dictionary of them takes as long again to read
     how: dict[str, Any] = {"write_statistics": ["path"], "use_dictionary": ["path"]}
-    with pq.ParquetWriter(sink, _SCHEMA, compression="zstd", **how) as writer:
+    schema = of_run(_SCHEMA, run)
+    how["write_page_checksum"] = True
+    with pq.ParquetWriter(sink, schema, compression="zstd", **how) as writer:
         for rows in _row_groups(refs):
-            writer.write_table(_table(rows))
+            writer.write_table(_table(rows, schema))
     return sink.getvalue()
 
 
@@ -67,11 +71,11 @@ def _row_groups(refs: Iterable[tuple[str, PackedBlock]]) -> Iterator[list[tuple[
         yield shared
 
 
-def _table(rows: Sequence[tuple[str, PackedBlock]]) -> Any:
+def _table(rows: Sequence[tuple[str, PackedBlock]], schema: pa.Schema) -> Any:
     columns: dict[str, list[Any]] = {"path": [path for path, _ in rows]}
     for name in _COLUMNS:
         columns[name] = [getattr(block, name) for _, block in rows]
-    return table_of(columns, _SCHEMA)
+    return table_of(columns, schema)
 
 
 class Refs(Protocol):
@@ -126,7 +130,8 @@ class RefsReader:
         """
         finder = _Finder(files, takes)
         for pile in self._piles(finder.names, path):
-            yield from finder.found(pile)
+            with naming([*pile.parts]):
+                yield from finder.found(pile)
 
     def _piles(self, names: Sequence[str], path: str) -> Iterator[Pile]:
         """Yield the blocks of one array in some parts, as they are kept or come together."""
@@ -171,6 +176,30 @@ class RefsReader:
                 self._size -= self._parts.popitem(last=False)[1].size
         self._parts.move_to_end(name)
         return self._parts[name]
+
+
+@contextmanager
+def naming(parts: Sequence[str]) -> Iterator[None]:
+    """Name the parts that references lie in which do not fit together.
+
+    Raises:
+        FormatError: They do not.
+    """
+    try:
+        yield
+    except (FormatError, ValueError) as error:
+        if isinstance(error, IcevirtError) and error.facts.keys() & {"file", "path"}:
+            raise  # it says which part
+        what = error.what if isinstance(error, FormatError) else str(error)
+        path = catalog.path_of("refs", parts[0])
+        if len(parts) == 1:
+            raise damaged(path, what) from error
+        raise FormatError(
+            f"tables of a catalog are damaged: {what}",
+            do="Delete the files tables of these parts from the catalog; the next scan makes them"
+            " anew.",
+            parts=[f"{part}.parquet" for part in parts],
+        ) from error
 
 
 class _Finder:
@@ -234,19 +263,21 @@ class _Part:
     @classmethod
     def of(cls, raw: bytes, path: str) -> _Part:
         with telling_damage(path):
-            file: Any = pq.ParquetFile(pa.BufferReader(raw))
-        told = file.metadata
+            file: Any = opened(raw)
+            if not file.schema_arrow.equals(_SCHEMA):
+                raise pa.ArrowInvalid("it has other columns")
+            check_run(file.schema_arrow, path)
+            told = file.metadata
+            spans = [_paths(told.row_group(number)) for number in range(told.num_row_groups)]
         by_path: dict[str, list[int]] = defaultdict(list)
         shared: list[tuple[int, tuple[str, str] | None]] = []
         inside = 0
-        for number in range(told.num_row_groups):
-            group = told.row_group(number)
-            paths = _paths(group)
+        for number, paths in enumerate(spans):
             if paths is not None and paths[0] == paths[1]:
                 by_path[paths[0]].append(number)
             else:
                 shared.append((number, paths))
-            inside += group.total_byte_size
+            inside += told.row_group(number).total_byte_size
         return cls(
             size=len(raw) + _METADATA * told.serialized_size,
             path=path,

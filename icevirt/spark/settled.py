@@ -22,7 +22,7 @@ from icevirt.spark.catalog import complete_parts
 from icevirt.spark.facts import Chosen
 from icevirt.spark.growing import are, bytes_of, numbers_of
 from icevirt.spark.limits import DEFAULT, Limits
-from icevirt.spark.tables import read_tables
+from icevirt.spark.tables import read_tables, telling_damage
 from icevirt.storage.protocol import Storage
 
 _KEY = ["url", "etag", "size", "last_modified"]
@@ -72,7 +72,8 @@ def settled(
     tables = read_tables(storage, paths, [*_KEY, "row", *_STOPPED], coded=["code"])
     for number, (name, table) in enumerate(zip(parts, tables, strict=True)):
         assert wanted is not None
-        rows = _rows(table, limits)
+        with telling_damage(catalog.path_of("files", name)):
+            rows = _rows(table, limits)
         at, found = wanted.among(rows)
         if name in gone:
             kept = ~np.isin(rows.row[found], gone[name])
@@ -137,21 +138,26 @@ def forget(storage: Storage, parts: Sequence[str], rows: Chosen) -> None:
 
 def rows_forgotten(storage: Storage) -> list[list[tuple[str, int]]]:
     """Return part and row of the bad files that were to be tried again, for each time."""
-    return [
-        [(part, row) for part, row in json.loads(storage.get(info.path))]
-        for info in storage.list(_FORGOTTEN)
-    ]
+    return [_forgotten(storage.get(info.path), info.path) for info in storage.list(_FORGOTTEN)]
+
+
+def _forgotten(raw: bytes, path: str) -> list[tuple[str, int]]:
+    with telling_damage(path):
+        return [(str(part), int(row)) for part, row in json.loads(raw)]
 
 
 def _rows(table: Any, limits: Limits) -> _Rows:
-    """Return the rows of a part."""
+    """Return the rows of a part. Raises ``ValueError`` where two describe one file."""
     code, seconds, memory = (table[name] for name in _STOPPED)
+    row = numbers_of(table["row"])
+    if (np.sort(row) != np.arange(len(row))).any():
+        raise ValueError("its rows are not numbered from 0 on")
     return _Rows(
         url=Strings(*bytes_of(table["url"])),
         etag=Strings(*bytes_of(table["etag"])),
         size=numbers_of(table["size"]),
         last_modified=numbers_of(table["last_modified"]),
-        row=numbers_of(table["row"]).astype(np.int32),
+        row=row.astype(np.int32),
         stopped=(are(code, ScanTimeoutError.code) & (numbers_of(seconds) < limits.seconds))
         | (are(code, ScanMemoryError.code) & (numbers_of(memory) < limits.memory)),
     )

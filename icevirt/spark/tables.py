@@ -15,11 +15,49 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from icevirt.archive import catalog
 from icevirt.errors import FormatError
 from icevirt.storage.protocol import Storage
 
+_TOLD = 200  # characters of a cause
 _AHEAD = 16  # tables that are read or waited for at a time
 _MOST = (1 << 31) - 1  # bytes of the texts of one array
+_RUN = b"icevirt_run"
+_TYPES = {
+    table: {name: getattr(pa, kind)() for name, kind in columns}
+    for table, columns in (("files", catalog.FILES), ("arrays", catalog.ARRAYS))
+}
+_MAY_LACK = ("labels", "labels_dtype", "digest")  # columns with missing values
+_DAMAGE = (
+    pa.ArrowException,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    OSError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+"""What reading hostile bytes may raise, where nothing else but them is looked at."""
+
+
+def of_run(schema: pa.Schema, run: str) -> pa.Schema:
+    """Return the schema of a table that says which part it belongs to."""
+    return schema.with_metadata({_RUN: run.encode()}) if run else schema
+
+
+def check_run(schema: pa.Schema, path: str) -> None:
+    """Make sure that a table is the one of its part; those of earlier versions do not say.
+
+    Tables of different parts fit each other: offsets of one file would be taken for another's.
+
+    Raises:
+        FormatError: It is another part's.
+    """
+    told = (schema.metadata or {}).get(_RUN)
+    part = path.rpartition("/")[2].removesuffix(".parquet")
+    if told is not None and told.decode("utf-8", "replace") != catalog.run_of(part):
+        raise damaged(path, "it is a table of another part")
 
 
 def table_of(columns: Mapping[str, Sequence[Any]], schema: pa.Schema) -> Any:
@@ -107,29 +145,51 @@ def _next(
 def _table(raw: bytes, path: str, columns: Sequence[str], coded: Sequence[str]) -> Any:
     with telling_damage(path):
         # `read_table` of a dataset takes several times as long for tables as small as these
-        file: Any = pq.ParquetFile(pa.BufferReader(raw), read_dictionary=list(coded))
+        file: Any = opened(raw, read_dictionary=list(coded))
         table = file.read(columns=list(columns), use_threads=False)
         if lacking := {*columns} - {*table.column_names}:
             raise pa.ArrowInvalid(f"no column {sorted(lacking)}")
+        _check_columns(table, _TYPES.get(path.partition("/")[0], {}))
+        check_run(file.schema_arrow, path)
         return table
+
+
+def opened(raw: bytes, **options: Any) -> Any:
+    """Return a Parquet file, whose pages are checked where they carry checksums."""
+    return pq.ParquetFile(pa.BufferReader(raw), page_checksum_verification=True, **options)
+
+
+def _check_columns(table: Any, types: Mapping[str, pa.DataType]) -> None:
+    for field in table.schema:
+        kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        if kind != types.get(field.name, kind):
+            raise pa.ArrowInvalid(f"column {field.name} is {kind}")
+        if field.name in types and field.name not in _MAY_LACK and table[field.name].null_count:
+            raise pa.ArrowInvalid(f"a value of {field.name} is missing")
 
 
 @contextmanager
 def telling_damage(path: str) -> Iterator[None]:
-    """Make an error of what Arrow says of a damaged table.
+    """Make an error of what reading a damaged table raises.
 
     Raises:
-        FormatError: In place of Arrow's errors.
+        FormatError: In place of errors of Arrow and of parsers.
     """
     try:
         yield
-    except (pa.ArrowException, OSError) as error:
-        folder, _, name = path.rpartition("/")
-        raise FormatError(
-            "a table of a catalog is damaged",
-            do="Name the sources, or another directory for the catalog."
-            if folder == "asked"
-            else f"Delete files/{name} from the catalog; the next scan makes its part anew.",
-            path=path,
-            cause=str(error).partition("\n")[0],
+    except _DAMAGE as error:
+        raise damaged(
+            path, str(error).partition("\n")[0][:_TOLD] or type(error).__name__
         ) from error
+
+
+def damaged(path: str, cause: str) -> FormatError:
+    """Return the error of a damaged object of a catalog."""
+    folder, _, name = path.rpartition("/")
+    if folder in ("files", "arrays", "refs"):
+        do = f"Delete files/{name} from the catalog; the next scan makes its part anew."
+    elif folder in ("forgotten", "scans"):
+        do = f"Delete {path} from the catalog; the next scan writes it anew where it is needed."
+    else:
+        do = "Name the sources, or another directory for the catalog."
+    return FormatError("a table of a catalog is damaged", do=do, path=path, cause=cause)

@@ -22,6 +22,7 @@ from icevirt.archive.record import dump_result, load_result
 from icevirt.archive.report import ReferenceCounts
 from icevirt.errors import CombineError, FormatError
 from icevirt.ids import ObjectId8, ObjectId12
+from icevirt.logic.coverage import begins
 from icevirt.logic.equality import first_difference, same_values
 from icevirt.logic.id_columns import column
 from icevirt.logic.recoding import recoded_values
@@ -34,7 +35,7 @@ from icevirt.spark.encoding import decode_whole, encode_chunks, fill_of, plain_d
 from icevirt.spark.names import Files
 from icevirt.spark.parcels import Parcel
 from icevirt.spark.rechunking import Sink, plain_only, rechunked
-from icevirt.spark.refs import Refs, RefsReader
+from icevirt.spark.refs import Refs, RefsReader, naming
 from icevirt.spark.shuffling import Arrived, Bound, bounds_of, within
 from icevirt.spark.source_values import Reading
 from icevirt.storage.protocol import Storage
@@ -52,6 +53,7 @@ class WriteTask:
     record: Storage  # of finished items, for a build that is resumed
     inline_threshold: int  # bytes
     encoding: ManifestEncoding
+    led: tuple[str, ...] = ()  # URL prefixes into which references of the files may lead
     named: tuple[tuple[str, str], ...] = ()  # (url_prefix, name) to which locations are relative
     reading: Reading = field(default_factory=Reading)
 
@@ -82,7 +84,7 @@ def _written(task: WriteTask, parcel: Parcel, refs: Refs) -> Iterator[WriteResul
     if None not in finished.values():
         return
     items = [item for item in parcel.unpack() if finished[item.number] is None]
-    files = Files(task.catalog, items[0].files)
+    files = Files(task.catalog, items[0].files, led=task.led)
     for at, item in enumerate(items):
         refs.expect(files.rows, {path for other in items[at:] for path in other.paths()})
         yield _write(task, item, files, refs)
@@ -193,7 +195,8 @@ def window_table(refs: Refs, files: Files, window: WindowTask) -> ChunkTable:
     block = _wanted(files, window, refs)
     if block is None:
         return ChunkTable.empty(len(window.chunk_shape))
-    return _clipped(ChunkTable.concatenate([*_shifted(files, window, block)]), window)
+    with naming(files.rows.parts):
+        return _clipped(ChunkTable.concatenate([*_shifted(files, window, block)]), window)
 
 
 def _wanted(files: Files, window: WindowTask, refs: Refs) -> Block | None:
@@ -276,6 +279,7 @@ def _placed(window: WindowTask, block: Block) -> tuple[Block, NDArray[np.uint32]
 
 def _sources(files: Files, block: Block) -> tuple[NDArray[np.uint32], Locations]:
     """Return which location each chunk of a block lies in, and those that some lie in."""
+    _refuse_astray(files, block)
     target = block.source.astype(np.int64)
     places = np.where(target > 0, len(files) + target - 1, block.file)
     occurs = np.zeros(len(files) + len(block.targets), np.bool_)
@@ -287,6 +291,42 @@ def _sources(files: Files, block: Block) -> tuple[NDArray[np.uint32], Locations]
         np.where(virtual, source, 0).astype(np.uint32),
         _locations(files, used[own], block.targets.take(used[~own] - len(files))),
     )
+
+
+def _refuse_astray(files: Files, block: Block) -> None:
+    """Refuse references that lead out of their files, and were never let.
+
+    Raises:
+        FormatError: The catalog says of some what no scan would.
+    """
+    beyond = _beyond(files, block)
+    there = np.zeros(len(block.targets), np.bool_)
+    for prefix in files.led:
+        there |= begins(block.targets.url, np.arange(len(there)), prefix.encode())
+    row = int(beyond[0]) if len(beyond) else -1
+    if len(astray := np.flatnonzero(~there)):
+        found = np.flatnonzero(block.source == astray[0] + 1)
+        row = int(found[0]) if len(found) else row
+    if row >= 0:
+        place = int(block.file[row])
+        part = files.rows.parts[int(files.rows.part[place])]
+        raise FormatError(
+            "a reference leads to where the file has nothing, or to another file",
+            do=f"Delete files/{part}.parquet from the catalog; the next scan makes its part anew.",
+            file=files.url(place),
+            offset=int(block.offset[row]),
+            length=int(block.length[row]),
+        )
+
+
+def _beyond(files: Files, block: Block) -> NDArray[np.int64]:
+    """Return the references into the files themselves that end behind these."""
+    end = block.offset + block.length
+    wrapped, sizes = end < block.offset, files.named().size.astype(np.uint64)
+    if not len(end) or (not wrapped.any() and end.max() <= sizes.min()):
+        return np.zeros(0, np.int64)
+    own = (block.kind == ChunkType.virtual) & (block.source == 0)
+    return np.flatnonzero(own & (wrapped | (end > sizes[block.file])))
 
 
 def _with_new_axes(index: NDArray[np.int64], ndim: int) -> NDArray[np.int64]:
@@ -377,9 +417,10 @@ def _joined(files: Files, window: WindowTask, refs: Refs) -> ChunkTable:
         if _corner(window, place) not in pieces and 0 not in _file_shape(window, place)
     ]
     if lacking:
+        part = files.rows.parts[int(files.rows.part[lacking[0]])]
         raise FormatError(
             "the catalog lacks values that the plan counts on",
-            do="Delete the catalog and scan again.",
+            do=f"Delete files/{part}.parquet from the catalog; the next scan makes its part anew.",
             variable=window.source_path,
             file=files.url(lacking[0]),
         )

@@ -81,7 +81,7 @@ def file(number, *arrays, attrs=None):
     url = f"file:///data/f{number}.nc"
     made = [array(url) if callable(array) else array for array in arrays]
     return ScannedFile(
-        source=SourceFile(url=url, size=5000, last_modified=1_600_000_000_500_000_000),
+        source=SourceFile(url=url, size=1 << 20, last_modified=1_600_000_000_500_000_000),
         scanner="test",
         scanner_version="1",
         groups=(ScannedGroup(path="/", attributes=Attributes(values=attrs or {"title": "t"})),),

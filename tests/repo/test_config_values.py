@@ -5,6 +5,7 @@ import pytest
 
 import icevirt
 from icevirt.errors import InvalidInputError
+from icevirt.logic.keeping import Claim
 from icevirt.model import config
 from icevirt.model.config import ObjectStoreConfig, RepositoryConfig
 from icevirt.repo.publish import publish
@@ -212,7 +213,7 @@ def test_a_build_completes_a_container_that_the_official_client_refuses(tmp_path
             arrays={},
             manifest_files=[],
             message="build",
-            replace_group="/",
+            claim=Claim(group="/", replaces=True),
             containers=[container],
         )
 

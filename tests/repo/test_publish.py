@@ -17,6 +17,7 @@ from icevirt.errors import (
 )
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId8
 from icevirt.logic.grafting import BuiltArray
+from icevirt.logic.keeping import Claim
 from icevirt.model.config import SplitRule
 from icevirt.model.repo_info import RepoAvailability, RepoInitialized
 from icevirt.model.snapshot import ManifestRef
@@ -52,6 +53,17 @@ def built(storage, source, build_id="b1", path="/data/a", windows=2):
         "containers": [source.container],
         "split_rules": [SplitRule(path_regex=f"^{path}$", num_chunks=((0, 2),))],
     }
+
+
+def whole_group(storage, group):
+    """Return the claim of a build that follows one which made all that the group holds."""
+    held = Repository.open(storage).readonly_session("main").snapshot
+    own = (node for node in held.nodes if node.path == group)
+    return Claim(
+        group=group,
+        replaces=True,
+        made={node.path: node for node in (*own, *held.below(group))},
+    )
 
 
 def kinds(repo):
@@ -201,7 +213,7 @@ def test_a_group_is_replaced_when_asked_for(storage, source):
     before = Repository.open(storage).readonly_session("main").snapshot
     arguments = built(storage, source, "b2", "/data/b")
     arguments["groups"] = {"/data": group_json(new=True)}
-    snapshot = publish(storage, **arguments, replace_group="/data")
+    snapshot = publish(storage, **arguments, claim=whole_group(storage, "/data"))
     repo = Repository.open(storage)
     after = repo.readonly_session("main").snapshot
     assert {node.path for node in after.nodes} == {"/", "/other", "/data", "/data/b"}
@@ -217,7 +229,7 @@ def test_a_group_is_replaced_when_asked_for(storage, source):
 
 def test_the_same_path_replaced_is_a_new_array(storage, source):
     publish(storage, **built(storage, source))
-    publish(storage, **built(storage, source, "b2"), replace_group="/data")
+    publish(storage, **built(storage, source, "b2"), claim=whole_group(storage, "/data"))
     repo = Repository.open(storage)
     diff = repo.diff(from_snapshot_id=ROOT, to_branch="main")
     assert diff.new_arrays == {"/data/a"}
@@ -227,7 +239,7 @@ def test_a_node_id_that_is_taken_is_refused(storage, source):
     publish(storage, **built(storage, source))
     arguments = {**built(storage, source), "metadata": {}}
     with pytest.raises(InvalidInputError, match="id of a new array"):
-        publish(storage, **arguments, replace_group="/data")
+        publish(storage, **arguments, claim=whole_group(storage, "/data"))
 
 
 def test_a_missing_branch_says_how_to_make_it(storage, source):
@@ -266,16 +278,33 @@ def test_a_branch_that_moved_elsewhere_is_built_upon(storage, source):
     assert nodes.find("/data/a")
 
 
+REPLACING, INTO_EMPTY = (Claim(group="/data", replaces=each) for each in (True, False))
+
+
+def test_a_group_that_came_below_a_replaced_one_meanwhile_stays(storage, source):
+    planned = commit_beside(storage, "/data")
+    commit_beside(storage, "/data/new")
+    publish(storage, **built(storage, source), expected_parent=planned, claim=REPLACING)
+    nodes = Repository.open(storage).readonly_session("main").snapshot
+    assert nodes.find("/data/new")
+    assert nodes.find("/data/a")
+
+
 @pytest.mark.parametrize(
-    ("path", "replace"),
-    [("/data", None), ("/data/new", "/data")],
-    ids=["its group", "below the replaced"],
+    ("path", "claim"),
+    [
+        ("/data", None),
+        ("/data/a", REPLACING),
+        ("/data/a/below", REPLACING),
+        ("/data/new", INTO_EMPTY),
+    ],
+    ids=["its group", "its array", "below its array", "in the empty group"],
 )
-def test_a_branch_that_moved_where_the_build_goes_conflicts(storage, source, path, replace):
+def test_a_branch_that_moved_where_the_build_goes_conflicts(storage, source, path, claim):
     planned = Repository.open(storage).lookup_branch("main")
     tip = commit_beside(storage, path)
     with pytest.raises(ConflictError) as caught:
-        publish(storage, **built(storage, source), expected_parent=planned, replace_group=replace)
+        publish(storage, **built(storage, source), expected_parent=planned, claim=claim)
     assert path in caught.value.facts["paths"]
     assert Repository.open(storage).lookup_branch("main") == tip
 

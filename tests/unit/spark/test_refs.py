@@ -11,7 +11,7 @@ from icevirt.archive import catalog
 from icevirt.archive.facts import FileColumns
 from icevirt.archive.packing import PackedBlock, pack
 from icevirt.archive.unpacking import unpack
-from icevirt.errors import ObjectNotFoundError
+from icevirt.errors import FormatError, ObjectNotFoundError
 from icevirt.model.chunks import ChunkTable, Locations
 from icevirt.model.strings import Strings
 from icevirt.spark import refs
@@ -245,7 +245,7 @@ def test_arrays_that_are_expected_are_decoded_with_the_first(monkeypatch):
     monkeypatch.setattr(pq.ParquetFile, "read_row_groups", None)
     assert found(reader, files, "/c", everything)
     reader.expect(files, ["/c"])
-    with pytest.raises(TypeError):
+    with pytest.raises(FormatError, match="not callable"):
         found(reader, files, "/b", everything)
 
 

@@ -1,0 +1,222 @@
+"""What of a group stays when a build replaces it: pure, so that each attempt to commit asks again.
+
+A build replaces what the last build of its group made. Everything else below the group belongs to
+somebody else: another build, or a person with a session. It stays, unless the build needs its path,
+or the lengths or labels of its dimensions are no longer those of the build.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from icevirt.archive.attributes import EXTENSION
+from icevirt.model import paths
+from icevirt.model.metadata import grid_facts
+from icevirt.model.snapshot import ArrayNode, GroupNode, Node, Snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """The group that a build is for, and what of it is its own."""
+
+    group: str
+    replaces: bool  # False: the group is to be empty
+    made: Mapping[str, Node] = field(default_factory=dict)  # by the last build; as it committed
+    kept: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Attributes of groups in ``made`` that the last build found there and kept."""
+    relabelled: frozenset[str] = frozenset()
+    """Planned coordinates whose values are not those of the branch's tip."""
+
+    def covers(self, path: str) -> bool:
+        """Say whether a path lies below the group."""
+        return path != self.group and path.startswith(self.group.rstrip("/") + "/")
+
+    def is_own(self, node: Node) -> bool:
+        """Say whether the last build made a node, and it is where that put it."""
+        made = self.made.get(node.path)
+        return made is not None and made.id == node.id
+
+    def attributes(self, path: str) -> dict[str, Any]:
+        """Return the attributes that the last build gave to a group, as it committed them."""
+        made = self.made.get(path)
+        if made is None:
+            return {}
+        kept = self.kept.get(path, frozenset())
+        return {k: v for k, v in attributes_of(made.user_data).items() if k not in kept}
+
+    def staying(self, node: GroupNode, planned: bytes) -> dict[str, Any]:
+        """Return the attributes of a group that others gave it and the build does not give it."""
+        own, new = self.attributes(node.path), attributes_of(planned)
+        there = attributes_of(node.user_data)
+        return {k: v for k, v in there.items() if k not in own and k not in new}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """What becomes of the nodes below a build's group."""
+
+    kept: frozenset[str]
+    replaced: frozenset[str]  # the build makes these paths anew
+    deleted: frozenset[str]
+    unfit: Mapping[str, str]  # nodes of others among the deleted, and why they cannot stay
+    groups: Mapping[str, bytes]  # zarr.json of the build's groups, with attributes that stay
+
+    @property
+    def lost(self) -> frozenset[str]:
+        """Nodes that are no longer there, or no longer the same."""
+        return self.replaced | self.deleted
+
+
+def settled(
+    base: Snapshot, claim: Claim, *, groups: Mapping[str, bytes], arrays: Mapping[str, bytes]
+) -> Settled:
+    """Decide what stays.
+
+    Args:
+        base: What the branch holds.
+        claim: Of the build.
+        groups: zarr.json of its groups, by path.
+        arrays: zarr.json of its arrays, by path.
+    """
+    there = {node.path: node for node in base.nodes if claim.covers(node.path)}
+    replaced = frozenset(there.keys() & (groups.keys() | arrays.keys()))
+    sizes = _Sizes.of(claim, there, arrays)
+    unfit: dict[str, str] = {}
+    kept: set[str] = set()
+    for path, node in there.items():  # groups before what is below them
+        if path in replaced or (claim.is_own(node) and isinstance(node, ArrayNode)):
+            continue
+        why = _in_the_way(path, arrays) or sizes.unfit(node)
+        if why is not None:
+            unfit[path] = why
+        elif not claim.is_own(node) or _is_edited(node, claim):
+            kept.add(path)
+    above = {each for path in kept for each in paths.ancestors(path)}
+    kept |= {path for path in above & there.keys() - replaced if path not in unfit}
+    return Settled(
+        kept=frozenset(kept),
+        replaced=replaced,
+        deleted=frozenset(there.keys() - kept - replaced),
+        unfit=unfit,
+        groups=_documents(base, claim, groups),
+    )
+
+
+def coordinates_of(
+    base: Snapshot, claim: Claim, found: Settled, arrays: Mapping[str, bytes]
+) -> frozenset[str]:
+    """Return the planned coordinates by which arrays that stay are labelled."""
+    there = {node.path: node for node in base.nodes if claim.covers(node.path)}
+    sizes = _Sizes.of(claim, there, arrays)
+    return frozenset(
+        paths.join(group, name)
+        for path in found.kept
+        for name, _, group in sizes.shared(there[path])
+        if paths.join(group, name) in arrays and paths.join(group, name) in there
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """Lengths of dimensions, by group and name."""
+
+    claim: Claim
+    there: Mapping[str, Node]
+    now: Mapping[tuple[str, str], int]  # of the build's arrays
+    before: Mapping[tuple[str, str], int]  # of those that the last build made, as they are there
+
+    @classmethod
+    def of(cls, claim: Claim, there: Mapping[str, Node], arrays: Mapping[str, bytes]) -> _Sizes:
+        now: dict[tuple[str, str], int] = {}
+        for path, zarr_json in arrays.items():
+            facts = grid_facts(json.loads(zarr_json))
+            now |= _lengths(path, facts.dimension_names, facts.shape)
+        before: dict[tuple[str, str], int] = {}
+        for path, node in there.items():
+            if isinstance(node, ArrayNode) and (claim.is_own(node) or path in arrays):
+                before |= _lengths(path, node.dimension_names, node.shape)
+        return cls(claim, there, now, before)
+
+    def unfit(self, node: Node) -> str | None:
+        """Say why an array does not fit the build's dimensions, None where it does."""
+        for name, length, group in self.shared(node):
+            now = self.now[group, name]
+            if length != now and self.before.get((group, name), length) == length:
+                return f"its {name} has {length:,} steps, that of the build {now:,}"
+            if paths.join(group, name) in self.claim.relabelled:
+                return f"{name} has other labels in the build"
+        return None
+
+    def shared(self, node: Node) -> Iterator[tuple[str, int, str]]:
+        """Yield the dimensions that an array has in common with the build: name, length, group.
+
+        As in netCDF, a dimension is that of the array's own group or of the nearest group above;
+        one that has a coordinate of its own below the build's is another one.
+        """
+        if not isinstance(node, ArrayNode) or node.dimension_names is None:
+            return
+        for name, length in zip(node.dimension_names, node.shape, strict=True):
+            if name is None:
+                continue
+            for group in reversed(paths.ancestors(node.path)):
+                if (group, name) in self.now:
+                    yield name, length, group
+                    break
+                own = self.there.get(f"{group.rstrip('/')}/{name}")
+                if own is not None and not self.claim.is_own(own):
+                    break
+
+
+def _lengths(
+    path: str, names: tuple[str | None, ...] | None, shape: tuple[int, ...]
+) -> dict[tuple[str, str], int]:
+    group = paths.parent(path)
+    pairs = zip(names or (), shape, strict=False)
+    return {(group, name): length for name, length in pairs if name is not None}
+
+
+def _in_the_way(path: str, arrays: Mapping[str, bytes]) -> str | None:
+    above = next((each for each in paths.ancestors(path) if each in arrays), None)
+    return None if above is None else f"the build makes an array of {above}"
+
+
+def attributes_of(zarr_json: bytes) -> dict[str, Any]:
+    """Return the attributes of a zarr.json."""
+    return json.loads(zarr_json).get("attributes") or {}
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Say whether two JSON values are equal, where 1, 1.0 and true are three values."""
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
+def _is_edited(node: Node, claim: Claim) -> bool:
+    """Say whether a group has attributes that the last build did not give it."""
+    return not is_same(attributes_of(node.user_data), claim.attributes(node.path))
+
+
+def _documents(base: Snapshot, claim: Claim, groups: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return zarr.json of the build's groups, with the attributes that stay."""
+    found = {}
+    for path, planned in groups.items():
+        node = base.find(path)
+        found[path] = planned
+        mine = claim.covers(path) or path == claim.group
+        if isinstance(node, GroupNode) and mine and claim.replaces:
+            found[path] = _with(planned, node, claim.staying(node, planned))
+    return found
+
+
+def _with(planned: bytes, node: GroupNode, kept: Mapping[str, Any]) -> bytes:
+    if not kept:
+        return planned
+    document, there = json.loads(planned), json.loads(node.user_data)
+    document["attributes"] = {**(document.get("attributes") or {}), **kept}
+    dtypes = (there.get(EXTENSION) or {}).get("attribute_dtypes") or {}
+    if told := {name: dtypes[name] for name in kept if name in dtypes}:
+        extension = document.setdefault(EXTENSION, {"must_understand": False})
+        extension["attribute_dtypes"] = {**extension.get("attribute_dtypes", {}), **told}
+    return json.dumps(document, ensure_ascii=False).encode()  # other clients write NaN

@@ -1,0 +1,112 @@
+"""What the texts of a catalog's tables have to look like; each distinct one is looked at once.
+
+A plan takes them for what a scan wrote. Whatever else they are is found here, where the part is
+known that holds them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from icevirt.archive.attributes import Attributes
+from icevirt.archive.scanned import ScannedGroup
+from icevirt.archive.schema import ArraySchema
+from icevirt.connect.urls import is_url
+from icevirt.model import paths
+
+_MOST = 1 << 62  # elements along a dimension, so that sums of offsets are numbers of 64 bits
+_KINDS = "iufb"  # of attributes with a dtype
+_LABELS = "iufbSUV"
+
+
+def texts(value: Any) -> list[str]:
+    """Return a list of texts. Raises ``TypeError``."""
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise TypeError(f"not a list of texts: {_shown(value)}")
+    return value
+
+
+def places_of(value: Any) -> list[str]:
+    """Return URLs of directories. Raises ``TypeError`` or ``ValueError``."""
+    found = texts(value)
+    if wrong := [each for each in found if not is_url(each) or not each.endswith("/")]:
+        raise ValueError(f"not the URL of a directory: {_shown(wrong[0])}")
+    return found
+
+
+def check_path(text: str | None) -> None:
+    """Raise ``ValueError`` for what is no absolute path of a node."""
+    if text is None or paths.canonical(text) != text:
+        raise ValueError(f"not the path of a variable: {_shown(text)}")
+
+
+def check_shape(text: str | None) -> None:
+    """Raise ``ValueError`` for what is no list of lengths."""
+    lengths = json.loads(text or "")
+    if not isinstance(lengths, list) or not all(_is_count(each) for each in lengths):
+        raise ValueError(f"not a shape: {_shown(text)}")
+
+
+def check_schema(text: str | None) -> None:
+    """Raise ``ValueError`` or ``TypeError`` for what `ArraySchema.dumps` never says."""
+    schema = ArraySchema.loads(text or "")
+    names, edges = schema.dimension_names, schema.chunk_shape
+    if not all(name is None or isinstance(name, str) for name in names):
+        raise TypeError("names of dimensions are texts")
+    if edges is not None and (len(edges) != len(names) or not all(map(_is_count, edges))):
+        raise ValueError(f"not the shape of a chunk: {_shown(edges)}")
+    if not all(isinstance(each, str | Mapping) for each in (schema.data_type, *schema.codecs)):
+        raise TypeError("data type and codecs are texts or objects")
+    held = schema.attributes
+    if not all(isinstance(each, dict) for each in (held.values, held.dtypes)):
+        raise TypeError("attributes are objects")
+    if not all(np.dtype(each).kind in _KINDS for each in held.dtypes.values()):
+        raise TypeError("attributes with a type are numbers")
+
+
+def check_labels_dtype(text: str | None) -> None:
+    """Raise ``TypeError`` for the type of no values that can be kept."""
+    if text and np.dtype(text).kind not in _LABELS:
+        raise TypeError(f"not a type of values: {_shown(text)}")
+
+
+def check_alike(shape: str | None, schema: str | None) -> None:
+    """Raise ``ValueError`` where a shape has another number of axes than its schema."""
+    if len(json.loads(shape or "")) != len(ArraySchema.loads(schema or "").dimension_names):
+        raise ValueError(f"a shape of other dimensions: {_shown(shape)}")
+
+
+CHECKS: Mapping[str, Callable[[str | None], None]] = {
+    "path": check_path,
+    "shape": check_shape,
+    "schema": check_schema,
+    "labels_dtype": check_labels_dtype,
+}
+
+
+def finding_of(value: Any) -> tuple[str, str]:
+    """Return path and message of a finding. Raises ``TypeError``, or ``KeyError``."""
+    path, message = texts([value["path"], value["message"]])
+    return path, message
+
+
+def group_of(value: Any) -> ScannedGroup:
+    """Return a group. Raises ``TypeError``, ``ValueError`` or ``KeyError``."""
+    path, values, dtypes = value["path"], value["values"], value["dtypes"]
+    if paths.canonical(path) != path or not all(isinstance(e, dict) for e in (values, dtypes)):
+        raise ValueError(f"not a group: {_shown(path)}")
+    if not all(np.dtype(each).kind in _KINDS for each in dtypes.values()):
+        raise TypeError("attributes with a type are numbers")
+    return ScannedGroup(path=path, attributes=Attributes(values=values, dtypes=dtypes))
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST
+
+
+def _shown(value: Any) -> str:
+    return repr(value)[:80]

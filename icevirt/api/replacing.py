@@ -9,6 +9,7 @@ from icevirt.archive.difference import PlanDifference
 from icevirt.archive.plan import BuildPlan
 from icevirt.errors import PlanChangedError
 from icevirt.logic.plan_changes import plan_changes
+from icevirt.model.metadata import document_of
 from icevirt.model.repo_info import SnapshotInfo
 from icevirt.model.snapshot import ArrayNode
 from icevirt.repo.assets import Assets
@@ -43,7 +44,11 @@ def _since(target: Target, last: SnapshotInfo, plan: BuildPlan) -> PlanDifferenc
     made = Assets(target.storage).snapshot(last.id).below(target.group)
     told: Any = last.metadata.get(METADATA)
     return plan_changes(
-        {node.path: node.user_data for node in made if isinstance(node, ArrayNode)},
+        {
+            node.path: node.user_data
+            for node in made
+            if isinstance(node, ArrayNode) and document_of(node)
+        },
         int(told.get("files") or 0),
         plan,
         snapshot_id=str(last.id),

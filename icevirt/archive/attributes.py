@@ -73,6 +73,8 @@ def restore(values: Mapping[str, Any], dtypes: Mapping[str, str]) -> dict[str, A
 
 
 def _restored(value: Any, dtype: np.dtype[Any]) -> Any:
+    if dtype.kind not in "iufb":
+        raise ValueError(f"attributes are numbers, not {dtype}")
     if isinstance(value, str) and value not in _WORDS:
         raw = np.frombuffer(base64.standard_b64decode(value), np.float64)
         return raw.astype(dtype)[0]

@@ -123,7 +123,11 @@ def readers_of(
 
 def readers_of_json(zarr_json: bytes) -> Readers:
     """Return who decodes the array that a zarr.json describes."""
-    metadata = json.loads(zarr_json)
+    return readers_of_document(json.loads(zarr_json))
+
+
+def readers_of_document(metadata: Mapping[str, JSON]) -> Readers:
+    """Return who decodes the array of a zarr.json."""
     return readers_of(
         metadata["data_type"],
         metadata["codecs"],

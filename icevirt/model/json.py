@@ -1,8 +1,61 @@
-"""The JSON values that metadata is made of, as one type."""
+"""The JSON values that metadata is made of, as one type, and how those of others are read."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NoReturn
 
 type JSON = bool | int | float | str | Sequence[JSON] | Mapping[str, JSON] | None
 type JSONObject = Mapping[str, JSON]
+
+MAX_DEPTH = 100
+"""Levels of nesting; what is deeper was made to exhaust the stack of some reader."""
+
+
+class NaNError(ValueError):
+    """A bare NaN or Infinity, which Python writes and JSON does not know."""
+
+
+def loads(raw: bytes | bytearray | str, *, nan: bool = True) -> Any:
+    """Read JSON that others wrote.
+
+    Args:
+        raw: The document; bytes are UTF-8.
+        nan: Accept a bare NaN or Infinity.
+
+    Raises:
+        ValueError: It is no JSON, nested too deeply, or holds a number that is too long; with
+            ``nan=False`` a `NaNError` where it holds one.
+    """
+    text = raw if isinstance(raw, str) else raw.decode()
+    try:
+        found = json.loads(text, parse_constant=None if nan else _refuse)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    if text.count("[") + text.count("{") > MAX_DEPTH:
+        refuse_deep(found)
+    return found
+
+
+def refuse_deep(value: Any) -> None:
+    """Raise ``ValueError`` if a value is nested more than `MAX_DEPTH` levels deep."""
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        level = [inner for each in level for inner in _inside(each)]
+        if not level:
+            return
+    raise ValueError(_TOO_DEEP)
+
+
+_TOO_DEEP = f"it is nested more than {MAX_DEPTH} levels deep"
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, list | tuple) else ()
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise NaNError(constant)

@@ -9,15 +9,14 @@ a file in the wrong place is found though its values are right.
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import zarr
 
+from icevirt.access.arrays import array_of, decoding
 from icevirt.access.attributes import shown
 from icevirt.archive.scanned import ScannedArray, ScannedFile
 from icevirt.archive.verification import Checked, Difference, DifferenceKind, total
@@ -37,6 +36,7 @@ from icevirt.logic.times import InexactError, recoded
 from icevirt.logic.tolerance import difference_of, limit_for
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkType
+from icevirt.model.metadata import document_of
 from icevirt.model.snapshot import ArrayNode
 from icevirt.objects.answers import Checksum
 from icevirt.objects.authorize import Authorizer
@@ -196,7 +196,7 @@ class _Comparison:
         """Compare one chunk, and once per place of the file what is stored beside it."""
         url = self._source.file.url
         try:
-            held = zarr.open_array(self._session.store, path=wanted.array, mode="r")
+            held = array_of(self._session.store, self._session.array(wanted.array))
             found = self._find(wanted, names_of(held))
             if found is None:
                 return self._of_another_name(wanted, held)
@@ -296,7 +296,7 @@ class _Comparison:
 
     def _compare_form(self, path: str, here: Box, variable: str, there: Box) -> Checked:
         """Compare boxes that may differ in axes of length 1, and in where the array ends."""
-        mine = np.asarray(zarr.open_array(self._session.store, path=path, mode="r")[here])
+        mine = self._read(array_of(self._session.store, self._session.array(path)), here)
         theirs = self._oracle.read_values(self._source, self._group.rstrip("/") + variable, there)
         mine, theirs = mine.squeeze(), np.squeeze(theirs)
         equal = None
@@ -317,6 +317,11 @@ class _Comparison:
         seen = frozenset((path,))
         return Checked(chunks=1, values=mine.size, compared=seen, differences=(difference,))
 
+    @staticmethod
+    def _read(held: Any, box: Box) -> np.ndarray[Any, Any]:
+        with decoding(held):
+            return np.asarray(held[box])
+
     def _scan(self, concat_dim: str | None) -> ScannedFile:
         if concat_dim not in self._scans:
             # what a build left out may be what no scan can describe
@@ -332,8 +337,8 @@ class _Comparison:
 
     def _compare(self, path: str, here: Box, variable: str, there: Box) -> Checked:
         """Compare a box of an array of the repository with a box of a variable of the file."""
-        held = zarr.open_array(self._session.store, path=path, mode="r")
-        mine = np.asarray(held[here])
+        held = array_of(self._session.store, self._session.array(path))
+        mine = self._read(held, here)
         mine = mine.reshape(mine.shape[len(here) - len(there) :])
         in_file = self._group.rstrip("/") + variable
         theirs = self._oracle.read_values(self._source, in_file, there)
@@ -372,7 +377,7 @@ class _Comparison:
 
     def _packing(self, path: str, dtype: np.dtype[Any]) -> dict[str, Any]:
         """Return the attributes by which an array of the repository is packed."""
-        return packing_in(shown(json.loads(self._session.array(path).user_data), dtype))
+        return packing_in(shown(document_of(self._session.array(path)), dtype))
 
     def _is_near(
         self, mine: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any], variable: str, held: Any
@@ -396,7 +401,7 @@ class _Comparison:
         path = "" if coordinate is None else root + self._called(coordinate.path)
         if coordinate is None or self._session.find(path) is None:
             return theirs
-        held = zarr.open_array(self._session.store, path=path, mode="r")
+        held = array_of(self._session.store, self._session.array(path))
         source, target = units_of(coordinate.attributes.values), units_of(dict(held.attrs))
         if source is None or target is None or source.calendar != target.calendar:
             return theirs
@@ -453,7 +458,7 @@ class _Comparison:
         there = tuple(slice(0, length) for length in other.shape)
         node = self._session.find(path)
         if isinstance(node, ArrayNode) and len(node.num_chunks) > len(here):
-            held = zarr.open_array(self._session.store, path=path, mode="r")
+            held = array_of(self._session.store, self._session.array(path))
             more = [stacks.get(name or "") for name in dimensions_of(held)[: held.ndim - len(here)]]
             if None in more:
                 return Checked()  # what is stored once does not tell where the file lies
@@ -473,7 +478,7 @@ class _Comparison:
             return False  # left out when the dataset was built
         if paths.name(other.path) in other.dimension_names:
             return True
-        held = zarr.open_array(self._session.store, path=path, mode="r")
+        held = array_of(self._session.store, self._session.array(path))
         index = [
             int(np.searchsorted(bounds, part.start, side="right")) - 1
             for part, bounds in zip(here, bounds(held), strict=True)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 
+from icevirt.access.arrays import array_of
 from icevirt.repo.session import Session
 from icevirt.repo.validation import any_grid
 
@@ -48,7 +48,7 @@ def region_of(session: Session, path: str, indexes: NDArray[Any]) -> str:
         indexes: Of the chunks, ``(n, ndim)``.
     """
     with any_grid():
-        held = zarr.open_array(session.store, path=path, mode="r")
+        held = array_of(session.store, session.array(path))
         return told(box_of(held, indexes.min(0).tolist(), indexes.max(0).tolist()))
 
 

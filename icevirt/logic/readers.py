@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from icevirt.archive.readers import GDAL, Readers
 from icevirt.archive.scanned import Finding, ScannedFile, Severity
@@ -126,7 +127,7 @@ def readers_of_json(zarr_json: bytes) -> Readers:
     return readers_of_document(json.loads(zarr_json))
 
 
-def readers_of_document(metadata: Mapping[str, JSON]) -> Readers:
+def readers_of_document(metadata: Mapping[str, Any]) -> Readers:
     """Return who decodes the array of a zarr.json."""
     return readers_of(
         metadata["data_type"],

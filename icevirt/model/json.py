@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -38,13 +39,29 @@ def loads(raw: bytes | bytearray | str, *, nan: bool = True) -> Any:
     return found
 
 
-def refuse_deep(value: Any) -> None:
-    """Raise ``ValueError`` if a value is nested more than `MAX_DEPTH` levels deep."""
+def refuse_deep(value: Any, *, most: int | None = None) -> None:
+    """Make sure that a value can be walked.
+
+    Args:
+        value: Of mappings and sequences, perhaps several times the same one, or within itself.
+        most: How many values it may have, each counted as often as it occurs.
+
+    Raises:
+        ValueError: It is nested more than `MAX_DEPTH` levels deep, has more values, or a mapping
+            has a key that is no string.
+    """
+    left = math.inf if most is None else most
     level = [value]
     for _ in range(MAX_DEPTH + 1):
-        level = [inner for each in level for inner in _inside(each)]
-        if not level:
+        below: list[Any] = []
+        for each in level:
+            below += _inside(each)
+            if len(below) > left:
+                raise ValueError(f"it has more than {most:,} values")
+        if not below:
             return
+        left -= len(below)
+        level = below
     raise ValueError(_TOO_DEEP)
 
 
@@ -53,6 +70,8 @@ _TOO_DEEP = f"it is nested more than {MAX_DEPTH} levels deep"
 
 def _inside(value: Any) -> Iterable[Any]:
     if isinstance(value, Mapping):
+        if not all(isinstance(key, str) for key in value):
+            raise ValueError("it has a mapping with a key that is no string")
         return value.values()
     return value if isinstance(value, list | tuple) else ()
 

@@ -101,8 +101,7 @@ def _check_array(node: ArrayNode, document: dict[str, Any]) -> None:
     _need(isinstance(codecs, list) and codecs and all(map(_is_named, codecs)), "codecs")
     grid = document["chunk_grid"]
     _need(isinstance(grid, dict) and isinstance(grid.get("configuration"), dict), "chunk_grid")
-    edges = grid["configuration"].get("chunk_shape", ())
-    _need(isinstance(edges, list | tuple) and all(type(e) is int and e >= 0 for e in edges), _EDGES)
+    _need(all(map(_is_edge, _edges(grid["configuration"]))), _EDGES)
     _need("fill_value" in document, "fill_value")
     names = document.get("dimension_names")
     texts = isinstance(names, list) and all(name is None or isinstance(name, str) for name in names)
@@ -113,6 +112,18 @@ def _check_array(node: ArrayNode, document: dict[str, Any]) -> None:
         raise ValueError("its dimensions are not those that the snapshot says")
     most = _MOST if grid.get("name") == "regular" else _MOST_LISTED
     _need(all(0 <= count <= most for count in facts.num_chunks), _EDGES)
+
+
+def _edges(configuration: dict[str, Any]) -> Iterator[Any]:
+    """Yield the chunk lengths of a grid, and how often lengths repeat."""
+    yield from configuration.get("chunk_shape", ())
+    for axis in configuration.get("chunk_shapes", ()):
+        for item in axis if isinstance(axis, list) else [axis]:
+            yield from item if isinstance(item, list) and len(item) == 2 else [item]
+
+
+def _is_edge(value: Any) -> bool:
+    return type(value) is int and value > 0
 
 
 _EDGES = "the length of a chunk"

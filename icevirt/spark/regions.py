@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.access.arrays import array_of
+from icevirt.errors import FormatError
 from icevirt.repo.session import Session
 from icevirt.repo.validation import any_grid
 
@@ -48,7 +49,10 @@ def region_of(session: Session, path: str, indexes: NDArray[Any]) -> str:
         indexes: Of the chunks, ``(n, ndim)``.
     """
     with any_grid():
-        held = array_of(session.store, session.array(path))
+        try:
+            held = array_of(session.store, session.array(path))
+        except FormatError:
+            return "[?]"  # what is reported of the chunks says more
         return told(box_of(held, indexes.min(0).tolist(), indexes.max(0).tolist()))
 
 

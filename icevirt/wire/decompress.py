@@ -49,7 +49,7 @@ def encoded_limit(name: str, limit: int) -> int:
     return limit + limit // 8 + _SLACK
 
 
-def _zlib(raw: bytes, limit: int, _: Mapping[str, Any]) -> bytes:
+def _zlib(raw: bytes, limit: int, _told: Mapping[str, Any]) -> bytes:
     stream = zlib.decompressobj()
     found = stream.decompress(raw, limit + 1)
     if len(found) <= limit and not stream.eof:
@@ -57,12 +57,12 @@ def _zlib(raw: bytes, limit: int, _: Mapping[str, Any]) -> bytes:
     return _within(found, limit)
 
 
-def _gzip(raw: bytes, limit: int, _: Mapping[str, Any]) -> bytes:
+def _gzip(raw: bytes, limit: int, _told: Mapping[str, Any]) -> bytes:
     with gzip.GzipFile(fileobj=io.BytesIO(raw)) as stream:
         return _read(stream, limit)
 
 
-def _bz2(raw: bytes, limit: int, _: Mapping[str, Any]) -> bytes:
+def _bz2(raw: bytes, limit: int, _told: Mapping[str, Any]) -> bytes:
     with bz2.BZ2File(io.BytesIO(raw)) as stream:
         return _read(stream, limit)
 
@@ -83,7 +83,7 @@ def _within(found: bytes, limit: int) -> bytes:
     return found
 
 
-def _zstd(raw: bytes, limit: int, _: Mapping[str, Any]) -> None:
+def _zstd(raw: bytes, limit: int, _told: Mapping[str, Any]) -> None:
     declared = zstandard.frame_content_size(raw)
     if declared >= 0:
         _check(declared, limit)
@@ -96,7 +96,7 @@ def _zstd(raw: bytes, limit: int, _: Mapping[str, Any]) -> None:
             _check(size, limit)
 
 
-def _blosc(raw: bytes, limit: int, _: Mapping[str, Any]) -> None:
+def _blosc(raw: bytes, limit: int, _told: Mapping[str, Any]) -> None:
     if len(raw) < _BLOSC_HEADER.size:
         raise ValueError("the header of a blosc chunk is cut short")
     *_, decoded, _block, encoded = _BLOSC_HEADER.unpack_from(raw)
@@ -105,7 +105,7 @@ def _blosc(raw: bytes, limit: int, _: Mapping[str, Any]) -> None:
     _check(decoded, limit)
 
 
-def _lz4(raw: bytes, limit: int, _: Mapping[str, Any]) -> None:
+def _lz4(raw: bytes, limit: int, _told: Mapping[str, Any]) -> None:
     if len(raw) < _LZ4_HEADER.size:
         raise ValueError("the header of an LZ4 chunk is cut short")
     _check(_LZ4_HEADER.unpack_from(raw)[0], limit)

@@ -11,7 +11,6 @@ import xarray as xr
 
 import icevirt
 from access.virtual import make
-from icevirt.cli.main import app
 from icevirt.cli.output import console
 from icevirt.display.render import render
 from icevirt.errors import IcevirtError
@@ -20,14 +19,25 @@ from icevirt.repo.check import check
 from icevirt.repo.repository import Repository
 from icevirt.repo.summary import summary
 from icevirt.storage.local import LocalStorage
+from icevirt.storage.memory import MemoryStorage
 from icevirt.wire import repo_info, snapshot
 
 LATER = datetime(2100, 1, 1, tzinfo=UTC)
 
 
+class Held(MemoryStorage):
+    """A repository in memory that refers to files on disk."""
+
+    prefix = ""  # of the files
+
+
 def made(path):
-    """Return the storage of a small repository with references, inline and native chunks."""
-    return LocalStorage(make(path).root)
+    """Return a small repository with references, inline and native chunks."""
+    at, held = make(path), Held()
+    disk = LocalStorage(at.root)
+    held.prefix = at.prefix
+    restored(held, kept(disk))
+    return held
 
 
 def tip(storage):
@@ -52,18 +62,24 @@ def with_config(storage, config):
 
 
 def authorized(storage):
-    prefix = storage.url.removesuffix("repo") + "archive/"
-    return {"authorize_virtual_chunk_access": [prefix]}
+    return {"authorize_virtual_chunk_access": [storage.prefix]}
+
+
+def decoded(storage):
+    """Open only: what fails when values are decoded lazily fails in xarray."""
+    xr.open_dataset(storage, engine="icevirt", **authorized(storage))
 
 
 def engine(storage):
-    with xr.open_dataset(storage, engine="icevirt", group="/", **authorized(storage)) as opened:
+    options = {"decode_cf": False, **authorized(storage)}
+    with xr.open_dataset(storage, engine="icevirt", **options) as opened:
         for name in opened.variables:
             opened[name].isel(dict.fromkeys(opened[name].dims, slice(0, 2))).load()
 
 
 def tree(storage):
-    xr.open_datatree(storage, engine="icevirt", eras="concat", **authorized(storage)).load()
+    options = {"decode_cf": False, "eras": "concat", **authorized(storage)}
+    xr.open_datatree(storage, engine="icevirt", **options)
 
 
 def session(storage):
@@ -72,9 +88,9 @@ def session(storage):
 
 def shown(storage):
     repo = Repository.open(storage)
-    print(repr(repo), repr(repo.config), repr(repo.config.virtual_chunk_containers))
+    repr(repo), repr(repo.config), repr(repo.config.virtual_chunk_containers)
     console(sys.stdout).print(render(summary(repo)))
-    print(repo.metadata, [*repo.ancestry(branch="main")], repo.list_branches())
+    repr(repo.metadata), repr([*repo.ancestry(branch="main")]), repr(repo.list_branches())
 
 
 def settings(storage):
@@ -150,20 +166,11 @@ def checked(storage):
     console(sys.stdout).print(render(check(storage)))
 
 
-def command(*arguments):
-    def run(storage):
-        out = io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
-            app([*arguments, storage.url], standalone_mode=False)
-
-    return run
-
-
 USES = {
     "open_dataset": engine,
+    "open_dataset, decoded": decoded,
     "open_datatree": tree,
     "info": shown,
-    "the command info": command("info"),
     "settings": settings,
     "check": checked,
     "the store": read_all,
@@ -171,12 +178,23 @@ USES = {
     "diff": diffed,
     "statistics": stats,
     "kerchunk": exported,
-    "virtualizarr": virtual,
-    "verify": verified,
     "commit": commit,
     "rearranging": rearranged,
     "upkeep": upkeep,
 }
+COSTLY = {"verify": verified, "virtualizarr": virtual}
+
+
+def kept(storage):
+    """Return the objects of a repository, to be put back with `restored`."""
+    return {info.path: storage.get(info.path) for info in storage.list()}
+
+
+def restored(storage, objects):
+    """Put objects back, and remove all others."""
+    storage.delete_many([info.path for info in storage.list() if info.path not in objects])
+    for path, body in objects.items():
+        storage.put(path, body)
 
 
 def used(storage, uses=USES):

@@ -13,14 +13,19 @@ import time
 from pathlib import Path
 
 import pytest
+import xarray as xr
 
+import icevirt
 from access.hostile import COSTLY, USES, kept, made, restored, used, with_config, with_metadata
 from access.virtual import document
 from icevirt.errors import FormatError
 from icevirt.model.config import RepositoryConfig
 from icevirt.repo.check import check
+from icevirt.repo.repository import Repository
+from icevirt.repo.summary import summary
 from icevirt.storage.local import LocalStorage
 from icevirt.wire import repo_info
+from repo.v1 import NAMES, in_memory, unpacked
 
 SECONDS = float(os.environ.get("ICEVIRT_FUZZ_SECONDS", "6"))
 SOUND = json.loads(document())
@@ -347,3 +352,47 @@ def test_random_damage_harms_nobody(repository, storage, what, record_property):
             raise
         tried += 1
     record_property("tried", tried)
+
+
+# -- V1 --------------------------------------------------------------------------------------------
+
+CONFIGS = {
+    "nested without end": b"a: " + b"[" * 5000,
+    "within itself": b"a: &a [*a]",
+    "a number of 5,000 digits": b"a: " + b"9" * 5000,
+    "a date that is none": b"a: !!timestamp 2001-99-99",
+}
+V1_USES = {
+    "open": Repository.open,
+    "info": lambda storage: summary(Repository.open(storage)),
+    "open_dataset": lambda storage: xr.open_dataset(storage, engine="icevirt"),
+    "check": check,
+    "upgrade": lambda storage: icevirt.upgrade_icechunk_repository(Repository.open(storage)),
+}
+
+
+@pytest.fixture(scope="module")
+def v1(tmp_path_factory):
+    return in_memory(unpacked(NAMES[0], tmp_path_factory.mktemp("v1")))
+
+
+@pytest.mark.parametrize("raw", CONFIGS.values(), ids=CONFIGS.keys())
+def test_a_v1_repository_with_a_hostile_config_yaml_is_refused(v1, raw):
+    v1.put("config.yaml", raw)
+    refused = used(v1, V1_USES)
+    assert refused.keys() == V1_USES.keys()
+    for error in refused.values():
+        assert isinstance(error, FormatError)
+        assert "config.yaml" in error.do
+
+
+@pytest.mark.parametrize("raw", [b"[" * 100_000, b"\xff", b"[]", b'{"snapshot": 5}'])
+def test_a_v1_branch_that_is_no_reference_is_refused(v1, raw):
+    v1.put("config.yaml", b"")
+    objects = kept(v1)
+    v1.put("refs/branch.main/ref.json", raw)
+    try:
+        refused = used(v1, {"info": V1_USES["info"]})
+        assert isinstance(refused["info"], FormatError)
+    finally:
+        restored(v1, objects)

@@ -222,14 +222,14 @@ class _Asked:
 
     def _next(self, at: str, location: str) -> tuple[str, bool]:
         """Return where a redirect leads, and whether below the prefix; if that was authorised."""
+        if not location.isascii() or not location.isprintable():
+            raise answers.misdirected(self._url, location)
         try:
             to = urljoin(at, location).partition("#")[0]
             parts, origin = urlsplit(to), Origin.of(to)
             host = (parts.hostname or "").lower()
-        except ValueError as error:
-            raise answers.misdirected(self._url, location) from error
-        if not location.isascii() or not location.isprintable():
-            raise answers.misdirected(self._url, location)
+        except ValueError:  # whose text may repeat secrets
+            raise answers.misdirected(self._url, location) from None
         inside = to.startswith(self._site.prefix) and not _AMBIGUOUS.search(parts.path)
         listed = not self._site.redirect_hosts.isdisjoint(origin.names)
         downgraded = at.startswith("https:") and origin.scheme != "https"

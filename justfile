@@ -44,9 +44,9 @@ wheel:
     uv build --wheel --quiet
     uv run python .ci/reader_only.py
 
-# Attack the decoders with damaged files and readers with hostile containers, for an hour or the seconds given
+# Attack all readers with damaged files, zarr.json, config.yaml and containers, for an hour each
 fuzz seconds="3600":
-    ICEVIRT_FUZZ_SECONDS={{seconds}} uv run pytest --timeout 0 -o faulthandler_timeout=0 tests/unit/wire/test_hostile.py tests/access/test_credentials.py
+    ICEVIRT_FUZZ_SECONDS={{seconds}} uv run pytest --timeout 0 -o faulthandler_timeout=0 tests/unit/wire/test_hostile.py tests/access/test_hostile_documents.py tests/access/test_credentials.py
 
 # Let 8 writers race with 100 commits each on every storage (the tests have 6)
 races commits="100":

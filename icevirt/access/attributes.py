@@ -40,7 +40,7 @@ def _with_dtype(name: str, value: Any, dtype: str) -> Any:
     """
     try:
         restored = restore({name: value}, {name: dtype})[name]
-    except (ValueError, TypeError, OverflowError):
+    except (ValueError, TypeError, OverflowError, LookupError):
         return value
     return restored if Attributes.of({name: restored}).values[name] == value else value
 

@@ -182,9 +182,20 @@ def dataset_of(store: Store, snapshot: Snapshot, group: str, decoders: dict[str,
 
     from icevirt.access.datastore import IcevirtDataStore
 
-    return StoreBackendEntrypoint().open_dataset(
-        IcevirtDataStore(store, snapshot, group), **decoders
-    )
+    found = IcevirtDataStore(store, snapshot, group)
+    if not decoders.keys() <= set(_DECODERS):
+        return StoreBackendEntrypoint().open_dataset(found, **decoders)  # which says what is wrong
+    try:
+        return StoreBackendEntrypoint().open_dataset(found, **decoders)
+    except (IcevirtError, Warning):
+        raise
+    except Exception as error:
+        raise InvalidInputError(
+            f"the variables of a group make no dataset: {error}",
+            do="Pass decode_cf=False to see them as they are stored, or leave out those named with"
+            " drop_variables=[...].",
+            group=group,
+        ) from error
 
 
 def check_eras(eras: str | None) -> None:

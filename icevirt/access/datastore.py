@@ -6,7 +6,6 @@ loop. Only reading values goes through the zarr store.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -16,11 +15,12 @@ from xarray.backends import AbstractDataStore
 from xarray.core import indexing
 from zarr.abc.store import Store
 
+from icevirt.access.arrays import array_of
 from icevirt.access.attributes import shown
-from icevirt.access.exact import array_at
 from icevirt.access.lazy import LazyArray
 from icevirt.errors import InvalidInputError
 from icevirt.model import paths
+from icevirt.model.metadata import document_of, using
 from icevirt.model.snapshot import ArrayNode, GroupNode, Snapshot
 
 
@@ -53,7 +53,8 @@ class IcevirtDataStore(AbstractDataStore):
 
     def get_attrs(self) -> Mapping[str, Any]:
         """Return the attributes of the group."""
-        return shown(json.loads(self._group.user_data))
+        with using(self._group):
+            return shown(document_of(self._group))
 
     def get_dimensions(self) -> Mapping[str, int]:
         """Return the lengths of all dimensions."""
@@ -73,12 +74,13 @@ class IcevirtDataStore(AbstractDataStore):
                 yield node
 
     def _variable(self, node: ArrayNode) -> Variable:
-        metadata = json.loads(node.user_data)
-        array = array_at(self._store, node)
-        lazy = LazyArray(array)
-        dims = self._dims(node)
-        data = indexing.LazilyIndexedArray(lazy)
-        return Variable(dims, data, shown(metadata, lazy.dtype), _encoding(array, dims))
+        array = array_of(self._store, node)
+        with using(node):
+            lazy = LazyArray(array)
+            dims = self._dims(node)
+            data = indexing.LazilyIndexedArray(lazy)
+            attributes = shown(document_of(node), lazy.dtype)
+            return Variable(dims, data, attributes, _encoding(array, dims))
 
     def _dims(self, node: ArrayNode) -> tuple[str, ...]:
         """Return the dimension names; unnamed ones are shared by length, as netCDF does it."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from icevirt.archive.eras import MARK
 from icevirt.errors import CombineError, FormatError
 from icevirt.model import paths
+from icevirt.model.metadata import document_of
 from icevirt.model.snapshot import GroupNode, Snapshot
 
 DO = "Open the eras one by one with group=, without eras=."
@@ -86,7 +86,7 @@ def refuse_lacking(snapshot: Snapshot, eras: EraGroups, inner: str) -> None:
 
 
 def _told(node: GroupNode) -> EraGroups | None:
-    told = json.loads(node.user_data).get("attributes", {}).get(MARK)
+    told = (document_of(node).get("attributes") or {}).get(MARK)
     match told:
         case None:
             return None

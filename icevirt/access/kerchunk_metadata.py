@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from icevirt.access.attributes import FILL, shown
-from icevirt.access.outgoing import document_of
 from icevirt.errors import UnsupportedError
 from icevirt.model.json import JSON
+from icevirt.model.metadata import document_of
 from icevirt.model.snapshot import ArrayNode, Node
 from icevirt.model.zarr_v2 import NoEquivalentError, decoding_of, document_v2
 

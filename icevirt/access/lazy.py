@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -11,10 +9,8 @@ import zarr
 from xarray.backends import BackendArray
 from xarray.coding import strings
 from xarray.core import indexing
-from zarr.abc.store import Store
 
-from icevirt.access.session_store import SessionStore
-from icevirt.errors import IcevirtError, StorageError
+from icevirt.access.arrays import decoding
 
 _ALL = indexing.IndexingSupport.VECTORIZED
 
@@ -41,7 +37,7 @@ class LazyArray(BackendArray):
                 read = array.oindex.__getitem__
             case _:
                 read = array.__getitem__
-        with _decoding(self._array):
+        with decoding(self._array):
             value = indexing.explicit_indexing_adapter(key, self.shape, _ALL, read)
         return self._shown(value)
 
@@ -55,7 +51,7 @@ class LazyArray(BackendArray):
                 read = array.oindex.getitem
             case _:
                 read = array.getitem
-        with _decoding(self._array):
+        with decoding(self._array):
             value = await indexing.async_explicit_indexing_adapter(key, self.shape, _ALL, read)
         return self._shown(value)
 
@@ -63,25 +59,3 @@ class LazyArray(BackendArray):
         if self.dtype.kind in "SU":  # a scalar forgets the length of its dtype
             return np.asarray(value, self.dtype)
         return np.asarray(value).astype(self.dtype) if self.dtype.kind == "O" else value
-
-
-@contextmanager
-def _decoding(array: zarr.Array[Any]) -> Iterator[None]:
-    """Say where it was that a codec failed; every codec has errors of its own."""
-    try:
-        yield
-    except (IcevirtError, IndexError, MemoryError, Warning):  # an index is the caller's
-        raise
-    except Exception as error:
-        raise StorageError(
-            "a chunk cannot be decoded",
-            do="A source file is damaged or was replaced: check with `icevirt check`, and build "
-            "again from sound files.",
-            repo=_url(array.store),
-            variable=f"/{array.path}",
-            reason=f"{type(error).__name__}: {error}",
-        ) from error
-
-
-def _url(store: Store) -> str:
-    return store.session.assets.storage.url if isinstance(store, SessionStore) else str(store)

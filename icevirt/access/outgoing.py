@@ -7,10 +7,8 @@ does not notice that a file changed.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,9 +101,3 @@ def nodes_below(session: Session, path: str) -> list[tuple[str, Node]]:
 
 def _below(session: Session, top: Node) -> list[Node]:
     return [node for node in session.snapshot.below(top.path) if node.path != top.path]
-
-
-def document_of(node: Node) -> dict[str, Any]:
-    """Return a node's zarr.json."""
-    document: dict[str, Any] = json.loads(node.user_data)
-    return document

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
@@ -12,6 +11,7 @@ from zarr.abc.store import Store
 
 from icevirt.errors import InvalidInputError
 from icevirt.model import paths
+from icevirt.model.metadata import document_of
 from icevirt.model.snapshot import ArrayNode, Snapshot
 
 
@@ -33,7 +33,7 @@ def chunk_of(node: ArrayNode, index: Sequence[int]) -> tuple[int, ...]:
             shape=node.shape,
         )
     at = [int(i) % size for i, size in zip(index, node.shape, strict=True)]
-    return tuple(map(_place, at, _edges(json.loads(node.user_data)["chunk_grid"])))
+    return tuple(map(_place, at, _edges(document_of(node)["chunk_grid"])))
 
 
 def _edges(grid: Mapping[str, Any]) -> list[int | list[int]]:

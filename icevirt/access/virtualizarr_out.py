@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from icevirt.access.attributes import shown
-from icevirt.access.outgoing import INLINE_NATIVE, Outgoing, document_of, outgoing
+from icevirt.access.outgoing import INLINE_NATIVE, Outgoing, outgoing
 from icevirt.archive.attributes import EXTENSION
 from icevirt.errors import InvalidInputError, UnsupportedError
 from icevirt.model import paths
+from icevirt.model.metadata import document_of
 from icevirt.model.snapshot import ArrayNode
 from icevirt.repo.session import Session
 

@@ -17,6 +17,7 @@ from icevirt.access.store import IcevirtStore
 from icevirt.archive.attributes import EXTENSION, Attributes
 from icevirt.errors import InvalidInputError, ReadOnlyError
 from icevirt.model import paths
+from icevirt.model.metadata import document_of
 from icevirt.model.names import problem
 from icevirt.repo.session import Session
 
@@ -158,7 +159,7 @@ def _record(session: Session, path: str, attributes: Mapping[str, Any]) -> None:
     found = Attributes.of({k: v for k, v in attributes.items() if k not in _XARRAYS}).dtypes
     if node is None or not found:
         return
-    document = json.loads(node.user_data)
+    document = document_of(node)
     extension = document.get(EXTENSION, {"must_understand": False})
     known = {**extension.get("attribute_dtypes", {}), **found}
     there = {name: known[name] for name in document.get("attributes", {}) if name in known}

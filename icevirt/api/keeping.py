@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
 from icevirt.api.target import METADATA, Target
 from icevirt.logic.data_vars import Kept, data_vars_of
+from icevirt.model.metadata import document_of
 from icevirt.model.snapshot import ArrayNode
 from icevirt.repo.assets import Assets
 
@@ -31,7 +31,7 @@ def kept_of(target: Target) -> Kept:
         if isinstance(node, ArrayNode):
             path = "/" + node.path.removeprefix(target.group).lstrip("/")
             inner = _ERA.sub("", path, count=1) if told.get("eras", 1) != 1 else path
-            names = json.loads(node.user_data).get("dimension_names") or ()
+            names = document_of(node).get("dimension_names") or ()
             dimensions[inner] = tuple(name for name in names if name is not None)
     return Kept(
         dimensions=dimensions, data_vars=data_vars_of(asked) if isinstance(asked, dict) else {}

@@ -59,7 +59,7 @@ def load_recipe(path: str | os.PathLike[str], *, call: Call = "build") -> dict[s
         ) from error
     try:
         found = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidInputError(
             f"a recipe is no TOML: {error}", do="Correct it.", recipe=str(path)
         ) from error

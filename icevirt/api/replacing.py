@@ -18,6 +18,7 @@ from icevirt.logic.grafting import BuiltArray
 from icevirt.logic.keeping import Claim, Settled, coordinates_of, settled
 from icevirt.logic.losses import losses, moved_manifests
 from icevirt.logic.plan_changes import changes_of_others, plan_changes
+from icevirt.model.metadata import document_of
 from icevirt.model.snapshot import ArrayNode, GroupNode
 from icevirt.repo.assets import Assets
 from icevirt.repo.blame import last_changes, only_rearranged
@@ -72,7 +73,7 @@ class Replacing:
         own = {
             node.path: node.user_data
             for node in base.below(self.claim.group)
-            if isinstance(node, ArrayNode) and self.claim.is_own(node)
+            if isinstance(node, ArrayNode) and self.claim.is_own(node) and document_of(node)
         }
         changes = [*self._undone(found)]
         if last is not None:

@@ -78,6 +78,8 @@ def _has_dtype(dtype: np.dtype[Any]) -> bool:
 
 
 def _restored(value: Any, dtype: np.dtype[Any]) -> Any:
+    if not _has_dtype(dtype):
+        raise ValueError(f"no attribute has the dtype {dtype}")
     if dtype.kind in "cmMV":
         found = np.array(_parsed(value, dtype.kind), dtype)
         return found if isinstance(value, list) else found[()]

@@ -16,7 +16,7 @@ from icevirt.ids import ObjectId8
 from icevirt.logic.conflicts import Conflict, ConflictType
 from icevirt.logic.detection import Ours
 from icevirt.model.chunks import ChunkTable
-from icevirt.model.metadata import node_of
+from icevirt.model.metadata import document_of, node_of
 from icevirt.model.snapshot import ArrayNode, Snapshot
 from icevirt.model.transaction_log import TransactionLog
 
@@ -67,7 +67,7 @@ def reconciled(
 
 def _behind(before: ArrayNode, ours: ArrayNode, theirs: ArrayNode, dimension: str) -> Behind | None:
     names = before.dimension_names or ()
-    documents = [json.loads(node.user_data) for node in (before, ours, theirs)]
+    documents = [document_of(node) for node in (before, ours, theirs)]
     if names.count(dimension) != 1 or not _differ_in_length(documents):
         return None
     axis, grid = names.index(dimension), documents[0]["chunk_grid"]

@@ -8,7 +8,6 @@ encoding.
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from icevirt.ids import ObjectId8
 from icevirt.logic import tables
 from icevirt.logic.conflicts import Conflict, ConflictType
 from icevirt.model import paths
+from icevirt.model.metadata import document_of
 from icevirt.model.snapshot import ArrayNode, Node, Snapshot
 from icevirt.model.transaction_log import TransactionLog
 
@@ -145,7 +145,7 @@ def _recoded(ours: Ours, ids: Iterable[ObjectId8]) -> set[ObjectId8]:
 
 
 def _encoding(node: Node) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(node.user_data)
+    document = document_of(node)
     return {key: value for key, value in document.items() if key not in _HARMLESS}
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from icevirt.archive.attributes import EXTENSION
 from icevirt.model import paths
-from icevirt.model.metadata import grid_facts
+from icevirt.model.metadata import document_of, grid_facts
 from icevirt.model.snapshot import ArrayNode, GroupNode, Node, Snapshot
 
 
@@ -45,12 +45,12 @@ class Claim:
         if made is None:
             return {}
         kept = self.kept.get(path, frozenset())
-        return {k: v for k, v in attributes_of(made.user_data).items() if k not in kept}
+        return {k: v for k, v in attributes_of(made).items() if k not in kept}
 
     def staying(self, node: GroupNode, planned: bytes) -> dict[str, Any]:
         """Return the attributes of a group that others gave it and the build does not give it."""
-        own, new = self.attributes(node.path), attributes_of(planned)
-        there = attributes_of(node.user_data)
+        own, new = self.attributes(node.path), planned_attributes(planned)
+        there = attributes_of(node)
         return {k: v for k, v in there.items() if k not in own and k not in new}
 
 
@@ -183,8 +183,13 @@ def _in_the_way(path: str, arrays: Mapping[str, bytes]) -> str | None:
     return None if above is None else f"the build makes an array of {above}"
 
 
-def attributes_of(zarr_json: bytes) -> dict[str, Any]:
-    """Return the attributes of a zarr.json."""
+def attributes_of(node: Node) -> dict[str, Any]:
+    """Return the attributes of a node. Raises ``FormatError``."""
+    return document_of(node).get("attributes") or {}
+
+
+def planned_attributes(zarr_json: bytes) -> dict[str, Any]:
+    """Return the attributes of a zarr.json of the build's own."""
     return json.loads(zarr_json).get("attributes") or {}
 
 
@@ -195,7 +200,7 @@ def is_same(one: Any, other: Any) -> bool:
 
 def _is_edited(node: Node, claim: Claim) -> bool:
     """Say whether a group has attributes that the last build did not give it."""
-    return not is_same(attributes_of(node.user_data), claim.attributes(node.path))
+    return not is_same(attributes_of(node), claim.attributes(node.path))
 
 
 def _documents(base: Snapshot, claim: Claim, groups: Mapping[str, bytes]) -> dict[str, bytes]:
@@ -213,7 +218,7 @@ def _documents(base: Snapshot, claim: Claim, groups: Mapping[str, bytes]) -> dic
 def _with(planned: bytes, node: GroupNode, kept: Mapping[str, Any]) -> bytes:
     if not kept:
         return planned
-    document, there = json.loads(planned), json.loads(node.user_data)
+    document, there = json.loads(planned), document_of(node)
     document["attributes"] = {**(document.get("attributes") or {}), **kept}
     dtypes = (there.get(EXTENSION) or {}).get("attribute_dtypes") or {}
     if told := {name: dtypes[name] for name in kept if name in dtypes}:

@@ -6,12 +6,12 @@ says which manifests hold its chunks, so a chunk that somebody wrote shows witho
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from icevirt.ids import ObjectId8
-from icevirt.logic.keeping import Claim, Settled, attributes_of, is_same
+from icevirt.logic.keeping import Claim, Settled, attributes_of, is_same, planned_attributes
+from icevirt.model.metadata import document_of
 from icevirt.model.snapshot import ArrayNode, GroupNode, Snapshot
 
 
@@ -81,12 +81,12 @@ _CHUNKS = "chunks"
 def _changes(made: ArrayNode, now: ArrayNode, *, is_rearranged: bool) -> Iterator[str]:
     """Yield what of an array is no longer as it was made."""
     if made.user_data != now.user_data:
-        before, after = json.loads(made.user_data), json.loads(now.user_data)
+        before, after = document_of(made), document_of(now)
         for key in sorted({*before, *after} - {"attributes"}):
             if not is_same(_stated(before.get(key)), _stated(after.get(key))):
                 shown = f"{list(made.shape)} → {list(now.shape)}" if key == "shape" else ""
                 yield f"{key} {shown}".rstrip()
-        attributes = (attributes_of(each.user_data) for each in (made, now))
+        attributes = (attributes_of(each) for each in (made, now))
         yield from (f"attribute {name}" for name in _differing(*attributes))
     if {*made.manifests} != {*now.manifests} and not is_rearranged:
         yield _CHUNKS
@@ -109,8 +109,8 @@ def _attributes(node: GroupNode, claim: Claim, planned: bytes) -> Iterator[Loss]
     Those that others removed come back and stop nothing: xarray removes all of them when it adds a
     variable of a dataset that has none.
     """
-    own, there = claim.attributes(node.path), attributes_of(node.user_data)
-    after = {**claim.staying(node, planned), **attributes_of(planned)}
+    own, there = claim.attributes(node.path), attributes_of(node)
+    after = {**claim.staying(node, planned), **planned_attributes(planned)}
     by_others = {*_differing(own, there)}
     for name in _differing(there, after):
         if name in by_others:

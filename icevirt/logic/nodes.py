@@ -14,7 +14,7 @@ from typing import Any
 from icevirt.errors import AlreadyExistsError, InvalidInputError
 from icevirt.ids import ObjectId8
 from icevirt.model import paths
-from icevirt.model.metadata import node_of
+from icevirt.model.metadata import document_of, node_of
 from icevirt.model.snapshot import ArrayNode, GroupNode, Node
 
 type Hierarchy = MutableMapping[str, Node]
@@ -60,7 +60,7 @@ def add_group(nodes: Hierarchy, path: str, user_data: bytes, new_id: NewId) -> N
     elif isinstance(found, ArrayNode):
         raise _exists(path, "an array")
     else:
-        nodes[path] = replace(found, user_data=_united(path, found.user_data, user_data))
+        nodes[path] = replace(found, user_data=_united(found, user_data))
 
 
 def add_array(nodes: Hierarchy, node: ArrayNode, new_id: NewId) -> None:
@@ -119,11 +119,12 @@ def _ndim(node: Node) -> int:
     return len(node.shape) if isinstance(node, ArrayNode) else -1
 
 
-def _united(path: str, old: bytes, new: bytes) -> bytes:
-    """Return a group document that says what both say, ``old`` itself if it says it all."""
+def _united(node: GroupNode, new: bytes) -> bytes:
+    """Return a group document that says what both say, that of the node if it says it all."""
+    path, old = node.path, node.user_data
     if old == new:
         return old
-    before, after = json.loads(old), json.loads(new)
+    before, after = document_of(node), json.loads(new)
     attributes = _union(path, before.get("attributes") or {}, after.get("attributes") or {})
     rest = _union(path, _without_attributes(before), _without_attributes(after))
     united = {**rest, "attributes": attributes}

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from icevirt.archive.readers import GDAL, Readers
 from icevirt.archive.scanned import Finding, ScannedFile, Severity
@@ -123,7 +124,11 @@ def readers_of(
 
 def readers_of_json(zarr_json: bytes) -> Readers:
     """Return who decodes the array that a zarr.json describes."""
-    metadata = json.loads(zarr_json)
+    return readers_of_document(json.loads(zarr_json))
+
+
+def readers_of_document(metadata: Mapping[str, Any]) -> Readers:
+    """Return who decodes the array of a zarr.json."""
     return readers_of(
         metadata["data_type"],
         metadata["codecs"],

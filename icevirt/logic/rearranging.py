@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
@@ -13,6 +12,7 @@ from icevirt.logic import tables
 from icevirt.model import paths
 from icevirt.model.arguments import index_row
 from icevirt.model.chunks import ChunkTable
+from icevirt.model.metadata import document_of
 from icevirt.model.snapshot import ArrayNode, GroupNode, Node
 
 type Reindex = Callable[[list[int]], Iterable[int] | None]
@@ -133,7 +133,7 @@ def _outside(node: ArrayNode) -> InvalidInputError:
 
 
 def _refuse_irregular(node: ArrayNode) -> None:
-    if json.loads(node.user_data)["chunk_grid"]["name"] != "regular":
+    if document_of(node)["chunk_grid"]["name"] != "regular":
         raise InvalidInputError(
             "chunks of different sizes cannot take one another's places",
             do="Only arrays with a regular chunk grid can be shifted or reindexed.",

@@ -15,7 +15,7 @@ from icevirt.errors import InvalidInputError
 from icevirt.model.arguments import checked
 from icevirt.model.json import JSONObject
 from icevirt.model.manifest_config import ManifestConfig
-from icevirt.model.sections import Number, Part, merged
+from icevirt.model.sections import Number, Part, merged, unusable
 from icevirt.model.tuning import (
     CachingConfig,
     CompressionConfig,
@@ -23,6 +23,9 @@ from icevirt.model.tuning import (
     StorageSettings,
 )
 from icevirt.redaction import redacted, without_secrets
+
+MAX_LEVEL = 22
+"""The highest level of zstd; the official client takes higher ones for it."""
 
 _SCHEMES = {
     "file": ("local_file_system",),
@@ -111,7 +114,8 @@ class VirtualChunkContainer:
                 url_prefix=self.url_prefix,
                 store=self.store.kind,
             )
-        if self.name is not None and (not self.name or "/" in self.name):
+        text = self.name is None or isinstance(self.name, str)
+        if not text or self.name == "" or "/" in (self.name or ""):
             raise InvalidInputError(
                 "a container's name is empty or has a '/'", do="Choose another.", name=self.name
             )
@@ -233,7 +237,7 @@ class RepositoryConfig:
     def compression_level(self) -> int:
         """The zstd level of metadata files."""
         found = self.compression
-        return 3 if found is None or found.level is None else found.level
+        return 3 if found is None or found.level is None else min(found.level, MAX_LEVEL)
 
     @property
     def ops_log_limit(self) -> int:
@@ -244,15 +248,23 @@ class RepositoryConfig:
     @property
     def splitting_document(self) -> list[Any] | None:
         """The persisted ``manifest.splitting.split_sizes``, or None."""
-        splitting = (self.document.get("manifest") or {}).get("splitting") or {}
-        sizes: list[Any] | None = splitting.get("split_sizes")
+        manifest = self.document.get("manifest") or {}
+        splitting = manifest.get("splitting") or {} if isinstance(manifest, Mapping) else manifest
+        sizes = splitting.get("split_sizes") if isinstance(splitting, Mapping) else splitting
+        if sizes is not None and not (isinstance(sizes, list) and all(map(_is_rule, sizes))):
+            raise unusable("manifest.splitting", "it is no list of rules")
         return sizes
 
     @property
     def virtual_chunk_containers(self) -> dict[str, VirtualChunkContainer]:
         """Containers by url_prefix; entries that no reader could use are left out."""
         found = {}
-        for key, entry in (self.document.get("virtual_chunk_containers") or {}).items():
+        entries = self.document.get("virtual_chunk_containers") or {}
+        if not isinstance(entries, Mapping):
+            raise unusable("virtual_chunk_containers", "it is no mapping")
+        for key, entry in entries.items():
+            if not isinstance(entry, Mapping):
+                continue
             prefix = str(entry.get("url_prefix") or key)
             prefix = prefix if prefix.endswith("/") else prefix + "/"
             try:
@@ -294,3 +306,20 @@ class RepositoryConfig:
         manifest = dict(self.document.get("manifest") or {})
         manifest["splitting"] = {"split_sizes": new + kept}
         self.document["manifest"] = manifest
+
+
+def _is_rule(entry: object) -> bool:
+    """Say whether an entry of ``split_sizes`` is a condition, and numbers of chunks for axes."""
+    match entry:
+        case [_, [*sizes]]:
+            return all(_is_size(size) for size in sizes)
+        case _:
+            return False
+
+
+def _is_size(entry: object) -> bool:
+    match entry:
+        case {"condition": _, "num_chunks": int()}:
+            return True
+        case _:
+            return False

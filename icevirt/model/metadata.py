@@ -1,17 +1,20 @@
-"""The facts a snapshot repeats from zarr.json: shape, chunk counts and dimension names.
+"""The zarr.json of a node: read, and the facts that a snapshot repeats from it.
 
-Metadata is validated with zarr's own classes where it enters (`icevirt.repo`), and only read here.
+What a session stages is validated with zarr's own classes first (`icevirt.repo`). What a snapshot
+holds was written by anybody: `document_of` is the one place where it is read, and `using` the one
+where what else is wrong with it becomes a ``FormatError``.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from icevirt.errors import InvalidInputError
+from icevirt.errors import FormatError, IcevirtError, InvalidInputError
 from icevirt.ids import ObjectId8
+from icevirt.model.json import loads
 from icevirt.model.snapshot import ArrayNode, GroupNode, ManifestRef, Node
 
 
@@ -40,9 +43,109 @@ def grid_facts(metadata: dict[str, Any]) -> GridFacts:
     )
 
 
+def document_of(node: Node) -> dict[str, Any]:
+    """Return the zarr.json of a node of a snapshot, in which the parts that we use can be used.
+
+    Raises:
+        FormatError: It is no zarr v3 metadata of such a node.
+    """
+    with using(node):
+        document = loads(node.user_data)
+        kind = "array" if isinstance(node, ArrayNode) else "group"
+        if not isinstance(document, dict) or document.get("node_type") != kind:
+            raise ValueError(f"it is not the metadata of a zarr v3 {kind}")
+        _need(isinstance(document.get("attributes") or {}, dict), "attributes")
+        if isinstance(node, ArrayNode):
+            _check_array(node, document)
+        return document
+
+
+@contextmanager
+def using(node: Node) -> Iterator[None]:
+    """Turn whatever fails at the metadata of a node into a ``FormatError`` that names it."""
+    try:
+        yield
+    except Warning:
+        raise
+    except InvalidInputError as error:
+        raise _unusable(node, str(error)) from error
+    except IcevirtError:
+        raise
+    except Exception as error:
+        reason = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
+        raise _unusable(node, reason) from error
+
+
+def _unusable(node: Node, reason: str) -> FormatError:
+    return FormatError(
+        "the metadata of a node cannot be used",
+        do="It is damaged, or made for other software: write it again with zarr, or go back to a"
+        " version from before that.",
+        file="snapshot",
+        path=node.path,
+        reason=reason[:_LONGEST],
+    )
+
+
+_LONGEST = 500  # characters of a reason: hostile values are repeated in it
+
+
+def _check_array(node: ArrayNode, document: dict[str, Any]) -> None:
+    shape = document["shape"]
+    _need(
+        isinstance(shape, list) and all(type(edge) is int and 0 <= edge <= _MOST for edge in shape),
+        "shape",
+    )
+    _need(_is_named(document["data_type"]), "data_type")
+    codecs = document["codecs"]
+    _need(isinstance(codecs, list) and codecs and all(map(_is_named, codecs)), "codecs")
+    grid = document["chunk_grid"]
+    _need(isinstance(grid, dict) and isinstance(grid.get("configuration"), dict), "chunk_grid")
+    _need(all(map(_is_edge, _edges(grid["configuration"]))), _EDGES)
+    _need("fill_value" in document, "fill_value")
+    names = document.get("dimension_names")
+    texts = isinstance(names, list) and all(name is None or isinstance(name, str) for name in names)
+    _need(names is None or texts, "dimension_names")
+    facts = grid_facts(document)
+    inner = facts.dimension_names, node.dimension_names
+    if any(found is not None and len(found) != len(shape) for found in (*inner, node.shape)):
+        raise ValueError("its dimensions are not those that the snapshot says")
+    most = _MOST if grid.get("name") == "regular" else _MOST_LISTED
+    _need(all(0 <= count <= most for count in facts.num_chunks), _EDGES)
+
+
+def _edges(configuration: dict[str, Any]) -> Iterator[Any]:
+    """Yield the chunk lengths of a grid, and how often lengths repeat."""
+    yield from configuration.get("chunk_shape", ())
+    for axis in configuration.get("chunk_shapes", ()):
+        for item in axis if isinstance(axis, list) else [axis]:
+            yield from item if isinstance(item, list) and len(item) == 2 else [item]
+
+
+def _is_edge(value: Any) -> bool:
+    return type(value) is int and value > 0
+
+
+_EDGES = "the length of a chunk"
+_MOST = (1 << 63) - 1
+_MOST_LISTED = 1 << 24  # chunks of different lengths along one axis: readers list them all
+
+
+def _need(fits: object, name: str) -> None:
+    if not fits:
+        raise ValueError(f"{name} is not as zarr v3 has it")
+
+
+def _is_named(value: Any) -> bool:
+    """Say whether a value is the name of an extension, or an object with one."""
+    if not isinstance(value, dict):
+        return isinstance(value, str)
+    return isinstance(value.get("name"), str) and isinstance(value.get("configuration", {}), dict)
+
+
 def chunk_shape(node: ArrayNode) -> tuple[int, ...] | None:
     """Return the edges of the chunks of a regular grid; None where the grid is none."""
-    grid = json.loads(node.user_data)["chunk_grid"]
+    grid = document_of(node)["chunk_grid"]
     return tuple(grid["configuration"]["chunk_shape"]) if grid.get("name") == "regular" else None
 
 
@@ -54,7 +157,7 @@ def node_of(
     Raises:
         InvalidInputError: The document is neither an array's nor a group's.
     """
-    metadata = json.loads(user_data)
+    metadata = loads(user_data)
     match metadata.get("node_type"):
         case "group":
             return GroupNode(id=node_id, path=path, user_data=user_data)

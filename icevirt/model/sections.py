@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any, Protocol, Self, get_args, get_type_hints, overload
 
-from icevirt.errors import InvalidInputError
+from icevirt.errors import FormatError, IcevirtError, InvalidInputError
 from icevirt.model.json import JSONObject
 
 
@@ -112,6 +112,20 @@ def merged(
     return result
 
 
+_MOST = (1 << 64) - 1
+
+
+def unusable(setting: str, reason: str) -> FormatError:
+    """Return the error of a persisted setting that is not what the format says."""
+    return FormatError(
+        "the configuration of the repository holds a setting that cannot be used",
+        do="Upgrade icevirt if a newer client wrote it; else set it again with the client that"
+        " wrote it, or edit `config.yaml` of a V1 repository.",
+        setting=setting,
+        reason=reason[:500],
+    )
+
+
 class HasDocument(Protocol):
     """What descriptors of settings stand in."""
 
@@ -134,7 +148,9 @@ class Number:
     def __get__(self, config: HasDocument | None, owner: type) -> Self | int | None:
         if config is None:
             return self
-        found: int | None = config.document.get(self._name)
+        found = config.document.get(self._name)
+        if found is not None and (type(found) is not int or not 0 <= found <= _MOST):
+            raise unusable(self._name, "it is no whole number of 64 bits")
         return found
 
     def __set__(self, config: HasDocument, value: int | None) -> None:
@@ -177,7 +193,12 @@ class Part[T: Sectional]:
         if config is None:
             return self
         found = config.document.get(self._name)
-        return None if found is None else self._kind.from_document(found)
+        try:
+            return None if found is None else self._kind.from_document(found)
+        except IcevirtError:
+            raise
+        except Exception as error:
+            raise unusable(self._name, f"{type(error).__name__}: {error}") from error
 
     def __set__(self, config: HasDocument, value: T | None) -> None:
         if value is not None:

@@ -145,6 +145,26 @@ def unreachable(url: str, *, reason: str, tries: int) -> StorageError:
     )
 
 
+def unreadable(url: str, *, reason: str) -> StorageError:
+    """Return the error of a server whose answer is not HTTP as it should be."""
+    return StorageError(
+        "the answer of a web server cannot be understood",
+        do="Look at what it answers, with `curl -v`; a proxy in between may spoil it.",
+        location=url,
+        reason=reason,
+    )
+
+
+def misdirected(url: str, to: str) -> StorageError:
+    """Return the error of a redirect that leads to no URL."""
+    return StorageError(
+        "a source file is redirected to something that is no URL",
+        do="Mend the server, or refer to the file where it lies.",
+        location=url,
+        redirect=to.partition("?")[0].rpartition("@")[2][:80],  # no secrets
+    )
+
+
 def _unverifiable(url: str, recorded: object, found: object) -> StorageError:
     return StorageError(
         "the server no longer tells what the scan recorded about a source file,"

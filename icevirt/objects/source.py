@@ -39,11 +39,19 @@ class LocalSource(OpenedSource):
         return self._path
 
     def read(self, offset: int, length: int) -> bytes:
-        """Return ``length`` bytes at ``offset``, fewer only at the end of the file."""
+        """Return ``length`` bytes at ``offset``, fewer only at the end of the file.
+
+        Raises:
+            StorageError: The operating system cannot read it.
+        """
         parts: list[bytes] = []
-        while length > 0 and (part := os.pread(self._descriptor, length, offset)):
-            parts.append(part)
-            offset, length = offset + len(part), length - len(part)
+        length = min(length, self.file.size)  # it was told by the file, perhaps
+        try:
+            while length > 0 and (part := os.pread(self._descriptor, length, offset)):
+                parts.append(part)
+                offset, length = offset + len(part), length - len(part)
+        except OSError as error:
+            raise _unreadable(self.file.url, error) from error
         return b"".join(parts)
 
     def check_unchanged(self) -> None:
@@ -54,8 +62,10 @@ class LocalSource(OpenedSource):
         """
         try:
             now = [os.fstat(self._descriptor), os.stat(self._path)]
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             now = []
+        except OSError as error:
+            raise _unreadable(self.file.url, error) from error
         if not now or any(_identity(status) != _identity(self._status) for status in now):
             raise StaleReferenceError(
                 "the file changed while it was scanned",
@@ -80,6 +90,15 @@ def _open(path: str, url: str) -> int:
         raise StorageError(
             "the file cannot be opened", do="Check its permissions.", file=url, cause=error.strerror
         ) from error
+
+
+def _unreadable(url: str, error: OSError) -> StorageError:
+    return StorageError(
+        "a source file cannot be read",
+        do="Check the disk or the network file system that it lies on, then try again.",
+        file=url,
+        reason=error.strerror,
+    )
 
 
 def _identity(status: os.stat_result) -> tuple[int, int, int, int]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import json
 import sys
 import zlib
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ import pyarrow.parquet as pq
 
 from icevirt.connect.urls import as_local_path, is_url
 from icevirt.errors import InvalidInputError, NotFoundError, StorageError
+from icevirt.model.json import loads
 from icevirt.objects.inventory import inventory_rows, is_inventory
 from icevirt.objects.list_streams import RemoteStream, lines_of, whole
 from icevirt.objects.rows import MODIFIED, URL, Row, bad_row, column_of, no_urls, row, row_of
@@ -102,9 +102,16 @@ def _local(source: str) -> IO[bytes]:
             list=source,
         ) from error
     except OSError as error:
-        raise StorageError(
-            "a list of sources cannot be read", do="Repair it.", list=source, cause=error.strerror
-        ) from error
+        raise _unreadable(source, error) from error
+
+
+def _unreadable(name: str, error: OSError) -> StorageError:
+    return StorageError(
+        "a list of sources cannot be read",
+        do="Check that it is a file that you may read, and the disk that it lies on.",
+        list=name,
+        cause=error.strerror,
+    )
 
 
 @contextmanager
@@ -118,6 +125,8 @@ def _telling(name: str) -> Iterator[None]:
             list=name,
             cause=str(error).partition("\n")[0],
         ) from error
+    except OSError as error:
+        raise _unreadable(name, error) from error
 
 
 def _decoded(stream: IO[bytes], name: str) -> Iterator[str]:
@@ -148,8 +157,8 @@ def _lines(stream: IO[bytes], source: str, asset: str | None) -> Iterator[Row]:
 
 def _json(text: str, name: str, number: int) -> Any:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
+        return loads(text)
+    except ValueError as error:
         raise bad_row(
             "a line of a list of sources is no JSON object", name, number, cause=str(error)
         ) from error

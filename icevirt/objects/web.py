@@ -21,7 +21,7 @@ from icevirt.connect.credentials import Refreshable
 from icevirt.connect.jitter import jitter
 from icevirt.connect.patience import SERVERS, Server
 from icevirt.connect.tokens import TOKENS, Token
-from icevirt.errors import InvalidInputError, StorageError, UnauthorizedError
+from icevirt.errors import IcevirtError, InvalidInputError, StorageError, UnauthorizedError
 from icevirt.objects import answers
 from icevirt.objects.answers import Answer, Check, Meta
 from icevirt.objects.connections import CONNECTIONS, Connection, HungUpError, Origin, kind_of
@@ -31,7 +31,8 @@ _REDIRECTS = (301, 302, 303, 307, 308)
 _REFUSALS = (401, 403)
 _RENEWALS = 8  # of the token for one request; many threads may use one up meanwhile
 _AGAIN = (408, 425, 429, 500, 502, 503, 504)
-_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
+_NUMBER = re.compile(r"[0-9]{1,19}")
+_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19}|\*)")
 _AMBIGUOUS = re.compile(r"[\\\x00-\x20\x7f]|%2e|%2f|%5c|/\.\.?(/|$)", re.IGNORECASE)
 # what RFC 3986 lets stand in a path, beyond what is always left alone
 _SAFE = "/!$&'()*+,;=:@~"
@@ -87,7 +88,7 @@ class Site:
         while True:
             at = time.monotonic()
             try:
-                return _noted(server, asked.once)
+                return _noted(server, url, asked.once)
             except _RefusedError as refusal:
                 renewed += 1
                 if not asked.renew(refusal.status, renewed):
@@ -139,15 +140,18 @@ class _RefusedError(Exception):
         super().__init__(reason)
 
 
-def _noted(server: Server, ask: Callable[[], Answer]) -> Answer:
+def _noted(server: Server, url: str, ask: Callable[[], Answer]) -> Answer:
     """Ask, and take note that the server works where it answers, whatever it says."""
     try:
         answer = ask()
-    except _TryAgainError:
+    except (_TryAgainError, _RefusedError):
         raise
-    except StorageError:
+    except IcevirtError:
         server.works()
         raise
+    except (ValueError, OverflowError) as error:  # of a parser that its words defeat
+        server.works()
+        raise answers.unreadable(url, reason=str(error)) from error
     server.works()
     return answer
 
@@ -228,13 +232,14 @@ class _Asked:
 
     def _next(self, at: str, location: str) -> tuple[str, bool]:
         """Return where a redirect leads, and whether below the prefix; if that was authorised."""
-        to = urljoin(at, location).partition("#")[0]
-        parts = urlsplit(to)
-        host = (parts.hostname or "").lower()
+        if not location.isascii() or not location.isprintable():
+            raise answers.misdirected(self._url, location)
         try:
-            origin = Origin.of(to)
-        except ValueError:  # the port is no number
-            origin = Origin("", "", 0)
+            to = urljoin(at, location).partition("#")[0]
+            parts, origin = urlsplit(to), Origin.of(to)
+            host = (parts.hostname or "").lower()
+        except ValueError:  # whose text may repeat secrets
+            raise answers.misdirected(self._url, location) from None
         inside = to.startswith(self._site.prefix) and not _AMBIGUOUS.search(parts.path)
         listed = not self._site.redirect_hosts.isdisjoint(origin.names)
         downgraded = at.startswith("https:") and origin.scheme != "https"
@@ -347,7 +352,7 @@ def _finish(response: http.client.HTTPResponse) -> None:
 
 def _meta(headers: Message, size: str) -> Meta:
     return Meta(
-        size=int(size) if size.isdigit() else None,
+        size=int(size) if _NUMBER.fullmatch(size) else None,
         etag=headers.get("etag", ""),
         last_modified=_seconds(headers.get("last-modified")),
     )
@@ -356,9 +361,9 @@ def _meta(headers: Message, size: str) -> Meta:
 def _seconds(date: str | None) -> float | None:
     try:
         return None if date is None else parsedate_to_datetime(date).timestamp()
-    except ValueError:
+    except (ValueError, OverflowError, TypeError, IndexError):
         return None
 
 
 def _retry_after(told: str | None) -> float | None:
-    return min(float(told), _LONGEST_WAIT) if told is not None and told.isdigit() else None
+    return min(float(told), _LONGEST_WAIT) if told and _NUMBER.fullmatch(told) else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,10 +11,11 @@ from icevirt.archive.report import (
     ReferenceCounts,
     RepositorySummary,
 )
-from icevirt.logic.readers import readers_of_json
+from icevirt.logic.readers import readers_of_document
 from icevirt.logic.stamps import shown
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.config import RepositoryConfig
+from icevirt.model.metadata import document_of
 from icevirt.model.repo_info import RepoInfo
 from icevirt.model.snapshot import ArrayNode, GroupNode, Snapshot
 from icevirt.objects.endpoints import entry_of
@@ -61,7 +61,7 @@ def _summary(url: str, info: RepoInfo, assets: Assets, snapshot: Snapshot) -> Re
 
 def array_summary(assets: Assets, node: ArrayNode) -> ArraySummary:
     """Count the references of one array; its manifests are read one at a time."""
-    metadata = json.loads(node.user_data)
+    metadata = document_of(node)
     counts = ReferenceCounts()
     for ref in node.manifests:
         table = assets.read_manifest(ref.object_id).arrays.get(node.id)
@@ -75,7 +75,7 @@ def array_summary(assets: Assets, node: ArrayNode) -> ArraySummary:
         dimension_names=node.dimension_names or (None,) * len(node.shape),
         references=counts,
         manifests=len(node.manifests),
-        readers=readers_of_json(node.user_data),
+        readers=readers_of_document(metadata),
     )
 
 
@@ -94,7 +94,7 @@ def reference_counts(table: ChunkTable) -> ReferenceCounts:
 def _groups(snapshot: Snapshot) -> Iterator[GroupSummary]:
     for node in snapshot.nodes:
         if isinstance(node, GroupNode):
-            attributes = json.loads(node.user_data).get("attributes") or {}
+            attributes = document_of(node).get("attributes") or {}
             yield GroupSummary(path=node.path, attributes=attributes)
 
 

@@ -10,9 +10,10 @@ import json
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any
 
 from icevirt.errors import InvalidInputError
+from icevirt.model.json import NaNError, loads
 from icevirt.model.metadata import grid_facts
 
 _U32 = 0xFFFFFFFF
@@ -50,18 +51,15 @@ def checked(path: str, zarr_json: bytes) -> str:
 
 
 def _strict(path: str, zarr_json: bytes) -> dict[str, Any]:
-    def refuse(constant: str) -> NoReturn:
+    try:
+        document = loads(zarr_json, nan=False)
+    except NaNError as error:
         raise InvalidInputError(
-            f"the metadata holds a bare {constant}, which is not JSON",
+            f"the metadata holds a bare {error}, which is not JSON",
             do='Write it as a string, "NaN" or "Infinity".',
             path=path,
-        )
-
-    try:
-        document = json.loads(zarr_json, parse_constant=refuse)
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, InvalidInputError):
-            raise
+        ) from error
+    except ValueError as error:
         raise InvalidInputError(
             f"the metadata is not JSON: {error}", do=_REMEDY, path=path
         ) from error

@@ -63,16 +63,19 @@ def _rows_at_once(array: ScannedArray) -> int:
 def _decoded(array: ScannedArray, fetch: Fetch) -> NDArray[Any]:
     import zarr
     from zarr.core.buffer import default_buffer_prototype
+    from zarr.core.metadata import ArrayV3Metadata
     from zarr.core.sync import sync
-    from zarr.storage import MemoryStore
+    from zarr.storage import MemoryStore, StorePath
+
+    from icevirt.wire.bounded import bounded_array
 
     store = MemoryStore({})
     make = default_buffer_prototype().buffer.from_bytes
-    sync(store.set("zarr.json", make(array.zarr_json())))
     for index, data in _chunks(array.references, fetch):
         sync(store.set("/".join(["c", *map(str, index)]), make(data)))
     try:
-        opened: Any = zarr.open_array(store, mode="r", zarr_format=3)
+        metadata = ArrayV3Metadata.from_dict(json.loads(array.zarr_json()))
+        opened: Any = zarr.Array(bounded_array(metadata, StorePath(store)))
         values = opened[...]
     except Exception as error:
         raise ScanError(

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from icevirt.archive import catalog
 from icevirt.archive.packing import PackedBlock
 from icevirt.errors import AlreadyExistsError, FormatError, NotFoundError, ObjectNotFoundError
+from icevirt.model.json import loads
 from icevirt.spark import refs
 from icevirt.spark.tables import of_run, table_of
 from icevirt.storage.protocol import Storage
@@ -77,7 +78,7 @@ def check_mark(storage: Storage) -> None:
 def _version(storage: Storage) -> Any:
     """Return the version in the mark; other formats have a ``catalog.json`` too."""
     try:
-        return json.loads(storage.get(_MARK))[_KEY]
+        return loads(storage.get(_MARK))[_KEY]
     except (ObjectNotFoundError, ValueError, KeyError, TypeError) as error:
         raise AlreadyExistsError(
             "the path of the catalog holds something that is no catalog",

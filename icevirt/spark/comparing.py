@@ -9,7 +9,6 @@ a file in the wrong place is found though its values are right.
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -17,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from icevirt.access.arrays import decoding, open_array
 from icevirt.access.attributes import shown
-from icevirt.access.exact import open_array
 from icevirt.archive.attributes import Attributes
 from icevirt.archive.scanned import ScannedArray, ScannedFile
 from icevirt.archive.verification import Checked, Difference, DifferenceKind, total
@@ -39,6 +38,7 @@ from icevirt.logic.times import InexactError, recoded
 from icevirt.logic.tolerance import difference_of, limit_for
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkType
+from icevirt.model.metadata import document_of
 from icevirt.model.snapshot import ArrayNode
 from icevirt.objects.answers import Checksum
 from icevirt.objects.authorize import Authorizer
@@ -290,7 +290,7 @@ class _Comparison:
 
     def _compare_form(self, path: str, here: Box, variable: str, there: Box) -> Checked:
         """Compare boxes that may differ in axes of length 1, and in where the array ends."""
-        mine = np.asarray(open_array(self._session.store, path)[here])
+        mine = self._read(open_array(self._session.store, path), here)
         theirs = self._oracle.read_values(self._source, self._group.rstrip("/") + variable, there)
         mine, theirs = mine.squeeze(), np.squeeze(theirs)
         equal = None
@@ -311,6 +311,11 @@ class _Comparison:
         seen = frozenset((path,))
         return Checked(chunks=1, values=mine.size, compared=seen, differences=(difference,))
 
+    @staticmethod
+    def _read(held: Any, box: Box) -> np.ndarray[Any, Any]:
+        with decoding(held):
+            return np.asarray(held[box])
+
     def _scan(self, concat_dim: str | None) -> ScannedFile:
         if concat_dim not in self._scans:
             # what a build left out may be what no scan can describe
@@ -327,7 +332,7 @@ class _Comparison:
     def _compare(self, path: str, here: Box, variable: str, there: Box) -> Checked:
         """Compare a box of an array of the repository with a box of a variable of the file."""
         held = open_array(self._session.store, path)
-        mine = np.asarray(held[here])
+        mine = self._read(held, here)
         mine = mine.reshape(mine.shape[len(here) - len(there) :])
         in_file = self._group.rstrip("/") + variable
         raw = self._oracle.read_values(self._source, in_file, there)
@@ -385,7 +390,7 @@ class _Comparison:
 
     def _packing(self, path: str, dtype: np.dtype[Any]) -> dict[str, Any]:
         """Return the attributes by which an array of the repository is packed."""
-        return packing_in(shown(json.loads(self._session.array(path).user_data), dtype))
+        return packing_in(shown(document_of(self._session.array(path)), dtype))
 
     def _is_near(
         self, mine: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any], variable: str, held: Any

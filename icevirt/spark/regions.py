@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.access.exact import open_array
+from icevirt.access.arrays import open_array
+from icevirt.errors import FormatError
 from icevirt.repo.session import Session
 from icevirt.repo.validation import any_grid
 
@@ -48,7 +49,10 @@ def region_of(session: Session, path: str, indexes: NDArray[Any]) -> str:
         indexes: Of the chunks, ``(n, ndim)``.
     """
     with any_grid():
-        held = open_array(session.store, path)
+        try:
+            held = open_array(session.store, path)
+        except FormatError:
+            return "[?]"  # what is reported of the chunks says more
         return told(box_of(held, indexes.min(0).tolist(), indexes.max(0).tolist()))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from icevirt.errors import FormatError
-from icevirt.model.json import JSONObject
+from icevirt.model.json import MAX_DEPTH, JSONObject, refuse_deep
 
 _KINDS = {
     ("virtual_chunk_containers", "*", "store"),
@@ -22,6 +22,10 @@ _KINDS = {
     ("manifest", "splitting", "split_sizes", "*", 1, "*", "condition"),
     ("manifest", "preload", "preload_if"),
 }  # where a mapping of one entry is one of several kinds
+_YAML = "tag:yaml.org,2002:"
+_TYPES = ("null", "bool", "int", "float", "str", "map", "seq")  # what JSON has too
+_MOST_BYTES = 1 << 20  # the library reads about 100 kB a second
+_MOST_VALUES = 100_000  # of a document, each as often as an alias repeats it
 _NESTED = ("or", "and", "num_refs")  # kinds that hold others, in a list or by name
 
 
@@ -59,17 +63,38 @@ def loads(raw: bytes) -> dict[str, Any]:
     """Read a configuration.
 
     Raises:
-        FormatError: It is no YAML, or no mapping.
+        FormatError: It is no YAML, no mapping, or made to exhaust its reader.
     """
     try:
+        _refuse_excess(raw)
         document = yaml.load(raw, _Loader)  # noqa: S506 - a safe loader with one more constructor
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise _damaged(str(error)) from error
+        refuse_deep(document, most=_MOST_VALUES)
+    except Exception as error:  # its constructors raise many kinds
+        raise _damaged(str(error) or type(error).__name__) from error
     if document is None:
         return {}
     if not isinstance(document, dict):
         raise _damaged(f"a {type(document).__name__} instead of a mapping")
     return document
+
+
+def _refuse_excess(raw: bytes) -> None:
+    """Look at a file event by event before anything is built of it. Raises ``ValueError``.
+
+    Aliases stand: they take no room until the document is walked, which is limited too. Merge keys
+    are refused with the other types that no configuration has, for they multiply as it is built.
+    """
+    if len(raw) > _MOST_BYTES:
+        raise ValueError(f"it has {len(raw):,} bytes, more than {_MOST_BYTES:,}")
+    depth = 0
+    for event in yaml.parse(raw, _Loader):
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep")
+        tag = getattr(event, "tag", None) or ""
+        if tag.startswith(_YAML) and tag.removeprefix(_YAML) not in _TYPES:
+            raise ValueError(f"it holds a value of the type {tag}")
 
 
 def dumps(document: JSONObject, *, over: bytes | None = None) -> bytes:
@@ -166,14 +191,17 @@ _PLAIN = {
 _Loader.yaml_implicit_resolvers = {}
 for _name, (_form, _first) in _PLAIN.items():
     _letters = ["" if letter == "\0" else letter for letter in _first]
-    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_name}", re.compile(f"({_form})$"), _letters)
+    _Loader.add_implicit_resolver(_YAML + _name, re.compile(f"({_form})$"), _letters)
 _Loader.add_multi_constructor("!", _tagged)
 _Dumper.add_representer(_Kind, _untagged)
+
+
+_LONGEST = 500  # characters of a cause: hostile values are repeated in it
 
 
 def _damaged(cause: str) -> FormatError:
     return FormatError(
         "the configuration of a V1 repository cannot be read",
         do="Mend `config.yaml`, or remove it to use the defaults.",
-        cause=cause,
+        cause=cause[:_LONGEST],
     )

@@ -16,6 +16,7 @@ import numpy as np
 import zstandard
 
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
+from icevirt.model.config import MAX_LEVEL
 from icevirt.model.json import JSONObject
 from icevirt.model.strings import Strings
 from icevirt.wire.dictionary import MAX_LOCATION, Dictionary
@@ -28,6 +29,14 @@ class LocationEncoding(Enum):
     plain = "plain"  # never
     smaller = "smaller"  # when a sample says that the file gets smaller
     dictionary = "dictionary"  # whenever the thresholds are met
+
+
+_MOST = {  # whatever a configuration says
+    "min_num_chunks": 1 << 62,
+    "dictionary_max_training_samples": 100_000,
+    "dictionary_max_size_bytes": 1 << 20,
+    "compression_level": MAX_LEVEL,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +59,7 @@ class LocationCompression:
         for key in ("manifest", "virtual_chunk_location_compression"):
             found = found.get(key) if isinstance(found, Mapping) else None
         told: dict[str, Any] = {
-            field.name: int(found[field.name])
+            field.name: min(max(int(found[field.name]), 0), _MOST[field.name])
             for field in fields(cls)
             if isinstance(found, Mapping) and isinstance(found.get(field.name), int)
         }

@@ -15,6 +15,7 @@ import numpy as np
 from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable
+from icevirt.model.config import MAX_LEVEL
 from icevirt.model.json import JSONObject
 from icevirt.model.manifest import Manifest
 from icevirt.wire import frame, header
@@ -60,7 +61,7 @@ class ManifestEncoding:
         compression = (document or {}).get("compression")
         level = compression.get("level") if isinstance(compression, Mapping) else None
         return cls(
-            level=level if isinstance(level, int) else 1,
+            level=min(max(level, 0), MAX_LEVEL) if isinstance(level, int) else 1,
             locations=LocationCompression.of_config(document),
         )
 

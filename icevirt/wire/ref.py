@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from icevirt.errors import FormatError
 from icevirt.ids import ObjectId12
+from icevirt.model.json import loads
 
 _SNAPSHOT, _SEALED = "snapshot", "upgraded_to_v2_at"
 
@@ -33,7 +34,7 @@ def encode(ref: Ref) -> bytes:
 def decode(raw: bytes) -> Ref:
     """Read a reference file. Raises ``FormatError``."""
     try:
-        document = json.loads(raw)
+        document = loads(raw)
         if _SEALED in document:
             return Ref(ObjectId12.parse(document[_SEALED]), sealed=True)
         return Ref(ObjectId12.parse(document[_SNAPSHOT]))

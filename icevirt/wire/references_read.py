@@ -18,6 +18,9 @@ from icevirt.wire.ranges import Bytes, ascends, gather
 from icevirt.wire.read import Damage, Span
 from icevirt.wire.schema import CHUNK_REF
 
+FARTHEST = 1 << 62
+"""Bytes that no object has; the sum of an offset and a length stays within 64 bits."""
+
 # field, what a row that has it is; later ones win
 _KINDS = (
     ("inline", ChunkType.inline),
@@ -50,6 +53,9 @@ def read_table(locator: Locator, span: Span) -> tuple[ChunkTable, bool]:
         offset=rows.offset,
         length=rows.length,
     )
+    for name, column in (("offset", table.offset), ("length", table.length)):
+        if int(column.max()) >= FARTHEST:
+            raise Damage(f"the {name} of a reference is more than any object has bytes", span.start)
     return table, not refs.stores_from(CHUNK_REF.slots["extra"])
 
 

@@ -167,3 +167,22 @@ def test_a_listed_name_does_not_lead_into_the_network_here(trusted, other, tmp_p
 )
 def test_networks_are_told_apart(address, network):
     assert connections.kind_of(address) == network
+
+
+NO_URLS = {
+    "an unfinished address": "http://[bad/",
+    "an address that is none": "http://[::1::2]/data/a.bin",
+    "letters that URLs have not": "/data/\xe4.bin",
+    "a port of twenty digits": "http://127.0.0.1:99999999999999999999/data/a.bin",
+    "an unfinished address with secrets": "http://user:secret@[bad/?signature=secret",
+}
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("to", NO_URLS.values(), ids=NO_URLS.keys())
+def test_a_redirect_to_no_url_is_a_storage_error(trusted, tmp_path, to):
+    redirecting(trusted, to)
+    with pytest.raises(StorageError, match="no URL") as told:
+        array(tmp_path, trusted.url + "/data/", authorize=with_token(trusted))[:]
+    assert told.value.do
+    assert "secret" not in str(told.value)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from icevirt.errors import InvalidInputError
+from icevirt.errors import FormatError, InvalidInputError
 from icevirt.logic.invariants.problem import Problem
 from icevirt.model import paths
-from icevirt.model.metadata import grid_facts
+from icevirt.model.metadata import document_of, grid_facts
 from icevirt.model.repo_info import SnapshotInfo
 from icevirt.model.snapshot import ArrayNode, Extents, ManifestRef, Node, Snapshot
 
@@ -43,25 +42,18 @@ def _nodes(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
 def _node(node: Node) -> Iterator[tuple[str, str]]:
     try:
         canonical = paths.canonical(node.path)
-        document = json.loads(node.user_data)
-        kind = document["node_type"]
-    except (InvalidInputError, ValueError, KeyError, TypeError) as error:
+        document = document_of(node)
+    except (InvalidInputError, FormatError) as error:
         yield "metadata", f"{node.path} has no usable path or zarr.json: {error}"
         return
     if canonical != node.path:
         yield "path", f"{node.path!r} is not in canonical form"
-    if kind != ("array" if isinstance(node, ArrayNode) else "group"):
-        yield "metadata", f"{node.path} is a {kind} by its zarr.json"
-    elif isinstance(node, ArrayNode):
+    if isinstance(node, ArrayNode):
         yield from _grid(node, document)
 
 
 def _grid(node: ArrayNode, document: dict[str, object]) -> Iterator[tuple[str, str]]:
-    try:
-        facts = grid_facts(document)
-    except (InvalidInputError, KeyError, TypeError, ValueError) as error:
-        yield "metadata", f"{node.path} has no usable chunk grid: {error}"
-        return
+    facts = grid_facts(document)
     for name in ("shape", "num_chunks", "dimension_names"):
         if getattr(facts, name) != getattr(node, name):
             yield "grid", f"{name} of {node.path} differs from its zarr.json"

@@ -1,0 +1,88 @@
+"""Arrays of a session as zarr arrays that decode no chunk to more than it declares.
+
+The engine and `icevirt.verify` read through these. ``zarr.open(session.store)`` is zarr's own
+reader, without that limit; it also replaces backslashes in a path by slashes, and so opens another
+node. Here the path is exactly the node's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import zarr
+from zarr.abc.store import Store
+from zarr.core.metadata import ArrayV3Metadata
+from zarr.storage import StorePath
+
+from icevirt.access.session_store import SessionStore
+from icevirt.errors import IcevirtError, StorageError
+from icevirt.model.metadata import document_of, using
+from icevirt.model.snapshot import ArrayNode
+from icevirt.wire.bounded import bounded_array
+
+
+class _ExactPath(StorePath):
+    """A place in a store under the very name it was given."""
+
+    def __init__(self, store: Store, path: str = "") -> None:
+        super().__init__(store)
+        self.path = path
+
+
+def array_of(store: Store, node: ArrayNode) -> zarr.Array[Any]:
+    """Return an array of a snapshot, whose values come from a store.
+
+    Raises:
+        FormatError: Its metadata is not what zarr can use.
+    """
+    document = document_of(node)
+    with using(node):
+        metadata = ArrayV3Metadata.from_dict(document)
+        return zarr.Array(bounded_array(metadata, _ExactPath(store, node.path.strip("/"))))
+
+
+def open_array(store: SessionStore, path: str) -> zarr.Array[Any]:
+    """Return the array at a path of a session.
+
+    Raises:
+        NodeNotFoundError: There is none.
+        FormatError: Its metadata is not what zarr can use.
+    """
+    return array_of(store, store.session.array(path))
+
+
+@contextmanager
+def decoding(array: zarr.Array[Any]) -> Iterator[None]:
+    """Say where it was that a codec failed; every codec has errors of its own."""
+    try:
+        yield
+    except (IcevirtError, IndexError, Warning):  # an index is the caller's
+        raise
+    except MemoryError as error:
+        raise StorageError(
+            "a read needs more memory than there is",
+            do="Read a smaller part at once. If the part is small, the array declares chunks that"
+            " this machine cannot hold.",
+            **_facts(array, error),
+        ) from error
+    except Exception as error:
+        raise StorageError(
+            "a chunk cannot be decoded",
+            do="A source file is damaged or was replaced: check with `icevirt check`, and build "
+            "again from sound files.",
+            **_facts(array, error),
+        ) from error
+
+
+def _facts(array: zarr.Array[Any], error: BaseException) -> dict[str, str]:
+    return {
+        "repo": _url(array.store),
+        "variable": f"/{array.path}",
+        "reason": f"{type(error).__name__}: {error}",
+    }
+
+
+def _url(store: Store) -> str:
+    return store.session.assets.storage.url if isinstance(store, SessionStore) else str(store)

@@ -71,7 +71,7 @@ SPOILT = {
     "a variable less": (without_variable, errors.CombineError, r"/packed.*missing.*day3\.nc"),
     "the same day twice": (
         lambda path: shutil.copy(Path(path).parent / "day1.nc", path),
-        errors.CombineError, r"overlap.*day1\.nc.*day3\.nc",
+        errors.CombineError, r"same step along.*day1\.nc.*day3\.nc",
     ),
     "times in units that count no time": (
         lambda path: write_day(path, 3, units="K"), errors.CombineError, "units",

@@ -270,12 +270,15 @@ DIFFERENT = {
         refused="/x differ between files: by up to 1e-05, more than the tolerance 1e-06",
     ),
     "an axis reversed": Row(spec={"reversed": ("y",)}, refused="/y .* its values differ"),
-    "times falling in one file": Row(spec={"falling": True}),
+    "times falling in one file": Row(
+        spec={"falling": True}, refused="not sorted along 'time'", names=(1,)
+    ),
+    "times falling in one file, as given": Row(spec={"falling": True}, how={"combine": "nested"}),
     "a time twice": Row(
         spec={}, everywhere={"first": (0, 4, 7)}, refused="overlap along 'time'", names=(1, 2)
     ),
     "times of a file twice": Row(
-        spec={}, everywhere={"first": (0, 4, 4)}, refused="overlap along 'time'", names=(1, 2)
+        spec={}, everywhere={"first": (0, 4, 4)}, refused="same step along 'time'", names=(1, 2)
     ),
     "times of a file twice, the last counts": Row(
         spec={},

@@ -34,7 +34,7 @@ from icevirt.objects.authorize import Authorizer
 from icevirt.objects.grants import SourceAccess
 from icevirt.objects.reach import reach_of
 from icevirt.repo.authorization import authorized
-from servers.listeners import AUTHORITY, Listener, listening
+from servers.listeners import Listener, listening, write_authority
 
 SECONDS = float(os.environ.get("ICEVIRT_FUZZ_SECONDS", "0"))
 BODY = b"the values of a chunk"
@@ -126,7 +126,8 @@ def place(tmp_path_factory):
             patch.setenv(name.lower(), made.wall.url)
         for name in ("NO_PROXY", "no_proxy"):
             patch.setenv(name, "127.0.0.1,localhost")
-        patch.setenv("SSL_CERT_FILE", AUTHORITY)
+        authority = tmp_path_factory.mktemp("tls") / "ca.pem"
+        patch.setenv("SSL_CERT_FILE", write_authority(authority))
         patch.setenv("AWS_ACCESS_KEY_ID", "CANARYkeyid")
         patch.setenv("AWS_SECRET_ACCESS_KEY", "CANARYsecret")
         patch.setenv("AWS_SESSION_TOKEN", "CANARYtoken")

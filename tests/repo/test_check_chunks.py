@@ -330,7 +330,9 @@ def test_recording_without_comparing_is_refused(repo_path):
 
 
 @pytest.mark.parametrize(
-    "act", [flipped(3), flipped(20), lambda raw: raw[:-5], lambda _: b""], ids=str
+    "act",
+    [flipped(3), flipped(20), lambda raw: raw[:-5], lambda _: b""],
+    ids=["a bit of the magic", "a bit of an id", "cut short", "empty"],
 )
 def test_a_damaged_list_is_a_problem_and_no_chunk_is(repo, repo_path, act):
     write(repo)

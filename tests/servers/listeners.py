@@ -1,7 +1,7 @@
 """Listeners that keep every byte they get, to see who is told a secret. Plain, or over TLS.
 
-The certificate is for loopback, of an authority that tests trust by ``SSL_CERT_FILE``. Its key is
-of no use elsewhere.
+The certificate is for loopback, of an authority that tests trust by ``SSL_CERT_FILE``. Both are
+made anew by each process that wants them.
 """
 
 import re
@@ -10,11 +10,23 @@ import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
-_TLS = Path(__file__).parent / "tls"
-AUTHORITY = str(_TLS / "ca.pem")
+import trustme
+
 _MOST = 1 << 16
+
+
+@cache
+def _authority() -> trustme.CA:
+    return trustme.CA()
+
+
+def write_authority(path: Path) -> str:
+    """Write the certificate of the authority to a file, for ``SSL_CERT_FILE``; return its name."""
+    _authority().cert_pem.write_to_path(path)
+    return str(path)
 
 
 class Listener:
@@ -33,7 +45,7 @@ class Listener:
         self._context: ssl.SSLContext | None = None
         if tls:
             self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            self._context.load_cert_chain(_TLS / "server.pem")
+            _authority().issue_cert("127.0.0.1").configure_cert(self._context)
         self._socket = socket.create_server(("127.0.0.1", 0), backlog=64)
         self.port = self._socket.getsockname()[1]
         self.host = f"127.0.0.1:{self.port}"

@@ -18,7 +18,7 @@ import xarray as xr
 import icevirt
 from access.hostile import COSTLY, USES, kept, made, restored, used, with_config, with_metadata
 from access.virtual import document
-from icevirt.errors import FormatError
+from icevirt.errors import FormatError, InvalidInputError
 from icevirt.model.config import RepositoryConfig
 from icevirt.repo.check import check
 from icevirt.repo.repository import Repository
@@ -341,7 +341,10 @@ def test_random_damage_harms_nobody(repository, storage, what, record_property):
         restored(storage, repository[1])
         try:
             if what == "config":
-                with_config(storage, damaged(config, rng))
+                try:
+                    with_config(storage, damaged(config, rng))
+                except InvalidInputError:  # our own writer nests nothing that deep
+                    continue
             else:
                 with_metadata(
                     storage, rng.choice(("/v", "/native")), bytes_of(damaged(SOUND, rng), rng)

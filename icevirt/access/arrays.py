@@ -62,9 +62,9 @@ def decoding(array: zarr.Array[Any]) -> Iterator[None]:
         raise
     except MemoryError as error:
         raise StorageError(
-            "a read needs more memory than there is",
-            do="Read a smaller part at once. If the part is small, the array declares chunks that"
-            " this machine cannot hold.",
+            "a read needs more memory than is available",
+            do="Read a smaller part at once. If the part is small already, the array declares"
+            " chunks that are larger than the memory.",
             **_facts(array, error),
         ) from error
     except Exception as error:

@@ -191,9 +191,9 @@ def dataset_of(store: Store, snapshot: Snapshot, group: str, decoders: dict[str,
         raise
     except Exception as error:
         raise InvalidInputError(
-            f"the variables of a group make no dataset: {error}",
-            do="Pass decode_cf=False to see them as they are stored, or leave out those named with"
-            " drop_variables=[...].",
+            f"xarray cannot make a dataset of the variables of a group: {error}",
+            do="Pass decode_cf=False to read them as they are stored, or leave out the variables"
+            " that the error names: drop_variables=[...].",
             group=group,
         ) from error
 

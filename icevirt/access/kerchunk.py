@@ -88,7 +88,8 @@ def _check_name(path: str) -> None:
     for name in path.split("/") if path else ():
         if (why := problem(name)) or name in _RESERVED:
             raise UnsupportedError(
-                f"no name for kerchunk's references: {why or 'Zarr v2 has its own use for it'}",
+                "kerchunk references cannot hold a node of this name:"
+                f" {why or 'Zarr v2 reserves it'}",
                 do="Rename the node with `repo.rearrange_session`, or export other nodes.",
                 path=path,
                 name=name,
@@ -163,7 +164,7 @@ def _write_parquet(
             below.mkdir(parents=True, exist_ok=not name)
         except OSError as error:  # too long, or the name of another array where case is folded
             raise UnsupportedError(
-                "the file system has no directory for this array",
+                "the file system cannot make a directory for this array",
                 do="Write JSON, or rename the array.",
                 path=name,
                 cause=str(error),

@@ -104,7 +104,7 @@ def _check_name(group: str, name: str) -> None:
     """Refuse a variable that Zarr would write to a path of another name."""
     if why := problem(name):
         raise InvalidInputError(
-            f"no name for a variable in Zarr: {why}",
+            f"Zarr cannot store a variable of this name: {why}",
             do='Rename it: ds.rename({"old": "new"}).',
             group=group,
             name=name,

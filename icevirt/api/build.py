@@ -122,16 +122,16 @@ def build(
         mode: "w-" builds into an empty group; "w" replaces what the last build made
             of the group, in a new snapshot, and keeps what others put there.
         allow_changes: Whether "w" may take away variables and steps that the last build of the
-            group made, or change their types, fixed lengths and decoding, and whether work of
-            others may be lost that is in its way; refused without it.
+            group made, change their types, fixed lengths and decoding, or remove other people's
+            work that it would replace; without it, such builds are refused.
         source_group: Take only what is below this group of the files.
         variables: Names or absolute paths of the only variables to take, coordinates included.
         drop_variables: Names or absolute paths of variables to leave out.
         rename: New names of variables and dimensions by old ones, as in ``Dataset.rename``;
             absolute paths of variables are names too.
         attrs: Attributes to set by variable (as it is called then; ``"/"`` is the dataset), each a
-            mapping of names to values; None removes one. Those that decode values are corrected:
-            the stored numbers stay, and files that say different things of them are refused.
+            mapping of names to values; None removes one. Attributes that decode values are
+            corrected: the stored numbers stay, and files that differ in them are refused.
         preprocess: A function, or its name as ``"package.module:function"``, that is given an
             `icevirt.FileFacts` of each file and returns `icevirt.FileChanges` (names, variables to
             drop, attributes) or None. It runs here, before ``rename`` and ``attrs``.
@@ -141,8 +141,8 @@ def build(
         combine_attrs: xarray's policy for attributes that differ between files.
         duplicates: Which of several files counts that hold the same steps along ``concat_dim``:
             "newest" by the time of modification, "version" by the name (numbers in it count as
-            numbers), "first" or "last" in the order given. By default they are refused, also where
-            all files hold one and the same step.
+            numbers), "first" or "last" in the order given. By default they are refused, even if
+            all files hold the same step.
         holes: What becomes of steps for which some files lack a variable: "reserve" lets them read
             as missing values, where the variable has one; by default they are refused.
         eras: What becomes of files that decode unlike: "group" makes a group for each era (files
@@ -156,17 +156,17 @@ def build(
             labels.
         combine: "by_coords" places files by their coordinates and labels, "nested" where they stand
             in ``sources``: in the order given, or for several dimensions in nested lists, the
-            outermost along the first dimension, with None for a file that is missing. That is for
-            files whose coordinates do not say which follows which.
+            outermost along the first dimension, with None for a file that is missing. Use it for
+            files whose coordinates do not give their order.
         regular: How far apart the steps of a dimension are, like ``"6h"``, or by dimension
             ``{"time": "1D"}``: steps that no file holds get their place, and read as missing.
         pad: Dimensions along which files have different lengths: arrays are as long as the longest
             file's, and the ends of others read as missing.
-        data_vars: Which variables get a dimension that they do not have, in xarray's words: "all"
+        data_vars: Which variables get a concatenated dimension that they lack, as in xarray: "all"
             data variables, "minimal" (none), or names; or by dimension, like
-            ``{"member": ["all", "lat"], "time": "minimal"}``. By default a new dimension goes to
-            all data variables and to no coordinates, one that the files have to no other ones.
-            What does not get a dimension must hold equal values along it.
+            ``{"member": ["all", "lat"], "time": "minimal"}``. By default all data variables get a
+            new dimension, and no variable gets a dimension that the files have. Variables that do
+            not get a dimension must hold equal values along it.
         max_bad_files: How many files may be left out because they cannot be scanned: a number, or
             a share like ``"1%"``.
         max_native_bytes: Of values that may be stored because they cannot be referenced: of each
@@ -227,8 +227,8 @@ def build(
             decode unlike, ``error.facts["eras"]`` describes their eras.
         ConflictError: Somebody committed to the same group meanwhile.
         SourcesChangedError: Files changed between scan and commit.
-        PlanChangedError: Variables or steps of the last build would vanish, or decode unlike, or
-            work of others would be lost.
+        PlanChangedError: Variables or steps of the last build would vanish or decode differently,
+            or other people's work would be lost.
         VerificationError: The repository does not say what the files hold.
         BuildError: Spark failed, or something else outside the files.
     """

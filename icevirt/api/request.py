@@ -112,8 +112,8 @@ def dimensions_of(concat_dim: ConcatDim) -> tuple[str, ...]:
     for name in found:
         if why := problem(name):
             raise InvalidInputError(
-                f"not the name of a dimension: {why}",
-                do='If the files call it so, give it another name: rename={"old": "new"}.',
+                f"concat_dim is not a valid name: {why}",
+                do='If the dimension has this name in the files, rename it: rename={"old": "new"}.',
                 concat_dim=name,
             )
     return found

@@ -183,7 +183,7 @@ def scan_files(
         stack: The build will stack files along new dimensions (its ``labels``).
         label_variables: Variables that will tell labels (``"variable:NAME"``).
         pad: Dimensions that the build will pad.
-        data_vars: Which variables will get a dimension, where the build stacks files.
+        data_vars: Which variables will get a dimension, if the build stacks files.
         access: How servers are reached, by prefix; as for `build`.
         spark: The session to run on; by default the active one, or for this call a local one, or
             where there are few files processes of this machine.

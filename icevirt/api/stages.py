@@ -203,7 +203,10 @@ def _refuse_tampered(job: Scan, known: Settled) -> None:
     names = _parts_of_missing(job, known)
     there = [name for name in known.parts if schema.run_of(name) in names]
     if there:
-        raise damaged(schema.path_of("files", there[0]), "it describes other files than its name")
+        raise damaged(
+            schema.path_of("files", there[0]),
+            "it does not describe the files that its name stands for",
+        )
 
 
 def _refuse_led_astray(job: Scan, closed: ClosedCatalog) -> None:
@@ -223,7 +226,7 @@ def _refuse_led_astray(job: Scan, closed: ClosedCatalog) -> None:
     ]
     if astray:
         raise FormatError(
-            "the catalog says that files refer to where they may not",
+            "the catalog holds references to directories that are not allowed",
             do="Name another directory for the catalog, and scan again.",
             catalog=job.catalog.url,
             places=astray[:_SHOWN],

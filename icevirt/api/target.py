@@ -128,8 +128,8 @@ class Target:
         if node is not None:
             raise AlreadyExistsError(
                 "the group of the repository holds something already",
-                do='Pass mode="w" (--mode w) to replace what the last build made of it, or'
-                " another group.",
+                do='Pass mode="w" (--mode w) to replace what the last build of this group made, or'
+                " choose another group.",
                 repo=self.storage.url,
                 group=self.group,
                 found=node.path,

@@ -42,15 +42,15 @@ def build(  # noqa: PLR0917 - each is an option of the command
     mode: Annotated[
         Mode,
         typer.Option(
-            help="w- refuses a group that holds nodes, w replaces those of the last build."
+            help="w- refuses a group that holds nodes; w replaces what the last build of it made."
         ),
     ] = Mode.refuse,
     allow_changes: Annotated[
         bool,
         typer.Option(
             "--allow-changes",
-            help="Let --mode w take away variables and steps of the last build, change how they"
-            " decode, or lose work of others that is in its way.",
+            help="Let --mode w remove variables and steps of the last build, change how they"
+            " decode, or remove other people's work that it would replace.",
         ),
     ] = False,
     source_group: options.SourceGroup = "/",

@@ -15,8 +15,8 @@ def check(
         bool,
         typer.Option(
             "--chunks",
-            help="Also read every native chunk, and compare its bytes with its name where the name"
-            " is a digest of them.",
+            help="Also read every native chunk, and compare its bytes with its name if the name"
+            " is a digest.",
         ),
     ] = False,
     record: Annotated[

@@ -80,7 +80,7 @@ def demo(
             files,
             repo,
             concat_dim="time_counter",
-            combine="nested",  # every month says that it is step 0
+            combine="nested",  # each file says that it is step 0
             mode="w",
             message="demo",
             progress=listener,

@@ -93,7 +93,7 @@ app.command()(inspect.info)
 app.command()(inspect.scan)
 app.command()(catalog.catalog)
 app.command()(check.check)
-app.command("doctor", hidden=True)(check.check)  # the name that it had
+app.command("doctor", hidden=True)(check.check)  # its old name
 app.command()(upgrade.upgrade)
 app.command()(verify.verify)
 app.command()(demo.demo)
@@ -124,7 +124,7 @@ def run() -> None:
 
 
 def _terminate(number: int, _frame: object) -> NoReturn:
-    """End the program as Ctrl-C does: whoever started other processes ends them."""
+    """End the program as Ctrl-C does: code that started other processes ends them."""
     sys.exit(128 + number)
 
 

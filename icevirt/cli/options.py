@@ -79,8 +79,8 @@ Attrs = Annotated[
         "--attr",
         parser=_attribute,
         metavar="<VARIABLE:NAME=VALUE>",
-        help="An attribute to set, null to remove it; VARIABLE / is the dataset. One that decodes"
-        " values is corrected, in files that say the same of it; may be repeated.",
+        help="An attribute to set, null to remove it; VARIABLE / is the dataset. An attribute that"
+        " decodes values is corrected, if all files agree on the old one; may be repeated.",
     ),
 ]
 Preprocess = Annotated[
@@ -286,7 +286,7 @@ Combine = Annotated[
     str,
     typer.Option(
         help="by_coords places files by coordinates and labels, and refuses equal steps; nested"
-        " places them in the order they are named, whatever their coordinates say."
+        " places them in the order given, whatever their coordinates say."
     ),
 ]
 
@@ -332,7 +332,7 @@ def data_vars_of(given: list[Any] | None) -> Any:
     """Return words and names, by dimension where they are for one."""
     pairs = given or []
     if len({dimension is None for dimension, _ in pairs}) > 1:
-        raise typer.BadParameter("of several --data-vars all or none say a dimension: DIM:NAME")
+        raise typer.BadParameter("write all --data-vars as NAME, or all as DIM:NAME")
     told: dict[Any, list[str]] = {}
     for dimension, name in pairs:
         told.setdefault(dimension, []).append(name)
@@ -345,9 +345,9 @@ DataVars = Annotated[
         "--data-vars",
         parser=_data_vars,
         metavar="<[DIM:]NAME>",
-        help="A variable that gets a dimension which it does not have, or all, or minimal, in"
-        " xarray's words: by default all data variables get a new dimension, and none gets one that"
-        " the files have; may be repeated. A name with a colon is written as a path.",
+        help="A variable that gets a concatenated dimension which it lacks; or all, or minimal,"
+        " as in xarray. By default all data variables get a new dimension, and none gets a"
+        " dimension that the files have. May be repeated. Write a name with a colon as a path.",
     ),
 ]
 HolesRule = Annotated[

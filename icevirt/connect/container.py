@@ -222,7 +222,7 @@ def _canonical(store: ObjectStoreConfig, prefix: str, *, is_foreign: bool) -> Ob
             raise _refused(prefix, "local_file_system", "not the path of a directory")
         return ObjectStoreConfig(store.kind, options or "")
     if options is not None and options != "" and not isinstance(options, Mapping):
-        raise _refused(prefix, store.kind, "not options by name")
+        raise _refused(prefix, store.kind, "not a mapping of options")
     rules = {"fsspec": _text(_WORD)} if is_foreign else _RULES.get(store.kind, {})
     found: dict[str, Any] = {}
     for given, value in (options or {}).items():
@@ -267,9 +267,9 @@ def _without_bucket(found: dict[str, Any], prefix: str) -> dict[str, Any]:
 
 def _unknown(prefix: str, option: object, known: Mapping[str, Any]) -> InvalidInputError:
     return InvalidInputError(
-        "a virtual chunk container has an option that is for its reader to choose, or is not known",
-        do="Remove it from the container, with repo.config.set_virtual_chunk_container(...) and"
-        " repo.save_config(), and set the environment instead.",
+        "a virtual chunk container has an option that is unknown, or that only the reader may set",
+        do="Remove it from the container with repo.config.set_virtual_chunk_container(...) and"
+        " repo.save_config(). If you need it, set it in your environment.",
         container=prefix,
         option=str(option)[:100],
         known=sorted(known),

@@ -70,5 +70,5 @@ def _is_path(path: str) -> bool:
 def _refused() -> InvalidInputError:
     return InvalidInputError(
         "not the URL of a server",
-        do="Write it like https://host or https://host:9000, without user name and query.",
+        do="Write it like https://host or https://host:9000, without user name or query.",
     )

@@ -159,7 +159,8 @@ def _refused(error: BaseException, url: str) -> StorageError:
         key = _KEY.search(text)
         return StorageError(
             "a key that cannot be read: it has an empty part, '.', '..' or a control character",
-            do="Rename the object, or name others without listing what it lies in.",
+            do="Rename the object, or name the objects that you want instead of listing their"
+            " prefix.",
             url=url,
             key=key[1] if key else "",
             sent=True,

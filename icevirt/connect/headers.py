@@ -36,13 +36,13 @@ def container_headers(value: object) -> dict[str, str]:
             has a line end or a character beyond ASCII.
     """
     if not isinstance(value, Mapping):
-        raise InvalidInputError("not headers by name")
+        raise InvalidInputError("not a mapping of headers")
     found: dict[str, str] = {}
     for given, text in value.items():
         name = given.lower() if isinstance(given, str) and given.isascii() else ""
         if name not in ALLOWED or name in found:
             raise InvalidInputError(
-                f"a header that is none of {', '.join(sorted(ALLOWED))}, or is given twice"
+                f"a header is given twice, or is not one of {', '.join(sorted(ALLOWED))}"
             )
         if not isinstance(text, str) or not _VALUE.fullmatch(text):
             raise InvalidInputError("the value of a header is not printable ASCII")

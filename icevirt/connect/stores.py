@@ -90,7 +90,7 @@ class Bucket:
         found = _stores.get(self)
         if self.only is not None and found.endpoint not in self.only:
             raise UnauthorizedError(
-                "a container's requests would go to a server that was not authorised",
+                "the requests of a container would go to a server that was not authorized",
                 do="If you trust that server with these credentials, open the repository with"
                 f" authorize_virtual_chunk_access=[(url_prefix, {found.endpoint!r})].",
                 url=self.url,

@@ -50,17 +50,16 @@ def _chunks(chunks: ChunksReport) -> list[Text]:
     if chunks.unverifiable:
         lines.append(
             Text(
-                "           names of unverifiable chunks are not known to be digests of their"
-                " bytes; chunks that are\n           written again with"
-                " content_addressed_chunks=True can be verified"
+                "           the names of unverifiable chunks may not be digests of their bytes;"
+                " write the chunks again\n           with content_addressed_chunks=True to make"
+                " them verifiable"
             )
         )
     if chunks.unlisted:
         lines.append(
             Text(
-                f"           {chunks.unlisted:,} of the intact chunks are in no list, so that later"
-                " damage to them would count as\n           unverifiable: add --record to list"
-                " them"
+                f"           {chunks.unlisted:,} of the intact chunks are in no list, so later"
+                " damage to them would count as\n           unverifiable: add --record to list them"
             )
         )
     return lines

@@ -148,8 +148,8 @@ def _by_labels(
     found = coordinate_of(facts, dimension, there)
     if found is None and not alone:
         raise CombineError(
-            f"nothing says where files lie along {dimension!r}: it has no coordinate in all files"
-            " that have the dimension",
+            f"the positions of files along {dimension!r} are not known: it has no coordinate in all"
+            " files that have the dimension",
             do='Say it by nested lists of files with combine="nested", or leave the dimension out'
             " of concat_dim.",
             dimension=dimension,
@@ -166,7 +166,7 @@ def _by_labels(
     if spacing is not None:
         if found is None or held is None or found.is_text:
             raise CombineError(
-                f"{dimension!r} cannot be made regular: it has no coordinate of numbers",
+                f"{dimension!r} cannot be made regular: it has no numeric coordinate",
                 do="Leave regular out.",
                 dimension=dimension,
             )

@@ -85,8 +85,8 @@ class Corrections:
     ) -> CombineError:
         one, other = known.values()
         return CombineError(
-            f"{self._option} would say {name}={json.loads(text)[0]!r} of {path} in files that say"
-            f" different things of it, so that their values would change in different ways",
+            f"{self._option} would set {name}={json.loads(text)[0]!r} of {path}, but the files have"
+            " different values of this attribute, so their values would change in different ways",
             do=_remedy(name, of_each=self._of_each),
             variable=path,
             attribute=name,
@@ -106,18 +106,17 @@ def _decodes(attributes: Attributes, name: str) -> bool:
 def _remedy(name: str, *, of_each: bool) -> str:
     if of_each:
         return (
-            "Let the function look at what the file says, in file.variables[...].attrs, and correct"
-            " only the files whose attribute is wrong."
+            "Let the function look at file.variables[...].attrs, and correct only the files whose"
+            " attribute is wrong."
         )
     which = (
-        "Leave it out: times that count from different dates are brought to one count, every value"
-        " exact."
+        "Leave it out: icevirt converts times that count from different dates exactly."
         if name in (*COUNTING, *BOUNDS)
         else "Leave it out."
     )
     return (
-        f"{which} If some files say something wrong, correct those alone with preprocess, a"
-        " function that is told what each file says."
+        f"{which} If the attribute is wrong in some files, correct only these with preprocess, a"
+        " function that gets the attributes of each file."
     )
 
 
@@ -135,7 +134,7 @@ def typed(
     if name == "units" and _is_number(value):
         value = str(value)  # and 1, a unit of CF
     if name in _TEXTS and not isinstance(value, str):
-        raise _no_value(variable, name, value, "a text")
+        raise _no_value(variable, name, value, "a string")
     own = data_type if isinstance(data_type, str) and _is_number_type(data_type) else None
     if name in _MISSING and own is not None:
         return _missing(variable, name, value, known or np.dtype(own).str[1:], own)
@@ -165,7 +164,7 @@ def _missing(
         if made is not None:
             attributes = Attributes.of({name: made})
             return attributes.values[name], attributes.dtypes.get(name)
-    raise _no_value(variable, name, value, f"a value of {data_type}, as its data are")
+    raise _no_value(variable, name, value, f"a value of its data type {data_type}")
 
 
 def _held(value: Any, kind: str) -> Any:
@@ -186,7 +185,7 @@ def _held(value: Any, kind: str) -> Any:
 
 def _no_value(variable: str, name: str, value: Any, wanted: str) -> InvalidInputError:
     return InvalidInputError(
-        f"the attribute {name} of {variable} is {wanted}",
+        f"the attribute {name} of {variable} must be {wanted}",
         do="Correct it, or pass None (null) to remove the attribute.",
         variable=variable,
         attribute=name,

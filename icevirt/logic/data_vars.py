@@ -66,8 +66,8 @@ def _listed(given: Any) -> tuple[str, ...]:
     found = tuple(names)
     if not found or not all(isinstance(name, str) and name for name in found):
         raise InvalidInputError(
-            "data_vars is neither a word nor names of variables",
-            do='Pass "all", "minimal" (no variable) or a list of names; or by dimension, like'
+            'data_vars must be "all", "minimal" or names of variables',
+            do='Pass "all", "minimal" or a list of names; or a mapping by dimension, like'
             ' {"member": ["all", "lat"], "time": "minimal"}.',
             given=given,
         )
@@ -85,7 +85,7 @@ def refuse_unknown_dimensions(rules: DataVars, dimensions: Sequence[str]) -> Non
     """Raise ``InvalidInputError`` where rules are for a dimension that is not asked for."""
     if unknown := [name for name in rules if name != EVERY and name not in dimensions]:
         raise InvalidInputError(
-            "data_vars is for dimensions that concat_dim does not name",
+            "data_vars has dimensions that concat_dim does not name",
             do="Add them to concat_dim (on the command line --concat-dim).",
             unknown=unknown,
             concat_dim=list(dimensions),
@@ -99,7 +99,7 @@ def refuse_unknown_names(rules: DataVars, there: Collection[str]) -> None:
     if unknown := [name for name in wanted if name not in _WORDS and name not in known]:
         raise InvalidInputError(
             "data_vars names variables that no file has",
-            do="Name those that are there, as they are called after rename.",
+            do="Name variables of the files, by their names after rename.",
             unknown=unknown,
             there=sorted(there),
         )

@@ -57,8 +57,8 @@ class Declared:
         if words is not None and data_vars.is_named(words, path):
             if tuple(own) == (paths.name(path),):
                 raise InvalidInputError(
-                    f"{path} is the coordinate of a dimension, which has no other one",
-                    do="Name variables in data_vars that are no such coordinates.",
+                    f"{path} is the coordinate of a dimension, and can have no other dimension",
+                    do="Remove it from data_vars.",
                     data_vars=list(words),
                 )
             return True

@@ -67,7 +67,7 @@ def settled(
     known = [(name, keys) for name, keys in found if keys is not None]
     if len(known) < len(found) and rule != "refuse" and len(facts.files) > 1:
         raise CombineError(
-            "nothing says which files hold the same steps: a dimension has no coordinate in all the"
+            "duplicates cannot find files with the same steps: a dimension has no coordinate in all"
             " files that have it",
             do="Leave duplicates out.",
             dimensions=[name for name, keys in found if keys is None],
@@ -161,13 +161,13 @@ def _refused(
         steps[name] = ends[0] if len(places) == 1 else f"{ends[0]} to {ends[1]}"
     names = [name for name, _ in known] or [each.name for each in new]
     told = ", ".join(f"{name}={step}" for name, step in steps.items())
-    more = "" if len(alike) == 1 else f"; so do files at {len(alike) - 1} other steps"
+    more = "" if len(alike) == 1 else f"; the same is true of {len(alike) - 1} other steps"
     return CombineError(
         f"{len(rows)} files hold the same variables at the same step along"
         f" {', '.join(map(repr, names))}: {told}{more}",
-        do='Say which of them counts with duplicates="newest", "version", "first" or "last"'
-        " (--duplicates); or, if they follow one another in the order given whatever their"
-        ' coordinates say, pass combine="nested" (--combine nested).',
+        do='Choose one with duplicates="newest", "version", "first" or "last" (--duplicates);'
+        " or, to keep all of them in the order given, whatever their coordinates say, pass"
+        ' combine="nested" (--combine nested).',
         files=[facts.files.url[row] for row in rows[:_SHOWN]],
         step=steps,
     )

@@ -122,9 +122,9 @@ def _refuse_other_bounds(
     said = {statement(each, name) for each in one}
     if not {statement(each, name) for each in other if name in each.values} <= said:
         raise InvalidInputError(
-            f"{name} of {path} is set, and its bounds {bounds} have others of their own",
-            do=f'Say too what those of the bounds are: attrs={{"{paths.name(bounds)}":'
-            f' {{"{name}": ...}}}}.',
+            f"{name} of {path} is set, but its bounds {bounds} have different {name} of their own",
+            do=f"Set {name} of the bounds too:"
+            f' attrs={{"{paths.name(bounds)}": {{"{name}": ...}}}}.',
             variable=bounds,
         )
 

@@ -39,7 +39,7 @@ class Edit:
             return cls()
         if not isinstance(changes, FileChanges):
             raise InvalidInputError(
-                "preprocess returns neither FileChanges nor None",
+                "preprocess must return FileChanges or None",
                 do="Return icevirt.FileChanges(...).",
                 returned=type(changes).__name__,
             )
@@ -81,15 +81,15 @@ def _check_names(rename: Mapping[str, str]) -> None:
         is_text = all(isinstance(each, str) for each in given)
         if not is_text or (why := problem(new)):
             raise InvalidInputError(
-                f"not a new name: {why}" if is_text else "names are texts",
-                do="Correct rename (on the command line --rename OLD=NEW).",
+                f"not a valid new name: {why}" if is_text else "names must be strings",
+                do="Correct rename (--rename OLD=NEW).",
                 old=old,
                 new=new,
             )
     new_names = list(rename.values())
     if twice := [name for name in new_names if new_names.count(name) > 1]:
         raise InvalidInputError(
-            "several names would become one",
+            "rename would give several variables or dimensions the same name",
             do="To give dimensions of different files one name, use preprocess.",
             new=twice[0],
         )
@@ -101,7 +101,10 @@ def _json(variable: str, name: str, value: Any) -> str:
         return json.dumps([plain.values[name], plain.dtypes.get(name)], allow_nan=False)
     except (TypeError, ValueError) as error:
         raise InvalidInputError(
-            "not a value for an attribute", do="Correct it.", variable=variable, attribute=name
+            "not a valid value for an attribute",
+            do="Correct the value.",
+            variable=variable,
+            attribute=name,
         ) from error
 
 

@@ -192,10 +192,10 @@ def _fill(facts: CatalogFacts, member: Member) -> JSON:
 
 
 def _cannot(facts: CatalogFacts, member: Member, why: str) -> CombineError:
-    do = f"Leave those files out, or the variable with drop_variables=[{member.path!r}]"
+    do = f"Leave out these files, or the variable: drop_variables=[{member.path!r}]"
     if any(axis.is_new for axis in member.along):
-        do += "; or where it is the same in all files, name in data_vars (--data-vars) those that"
-        do += " get the new dimension, without it"
+        do += "; or, if it is the same in all files, name in data_vars (--data-vars) only the"
+        do += " other variables that get the new dimension"
     return CombineError(
         f"steps of variable {member.path} cannot be reserved, because {why}",
         do=f"{do}.",

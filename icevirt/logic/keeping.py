@@ -145,7 +145,7 @@ class _Sizes:
         for name, length, group in self.shared(node):
             now = self.now[group, name]
             if length != now and self.before.get((group, name), length) == length:
-                return f"its {name} has {length:,} steps, that of the build {now:,}"
+                return f"its {name} has {length:,} steps, in the build {now:,}"
             if paths.join(group, name) in self.claim.relabelled:
                 return f"{name} has other labels in the build"
         return None
@@ -180,7 +180,7 @@ def _lengths(
 
 def _in_the_way(path: str, arrays: Mapping[str, bytes]) -> str | None:
     above = next((each for each in paths.ancestors(path) if each in arrays), None)
-    return None if above is None else f"the build makes an array of {above}"
+    return None if above is None else f"{above} is an array in the build"
 
 
 def attributes_of(node: Node) -> dict[str, Any]:

@@ -51,8 +51,8 @@ class LabelEdits:
         told = [{name: statement(each, name) for name in DECODING} for each in found]
         if any(each != told[0] for each in told):
             raise CombineError(
-                f"preprocess says different things of what the labels of {dimension.name!r} mean",
-                do=f"Let it set the same {', '.join(_unlike(told))} for all files.",
+                f"preprocess sets different attributes for the labels of {dimension.name!r}",
+                do=f"Set the same {', '.join(_unlike(told))} for all files.",
                 dimension=dimension.name,
             )
         attributes = combine_attributes(found, policy, path=path)
@@ -67,8 +67,8 @@ class LabelEdits:
         for name in DECODING:
             if name in attributes.values and statement(made, name) != statement(attributes, name):
                 raise InvalidInputError(
-                    f"{name} of the labels {path} is that of the variable that they come from",
-                    do="Correct that variable instead: name it in attrs.",
+                    f"the labels {path} have the {name} of the variable that they come from",
+                    do="Correct that variable in attrs instead.",
                     variable=path,
                     attribute=name,
                 )

@@ -106,9 +106,8 @@ def _unknown(name: str, what: str, names: set[str], url: str | None) -> InvalidI
     return InvalidInputError(
         f"no file has a {kind} {name!r}{called}"
         if url is None
-        else f"preprocess changes {name!r}, and none of the files in which it does has such a"
-        f" {kind}{called}",
-        do=f"Did you mean {near[0]!r}?" if near else "Name one that is there.",
+        else f"preprocess changes {name!r} in files that have no such {kind}{called}",
+        do=f"Did you mean {near[0]!r}?" if near else "Name one that exists.",
         there=sorted(names)[:50],
         **({} if url is None else {"file": url}),
     )
@@ -134,14 +133,14 @@ def refuse_void_options(facts: CatalogFacts, wish: Wish, new: Iterable[str]) -> 
     for name in wish.pad:
         if name not in dimensions or name in wish.concat_dim:
             raise InvalidInputError(
-                f"pad names {name!r}, which is no dimension along which files have ends",
+                f"pad names {name!r}, which is not a dimension that pad can fill",
                 do="Name one of the other dimensions.",
                 there=sorted(dimensions - {*wish.concat_dim}),
             )
     if void := sorted({*wish.regular} & {*new}):
         raise InvalidInputError(
-            "regular is for dimensions that the files have, and labels say where steps lie",
-            do="Leave it out for these.",
+            "regular does not apply to dimensions whose positions come from labels",
+            do="Leave them out of regular.",
             dimensions=void,
         )
     tolerated = [name for name in wish.tolerance if name != COORDINATES]
@@ -153,15 +152,15 @@ def refuse_void_options(facts: CatalogFacts, wish: Wish, new: Iterable[str]) -> 
             fitting = [names for path, names in held if name in (path, paths.name(path))]
             if not fitting:
                 raise InvalidInputError(
-                    f"{option} names {name!r}, and no file has such a variable",
-                    do="Name one that is there.",
+                    f"{option} names {name!r}, but no file has such a variable",
+                    do="Name one that exists.",
                     there=sorted({path for path, _ in held}),
                 )
             joined = [any(each in wish.concat_dim for each in names) for names in fitting]
             if along not in joined and (wish.concat_dim or along):
                 raise InvalidInputError(
-                    f"{option} is for variables {'with' if along else 'without'} a dimension along"
-                    f" which files are placed, and {name!r} has {'none' if along else 'one'}",
+                    f"{option} is for variables {'with' if along else 'without'} a concatenated"
+                    f" dimension, and {name!r} has {'none' if along else 'one'}",
                     do=f"Leave it out of {option}.",
                     variable=name,
                     concat_dim=list(wish.concat_dim),

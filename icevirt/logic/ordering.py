@@ -177,8 +177,8 @@ def _by_labels(urls: Sequence[str] | Strings, keys: Keys, dimension: str) -> NDA
     if falls.any() and not falling:
         at = int(np.argmax(falls if falls.sum() <= rises.sum() else rises))  # the odd one
         raise CombineError(
-            f"the steps of a file are not sorted along {dimension!r}, or fall where those of other"
-            " files rise",
+            f"the steps of a file are not sorted along {dimension!r}, or they fall and the steps of"
+            " other files rise",
             do=f"Repair the file or leave it out; or {_AS_GIVEN}.",
             file=url_at(at),
             dimension=dimension,
@@ -193,8 +193,8 @@ def _by_labels(urls: Sequence[str] | Strings, keys: Keys, dimension: str) -> NDA
         one, other = (int(each) for each in (pair[::-1] if falling else pair))
         raise CombineError(
             f"two files overlap along {dimension!r}",
-            do="Leave one of them out, or cut off the steps that the other one holds too;"
-            " duplicates chooses only among files that hold exactly the same steps.",
+            do="Leave one of them out, or cut off the steps that both hold; duplicates= chooses"
+            " only among files that hold exactly the same steps.",
             first=urls[int(filled[one])],
             first_range=keys.shown(np.array([starts[one], ends[one]])),
             second=urls[int(filled[other])],
@@ -204,6 +204,6 @@ def _by_labels(urls: Sequence[str] | Strings, keys: Keys, dimension: str) -> NDA
 
 
 _AS_GIVEN = (
-    'put files behind one another in the order given with combine="nested" (--combine nested),'
+    'keep all files in the order given with combine="nested" (--combine nested),'
     " which looks at no coordinate"
 )

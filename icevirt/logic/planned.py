@@ -155,7 +155,7 @@ def _decision(  # noqa: PLR0917 - the facts of one array
         return None
     if (share.lengths[:, : len(given)] > 1).any():
         raise CombineError(
-            f"{member.path} is the same for several steps of a file along"
+            f"{member.path} would be repeated for several steps of a file along"
             f" {', '.join(map(repr, given))}, and its values would have to be stored:"
             f" {made.hybrid.why}",
             do=f"Leave {member.path} out of data_vars, or build the deviating files into another"

@@ -112,8 +112,7 @@ class _Lengths:
             found[:, at] = lengths[files]
             if (found[:, at] < 0).any():
                 raise CombineError(
-                    f"a file holds {path} and nothing along {name!r}, so nothing says for which"
-                    " steps it is",
+                    f"a file holds {path} and nothing along {name!r}, so its steps are not known",
                     do=f"Leave {path} out of data_vars along {name!r}, or leave the file out.",
                     variable=path,
                     file=self._facts.files.url[int(files[int(np.argmin(found[:, at]))])],

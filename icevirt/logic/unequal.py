@@ -51,8 +51,8 @@ def refusal(
     lacks = "concatenated dimension" if axis is None else f"dimension {axis.dimension!r}"
     if not all(digests):
         return CombineError(
-            f"variable {path} does not have the {lacks}, so that its values must be equal between"
-            " files, and the scan did not compare them",
+            f"variable {path} does not have the {lacks}, so its values must be equal in all"
+            " files, but the scan did not compare them",
             do=_sentence(
                 f"{_given(array, axis, rules)}leave it out with drop_variables=[{path!r}]"
                 f"{_named(axis)}"
@@ -66,8 +66,8 @@ def refusal(
         f"variable {path} does not have the {lacks}, and its values differ between files",
         do=_sentence(
             f"{_given(array, axis, rules)}leave it out with drop_variables=[{path!r}], say how far"
-            " it may differ with tolerance, or build the files of each grid into a group of its"
-            " own."
+            " its values may differ with tolerance, or build the files of each grid into a group"
+            " of its own."
         ),
         variable=path,
         first=urls[0],
@@ -89,7 +89,7 @@ def _given(array: Named, axis: Axis | None, rules: DimensionRules) -> str:
         return ""
     told = data_vars.remedy(rules, path, axis.dimension, is_new=axis.is_new)
     if path in rules.kept.dimensions:
-        told += " and allow_changes=True (--allow-changes), as the last build made it without"
+        told += " and allow_changes=True (--allow-changes), because the last build made it without"
     return f"Give it the dimension with {told}, "
 
 

@@ -67,6 +67,6 @@ class Wish:
         if self.combine == "nested" and any(void.values()):
             names = " and ".join(name for name, is_set in void.items() if is_set)
             raise InvalidInputError(
-                f'{names} look at coordinates, and combine="nested" looks at none',
+                f'{names} cannot be used with combine="nested", which looks at no coordinate',
                 do=f'Leave {names} out, or place files with combine="by_coords".',
             )

@@ -104,7 +104,8 @@ class VirtualChunkContainer:
         if without_secrets(self.url_prefix) != self.url_prefix:
             raise InvalidInputError(
                 "a container's url_prefix has a user, password or query, which would be stored",
-                do="Write it without. Readers pass it apart, by authorize_virtual_chunk_access.",
+                do="Leave these parts out. Readers pass secrets with"
+                " authorize_virtual_chunk_access.",
                 url_prefix=self.url_prefix,
             )
         if not self.is_foreign and self.store.kind not in _SCHEMES.get(scheme, ()):
@@ -252,7 +253,7 @@ class RepositoryConfig:
         splitting = manifest.get("splitting") or {} if isinstance(manifest, Mapping) else manifest
         sizes = splitting.get("split_sizes") if isinstance(splitting, Mapping) else splitting
         if sizes is not None and not (isinstance(sizes, list) and all(map(_is_rule, sizes))):
-            raise unusable("manifest.splitting", "it is no list of rules")
+            raise unusable("manifest.splitting", "it is not a list of rules")
         return sizes
 
     @property
@@ -261,7 +262,7 @@ class RepositoryConfig:
         found = {}
         entries = self.document.get("virtual_chunk_containers") or {}
         if not isinstance(entries, Mapping):
-            raise unusable("virtual_chunk_containers", "it is no mapping")
+            raise unusable("virtual_chunk_containers", "it is not a mapping")
         for key, entry in entries.items():
             if not isinstance(entry, Mapping):
                 continue

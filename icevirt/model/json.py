@@ -71,7 +71,7 @@ _TOO_DEEP = f"it is nested more than {MAX_DEPTH} levels deep"
 def _inside(value: Any) -> Iterable[Any]:
     if isinstance(value, Mapping):
         if not all(isinstance(key, str) for key in value):
-            raise ValueError("it has a mapping with a key that is no string")
+            raise ValueError("it has a mapping with a key that is not a string")
         return value.values()
     return value if isinstance(value, list | tuple) else ()
 

@@ -78,9 +78,9 @@ def using(node: Node) -> Iterator[None]:
 
 def _unusable(node: Node, reason: str) -> FormatError:
     return FormatError(
-        "the metadata of a node cannot be used",
-        do="It is damaged, or made for other software: write it again with zarr, or go back to a"
-        " version from before that.",
+        "the metadata of a node is not valid",
+        do="It is damaged, or other software wrote it. Write the node again with zarr, or read an"
+        " earlier snapshot.",
         file="snapshot",
         path=node.path,
         reason=reason[:_LONGEST],
@@ -109,7 +109,7 @@ def _check_array(node: ArrayNode, document: dict[str, Any]) -> None:
     facts = grid_facts(document)
     inner = facts.dimension_names, node.dimension_names
     if any(found is not None and len(found) != len(shape) for found in (*inner, node.shape)):
-        raise ValueError("its dimensions are not those that the snapshot says")
+        raise ValueError("its dimensions differ from those in the snapshot")
     most = _MOST if grid.get("name") == "regular" else _MOST_LISTED
     _need(all(0 <= count <= most for count in facts.num_chunks), _EDGES)
 
@@ -133,7 +133,7 @@ _MOST_LISTED = 1 << 24  # chunks of different lengths along one axis: readers li
 
 def _need(fits: object, name: str) -> None:
     if not fits:
-        raise ValueError(f"{name} is not as zarr v3 has it")
+        raise ValueError(f"{name} is not valid in zarr v3")
 
 
 def _is_named(value: Any) -> bool:

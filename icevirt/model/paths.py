@@ -29,7 +29,7 @@ def canonical(path: str) -> str:
         return ROOT
     if not names.is_unicode(inner):
         raise InvalidInputError(
-            "not a node path", do="Leave out the surrogates, which UTF-8 cannot encode.", path=path
+            "not a node path", do="Remove the surrogates, which UTF-8 cannot encode.", path=path
         )
     if not _NO_NAMES.isdisjoint(inner.split("/")):
         raise InvalidInputError(
@@ -50,7 +50,10 @@ def creatable(path: str) -> str:
     for segment in path.split("/")[1:]:
         if why := names.problem(segment):
             raise InvalidInputError(
-                f"no name for a node: {why}", do="Choose another name.", path=path, name=segment
+                f"not a valid name for a node: {why}",
+                do="Choose another name.",
+                path=path,
+                name=segment,
             )
     return path
 

@@ -118,9 +118,9 @@ _MOST = (1 << 64) - 1
 def unusable(setting: str, reason: str) -> FormatError:
     """Return the error of a persisted setting that is not what the format says."""
     return FormatError(
-        "the configuration of the repository holds a setting that cannot be used",
-        do="Upgrade icevirt if a newer client wrote it; else set it again with the client that"
-        " wrote it, or edit `config.yaml` of a V1 repository.",
+        "the configuration of the repository holds a setting that is not valid",
+        do="If a newer client wrote it, upgrade icevirt. Otherwise set it again with the client"
+        " that wrote it; in a V1 repository, edit `config.yaml`.",
         setting=setting,
         reason=reason[:500],
     )
@@ -150,7 +150,7 @@ class Number:
             return self
         found = config.document.get(self._name)
         if found is not None and (type(found) is not int or not 0 <= found <= _MOST):
-            raise unusable(self._name, "it is no whole number of 64 bits")
+            raise unusable(self._name, "it is not a 64-bit integer")
         return found
 
     def __set__(self, config: HasDocument, value: int | None) -> None:

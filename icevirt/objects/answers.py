@@ -149,7 +149,7 @@ def unreadable(url: str, *, reason: str) -> StorageError:
     """Return the error of a server whose answer is not HTTP as it should be."""
     return StorageError(
         "the answer of a web server cannot be understood",
-        do="Look at what it answers, with `curl -v`; a proxy in between may spoil it.",
+        do="Look at the answer with `curl -v`; a proxy may have changed it.",
         location=url,
         reason=reason,
     )
@@ -158,8 +158,8 @@ def unreadable(url: str, *, reason: str) -> StorageError:
 def misdirected(url: str, to: str) -> StorageError:
     """Return the error of a redirect that leads to no URL."""
     return StorageError(
-        "a source file is redirected to something that is no URL",
-        do="Mend the server, or refer to the file where it lies.",
+        "a source file is redirected to something that is not a URL",
+        do="Repair the server, or refer to the URL where the file really is.",
         location=url,
         redirect=to.partition("?")[0].rpartition("@")[2][:80],  # no secrets
     )

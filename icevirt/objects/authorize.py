@@ -46,7 +46,7 @@ class RemoteGrant:
     key: str  # decoded; below the bucket or host, or what its file system calls it
     container: VirtualChunkContainer
     credentials: Any = field(default=None, repr=False)
-    endpoints: frozenset[str] = frozenset()  # that were authorised with the prefix
+    endpoints: frozenset[str] = frozenset()  # that were authorized with the prefix
     # what was made of the three, shared by all grants of the container; see `icevirt.objects.reach`
     made: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 

@@ -86,7 +86,7 @@ def whole(stream: IO[bytes], name: str) -> bytes:
         raise InvalidInputError(
             f"a list of sources is larger than the {LARGEST_DOCUMENT >> 20} MiB that can be read"
             " as one document",
-            do="Give one JSON object a line (.jsonl), or Parquet as a file (.parquet).",
+            do="Write one JSON object per line (.jsonl), or pass Parquet as a file (.parquet).",
             list=name,
         )
     return raw

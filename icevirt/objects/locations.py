@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 from icevirt.errors import InvalidInputError
 
 _HTTP = ("http", "https")
-_RENAME = "Rename the object: readers do not agree on which one such a URL means."
+_RENAME = "Rename the object: readers do not agree which object such a URL means."
 _DO = "Refer to the object by its plain percent-encoded URL."
 _DO_APART = (
     "Name it without user, password and query: references are stored and published. Pass what opens"

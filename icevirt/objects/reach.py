@@ -36,7 +36,7 @@ def reach_of(
     Args:
         container: As the repository has it.
         credentials: Of whoever reads.
-        endpoints: Servers that were authorised with the prefix.
+        endpoints: Servers that were authorized with the prefix.
 
     Raises:
         InvalidInputError: The container's options or the credentials do not make one.

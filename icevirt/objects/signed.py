@@ -58,7 +58,7 @@ class SignedReach:
     """The objects of one bucket, each asked for by a signed URL."""
 
     bucket: Bucket
-    prefix: str  # that was authorised
+    prefix: str  # that was authorized
 
     @property
     def host(self) -> str:

@@ -95,7 +95,7 @@ def _open(path: str, url: str) -> int:
 def _unreadable(url: str, error: OSError) -> StorageError:
     return StorageError(
         "a source file cannot be read",
-        do="Check the disk or the network file system that it lies on, then try again.",
+        do="Check the disk or network file system that holds it, then try again.",
         file=url,
         reason=error.strerror,
     )

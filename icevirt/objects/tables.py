@@ -108,7 +108,7 @@ def _local(source: str) -> IO[bytes]:
 def _unreadable(name: str, error: OSError) -> StorageError:
     return StorageError(
         "a list of sources cannot be read",
-        do="Check that it is a file that you may read, and the disk that it lies on.",
+        do="Check that you may read this file, and check the disk that holds it.",
         list=name,
         cause=error.strerror,
     )

@@ -56,10 +56,10 @@ def check(repo: StorageLike, *, chunks: bool = False, record: bool = False) -> C
 
     Args:
         repo: A storage, a path or a URL.
-        chunks: Also read every native chunk, and compare its bytes with its name where the name is
-            made of them: builds and sessions with ``content_addressed_chunks=True`` name chunks so.
-        record: With ``chunks``: list the chunks whose bytes agree with their names, so that damage
-            is told where nobody listed them before. Writes to the repository.
+        chunks: Also read every native chunk, and compare its bytes with its name if the name is a
+            digest, as in builds and in sessions with ``content_addressed_chunks=True``.
+        record: With ``chunks``: list the chunks whose bytes agree with their names, so that later
+            damage to them is reported. Writes to the repository.
 
     Raises:
         RepositoryNotFoundError: There is none.
@@ -67,9 +67,7 @@ def check(repo: StorageLike, *, chunks: bool = False, record: bool = False) -> C
         InvalidInputError: ``record`` without ``chunks``.
     """
     if record and not chunks:
-        raise InvalidInputError(
-            "chunks are listed when they are compared", do="Pass chunks=True as well."
-        )
+        raise InvalidInputError("record=True needs chunks=True", do="Pass chunks=True as well.")
     return _Check(storage_of(repo), chunks=chunks, record=record).run()
 
 
@@ -231,7 +229,7 @@ class _Check:
         """Compare a manifest's bytes with its name, where the name is made of them."""
         if manifest_file.is_intact(raw) is not False:
             return True
-        what = "its bytes are not those that it is named by: restore it from a copy"
+        what = "its bytes do not agree with its name: restore it from a copy"
         self._problems.append(Problem(file=path, code="manifest-bytes", what=what))
         return False
 

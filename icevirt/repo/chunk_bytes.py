@@ -189,7 +189,7 @@ class ChunkBytes:
                 Problem(
                     file=layout.chunk(id_at(used, chunk)),
                     code="chunk-bytes",
-                    what="its bytes are not those that it is named by, so that"
+                    what="its bytes do not agree with its name, so"
                     f" {', '.join(where[:_NAMED])}{more} reads wrong values or none: restore the"
                     " object from a copy, or write the chunk again",
                 )

@@ -197,10 +197,10 @@ class Head:
                 return found.info
             pause(_IMMEDIATE + attempt)
         raise StorageError(
-            "it is not known whether the write took place: its answer got lost, and the store"
-            " answers reads with an older state than it compares writes with",
-            do="Look at the history before you repeat it, and switch off the cache in front of"
-            " the store.",
+            "it is not known whether the write took place: its answer got lost, and reads from the"
+            " store return an older state",
+            do="Look at the history before you repeat the write, and switch off the cache in"
+            " front of the store.",
             repo=self.storage.url,
         )
 

@@ -21,7 +21,7 @@ def check_paths(scanned: ScannedFile) -> None:
     found = Counter([*(group.path for group in scanned.groups), *(a.path for a in scanned.arrays)])
     if twice := sorted(path for path, count in found.items() if count > 1):
         raise UnsupportedError(
-            "variables or groups whose names become one in Zarr",
+            "several variables or groups would have the same name in Zarr",
             do=f"Leave the variables out: drop_variables={twice}; or rename them in the file.",
             file=url,
             paths=twice,
@@ -47,7 +47,7 @@ def check_dimensions(found: Iterable[str], url: str) -> None:
     """
     if twice := sorted(name for name, count in Counter(found).items() if count > 1):
         raise UnsupportedError(
-            "dimensions whose names become one in Zarr",
+            "several dimensions would have the same name in Zarr",
             do="Rename one of them in the file.",
             file=url,
             dimensions=twice,
@@ -56,8 +56,8 @@ def check_dimensions(found: Iterable[str], url: str) -> None:
 
 def _unfit(scanned: ScannedFile, path: str, cause: str) -> ScanError:
     return ScanError(
-        "a scanner describes a node that cannot be in Zarr",
-        do="Mend the scanner: icevirt.model.names.node_name escapes names.",
+        "a scanner describes a node that Zarr cannot hold",
+        do="Repair the scanner: icevirt.model.names.node_name escapes names.",
         file=scanned.source.url,
         scanner=scanned.scanner,
         path=path,

@@ -342,7 +342,8 @@ class _Comparison:
             equal = True
         if equal is False and self._preprocessed and same_values(mine, raw):
             reason = (
-                "its numbers are those of the file; preprocess may say that they count otherwise"
+                "its stored numbers equal the file; preprocess may have changed their units"
+                " or calendar"
             )
             return Checked(not_compared=((path, reason),))
         if equal is None:

@@ -196,8 +196,8 @@ def naming(parts: Sequence[str]) -> Iterator[None]:
             raise damaged(path, what) from error
         raise FormatError(
             f"tables of a catalog are damaged: {what}",
-            do="Delete the files tables of these parts from the catalog; the next scan makes them"
-            " anew.",
+            do="Delete these parts from the folder files/ of the catalog; the next scan writes them"
+            " again.",
             parts=[f"{part}.parquet" for part in parts],
         ) from error
 

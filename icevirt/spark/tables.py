@@ -57,7 +57,7 @@ def check_run(schema: pa.Schema, path: str) -> None:
     told = (schema.metadata or {}).get(_RUN)
     part = path.rpartition("/")[2].removesuffix(".parquet")
     if told is not None and told.decode("utf-8", "replace") != catalog.run_of(part):
-        raise damaged(path, "it is a table of another part")
+        raise damaged(path, "it belongs to another part")
 
 
 def table_of(columns: Mapping[str, Sequence[Any]], schema: pa.Schema) -> Any:
@@ -187,9 +187,9 @@ def damaged(path: str, cause: str) -> FormatError:
     """Return the error of a damaged object of a catalog."""
     folder, _, name = path.rpartition("/")
     if folder in ("files", "arrays", "refs"):
-        do = f"Delete files/{name} from the catalog; the next scan makes its part anew."
+        do = f"Delete files/{name} from the catalog; the next scan writes this part again."
     elif folder in ("forgotten", "scans"):
-        do = f"Delete {path} from the catalog; the next scan writes it anew where it is needed."
+        do = f"Delete {path} from the catalog; the next scan writes it again if needed."
     else:
-        do = "Name the sources, or another directory for the catalog."
+        do = "Pass the sources, or choose another directory for the catalog."
     return FormatError("a table of a catalog is damaged", do=do, path=path, cause=cause)

@@ -311,8 +311,9 @@ def _refuse_astray(files: Files, block: Block) -> None:
         place = int(block.file[row])
         part = files.rows.parts[int(files.rows.part[place])]
         raise FormatError(
-            "a reference leads to where the file has nothing, or to another file",
-            do=f"Delete files/{part}.parquet from the catalog; the next scan makes its part anew.",
+            "a reference leads beyond the end of its file, or to another file",
+            do=f"Delete files/{part}.parquet from the catalog; the next scan writes this part"
+            " again.",
             file=files.url(place),
             offset=int(block.offset[row]),
             length=int(block.length[row]),
@@ -420,7 +421,8 @@ def _joined(files: Files, window: WindowTask, refs: Refs) -> ChunkTable:
         part = files.rows.parts[int(files.rows.part[lacking[0]])]
         raise FormatError(
             "the catalog lacks values that the plan counts on",
-            do=f"Delete files/{part}.parquet from the catalog; the next scan makes its part anew.",
+            do=f"Delete files/{part}.parquet from the catalog; the next scan writes this part"
+            " again.",
             variable=window.source_path,
             file=files.url(lacking[0]),
         )
@@ -499,10 +501,10 @@ def _refuse_unlike(
     """Refuse values of the same steps that differ between files."""
     if same_values(one, other) is not True:
         raise CombineError(
-            f"two files hold other values of {window.source_path} for the same steps",
+            f"two files hold different values of {window.source_path} for the same steps",
             do="Leave one of them out, or leave the variable out with"
-            f" drop_variables=[{window.source_path!r}]; or where the files lie apart along a"
-            " dimension which it does not have, give it that one with data_vars (--data-vars"
+            f" drop_variables=[{window.source_path!r}]; or, if the files differ along a"
+            " dimension that it lacks, give it that dimension with data_vars (--data-vars"
             f" DIMENSION:{window.source_path}).",
             variable=window.source_path,
             first=files.url(places[0]),

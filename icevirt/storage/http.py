@@ -93,7 +93,7 @@ def http_storage(
     if "?" in base_url or "#" in base_url:
         raise InvalidInputError(
             "the URL of a repository has a query or fragment",
-            do="Name it without, and pass what opens it apart:"
+            do="Leave it out, and pass the secret apart:"
             " credentials=icevirt.http_credentials(...).",
             url=base_url,
         )

@@ -125,8 +125,8 @@ def refuse_huge(url: str, size: int) -> None:
     """Check that an object can be read whole. Raises ``StorageError``."""
     if size > LARGEST_WHOLE:
         raise StorageError(
-            "the object is larger than any file of the format",
-            do="It is damaged, or something else: restore it from a copy of the repository.",
+            "the object is larger than any file of the format can be",
+            do="It is damaged or was replaced: restore it from a copy of the repository.",
             url=url,
             size=size,
         )

@@ -35,8 +35,8 @@ def decode(name: str, raw: bytes) -> NDArray[np.void]:
     """
     if str(name_of(raw)) != name or len(raw) % ID.itemsize:
         raise FormatError(
-            "a list of chunk names is damaged, so damage to the chunks that it lists looks like"
-            " chunks that cannot be verified",
+            "a list of chunk names is damaged, so damaged chunks of this list count as"
+            " unverifiable",
             do="Restore the file. If there is no copy, delete it and run"
             " `icevirt check REPO --chunks --record`.",
             name=name,

@@ -55,7 +55,7 @@ def read_table(locator: Locator, span: Span) -> tuple[ChunkTable, bool]:
     )
     for name, column in (("offset", table.offset), ("length", table.length)):
         if int(column.max()) >= FARTHEST:
-            raise Damage(f"the {name} of a reference is more than any object has bytes", span.start)
+            raise Damage(f"the {name} of a reference is larger than any object", span.start)
     return table, not refs.stores_from(CHUNK_REF.slots["extra"])
 
 

@@ -103,7 +103,7 @@ UNSAYABLE = {
 }
 
 
-REFUSED = "no name for a node|not the name of a dimension|not a new name|not a node path"
+REFUSED = "not a valid name for a node|concat_dim is not|not a valid new name|not a node path"
 
 
 @pytest.mark.parametrize("name", UNSAYABLE.values(), ids=UNSAYABLE)
@@ -134,9 +134,9 @@ def test_xarray_writes_no_variable_to_the_path_of_another(repo_path):
     ds = xr.Dataset({"b": ("x", [1, 1])})
     to_icechunk(ds, session, group="a")
     for name in ("a\\b", "a/b", "a\\", "zarr.json"):
-        with pytest.raises(InvalidInputError, match="no name for a variable"):
+        with pytest.raises(InvalidInputError, match="Zarr cannot store a variable of this name"):
             to_icechunk(ds.rename(b=name), session, mode="a")
-    with pytest.raises(InvalidInputError, match="no name for a node"):
+    with pytest.raises(InvalidInputError, match="not a valid name for a node"):
         to_icechunk(ds + 1, session, group="a\\b", mode="a")
     assert zarr.open_group(session.store, mode="r")["a/b"][...].tolist() == [1, 1]
 
@@ -150,7 +150,7 @@ def test_kerchunks_references_have_no_such_name(form, name, root, tmp_path):
         session.delete("/a\\b")
         session.delete("/g\\h")
         session.add_array(f"/{name}", document(), EMPTY)
-    with pytest.raises(UnsupportedError, match="no name for kerchunk"):
+    with pytest.raises(UnsupportedError, match="kerchunk references cannot hold"):
         to_kerchunk(session, "/", tmp_path / "out", format=form)
     assert not (tmp_path / "out").exists()
 
@@ -158,6 +158,6 @@ def test_kerchunks_references_have_no_such_name(form, name, root, tmp_path):
 def test_a_name_that_no_directory_can_have_is_refused_by_parquet(repo_path, tmp_path):
     session = icevirt.Repository.create(repo_path).writable_session("main")
     session.add_array(f"/{'n' * 300}", document(), EMPTY)
-    with pytest.raises(UnsupportedError, match="has no directory"):
+    with pytest.raises(UnsupportedError, match="cannot make a directory"):
         to_kerchunk(session, "/", tmp_path / "out", format="parquet")
     to_kerchunk(session, "/", tmp_path / "out.json")

@@ -182,7 +182,7 @@ NO_URLS = {
 @pytest.mark.parametrize("to", NO_URLS.values(), ids=NO_URLS.keys())
 def test_a_redirect_to_no_url_is_a_storage_error(trusted, tmp_path, to):
     redirecting(trusted, to)
-    with pytest.raises(StorageError, match="no URL") as told:
+    with pytest.raises(StorageError, match="not a URL") as told:
         array(tmp_path, trusted.url + "/data/", authorize=with_token(trusted))[:]
     assert told.value.do
     assert "secret" not in str(told.value)

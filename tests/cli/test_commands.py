@@ -230,7 +230,7 @@ def test_check_compares_chunks_and_the_status_tells_damage(run, tmp_path):
     assert run("check", path)[0] == 0, "without reading the bytes nobody can tell"
     status, told, _ = run("check", path, "--chunks")
     assert status == 1
-    assert f"chunks/{damaged.name}: its bytes are not those" in told
+    assert f"chunks/{damaged.name}: its bytes do not agree with its name" in told
     assert "/ours: 3 intact, 1 damaged, 0 unverifiable" in told
     status, told, _ = run("check", path, "--chunks", "-o", "json")
     document = json.loads(told)

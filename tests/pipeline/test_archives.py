@@ -253,7 +253,7 @@ def test_cmip_other_times_of_the_same_steps_are_refused(tmp_path, repo_path):
     files = [path for path in archives.cmip_like(tmp_path) if "/ModelA/" in path]
     with netCDF4.Dataset(next(path for path in files if "pr_" in path), "r+") as file:
         file["time_bnds"][0, 0] += 1
-    with pytest.raises(CombineError, match="other values of /time_bnds for the same steps"):
+    with pytest.raises(CombineError, match="different values of /time_bnds for the same steps"):
         icevirt.build(files, repo_path, concat_dim="time")
 
 

@@ -66,9 +66,9 @@ def every(**attrs):
 def test_one_count_is_not_said_of_times_that_count_from_different_dates(months, tmp_path):
     """Else all of them would begin at the first date."""
     attrs = {"time": {"units": "days since 1900-01-01"}}
-    with pytest.raises(CombineError, match=r"attrs would say units.*m1\.nc.*m2\.nc") as caught:
+    with pytest.raises(CombineError, match=r"attrs would set units.*m1\.nc.*m2\.nc") as caught:
         icevirt.build(months, tmp_path / "repo", concat_dim="time", attrs=attrs)
-    assert "brought to one count" in caught.value.do
+    assert "different dates" in caught.value.do
     assert "preprocess" in caught.value.do
     found = built(months, tmp_path)
     wanted = xr.open_mfdataset(months, combine="nested", concat_dim="time").load()
@@ -119,7 +119,7 @@ def test_what_decodes_is_not_said_alike_of_files_that_say_it_unlike(variable, at
             made = file.createVariable("packed", "i2", ("time", "y", "x"), fill_value=-5)
             made[:] = 1
     (name,) = attrs
-    with pytest.raises(CombineError, match=f"attrs would say {name}=.*{variable}") as caught:
+    with pytest.raises(CombineError, match=f"attrs would set {name}=.*{variable}") as caught:
         icevirt.plan(unlike, concat_dim="time", attrs={variable: attrs})
     told = {str(caught.value.facts[key]).rsplit("/", 1)[1] for key in ("first", "other")}
     assert "day2.nc" in told
@@ -131,17 +131,17 @@ def test_what_decodes_is_not_said_alike_of_files_that_say_it_unlike(variable, at
 )
 def test_a_function_does_not_say_it_alike_either(variable, attrs, unlike):
     (name,) = attrs
-    with pytest.raises(CombineError, match=f"preprocess would say {name}=.*{variable}") as caught:
+    with pytest.raises(CombineError, match=f"preprocess would set {name}=.*{variable}") as caught:
         icevirt.plan(unlike, concat_dim="time", preprocess=every(**{variable: attrs}))
-    assert "look at what the file says" in caught.value.do
+    assert "look at file.variables" in caught.value.do
 
 
 @pytest.mark.parametrize("option", ["attrs", "preprocess"])
 def test_bounds_are_not_taken_from_times_that_count_from_different_dates(option, months):
-    """Else each file's would go on counting from its own date, and nothing would say which."""
+    """Else each file's would go on counting from its own date, and nothing would set which."""
     attrs = {"time": {"bounds": None}}
     how = {"attrs": attrs} if option == "attrs" else {"preprocess": every(**attrs)}
-    with pytest.raises(CombineError, match=f"{option} would say bounds=None of /time"):
+    with pytest.raises(CombineError, match=f"{option} would set bounds=None of /time"):
         icevirt.plan(months, concat_dim="time", **how)
 
 
@@ -151,7 +151,7 @@ def test_files_that_were_renamed_into_one_are_files_of_one(months):
         file.renameVariable("time", "t")
         file.renameDimension("time", "t")
     attrs = {"time": {"units": "days since 2001-01-01"}}
-    with pytest.raises(CombineError, match="attrs would say units"):
+    with pytest.raises(CombineError, match="attrs would set units"):
         icevirt.plan(months, concat_dim="time", rename={"t": "time"}, attrs=attrs)
 
 
@@ -256,20 +256,22 @@ def test_bounds_count_in_the_calendar_of_their_coordinate(tmp_path):
 # -- values of attributes --------------------------------------------------------------------------
 
 WRONG = {
-    "a fill value out of range": ("_FillValue", 99999, "a value of int16"),
-    "a fill value between integers": ("_FillValue", 1.5, "a value of int16"),
-    "a fill value that is NaN": ("_FillValue", float("nan"), "a value of int16"),
+    "a fill value out of range": ("_FillValue", 99999, "a value of its data type int16"),
+    "a fill value between integers": ("_FillValue", 1.5, "a value of its data type int16"),
+    "a fill value that is NaN": ("_FillValue", float("nan"), "a value of its data type int16"),
     "a fill value of text": ("_FillValue", "none", "a number"),
     "a scale of text": ("scale_factor", "0.01", "a number"),
     "a scale that is true": ("scale_factor", True, "a number"),
-    "a calendar that is a number": ("calendar", 360, "a text"),
-    "units that are a list": ("units", ["K"], "a text"),
+    "a calendar that is a number": ("calendar", 360, "a string"),
+    "units that are a list": ("units", ["K"], "a string"),
 }
 
 
 @pytest.mark.parametrize(("name", "value", "wanted"), WRONG.values(), ids=WRONG)
 def test_a_value_that_its_attribute_cannot_have_is_refused(name, value, wanted, days):
-    with pytest.raises(InvalidInputError, match=rf"the attribute {name} of /packed is {wanted}"):
+    with pytest.raises(
+        InvalidInputError, match=f"the attribute {name} of /packed must be {wanted}"
+    ):
         icevirt.plan(days, concat_dim="time", attrs={"packed": {name: value}})
 
 
@@ -355,7 +357,10 @@ def test_attributes_of_labels_that_come_from_times_are_those_of_the_times(tmp_pa
     (found,) = (a for a in icevirt.plan(files, **how, attrs=attrs).arrays if a.path == "/init")
     assert found.schema.attributes.values["long_name"] == "start"
     assert found.schema.attributes.values["standard_name"] == "forecast_reference_time"
-    for variable, message in (("init", "that of the variable"), ("reftime", "attrs would say")):
+    for variable, message in (
+        ("init", "of the variable that they come from"),
+        ("reftime", "attrs would set"),
+    ):
         attrs = {variable: {"units": "days since 1900-01-01"}}
         with pytest.raises((InvalidInputError, CombineError), match=message):
             icevirt.plan(files, **how, attrs=attrs)
@@ -387,7 +392,7 @@ def test_files_do_not_say_different_things_of_what_labels_mean(days):
     def function(file):
         return icevirt.FileChanges(attrs={"member": {"units": f"days since {file.attrs['day']}"}})
 
-    with pytest.raises(CombineError, match="different things of what the labels of 'member' mean"):
+    with pytest.raises(CombineError, match="different attributes for the labels of 'member'"):
         icevirt.plan(stackable(days), concat_dim="member", labels=[1, 2, 3], preprocess=function)
 
 
@@ -453,7 +458,7 @@ def test_a_name_that_changes_nothing_is_refused(how, message, days):
 
 
 def test_regular_is_refused_for_labels(days):
-    with pytest.raises(InvalidInputError, match="regular is for dimensions that the files have"):
+    with pytest.raises(InvalidInputError, match="regular does not apply to dimensions"):
         icevirt.plan(stackable(days), concat_dim="member", labels=[1, 2, 3], regular=1)
 
 

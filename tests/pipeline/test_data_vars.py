@@ -321,9 +321,9 @@ WRONG = {
     "a rule that looks at values": ({"data_vars": "different"}, "lets values decide"),
     "no variable of the name": ({"data_vars": ["fild"]}, "no file has.*fild"),
     "a dimension that is not asked for": ({"data_vars": {"time": "all"}}, "does not name"),
-    "no names": ({"data_vars": [1]}, "neither a word nor names"),
-    "nothing at all": ({"data_vars": []}, "neither a word nor names"),
-    "a number": ({"data_vars": 1}, "neither a word nor names"),
+    "no names": ({"data_vars": [1]}, "or names of variables"),
+    "nothing at all": ({"data_vars": []}, "or names of variables"),
+    "a number": ({"data_vars": 1}, "or names of variables"),
     "the coordinate of a dimension": ({"data_vars": ["all", "time"]}, "/time is the coordinate"),
 }
 

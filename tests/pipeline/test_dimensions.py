@@ -239,7 +239,7 @@ def test_a_dimension_without_coordinate_needs_labels_or_nesting(tmp_path):
     for path in files:
         with netCDF4.Dataset(path, "r+") as file:
             file.renameVariable("x", "other")
-    with pytest.raises(CombineError, match="nothing says where files lie along 'x'"):
+    with pytest.raises(CombineError, match="positions of files along 'x' are not known"):
         icevirt.plan(files, concat_dim=["y", "x"])
 
 

@@ -197,7 +197,7 @@ def fails(file):
 
 REFUSED = {
     "a name that no file has": ({"rename": {"packd": "tas"}}, "Did you mean 'packed'"),
-    "two names become one": ({"rename": {"x": "z", "y": "z"}}, "would become one"),
+    "two names become one": ({"rename": {"x": "z", "y": "z"}}, "the same name"),
     "a name that is there": ({"rename": {"packed": "mask"}}, "two variables of a file"),
     "a dimension twice": ({"rename": {"x": "y"}}, "dimension 'y' twice|two variables of a file"),
     "a path for a name": ({"rename": {"packed": "/g/tas"}}, "a slash separates names"),
@@ -205,7 +205,7 @@ REFUSED = {
     "no function": ({"preprocess": "nowhere:f"}, "no such function"),
     "no name": ({"preprocess": "nowhere"}, "package.module:function"),
     "a function that fails": ({"preprocess": fails}, r"preprocess failed .*day1\.nc"),
-    "a function that returns a dataset": ({"preprocess": lambda f: 1}, "neither FileChanges"),
+    "a function that returns a dataset": ({"preprocess": lambda f: 1}, "must return FileChanges"),
     "a function that renames what is scanned": (
         {"preprocess": lambda f: icevirt.FileChanges(rename={"t": "time"})},
         'rename={"t": "time"}',

@@ -227,7 +227,7 @@ def test_what_no_longer_fits_stops_the_build(act, days, repo):
     changed = commit(repo, act)
     path = next(path for path in nodes(repo) if path.endswith("anomaly"))
     rebuild_unlike = one_more(days)
-    with pytest.raises(errors.PlanChangedError, match="its time has 8 steps, that of the build 12"):
+    with pytest.raises(errors.PlanChangedError, match="its time has 8 steps, in the build 12"):
         rebuild(rebuild_unlike, repo)
     assert tip(repo) == changed
     found = icevirt.plan(rebuild_unlike, repo=repo, concat_dim="time").difference

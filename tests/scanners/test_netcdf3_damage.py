@@ -200,7 +200,7 @@ def test_names_that_become_one_and_too_many_axes_are_refused_by_name(tmp_path):
     path = file_of(tmp_path, twice)
     with (
         open_source(path) as source,
-        pytest.raises(UnsupportedError, match=r"become one.*drop_variables=\['/v'\]"),
+        pytest.raises(UnsupportedError, match=r"the same name.*drop_variables=\['/v'\]"),
     ):
         registry.scan(source)
     deep = classic([(b"x", 1)], [variable(b"v", [0] * 33, 4, 300)]) + bytes(500)

@@ -54,10 +54,10 @@ _SCALES = b"DIMENSION_LIST"
 _REMEMBERED = 16 * 1024  # bytes of attributes that are
 _DOUBLES = {"f": np.dtype(np.float64), "c": np.dtype(np.complex128)}
 _SHOWN_AS = {  # by kind of dtype; readers other than icevirt see these
-    "c": "a complex number is text, but for icevirt",
-    "m": "a timedelta is a count of {dtype}, but for icevirt",
-    "M": "a time is a count of {dtype}, but for icevirt",
-    "V": "opaque bytes are base64, but for icevirt",
+    "c": "readers other than icevirt see a complex number as text",
+    "m": "readers other than icevirt see a timedelta as a count of {dtype}",
+    "M": "readers other than icevirt see a time as a count of {dtype}",
+    "V": "readers other than icevirt see opaque bytes as base64",
 }
 _COMPOUND = "a compound is shown as a list without names"
 _VARIABLE_TEXT = {
@@ -134,7 +134,7 @@ def _found(plain: Mapping[bytes, Value | None], opened: Callable[[], Any]) -> Fo
         if name in _HIDDEN and name not in _NEEDED:
             continue
         if name in found.shown:  # one of them is not UTF-8
-            found.lost[name] = f"another one has this name, this one is {raw!r}"
+            found.lost[name] = f"another attribute has this name; this one is {raw!r}"
             continue
         try:
             value = _shown(known, name, found) if known is not None else None

@@ -251,7 +251,7 @@ def _tagged(tid: Any) -> Element:
     if not is_readable:
         size = tid.get_size()
         raise NoDataTypeError(
-            f"opaque bytes with the tag {tag!r}: h5py writes none of {size} bytes"
+            f"opaque bytes with the tag {tag!r}: h5py does not write this tag for {size} bytes"
         )
     plain = np.dtype(dtype.str).newbyteorder("<")
     is_wide = dtype.kind == "f" and dtype.itemsize > 8

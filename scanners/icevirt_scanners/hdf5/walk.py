@@ -121,7 +121,7 @@ class Walk:
         name, escaped = node_name(raw) if is_group else variable_name(raw)
         path = paths.join(above, name)
         if escaped:
-            self._tell(path, "renamed", f"the link {raw!r} is no node name in zarr")
+            self._tell(path, "renamed", f"Zarr cannot hold the name of the link {raw!r}")
         return path
 
     def _links(self, group: FoundGroup, soft: list[_Link]) -> list[FoundGroup]:
@@ -129,7 +129,7 @@ class Walk:
         for raw, kind, address in _links_of(group.gid):
             if is_odd(raw):
                 raise ScanError(
-                    "a link whose name libhdf5 reads as a path, so that it opens another object",
+                    "libhdf5 reads the name of a link as a path, and opens another object",
                     do="Rename the link with the program that wrote the file.",
                     file=self.url,
                     group=group.path,

@@ -68,8 +68,8 @@ def _node(nodes: dict[str, Described], folder: str, url: str) -> Described:
         node = nodes.setdefault(path, Described(folder=spelt))
         if node.folder != spelt:
             raise UnsupportedError(
-                "nodes whose names become one in Zarr",
-                do="Make the references again, with other names.",
+                "several nodes would have the same name in Zarr",
+                do="Make the references again with other names.",
                 file=url,
                 path=path,
                 keys=[node.folder, spelt],

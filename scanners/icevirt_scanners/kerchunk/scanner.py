@@ -119,7 +119,7 @@ def _opened(
 def _tell_renamed(nodes: dict[str, Described], group: str, context: ScanContext) -> None:
     for path, node in nodes.items():
         if f"{group.rstrip('/')}{path}".strip("/") != node.folder:
-            message = f"the key {node.folder!r} is no path of nodes in zarr"
+            message = f"the key {node.folder!r} is not a valid node path in Zarr"
             context.tell(path, "renamed", message)
 
 

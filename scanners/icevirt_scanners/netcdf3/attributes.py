@@ -18,7 +18,7 @@ def shown(attributes: Sequence[Attribute], tell: Callable[[str, str], None]) -> 
     for attribute in attributes:
         name = attribute.name.decode("utf-8", "backslashreplace")
         if name in found:  # netCDF finds the first one
-            tell("attribute-left-out", f"attribute {name!r}: another one has this name")
+            tell("attribute-left-out", f"attribute {name!r}: another attribute has this name")
             continue
         if attribute.kind.text:
             found[name] = _text(attribute.raw, name, tell)

@@ -128,7 +128,9 @@ def _array(placed: Placed, context: ScanContext) -> ScannedArray:
             variable=path,
         )
     if node_name(variable.name)[1]:
-        context.tell(path, "renamed", f"the name {variable.name!r} is no node name in zarr")
+        context.tell(
+            path, "renamed", f"the name {variable.name!r} is not a valid node name in Zarr"
+        )
     found = shown(variable.attributes, lambda code, text: context.tell(path, code, text))
     attributes = with_fit_fill(
         found, placed.kind.dtype, lambda code, text: context.warn(path, code, text)

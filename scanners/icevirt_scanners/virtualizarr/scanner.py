@@ -123,7 +123,7 @@ def _inside(path: str, name: object, context: ScanContext) -> str:
     own, escaped = node_name(str(name).encode("utf-8", "surrogatepass"))
     inside = paths.join(path, own)
     if escaped:
-        context.tell(inside, "renamed", f"the name {name!r} is no node name in zarr")
+        context.tell(inside, "renamed", f"the name {name!r} is not a valid node name in Zarr")
     return inside
 
 

@@ -61,7 +61,7 @@ def test_every_spelling_becomes_one_name(kind, name, value, spelled):
     assert read(kind, {spelled: given}) == {name: value}
 
 
-# every option that obstore has and that is for the reader to choose
+# every option that obstore has and that is for the only the reader may set
 OTHERS = {
     "s3": [
         "Region", "REGION", "aws_region", "default_region", "endpoint", "aws_endpoint",
@@ -99,7 +99,7 @@ REFUSED = {f"{kind}: {name}": (kind, name) for kind, names in OTHERS.items() for
 
 @pytest.mark.parametrize(("kind", "name"), REFUSED.values(), ids=REFUSED.keys())
 def test_an_option_that_is_not_of_the_set_is_refused_by_name(kind, name):
-    with pytest.raises(InvalidInputError, match="reader to choose") as told:
+    with pytest.raises(InvalidInputError, match="only the reader may set") as told:
         read(kind, {name: "CANARY"})
     assert told.value.facts["option"] == name
     assert "CANARY" not in str(told.value)

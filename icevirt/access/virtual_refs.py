@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from icevirt.connect.urls import local_path
 from icevirt.errors import InvalidInputError
 from icevirt.logic import tables
-from icevirt.model.chunks import ChunkTable, ChunkType, Locations
+from icevirt.model.chunks import FARTHEST, ChunkTable, ChunkType, Locations
 from icevirt.model.strings import Strings
 
 type ChecksumLike = str | datetime | None
@@ -194,6 +194,12 @@ def _bytes(name: str, numbers: ArrayLike) -> NDArray[np.uint64]:
     given = np.asarray(numbers)
     if given.size and (given.dtype.kind not in "iu" or given.min() < 0):
         raise InvalidInputError("offsets and lengths are whole numbers, at least 0", column=name)
+    if given.size and given.max() >= FARTHEST:  # readers would refuse the whole manifest
+        raise InvalidInputError(
+            "a virtual reference is larger than any object",
+            do=f"Correct the {name}.",
+            **{name: int(given.max())},
+        )
     return given.ravel().astype(np.uint64)
 
 

@@ -40,7 +40,7 @@ class Attributes:
         values: dict[str, JSON] = {}
         dtypes: dict[str, str] = {}
         for name, value in found.items():
-            if isinstance(value, np.generic | np.ndarray) and _has_dtype(value.dtype):
+            if isinstance(value, np.generic | np.ndarray) and has_dtype(value.dtype):
                 dtypes[name] = value.dtype.str[1:]
                 values[name] = _numbers(name, value)
             else:
@@ -73,12 +73,13 @@ def restore(values: Mapping[str, Any], dtypes: Mapping[str, str]) -> dict[str, A
     }
 
 
-def _has_dtype(dtype: np.dtype[Any]) -> bool:
+def has_dtype(dtype: np.dtype[Any]) -> bool:
+    """Say whether attributes of a dtype keep it: numbers, times and opaque bytes do."""
     return dtype.kind in "iufbcmM" or (dtype.kind == "V" and dtype.names is None)
 
 
 def _restored(value: Any, dtype: np.dtype[Any]) -> Any:
-    if not _has_dtype(dtype):
+    if not has_dtype(dtype):
         raise ValueError(f"no attribute has the dtype {dtype}")
     if dtype.kind in "cmMV":
         found = np.array(_parsed(value, dtype.kind), dtype)

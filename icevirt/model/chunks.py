@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 
 from icevirt.model.strings import Strings
 
+FARTHEST = 1 << 62
+"""Bytes that no object has; the sum of an offset and a length stays within 64 bits."""
+
 _FEW = 64  # rows that Python compares faster than numpy
 _ROWS_AT_ONCE = 1 << 16  # whose order is looked at together
 

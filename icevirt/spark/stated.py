@@ -12,14 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from icevirt.archive.attributes import Attributes
+from icevirt.archive.attributes import Attributes, has_dtype
 from icevirt.archive.scanned import ScannedGroup
 from icevirt.archive.schema import ArraySchema
 from icevirt.connect.urls import is_url
 from icevirt.model import paths
 
 _MOST = 1 << 62  # elements along a dimension, so that sums of offsets are numbers of 64 bits
-_KINDS = "iufb"  # of attributes with a dtype
 _LABELS = "iufbSUV"
 
 
@@ -64,8 +63,8 @@ def check_schema(text: str | None) -> None:
     held = schema.attributes
     if not all(isinstance(each, dict) for each in (held.values, held.dtypes)):
         raise TypeError("attributes are objects")
-    if not all(np.dtype(each).kind in _KINDS for each in held.dtypes.values()):
-        raise TypeError("attributes with a type are numbers")
+    if not all(has_dtype(np.dtype(each)) for each in held.dtypes.values()):
+        raise TypeError("an attribute has a type that none keeps")
 
 
 def check_labels_dtype(text: str | None) -> None:
@@ -99,8 +98,8 @@ def group_of(value: Any) -> ScannedGroup:
     path, values, dtypes = value["path"], value["values"], value["dtypes"]
     if paths.canonical(path) != path or not all(isinstance(e, dict) for e in (values, dtypes)):
         raise ValueError(f"not a group: {_shown(path)}")
-    if not all(np.dtype(each).kind in _KINDS for each in dtypes.values()):
-        raise TypeError("attributes with a type are numbers")
+    if not all(has_dtype(np.dtype(each)) for each in dtypes.values()):
+        raise TypeError("an attribute has a type that none keeps")
     return ScannedGroup(path=path, attributes=Attributes(values=values, dtypes=dtypes))
 
 

@@ -8,7 +8,7 @@ memory of readers that keep manifests decompressed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -31,11 +31,11 @@ class LocationEncoding(Enum):
     dictionary = "dictionary"  # whenever the thresholds are met
 
 
-_MOST = {  # whatever a configuration says
-    "min_num_chunks": 1 << 62,
-    "dictionary_max_training_samples": 100_000,
-    "dictionary_max_size_bytes": 1 << 20,
-    "compression_level": MAX_LEVEL,
+_RANGES = {  # whatever a configuration says
+    "min_num_chunks": (0, 1 << 62),
+    "dictionary_max_training_samples": (0, 100_000),
+    "dictionary_max_size_bytes": (0, 1 << 20),
+    "compression_level": (-(1 << 17), MAX_LEVEL),  # of zstd, whose negative levels are fast
 }
 
 
@@ -59,9 +59,9 @@ class LocationCompression:
         for key in ("manifest", "virtual_chunk_location_compression"):
             found = found.get(key) if isinstance(found, Mapping) else None
         told: dict[str, Any] = {
-            field.name: min(max(int(found[field.name]), 0), _MOST[field.name])
-            for field in fields(cls)
-            if isinstance(found, Mapping) and isinstance(found.get(field.name), int)
+            name: min(max(int(found[name]), least), most)
+            for name, (least, most) in _RANGES.items()
+            if isinstance(found, Mapping) and isinstance(found.get(name), int)
         }
         return cls(**told)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.model.chunks import ChunkTable, ChunkType, Locations
+from icevirt.model.chunks import FARTHEST, ChunkTable, ChunkType, Locations
 from icevirt.model.strings import StringsWithin
 from icevirt.wire.columns_read import Tables
 from icevirt.wire.locations_read import Locator
@@ -17,9 +17,6 @@ from icevirt.wire.payload import array
 from icevirt.wire.ranges import Bytes, ascends, gather
 from icevirt.wire.read import Damage, Span
 from icevirt.wire.schema import CHUNK_REF
-
-FARTHEST = 1 << 62
-"""Bytes that no object has; the sum of an offset and a length stays within 64 bits."""
 
 # field, what a row that has it is; later ones win
 _KINDS = (

@@ -97,6 +97,12 @@ def test_part_of_an_array_is_set_and_empty_locations_are_left_out(virtual, sessi
 WRONG = {
     "no chunk's key": lambda s, u: s.set_virtual_ref("v/zarr.json", u, offset=0, length=1),
     "a negative offset": lambda s, u: s.set_virtual_ref("v/c/0/0", u, offset=-1, length=1),
+    "an offset beyond any object": lambda s, u: s.set_virtual_ref(
+        "v/c/0/0", u, offset=1 << 62, length=1
+    ),
+    "a length beyond any object": lambda s, u: s.set_virtual_ref(
+        "v/c/0/0", u, offset=0, length=1 << 63
+    ),
     "half a byte": lambda s, u: s.set_virtual_ref("v/c/0/0", u, offset=0.5, length=1),
     "no bytes": lambda s, u: s.set_virtual_ref("v/c/0/0", u, offset=0, length=0),
     "outside the grid": lambda s, u: s.set_virtual_ref("v/c/4/0", u, offset=0, length=1),

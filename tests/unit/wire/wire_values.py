@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model import repo_info as r
-from icevirt.model.chunks import ChunkTable, ChunkType, Locations
+from icevirt.model.chunks import FARTHEST, ChunkTable, ChunkType, Locations
 from icevirt.model.snapshot import ArrayNode, GroupNode, ManifestFileInfo, ManifestRef, Snapshot
 from icevirt.model.strings import Strings
 from icevirt.model.transaction_log import Move, NodeType, TransactionLog
@@ -201,7 +201,10 @@ def tables(draw, max_rows=12):
         else:
             height = len(places) if kind[row] == ChunkType.virtual else chunks
             source[row] = draw(st.integers(0, height - 1))
-            offset[row], length[row] = draw(U64), draw(st.integers(1, 2**64 - 1))
+            offset[row], length[row] = (
+                draw(st.integers(0, FARTHEST - 1)),
+                draw(st.integers(1, FARTHEST - 1)),
+            )
     inline = b"".join(b for b, k in zip(blobs, kind, strict=True) if k == ChunkType.inline)
     return ChunkTable(
         index=index,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from icevirt.archive.facts import CatalogFacts, by_first_appearance
 from icevirt.archive.schema import ArraySchema, differences
 from icevirt.errors import CombineError
-from icevirt.logic import unequal
+from icevirt.logic import duplicates, unequal
 from icevirt.logic.cells import Axis, Cells
 from icevirt.logic.data_vars import DimensionRules
 from icevirt.logic.deviating import Rules, is_packing, is_storage, signature
@@ -282,14 +282,15 @@ def _refuse_twice(facts: CatalogFacts, member: Member, cells: Cells, given: Dime
             raise unequal.refusal(
                 facts, (member.path, member.schema.dimension_names), rows, axis, given
             )
-        names = ", ".join(repr(axis.dimension) for axis in member.along)
+        names = [axis.dimension for axis in member.along]
+        files = int(facts.arrays.file[rows[0]]), int(facts.arrays.file[rows[1]])
         raise CombineError(
-            f"two files overlap along {names}: both hold {member.path} for the same steps",
-            do="Leave one of them out, or say which one counts with"
-            ' duplicates="newest" or "version".',
+            f"two files overlap along {', '.join(map(repr, names))}: both hold {member.path} for"
+            " the same steps",
+            do=duplicates.remedy(facts, files, names),
             variable=member.path,
-            first=facts.files.url[int(facts.arrays.file[member.rows[second - 1]])],
-            second=facts.files.url[int(facts.arrays.file[member.rows[second]])],
+            first=facts.files.url[files[0]],
+            second=facts.files.url[files[1]],
         )
 
 

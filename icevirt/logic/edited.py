@@ -13,13 +13,12 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.attributes import Attributes
-from icevirt.archive.facts import ArrayColumns, CatalogFacts, Coded
+from icevirt.archive.facts import ArrayColumns, CatalogFacts, Coded, GroupsOf
 from icevirt.archive.roles import KEYED, LISTS, resolved
 from icevirt.archive.scanned import ScannedGroup
 from icevirt.archive.schema import ArraySchema
@@ -235,11 +234,14 @@ def _refuse_twice(facts: CatalogFacts, arrays: ArrayColumns) -> None:
         )
 
 
-def _groups_of(facts: CatalogFacts, edits: Sequence[Edit], of_file: NDArray[np.integer]) -> Any:
+def _groups_of(
+    facts: CatalogFacts, edits: Sequence[Edit], of_file: NDArray[np.integer]
+) -> GroupsOf:
     groups_of, there = facts.groups_of, _by_name(facts.arrays.path.values)
 
-    def changed(row: int) -> tuple[ScannedGroup, ...]:
+    def changed(row: int, *, saying: str = "") -> tuple[ScannedGroup, ...]:
         edit = edits[int(of_file[row])]
+        is_set = any(name == saying for _, name, _ in edit.attrs)
         return tuple(
             replace(
                 group,
@@ -250,7 +252,7 @@ def _groups_of(facts: CatalogFacts, edits: Sequence[Edit], of_file: NDArray[np.i
                     None,
                 ),
             )
-            for group in groups_of(row)
+            for group in groups_of(row, saying="" if is_set else saying)
         )
 
     return changed

@@ -88,7 +88,7 @@ def _given(array: Named, axis: Axis | None, rules: DimensionRules) -> str:
     if axis is None or tuple(names) == (paths.name(path),):
         return ""
     told = data_vars.remedy(rules, path, axis.dimension, is_new=axis.is_new)
-    if path in rules.kept.dimensions:
+    if axis.dimension not in rules.kept.dimensions.get(path, (axis.dimension,)):
         told += " and allow_changes=True (--allow-changes), as the last build made it without"
     return f"Give it the dimension with {told}, "
 

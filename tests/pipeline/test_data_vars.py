@@ -503,3 +503,29 @@ def test_a_rebuild_in_a_group_and_of_eras_keeps_dimensions(tmp_path, repo_path, 
     assert before["deep/er/era_1/flag"] == ("y", "x")
     stacked([*files, write(tmp_path / "more.nc", 9)], repo_path, **how, mode="w")
     assert recorded(repo_path) == before
+
+
+def test_a_dimension_that_the_last_build_did_not_have_goes_to_all_data(tmp_path, repo_path):
+    """Nothing was recorded of it; that arrays get another dimension is to be meant."""
+    icevirt.build(write(tmp_path / "one.nc"), repo_path, concat_dim="time")
+    files = runs(tmp_path)
+    with pytest.raises(PlanChangedError, match="/field: dimensions"):
+        stacked(files, repo_path, mode="w")
+    stacked(files, repo_path, mode="w", allow_changes=True)
+    assert recorded(repo_path) == {**dims(stacked(files)), "run": ("run",)}
+
+
+def test_what_the_last_build_gave_a_dimension_is_not_said_to_lack_it(tmp_path, repo_path):
+    files = [write(tmp_path / f"day{n}.nc", day=n, mask=1 + n) for n in range(2)]
+    how = {"concat_dim": "time", "mode": "w"}
+    icevirt.build(files, repo_path, concat_dim="time", data_vars="mask")
+    with pytest.raises(CombineError, match=r"data_vars=\['mask'\] \(--data-vars mask\), leave"):
+        icevirt.build(files, repo_path, **how, data_vars="minimal")
+    icevirt.build(files, repo_path, **how, data_vars=["mask"])
+
+
+def test_coordinates_that_a_person_lists_of_the_dataset_are_found(tmp_path):
+    attrs = {"/": {"coordinates": "mask number"}}
+    found = dims(stacked(runs(tmp_path), attrs=attrs))
+    assert [found["mask"], found["number"]] == [("y", "x"), ()]
+    assert found["flag"][0] == "run"

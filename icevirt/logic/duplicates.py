@@ -162,13 +162,16 @@ def _refused(
         steps[name] = ends[0] if len(places) == 1 else f"{ends[0]} to {ends[1]}"
     names = [name for name, _ in known] or [each.name for each in new]
     told = ", ".join(f"{name}={step}" for name, step in steps.items())
+    nested = (  # which takes no labels that files tell
+        "; or, if they follow one another in the order given whatever their coordinates say, pass"
+        ' combine="nested" (--combine nested).'
+    )
     more = "" if len(alike) == 1 else f"; so do files at {len(alike) - 1} other steps"
     return CombineError(
         f"{len(rows)} files hold the same variables at the same step along"
         f" {', '.join(map(repr, names))}: {told}{more}",
         do='Say which of them counts with duplicates="newest", "version", "first" or "last"'
-        " (--duplicates); or, if they follow one another in the order given whatever their"
-        ' coordinates say, pass combine="nested" (--combine nested).',
+        f" (--duplicates){'.' if new else nested}",
         files=[facts.files.url[row] for row in rows[:_SHOWN]],
         step=steps,
     )

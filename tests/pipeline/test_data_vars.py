@@ -529,3 +529,23 @@ def test_coordinates_that_a_person_lists_of_the_dataset_are_found(tmp_path):
     found = dims(stacked(runs(tmp_path), attrs=attrs))
     assert [found["mask"], found["number"]] == [("y", "x"), ()]
     assert found["flag"][0] == "run"
+
+
+def test_what_has_other_lengths_gets_the_dimension_before_its_ends_are_padded(tmp_path, repo_path):
+    """An array that is stored once has no ends to pad: its error named pad where pad was given."""
+    files = [str(tmp_path / f"{n}.nc") for n in range(2)]
+    for n, path in enumerate(files):
+        with netCDF4.Dataset(path, "w") as file:
+            file.createDimension("time", 2)
+            file.createDimension("obs", 2 + n)
+            file.createVariable("time", "f8", ("time",))[:] = [2 * n, 2 * n + 1]
+            for name, dims in (("field", ("time", "obs")), ("depth", ("obs",))):
+                made = file.createVariable(name, "f4", dims, fill_value=-9)
+                made[:] = np.broadcast_to(np.arange(2 + n), made.shape)
+    with pytest.raises(CombineError) as caught:
+        icevirt.build(files, repo_path, concat_dim="time", pad="obs")
+    pasted = {"data_vars": ["depth"], "pad": ["obs"]}
+    for name, given in pasted.items():
+        assert f"{name}={given!r} (--" in str(caught.value)
+    found = opened(repo_path, icevirt.build(files, repo_path, concat_dim="time", **pasted))
+    np.testing.assert_array_equal(found["depth"], [[0, 1, np.nan]] * 2 + [[0, 1, 2]] * 2)

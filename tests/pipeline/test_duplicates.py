@@ -119,6 +119,6 @@ def test_a_newer_file_with_one_variable_more_is_no_duplicate(files, names, repo_
 
 
 def test_files_of_one_label_are_not_sent_to_nested_lists_which_know_no_such_labels(files):
-    with pytest.raises(CombineError, match="same step along 'time'.*--duplicates") as caught:
+    with pytest.raises(CombineError, match=r"same step along 'time'.*--duplicates") as caught:
         icevirt.plan(files, concat_dim=["day", "time"], labels={"day": "regex:day([0-9])"})
     assert "nested" not in str(caught.value)

@@ -126,7 +126,7 @@ def test_files_that_go_back_to_what_was_are_the_same_era():
 
 
 def test_an_era_is_compared_with_the_one_right_before_it():
-    other = SHUFFLED | {"chunk_shape": (1, 2), "references": data("file:///elsewhere/u.nc", 1).references}
+    other = SHUFFLED | {"chunk_shape": (1, 2), "references": data("file:///u.nc", 1).references}
     eras = refused([step(0), step(1, **SHUFFLED), step(2), step(3, **other)])
     assert [era.since for era in eras.eras] == [None, 0, 0]
     assert eras.eras[2].changes[0].what == "chunks of 1×4 → 1×2; shuffle added"

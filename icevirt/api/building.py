@@ -298,7 +298,7 @@ def _run(job: Job, request: Request, inputs: str, session: Session, clock: Clock
         _tell_plan(plan)
         moved = request.publication.targets(facts, plan)
         plan = request.containers.contained(facts, published(plan, moved))
-        replacing = Replacing.of(job.target, plan)
+        replacing = Replacing.of(job.target, plan, request.edits.choice)
         job.target.rehearse(plan, replacing.claim)
         replacing.refuse_losses(allowed=request.allow_changes)
         told_of_group = replacing.findings()

@@ -200,5 +200,7 @@ def plan(
         return replace(
             made,
             cost=costs_of(made),
-            difference=None if target is None else Replacing.of(target, made).difference(),
+            difference=None
+            if target is None
+            else Replacing.of(target, made, edits.choice).difference(),
         )

@@ -14,10 +14,12 @@ from icevirt.api.target import METADATA, Target
 from icevirt.archive.difference import PlanChange, PlanDifference
 from icevirt.archive.plan import BuildPlan
 from icevirt.errors import PlanChangedError
+from icevirt.logic.file_edits import recorded
 from icevirt.logic.grafting import BuiltArray
 from icevirt.logic.keeping import Claim, Settled, coordinates_of, settled
 from icevirt.logic.losses import losses, moved_manifests
 from icevirt.logic.plan_changes import changes_of_others, plan_changes
+from icevirt.model.json import JSON
 from icevirt.model.metadata import document_of
 from icevirt.model.snapshot import ArrayNode, GroupNode
 from icevirt.repo.assets import Assets
@@ -34,11 +36,12 @@ class Replacing:
     target: Target
     plan: BuildPlan
     claim: Claim
+    edits: JSON  # of the plan, as a snapshot records them
 
     @classmethod
-    def of(cls, target: Target, plan: BuildPlan) -> Replacing:
+    def of(cls, target: Target, plan: BuildPlan, edits: JSON) -> Replacing:
         """Look at what the plan's group holds."""
-        return cls(target, plan, target.claim())
+        return cls(target, plan, target.claim(), edits)
 
     @property
     def arrays(self) -> dict[str, bytes]:
@@ -77,7 +80,10 @@ class Replacing:
         }
         changes = [*self._undone(found)]
         if last is not None:
-            changes += plan_changes(own, int(told.get("files") or 0), self.plan)
+            combined = told.get("combine")
+            before = combined.get("edits") if isinstance(combined, dict) else None
+            edits = recorded(before), recorded(self.edits)
+            changes += plan_changes(own, int(told.get("files") or 0), self.plan, edits)
         changes.sort(key=lambda change: not change.stops)
         return PlanDifference(
             snapshot_id="" if last is None else str(last.id),

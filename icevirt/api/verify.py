@@ -18,7 +18,7 @@ from icevirt.archive.verification import Checked, VerifyReport, total
 from icevirt.connect.container import endpoint_of
 from icevirt.errors import InvalidInputError, UnauthorizedError
 from icevirt.ids import ObjectId12
-from icevirt.logic.file_edits import Edit
+from icevirt.logic.file_edits import Edit, recorded
 from icevirt.logic.sampling import sample
 from icevirt.model import paths
 from icevirt.model.config import VirtualChunkContainer
@@ -151,10 +151,8 @@ def _tolerance_of(session: Session) -> Mapping[str, float]:
 
 def _edits_of(session: Session) -> tuple[Edit, bool]:
     """Return which attributes the last build set in all files, and whether a function set more."""
-    found = _choices_of(session).get("edits")
-    edits = found if isinstance(found, dict) else {}
-    attrs = tuple((str(a), str(b), str(c)) for a, b, c in edits.get("attrs", ()))
-    return Edit(attrs=attrs), bool(edits.get("preprocess"))
+    edit, function = recorded(_choices_of(session).get("edits"))
+    return edit, bool(function)
 
 
 def _choices_of(session: Session) -> dict[str, Any]:

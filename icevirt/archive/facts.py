@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -235,13 +235,20 @@ type Compare = Callable[[tuple[str, str], tuple[str, str]], Mapping[str, Any] | 
 """Given URL and path of a variable in two files: the first difference as facts of an error."""
 
 
+class GroupsOf(Protocol):
+    """Reads the groups of a file; nothing of one whose groups lack the attribute asked for."""
+
+    def __call__(self, row: int, *, saying: str = "") -> tuple[ScannedGroup, ...]:
+        """Return the groups of a file row; they may be none where none has ``saying``."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CatalogFacts:
     """A closed catalog, as far as a plan needs it."""
 
     files: FileColumns
     arrays: ArrayColumns
-    groups_of: Callable[[int], tuple[ScannedGroup, ...]]  # of a file row; read on demand
+    groups_of: GroupsOf  # read on demand
     places: Strings  # (m,) URLs of files, or of directories, that references lead to
     compare: Compare | None = None  # reads values of two files, to tell where they differ
 
@@ -251,7 +258,7 @@ class CatalogFacts:
         return CatalogFacts(
             files=self.files.take(rows),
             arrays=self.arrays.of_files(rows, len(self.files)),
-            groups_of=lambda row: groups_of(int(rows[row])),
+            groups_of=lambda row, *, saying="": groups_of(int(rows[row]), saying=saying),
             places=self.places,
             compare=self.compare,
         )

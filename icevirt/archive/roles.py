@@ -14,13 +14,13 @@ from typing import Any
 
 from icevirt.model import paths
 
-_LISTS = (
+LISTS = (
     *("coordinates", "bounds", "climatology", "geometry"),
     *("node_coordinates", "node_count", "part_node_count", "interior_ring"),
 )
 """Attributes that list variables (CF 5, 7.1, 7.4, 7.5)."""
 
-_KEYED = ("grid_mapping", "cell_measures", "formula_terms")
+KEYED = ("grid_mapping", "cell_measures", "formula_terms")
 """Attributes of pairs like ``area: areacella`` (CF 5.6, 7.2, 4.3.3); a grid mapping may be one."""
 
 
@@ -42,7 +42,7 @@ def coordinates_of(
         dimensions[paths.parent(path)].update(names)
     found = {path for path, _, _ in known if paths.name(path) in dimensions[paths.parent(path)]}
     for path, _, attributes in known:
-        found.update(_named(paths.parent(path), attributes, (*_LISTS, *_KEYED), there))
+        found.update(_named(paths.parent(path), attributes, (*LISTS, *KEYED), there))
     for path, attributes in groups:
         found.update(_named(path, attributes, ("coordinates",), there))
     return frozenset(found)
@@ -57,22 +57,25 @@ def _named(
     for name in names:
         if isinstance(text := attributes.get(name), str):
             for word in dict.fromkeys(_words(name, text)):
-                fitting = there.get(word.rpartition("/")[2], ())
-                if fitting and (path := _resolved(group, word, fitting)) is not None:
+                if (path := resolved(group, word, there)) is not None:
                     yield path
 
 
 def _words(name: str, text: str) -> list[str]:
     words = text.replace(" :", ":").split()
-    if name not in _KEYED or not any(word.endswith(":") for word in words):
+    if name not in KEYED or not any(word.endswith(":") for word in words):
         return words
     if name == "grid_mapping":  # its keys are the variables, which map the coordinates behind them
         return [word.removesuffix(":") for word in words if word.endswith(":")]
     return [word for word in words if not word.endswith(":")]
 
 
-def _resolved(group: str, word: str, fitting: Collection[str]) -> str | None:
-    """Find a variable by CF's rules: a path, or the nearest one of the name towards the root."""
+def resolved(group: str, word: str, there: Mapping[str, Collection[str]]) -> str | None:
+    """Find a variable by CF's rules: a path, or the nearest one of the name towards the root.
+
+    ``there`` are the paths of all variables by name.
+    """
+    fitting = there.get(word.rpartition("/")[2], ())
     if "/" in word:  # attributes are anybody's text, which need not be a path
         path = normpath(word if word.startswith("/") else f"{group}/{word}")
         path = "/" + path.lstrip("/")

@@ -31,6 +31,10 @@ class Kept:
     dimensions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by path in the files
     data_vars: DataVars = field(default_factory=dict)  # that it was asked for
 
+    def has(self, dimension: str) -> bool:
+        """Say whether the last build made something along a dimension."""
+        return any(dimension in names for names in self.dimensions.values())
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DimensionRules:

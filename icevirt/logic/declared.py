@@ -64,7 +64,7 @@ class Declared:
             return True
         if tuple(own) == (paths.name(path),):
             return False
-        if words is None and told is not None and path in kept.dimensions:
+        if words is None and told is not None and kept.has(dimension) and path in kept.dimensions:
             return dimension in kept.dimensions[path]
         if any(each.told_by == path for each in self._new.values()):
             return told is not None and told.told_by == path
@@ -90,7 +90,12 @@ class Declared:
             yield arrays.path.values[path], schema.dimension_names, schema.attributes.values
 
     def _groups(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        for row in range(len(self._facts.files)):
-            for group in self._facts.groups_of(row):
-                if "coordinates" in group.attributes.values:
-                    yield group.path, group.attributes.values
+        """Yield groups that list coordinates, those that say the same once."""
+        told = {
+            (group.path, text): group.attributes.values
+            for row in range(len(self._facts.files))
+            for group in self._facts.groups_of(row, saying="coordinates")
+            if isinstance(text := group.attributes.values.get("coordinates"), str)
+        }
+        for (path, _), values in told.items():
+            yield path, values

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.plan import LeftOut
+from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError, InvalidInputError
 from icevirt.logic.cells import data_along, files_along, numbered
 from icevirt.logic.labels import coordinate_of
@@ -161,13 +162,16 @@ def _refused(
         steps[name] = ends[0] if len(places) == 1 else f"{ends[0]} to {ends[1]}"
     names = [name for name, _ in known] or [each.name for each in new]
     told = ", ".join(f"{name}={step}" for name, step in steps.items())
+    nested = (  # which takes no labels that files tell
+        "; or, to keep all of them in the order given, whatever their coordinates say, pass"
+        ' combine="nested" (--combine nested).'
+    )
     more = "" if len(alike) == 1 else f"; the same is true of {len(alike) - 1} other steps"
     return CombineError(
         f"{len(rows)} files hold the same variables at the same step along"
         f" {', '.join(map(repr, names))}: {told}{more}",
-        do='Choose one with duplicates="newest", "version", "first" or "last" (--duplicates);'
-        " or, to keep all of them in the order given, whatever their coordinates say, pass"
-        ' combine="nested" (--combine nested).',
+        do='Choose one with duplicates="newest", "version", "first" or "last"'
+        f" (--duplicates){'.' if new else nested}",
         files=[facts.files.url[row] for row in rows[:_SHOWN]],
         step=steps,
     )
@@ -195,6 +199,31 @@ def _natural(url: str) -> list[tuple[int, str]]:
 def _parts(text: str) -> list[tuple[int, str]]:
     parts: Sequence[str] = re.split(r"([0-9]+)", text)
     return [(int(part), "") if at % 2 else (-1, part) for at, part in enumerate(parts)]
+
+
+def remedy(facts: CatalogFacts, files: tuple[int, int], dimensions: Sequence[str]) -> str:
+    """Return what to do about two files that hold a variable for the same steps.
+
+    Where one of them holds further variables along the dimensions, no rule chooses between them.
+    """
+    arrays = facts.arrays
+    called = arrays.path if arrays.own_path is None else arrays.own_path
+    one, other = (
+        {
+            called[row]
+            for row in np.flatnonzero(arrays.file == file).tolist()
+            if {*ArraySchema.loads(arrays.schema[row]).dimension_names} & {*dimensions}
+        }
+        for file in files
+    )
+    rule = 'say which one counts with duplicates="newest" or "version"'
+    if one == other:
+        return f"Leave one of them out, or {rule}."
+    return (
+        "Leave one of them out. Duplicates are files that hold the same variables: to make these"
+        f" such files, leave out what one of them lacks with drop_variables={sorted(one ^ other)!r}"
+        f" (--drop-variable), and {rule}."
+    )
 
 
 def told(left_out: Sequence[LeftOut], rule: Duplicates) -> list[str]:

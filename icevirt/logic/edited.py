@@ -8,15 +8,18 @@ keeps an array's references is remembered, so that the write stage finds them.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.attributes import Attributes
-from icevirt.archive.facts import ArrayColumns, CatalogFacts, Coded
+from icevirt.archive.facts import ArrayColumns, CatalogFacts, Coded, GroupsOf
+from icevirt.archive.roles import KEYED, LISTS, resolved
 from icevirt.archive.scanned import ScannedGroup
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError, InvalidInputError
@@ -26,11 +29,10 @@ from icevirt.logic.recoding import bounds_of
 from icevirt.model import paths
 from icevirt.model.json import JSON
 
-_NAMING = (
-    *("coordinates", "bounds", "climatology", "ancillary_variables", "grid_mapping"),
-    *("cell_measures", "formula_terms"),
-)
-"""Attributes that name variables (CF 5, 7.1, 7.2, 3.4, 5.6, Appendix D)."""
+_NAMING = (*LISTS, *KEYED, "ancillary_variables")
+"""Attributes that name variables (those of coordinates, and CF 3.4)."""
+
+_WORDS = re.compile(r"\S+?(?=:?(?:\s|$))")
 
 
 def edited(
@@ -61,6 +63,7 @@ def edited(
     which = which.reshape(-1)
     edits = _with_bounds(arrays, edits, distinct)
     corrections = Corrections(option, of_each=option == "preprocess")
+    there = _by_name(arrays.path.values)
     new_paths, new_schemas, kept = [], [], np.ones(len(distinct), np.bool_)
     for at, (path, schema, number) in enumerate(distinct.tolist()):
         edit, old = edits[number], arrays.path.values[path]
@@ -70,7 +73,7 @@ def edited(
         own = ArraySchema.loads(arrays.schema.values[schema])
         if kept[at]:
             corrections.add(new_paths[-1], own.attributes, edit.wanted(new_paths[-1]), url)
-        new_schemas.append(_new_schema(own, old, edit, url))
+        new_schemas.append(_new_schema(own, old, edit, url, there))
     made = replace(
         arrays,
         path=_coded(new_paths, which),
@@ -129,7 +132,16 @@ def _refuse_other_bounds(
         )
 
 
-def _new_schema(schema: ArraySchema, path: str, edit: Edit, url: str) -> str:
+def _by_name(there: Iterable[str]) -> Mapping[str, Collection[str]]:
+    found: dict[str, set[str]] = defaultdict(set)
+    for path in there:
+        found[paths.name(path)].add(path)
+    return found
+
+
+def _new_schema(
+    schema: ArraySchema, path: str, edit: Edit, url: str, there: Mapping[str, Collection[str]]
+) -> str:
     told = dict(edit.rename)
     names = tuple(None if name is None else told.get(name, name) for name in schema.dimension_names)
     for name in names:
@@ -140,28 +152,45 @@ def _new_schema(schema: ArraySchema, path: str, edit: Edit, url: str) -> str:
                 variable=path,
                 file=url,
             )
-    attributes = _renamed_within(schema.attributes, told)
+    attributes = _renamed_within(paths.parent(path), schema.attributes, edit, there)
     called = edit.new_path(path)
     attributes = with_attributes(called, attributes, edit.wanted(called), schema.data_type)
     return replace(schema, dimension_names=names, attributes=attributes).dumps()
 
 
-def _renamed_within(attributes: Attributes, told: Mapping[str, str]) -> Attributes:
+def _renamed_within(
+    group: str,
+    attributes: Attributes,
+    edit: Edit,
+    there: Mapping[str, Collection[str]],
+    names: Sequence[str] = _NAMING,
+) -> Attributes:
     """Let attributes that name variables name them as they are called now."""
-    told = {paths.name(old) if old.startswith("/") else old: new for old, new in told.items()}
+    if not edit.rename:
+        return attributes
     values = dict(attributes.values)
-    for name in _NAMING:
-        if isinstance(value := values.get(name), str):
-            words = value.split(" ")
-            keys = name != "grid_mapping"  # whose keys are variables too
-            values[name] = " ".join(_word(word, told, keys=keys) for word in words)
+    for name in names:
+        if isinstance(text := values.get(name), str):
+            values[name] = _WORDS.sub(partial(_word, group, edit, there, name), text)
     return replace(attributes, values=values)
 
 
-def _word(word: str, told: Mapping[str, str], *, keys: bool) -> str:
-    if not word.endswith(":"):
-        return told.get(word, word)
-    return word if keys else told.get(word[:-1], word[:-1]) + ":"
+def _word(
+    group: str,
+    edit: Edit,
+    there: Mapping[str, Collection[str]],
+    name: str,
+    found: re.Match[str],
+) -> str:
+    word = found[0]
+    is_key = found.string[found.end() :].lstrip(" ").startswith(":")
+    if is_key and name in KEYED and name != "grid_mapping":  # whose keys are variables
+        return word
+    path = resolved(group, word, there)
+    if path is None:  # a dimension without a variable
+        return dict(edit.rename).get(word, word)
+    above, slash, _ = word.rpartition("/")
+    return above + slash + paths.name(edit.new_path(path))
 
 
 def with_attributes(
@@ -205,22 +234,25 @@ def _refuse_twice(facts: CatalogFacts, arrays: ArrayColumns) -> None:
         )
 
 
-def _groups_of(facts: CatalogFacts, edits: Sequence[Edit], of_file: NDArray[np.integer]) -> Any:
-    groups_of = facts.groups_of
+def _groups_of(
+    facts: CatalogFacts, edits: Sequence[Edit], of_file: NDArray[np.integer]
+) -> GroupsOf:
+    groups_of, there = facts.groups_of, _by_name(facts.arrays.path.values)
 
-    def changed(row: int) -> tuple[ScannedGroup, ...]:
+    def changed(row: int, *, saying: str = "") -> tuple[ScannedGroup, ...]:
         edit = edits[int(of_file[row])]
+        is_set = any(name == saying for _, name, _ in edit.attrs)
         return tuple(
             replace(
                 group,
                 attributes=with_attributes(
                     group.path,
-                    group.attributes,
+                    _renamed_within(group.path, group.attributes, edit, there, ("coordinates",)),
                     {name: text for path, name, text in edit.attrs if path == group.path},
                     None,
                 ),
             )
-            for group in groups_of(row)
+            for group in groups_of(row, saying="" if is_set else saying)
         )
 
     return changed

@@ -145,15 +145,14 @@ def _refuse_overlaps(prepared: Prepared, parted: Parted, wish: Wish) -> None:
         if len(unlike):
             row = variable.rows[unlike[0]]
             other = variable.rows[place == place[unlike[0]]]
-            files = arrays.file[[row, other[other != row][0]]]
+            pair = sorted(arrays.file[[row, other[other != row][0]]].tolist())
             raise CombineError(
                 f"two files overlap along {', '.join(map(repr, wish.concat_dim))}: both hold"
                 f" {variable.path} for the same steps, and decode unlike",
-                do='Leave one of them out, or say which one counts with duplicates="newest" or'
-                ' "version".',
+                do=duplicates.remedy(prepared.facts, (pair[0], pair[1]), wish.concat_dim),
                 variable=variable.path,
-                first=prepared.facts.files.url[int(files.min())],
-                second=prepared.facts.files.url[int(files.max())],
+                first=prepared.facts.files.url[pair[0]],
+                second=prepared.facts.files.url[pair[1]],
             )
     new = {each.name for each in prepared.new}
     existing = [name for name in wish.concat_dim if name not in new]

@@ -75,6 +75,13 @@ class Edit:
         return by_name | {key: text for variable, key, text in self.attrs if variable == path}
 
 
+def recorded(told: object) -> tuple[Edit, str]:
+    """Return what a snapshot says was set in all files, and the function that set more."""
+    found = told if isinstance(told, dict) else {}
+    attrs = tuple((str(a), str(b), str(c)) for a, b, c in found.get("attrs", ()))
+    return Edit(attrs=attrs), str(found.get("preprocess") or "")
+
+
 def _check_names(rename: Mapping[str, str]) -> None:
     for old, new in rename.items():
         given: tuple[object, ...] = (old, new)

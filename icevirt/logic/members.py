@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from icevirt.archive.facts import CatalogFacts, by_first_appearance
 from icevirt.archive.schema import ArraySchema, differences
 from icevirt.errors import CombineError
-from icevirt.logic import unequal
+from icevirt.logic import duplicates, unequal
 from icevirt.logic.cells import Axis, Cells
 from icevirt.logic.data_vars import DimensionRules
 from icevirt.logic.deviating import Rules, is_packing, is_storage, signature
@@ -87,7 +87,8 @@ def members_of(
             _refuse_unlike(facts, rows, path, schemas, codes, Rules(), ())
         member = _member(facts, rows, path, schemas, cells, pad, place, rules)
         codes = facts.arrays.schema.codes[member.rows]
-        _refuse_unlike_grids(facts, member)  # says more than unlike chunk shapes would
+        # before what chunk shapes say, which is less
+        _refuse_unlike_grids(facts, member, cells, given)
         _refuse_unlike(facts, member.rows, path, schemas, codes, rules, member.axes)
         _refuse_twice(facts, member, cells, given)
         before = _sharing(before, member)
@@ -282,14 +283,15 @@ def _refuse_twice(facts: CatalogFacts, member: Member, cells: Cells, given: Dime
             raise unequal.refusal(
                 facts, (member.path, member.schema.dimension_names), rows, axis, given
             )
-        names = ", ".join(repr(axis.dimension) for axis in member.along)
+        names = [axis.dimension for axis in member.along]
+        files = int(facts.arrays.file[rows[0]]), int(facts.arrays.file[rows[1]])
         raise CombineError(
-            f"two files overlap along {names}: both hold {member.path} for the same steps",
-            do="Leave one of them out, or say which one counts with"
-            ' duplicates="newest" or "version".',
+            f"two files overlap along {', '.join(map(repr, names))}: both hold {member.path} for"
+            " the same steps",
+            do=duplicates.remedy(facts, files, names),
             variable=member.path,
-            first=facts.files.url[int(facts.arrays.file[member.rows[second - 1]])],
-            second=facts.files.url[int(facts.arrays.file[member.rows[second]])],
+            first=facts.files.url[files[0]],
+            second=facts.files.url[files[1]],
         )
 
 
@@ -359,7 +361,9 @@ def _told(unlike: dict[str, tuple[object, object]]) -> str:
     return "; ".join(f"{name} {one!r} and {other!r}" for name, (one, other) in unlike.items())
 
 
-def _refuse_unlike_grids(facts: CatalogFacts, member: Member) -> None:
+def _refuse_unlike_grids(
+    facts: CatalogFacts, member: Member, cells: Cells, given: DimensionRules
+) -> None:
     """Refuse lengths that differ along axes along which files are not placed."""
     first = member.sizes[int(member.size[0])]
     unlike = member.sizes != first
@@ -368,10 +372,24 @@ def _refuse_unlike_grids(facts: CatalogFacts, member: Member) -> None:
         other = int(np.argmax(unlike.any(axis=1)[member.size]))
         names = [name or f"axis {n}" for n, name in enumerate(member.schema.dimension_names)]
         differing = [names[axis] for axis in np.flatnonzero(unlike.any(axis=0)).tolist()]
+        pad = f"pad={differing!r} (--pad)"
+        do = (
+            "Build the files of each grid into a group of its own; or, if values are missing at"
+            f" the ends, pad them with {pad}."
+        )
+        if not member.axes:  # it is stored once, and so must be equal: nothing is to be padded
+            rows = int(member.rows[0]), int(member.rows[other])
+            dimensions = member.schema.dimension_names
+            axis = unequal.lacking(facts, dimensions, rows, cells.axes)
+            how = unequal.how_given((member.path, dimensions), axis, given)
+            do = (
+                f"{how + f'and pad its ends with {pad}; or ' if how else ''}leave it out with"
+                f" drop_variables=[{member.path!r}], or build the files of each grid into a group"
+                " of its own."
+            )
         raise CombineError(
             f"the grids of variable {member.path} differ along {', '.join(differing)}",
-            do="Build the files of each grid into a group of its own; or, if values are missing at"
-            f" the ends, pad them with pad={differing!r} (--pad).",
+            do=do[0].upper() + do[1:],
             variable=member.path,
             first=facts.files.url[int(facts.arrays.file[member.rows[0]])],
             first_shape=dict(zip(names, first.tolist(), strict=True)),

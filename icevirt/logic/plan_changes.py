@@ -15,18 +15,26 @@ from icevirt.archive.attributes import EXTENSION
 from icevirt.archive.difference import PlanChange
 from icevirt.archive.plan import BuildPlan, Mode, PlannedArray
 from icevirt.archive.schema import DECODING, decoder_of
+from icevirt.logic.file_edits import Edit
 from icevirt.logic.losses import Loss
 
 _SHOWN = 10  # variables in a line
 
 
-def plan_changes(last: Mapping[str, bytes], files: int, plan: BuildPlan) -> list[PlanChange]:
+type Edits = tuple[Edit, str]
+"""What a person set in all files, and the function that set more."""
+
+
+def plan_changes(
+    last: Mapping[str, bytes], files: int, plan: BuildPlan, edits: tuple[Edits, Edits]
+) -> list[PlanChange]:
     """Compare a plan with the arrays that it replaces.
 
     Args:
         last: zarr.json of the arrays, by path, as they are now.
         files: How many files the last build was made of; 0 unknown.
         plan: The new one.
+        edits: Of the last build, and of the new one.
     """
     old = {path: json.loads(raw) for path, raw in last.items()}
     new = {array.path: array for array in plan.arrays}
@@ -35,7 +43,10 @@ def plan_changes(last: Mapping[str, bytes], files: int, plan: BuildPlan) -> list
     for path, array in new.items():
         if path in old:
             now = json.loads(array.zarr_json)
-            changes += _of_array(path, old[path], now, stored=_is_stored(array))
+            corrected = _is_corrected(array.source_path, edits)
+            changes += _of_array(
+                path, old[path], now, stored=_is_stored(array), corrected=corrected
+            )
             changes += _lengths(path, old[path], now, plan.concat_dim, steps)
     changes += _steps(steps)
     if 0 < len(plan.files) < files:
@@ -72,7 +83,7 @@ def _presence(old: Collection[str], new: Mapping[str, PlannedArray]) -> Iterator
 
 
 def _of_array(
-    path: str, old: Mapping[str, Any], new: Mapping[str, Any], *, stored: bool
+    path: str, old: Mapping[str, Any], new: Mapping[str, Any], *, stored: bool, corrected: bool
 ) -> Iterator[PlanChange]:
     facts = [("data type", "data_type"), ("dimensions", "dimension_names")]
     for name, key in (*facts, ("fill value", "fill_value")):
@@ -81,7 +92,8 @@ def _of_array(
     for name in DECODING:
         was, now = _attribute(old, name), _attribute(new, name)
         if was != now:
-            yield _changed(path, name, was, now, stops=not _is_reference_date(name, was, now))
+            recounted = _is_reference_date(name, was, now) and not corrected
+            yield _changed(path, name, was, now, stops=not recounted)
     if not stored:
         return
     grids = [each["chunk_grid"]["configuration"] for each in (old, new)]
@@ -110,6 +122,15 @@ def _is_reference_date(name: str, was: Any, now: Any) -> bool:
     return name == "units" and all(
         isinstance(each, str) and " since " in each for each in (was, now)
     )
+
+
+def _is_corrected(path: str, edits: tuple[Edits, Edits]) -> bool:
+    """Say whether the units of an array differ because a person says something else of them.
+
+    Then the stored numbers stay, and another date changes all times.
+    """
+    (one, function), (other, again) = edits
+    return function != again or one.wanted(path).get("units") != other.wanted(path).get("units")
 
 
 def _lengths(

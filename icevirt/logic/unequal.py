@@ -54,7 +54,7 @@ def refusal(
             f"variable {path} does not have the {lacks}, so its values must be equal in all"
             " files, but the scan did not compare them",
             do=_sentence(
-                f"{_given(array, axis, rules)}leave it out with drop_variables=[{path!r}]"
+                f"{how_given(array, axis, rules)}leave it out with drop_variables=[{path!r}]"
                 f"{_named(axis)}"
             ),
             variable=path,
@@ -65,7 +65,7 @@ def refusal(
     return CombineError(
         f"variable {path} does not have the {lacks}, and its values differ between files",
         do=_sentence(
-            f"{_given(array, axis, rules)}leave it out with drop_variables=[{path!r}], say how far"
+            f"{how_given(array, axis, rules)}leave it out with drop_variables=[{path!r}], say how far"
             " its values may differ with tolerance, or build the files of each grid into a group"
             " of its own."
         ),
@@ -82,15 +82,15 @@ def _named(axis: Axis | None) -> str:
     return ", or name the variables that get the dimension in data_vars: all others are compared."
 
 
-def _given(array: Named, axis: Axis | None, rules: DimensionRules) -> str:
+def how_given(array: Named, axis: Axis | None, rules: DimensionRules) -> str:
     """Return how the array gets the dimension; the coordinate of another one cannot."""
     path, names = array
     if axis is None or tuple(names) == (paths.name(path),):
         return ""
     told = data_vars.remedy(rules, path, axis.dimension, is_new=axis.is_new)
-    if path in rules.kept.dimensions:
+    if axis.dimension not in rules.kept.dimensions.get(path, (axis.dimension,)):
         told += " and allow_changes=True (--allow-changes), because the last build made it without"
-    return f"Give it the dimension with {told}, "
+    return f"give it the dimension with {told}, "
 
 
 def _sentence(text: str) -> str:

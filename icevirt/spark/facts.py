@@ -262,10 +262,12 @@ class _GroupReader:
         self._part = -1
         self._texts: dict[int, str] = {}
 
-    def __call__(self, row: int) -> tuple[ScannedGroup, ...]:
+    def __call__(self, row: int, *, saying: str = "") -> tuple[ScannedGroup, ...]:
         part = int(self._files.part[row])
         if part != self._part:
             self._read(part)
+        if saying and json.dumps(saying) not in self._texts[int(self._files.row[row])]:
+            return ()  # most files do not, and their histories are long
         path = catalog.path_of("files", self._files.parts[part])
         with telling_damage(path):
             return tuple(map(group_of, json.loads(self._texts[int(self._files.row[row])])))

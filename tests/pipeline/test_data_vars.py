@@ -503,3 +503,49 @@ def test_a_rebuild_in_a_group_and_of_eras_keeps_dimensions(tmp_path, repo_path, 
     assert before["deep/er/era_1/flag"] == ("y", "x")
     stacked([*files, write(tmp_path / "more.nc", 9)], repo_path, **how, mode="w")
     assert recorded(repo_path) == before
+
+
+def test_a_dimension_that_the_last_build_did_not_have_goes_to_all_data(tmp_path, repo_path):
+    """Nothing was recorded of it; that arrays get another dimension is to be meant."""
+    icevirt.build(write(tmp_path / "one.nc"), repo_path, concat_dim="time")
+    files = runs(tmp_path)
+    with pytest.raises(PlanChangedError, match="/field: dimensions"):
+        stacked(files, repo_path, mode="w")
+    stacked(files, repo_path, mode="w", allow_changes=True)
+    assert recorded(repo_path) == {**dims(stacked(files)), "run": ("run",)}
+
+
+def test_what_the_last_build_gave_a_dimension_is_not_said_to_lack_it(tmp_path, repo_path):
+    files = [write(tmp_path / f"day{n}.nc", day=n, mask=1 + n) for n in range(2)]
+    how = {"concat_dim": "time", "mode": "w"}
+    icevirt.build(files, repo_path, concat_dim="time", data_vars="mask")
+    with pytest.raises(CombineError, match=r"data_vars=\['mask'\] \(--data-vars mask\), leave"):
+        icevirt.build(files, repo_path, **how, data_vars="minimal")
+    icevirt.build(files, repo_path, **how, data_vars=["mask"])
+
+
+def test_coordinates_that_a_person_lists_of_the_dataset_are_found(tmp_path):
+    attrs = {"/": {"coordinates": "mask number"}}
+    found = dims(stacked(runs(tmp_path), attrs=attrs))
+    assert [found["mask"], found["number"]] == [("y", "x"), ()]
+    assert found["flag"][0] == "run"
+
+
+def test_what_has_other_lengths_gets_the_dimension_before_its_ends_are_padded(tmp_path, repo_path):
+    """An array that is stored once has no ends to pad: its error named pad where pad was given."""
+    files = [str(tmp_path / f"{n}.nc") for n in range(2)]
+    for n, path in enumerate(files):
+        with netCDF4.Dataset(path, "w") as file:
+            file.createDimension("time", 2)
+            file.createDimension("obs", 2 + n)
+            file.createVariable("time", "f8", ("time",))[:] = [2 * n, 2 * n + 1]
+            for name, dims in (("field", ("time", "obs")), ("depth", ("obs",))):
+                made = file.createVariable(name, "f4", dims, fill_value=-9)
+                made[:] = np.broadcast_to(np.arange(2 + n), made.shape)
+    with pytest.raises(CombineError) as caught:
+        icevirt.build(files, repo_path, concat_dim="time", pad="obs")
+    pasted = {"data_vars": ["depth"], "pad": ["obs"]}
+    for name, given in pasted.items():
+        assert f"{name}={given!r} (--" in str(caught.value)
+    found = opened(repo_path, icevirt.build(files, repo_path, concat_dim="time", **pasted))
+    np.testing.assert_array_equal(found["depth"], [[0, 1, np.nan]] * 2 + [[0, 1, 2]] * 2)

@@ -4,6 +4,7 @@ import contextlib
 import os
 from pathlib import Path
 
+import netCDF4
 import pytest
 import xarray as xr
 
@@ -101,3 +102,23 @@ def test_the_only_file_that_is_left_keeps_its_times(tmp_path, repo_path, monkeyp
         with xr.open_dataset(kept) as theirs:
             assert ours.time.values.tolist() == theirs.time.values.tolist()
     assert not icevirt.verify(repo_path, full=True, **how).checked.differences
+
+
+@pytest.mark.parametrize("names", [{}, {"extra": "more"}], ids=["", "renamed"])
+def test_a_newer_file_with_one_variable_more_is_no_duplicate(files, names, repo_path):
+    """No rule chooses between them, so none is recommended; what helps is named as in the file."""
+    with netCDF4.Dataset(files[1], "a") as file:
+        file.createVariable("extra", "f4", ("time",))[:] = 0
+    how = {"concat_dim": "time", "duplicates": "version", "holes": "reserve"}
+    with pytest.raises(CombineError, match="two files overlap along 'time'") as caught:
+        icevirt.build(files, repo_path, **how, rename=names)
+    remedy = "drop_variables=['/extra']"
+    assert remedy in str(caught.value)
+    report = icevirt.build(files, repo_path, **how, drop_variables=["/extra"])
+    assert any("day1_v9.nc" in text for text in report.findings)
+
+
+def test_files_of_one_label_are_not_sent_to_nested_lists_which_know_no_such_labels(files):
+    with pytest.raises(CombineError, match=r"same step along 'time'.*--duplicates") as caught:
+        icevirt.plan(files, concat_dim=["day", "time"], labels={"day": "regex:day([0-9])"})
+    assert "nested" not in str(caught.value)

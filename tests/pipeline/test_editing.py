@@ -6,6 +6,7 @@ import netCDF4
 import numpy as np
 import pytest
 import xarray as xr
+import zarr
 
 import icevirt
 from icevirt import errors
@@ -51,6 +52,14 @@ def loaded(days):
     """Return what xarray makes of the files, which are free to be changed afterwards."""
     with expected_dataset(days, "time") as found:
         return found.load()
+
+
+def zarr_attributes(repo):
+    """Return the attributes of all nodes by path."""
+    group = zarr.open_group(icevirt.Repository.open(repo).readonly_session("main").store, mode="r")
+    return {"": dict(group.attrs)} | {
+        path: dict(node.attrs) for path, node in group.members(max_depth=None)
+    }
 
 
 def built(files, tmp_path, **how):
@@ -136,6 +145,43 @@ def test_attributes_that_name_variables_name_them_as_they_are_called_now(tmp_pat
     assert found["packed"].encoding["grid_mapping"] == "proj"
     assert found["time"].encoding["bounds"] == "tb"
     assert {"cell_area", "latitude", "lon", "proj", "tb"} <= set(found.coords)
+
+
+LISTS = (
+    *("coordinates", "bounds", "climatology", "ancillary_variables", "geometry"),
+    *("node_coordinates", "node_count", "part_node_count", "interior_ring"),
+)
+NAMING = {
+    **dict.fromkeys(LISTS, ("old  other\told", "new  other\tnew")),
+    "grid_mapping": ("old: other old", "new: other new"),
+    "cell_measures": ("old : old", "old : new"),
+    "formula_terms": ("old: old ps: other", "old: new ps: other"),
+}
+
+
+@pytest.mark.parametrize(("name", "texts"), NAMING.items(), ids=NAMING)
+def test_every_attribute_that_names_a_variable_follows_it(name, texts, tmp_path):
+    with netCDF4.Dataset(tmp_path / "file.nc", "w") as file:
+        for variable in ("old", "other", "data"):
+            file.createVariable(variable, "f4", ())
+        file["data"].setncattr(name, texts[0])
+    icevirt.build(tmp_path / "file.nc", tmp_path / "repo", rename={"old": "new"})
+    found = zarr_attributes(tmp_path / "repo")
+    assert found["data"][name] == texts[1]
+
+
+def test_a_name_in_an_attribute_is_that_of_the_nearest_variable(tmp_path):
+    with netCDF4.Dataset(tmp_path / "file.nc", "w") as file:
+        file.coordinates = "lat aux"
+        for group in (file, file.createGroup("a"), file.createGroup("b")):
+            group.createVariable("data", "f4", ()).coordinates = "lat /a/lat aux"
+            group.createVariable("lat", "f4", ())
+        file.createVariable("aux", "f4", ())
+    icevirt.build(tmp_path / "file.nc", tmp_path / "repo", rename={"/a/lat": "y", "aux": "z"})
+    found = zarr_attributes(tmp_path / "repo")
+    told = {path: found[path]["coordinates"] for path in ("data", "a/data", "b/data")}
+    assert told == {"data": "lat /a/y z", "a/data": "y /a/y z", "b/data": "lat /a/y z"}
+    assert found[""]["coordinates"] == "lat z"
 
 
 def test_attributes_are_set_and_removed_and_keep_their_types(days, tmp_path):

@@ -115,3 +115,26 @@ def test_the_same_files_differ_in_nothing_and_the_first_build_has_nothing_to_dif
 def test_a_plan_as_json_holds_the_difference(days, repo):
     told = document(icevirt.plan(days[:1], repo=repo, concat_dim="time"))["difference"]
     assert [change["stops"] for change in told["changes"]] == [True, False]
+
+
+def corrected_by_a_function(facts):
+    return icevirt.FileChanges(attrs={"time": {"units": "days since 2021-01-01"}})
+
+
+CORRECTIONS = {
+    "attributes": {"attrs": {"time": {"units": "days since 2021-01-01"}}},
+    "a function": {"preprocess": corrected_by_a_function},
+}
+
+
+@pytest.mark.parametrize("how", CORRECTIONS.values(), ids=CORRECTIONS)
+def test_a_correction_of_times_is_not_taken_for_another_reference_date(how, days, tmp_path):
+    """The stored numbers stay, so that to forget it, or to say it anew, moves all times."""
+    repo, again = tmp_path / "repo", {"concat_dim": "time", "mode": "w"}
+    icevirt.build(days[:2], repo, concat_dim="time", **how)
+    with pytest.raises(errors.PlanChangedError, match="/time: units days since 2021-01-01 → "):
+        icevirt.build(days, repo, **again)
+    icevirt.build(days, repo, **again, **how)
+    icevirt.build(days, repo, **again, allow_changes=True)
+    with pytest.raises(errors.PlanChangedError, match=r"/time: units .* → days since 2021-01-01"):
+        icevirt.build(days, repo, **again, **how)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from icevirt.api.clock import Clock
-from icevirt.api.target import METADATA
+from icevirt.api.provenance import provenance_of
 from icevirt.archive.report import Progress
 from icevirt.archive.verification import Checked, VerifyReport, total
 from icevirt.connect.container import endpoint_of
@@ -145,22 +145,20 @@ def _with_untold(session: Session, checked: Checked) -> Checked:
 
 def _tolerance_of(session: Session) -> Mapping[str, float]:
     """Return how far values may differ that files have to share, as the last build was told."""
-    found = _choices_of(session).get("tolerance")
-    return found if isinstance(found, dict) else {}
+    found: Mapping[str, float] = _choices_of(session).get("tolerance") or {}
+    return found
 
 
 def _edits_of(session: Session) -> tuple[Edit, bool]:
     """Return which attributes the last build set in all files, and whether a function set more."""
-    found = _choices_of(session).get("edits")
-    edits = found if isinstance(found, dict) else {}
-    attrs = tuple((str(a), str(b), str(c)) for a, b, c in edits.get("attrs", ()))
+    edits = _choices_of(session).get("edits") or {}
+    attrs = tuple((path, name, text) for path, name, text in edits.get("attrs") or ())
     return Edit(attrs=attrs), bool(edits.get("preprocess"))
 
 
 def _choices_of(session: Session) -> dict[str, Any]:
-    told = session.snapshot.metadata.get(METADATA)
-    combined = told.get("combine") if isinstance(told, dict) else None
-    return combined if isinstance(combined, dict) else {}
+    found: dict[str, Any] = (provenance_of(session.snapshot) or {}).get("combine", {})
+    return found
 
 
 def _refuse_unauthorized(session: Session, access: Mapping[str, Access]) -> None:

@@ -11,36 +11,48 @@ import os
 import re
 from typing import Any
 
-# a path that was made of a URL has lost a slash
-_START = r"(?:[a-z][a-z0-9+.-]*://|(?:https?|s3a?|gc?s|az(?:ure)?|abfss?|wasbs?|tigris):/)"
-_URL = re.compile(rf"\b{_START}[^\s'\"<>]*", re.IGNORECASE)
+# a path that was made of a URL has lost a slash; no scheme is longer, and others may write the text
+_START = r"(?:[a-z][a-z0-9+.-]{0,30}://|(?<![a-z0-9])(?:https?|s3a?|gc?s|az(?:ure)?|abfss?|wasbs?|tigris):/)"
+_URL = re.compile(rf"{_START}[^\s'\"<>]*", re.IGNORECASE)
 _WHOLE = re.compile(rf"\s*{_START}.*", re.IGNORECASE | re.DOTALL)
 _CHAINED = re.compile(rf"::(?={_START})", re.IGNORECASE)  # as fsspec has it
 _SCHEME = re.compile(r"(\s*[^:]*)(:/{1,2})(.*)", re.DOTALL)
-_NO_SCHEME = re.compile(r"((?<![\w:/])//)[^\s/@'\"<>]*:[^\s/@'\"<>]*@")
+_NO_SCHEME = re.compile(r"((?<![\w:/])//)[^\s/@:'\"<>]*:[^\s/@'\"<>]*@")
 _QUERY_OF_PATH = re.compile(r"(?<=[^\s?])([?#])[\w.%~-]+=[^\s'\"<>]*")
 _PORT = re.compile(r"\d*")
 CAUSE: Any = BaseException.__cause__  # the slots themselves, which a class may hide
 CONTEXT: Any = BaseException.__context__
+_NESTED = 8  # URLs within each other; what is deeper is cut off
 _ACCOUNTS = ("abfs", "abfss", "wasb", "wasbs")  # where the container stands before the @
 
 
 def without_secrets(text: str) -> str:
     """Return a text whose URLs have no user names, passwords and queries."""
+    return _without_secrets(text, _NESTED)
+
+
+def _without_secrets(text: str, depth: int) -> str:
     if not any(sign in text for sign in "@?#"):
         return text
     if _WHOLE.fullmatch(text):  # quotes and blanks are part of it
-        return "::".join(map(_of_url, _CHAINED.split(text)))
-    text = _URL.sub(lambda found: "::".join(map(_of_url, _CHAINED.split(found[0]))), text)
+        return _of_chain(text, depth)
+    text = _URL.sub(lambda found: _of_chain(found[0], depth), text)
     return _QUERY_OF_PATH.sub(r"\1...", _NO_SCHEME.sub(r"\1", text))
 
 
-def _of_url(url: str) -> str:
+def _of_chain(urls: str, depth: int) -> str:
+    return "::".join(_of_url(url, depth) for url in _CHAINED.split(urls))
+
+
+def _of_url(url: str, depth: int) -> str:
     """Return one URL without its secrets; a URL inside its path loses its own."""
     found = _SCHEME.fullmatch(url)
     assert found is not None, "it was found as a URL"
     scheme, slashes, rest = found.groups()
     kind = scheme.strip().lower()
+    if kind in ("http", "https"):  # clients skip slashes that are too many
+        host_at = len(rest) - len(rest.lstrip("/"))
+        slashes, rest = slashes + rest[:host_at], rest[host_at:]
     at = rest.find("?")
     if at >= 0 and kind in ("http", "https") and rest[at:] != "?...":
         rest = f"{rest[:at]}?..."
@@ -52,9 +64,10 @@ def _of_url(url: str) -> str:
         authority = host
     elif "@" in path and not authority.startswith("[") and not _has_port(authority):
         authority, slash, path = path.rpartition("@")[2].partition("/")  # a slash in a password
-    path = (
-        without_secrets(path) if _URL.search(path) else _QUERY_OF_PATH.sub(r"\1...", f"/{path}")[1:]
-    )
+    if not _URL.search(path):
+        path = _QUERY_OF_PATH.sub(r"\1...", f"/{path}")[1:]
+    else:
+        path = _without_secrets(path, depth - 1) if depth else "..."
     return f"{scheme}{slashes}{authority}{slash}{path}"
 
 

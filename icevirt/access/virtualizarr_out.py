@@ -8,7 +8,7 @@ import numpy as np
 
 from icevirt.access.attributes import shown
 from icevirt.access.outgoing import INLINE_NATIVE, Outgoing, outgoing
-from icevirt.archive.attributes import EXTENSION
+from icevirt.archive.attributes import EXTENSION, recorded_dtypes
 from icevirt.errors import InvalidInputError, UnsupportedError
 from icevirt.model import paths
 from icevirt.model.metadata import document_of
@@ -66,7 +66,7 @@ def to_virtualizarr(
 
 def _attributes(document: dict[str, Any]) -> dict[str, Any]:
     """Return attributes with their dtypes, but ``_FillValue`` as zarr spells it."""
-    dtypes = dict((document.get(EXTENSION) or {}).get("attribute_dtypes") or {})
+    dtypes = recorded_dtypes(document)
     dtypes.pop("_FillValue", None)
     return shown({**document, EXTENSION: {"attribute_dtypes": dtypes}})
 

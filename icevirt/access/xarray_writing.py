@@ -14,7 +14,7 @@ import numpy as np
 
 from icevirt.access.dask_writing import ForkingWriter
 from icevirt.access.store import IcevirtStore
-from icevirt.archive.attributes import EXTENSION, Attributes
+from icevirt.archive.attributes import EXTENSION, Attributes, recorded_dtypes
 from icevirt.errors import InvalidInputError, ReadOnlyError
 from icevirt.model import paths
 from icevirt.model.metadata import document_of
@@ -160,9 +160,10 @@ def _record(session: Session, path: str, attributes: Mapping[str, Any]) -> None:
     if node is None or not found:
         return
     document = document_of(node)
-    extension = document.get(EXTENSION, {"must_understand": False})
-    known = {**extension.get("attribute_dtypes", {}), **found}
-    there = {name: known[name] for name in document.get("attributes", {}) if name in known}
-    if there != extension.get("attribute_dtypes", {}):
+    extension = document.get(EXTENSION)
+    extension = extension if isinstance(extension, Mapping) else {"must_understand": False}
+    known = {**recorded_dtypes(document), **found}
+    there = {name: known[name] for name in document.get("attributes") or {} if name in known}
+    if there != recorded_dtypes(document):
         document[EXTENSION] = {**extension, "attribute_dtypes": there}
         session.set_metadata(path, json.dumps(document, allow_nan=False).encode())

@@ -23,6 +23,7 @@ from icevirt.api.events import tell
 from icevirt.api.inputs import Inputs
 from icevirt.api.keeping import kept_of
 from icevirt.api.nested import Nest
+from icevirt.api.provenance import METADATA
 from icevirt.api.publishing import Publication, published
 from icevirt.api.replacing import Replacing
 from icevirt.api.request import (
@@ -41,7 +42,7 @@ from icevirt.api.stages import (
     vanished,
     write_all,
 )
-from icevirt.api.target import METADATA, Target, digest_of
+from icevirt.api.target import Target, digest_of
 from icevirt.archive.plan import BuildPlan, WriteResult
 from icevirt.archive.report import BuildReport, Progress
 from icevirt.archive.sources import SourceFiles

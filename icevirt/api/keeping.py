@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
-from icevirt.api.target import METADATA, Target
+from icevirt.api.provenance import provenance_of
+from icevirt.api.target import Target
 from icevirt.logic.data_vars import Kept, data_vars_of
 from icevirt.model.metadata import document_of
 from icevirt.model.snapshot import ArrayNode
@@ -23,9 +23,8 @@ def kept_of(target: Target) -> Kept:
     last = None if target.mode != "w" else target.last_build()
     if last is None:
         return Kept()
-    told: Any = last.metadata.get(METADATA)
-    choices = told.get("combine")
-    asked = choices.get("data_vars") if isinstance(choices, dict) else None
+    told = provenance_of(last) or {}
+    asked = told.get("combine", {}).get("data_vars")
     dimensions = {}
     for node in Assets(target.storage).snapshot(last.id).below(target.group):
         if isinstance(node, ArrayNode):
@@ -33,6 +32,4 @@ def kept_of(target: Target) -> Kept:
             inner = _ERA.sub("", path, count=1) if told.get("eras", 1) != 1 else path
             names = document_of(node).get("dimension_names") or ()
             dimensions[inner] = tuple(name for name in names if name is not None)
-    return Kept(
-        dimensions=dimensions, data_vars=data_vars_of(asked) if isinstance(asked, dict) else {}
-    )
+    return Kept(dimensions=dimensions, data_vars=data_vars_of(asked))

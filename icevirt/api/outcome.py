@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from icevirt.api.provenance import provenance_of
 from icevirt.api.request import told_of
-from icevirt.api.target import METADATA, Target
+from icevirt.api.target import Target
 from icevirt.archive.plan import BuildPlan, PlannedArray, WriteResult
 from icevirt.archive.report import ArraySummary, BadFile, BuildReport, ReferenceCounts
 from icevirt.errors import ScanMemoryError, ScanTimeoutError
@@ -37,8 +38,7 @@ def inputs_of(snapshot: SnapshotInfo) -> str:
 def may_scan_more(snapshot: SnapshotInfo, limits: Limits) -> bool:
     """Say whether a build left out files that lower limits than these stopped."""
     stopped = {bad.code for bad in _bad_files(snapshot)}
-    told: Any = snapshot.metadata.get(METADATA)
-    seconds, memory = told.get("limits", (0, 0))
+    seconds, memory = (provenance_of(snapshot) or {}).get("limits", (0, 0))
     return (ScanTimeoutError.code in stopped and seconds < limits.seconds) or (
         ScanMemoryError.code in stopped and memory < limits.memory
     )
@@ -50,8 +50,7 @@ def build_of(snapshot: SnapshotInfo) -> str:
 
 
 def _told(snapshot: SnapshotInfo, name: str) -> str:
-    told = snapshot.metadata.get(METADATA)
-    return str(told.get(name, "")) if isinstance(told, dict) else ""
+    return str((provenance_of(snapshot) or {}).get(name, ""))
 
 
 def provenance(
@@ -100,10 +99,8 @@ def digest_of_plan(plan: BuildPlan) -> str:
 
 
 def _bad_files(snapshot: SnapshotInfo) -> tuple[BadFile, ...]:
-    told: Any = snapshot.metadata.get(METADATA)
-    return tuple(
-        BadFile(url=url, code=code, error=error) for url, code, error in told.get("bad_files", ())
-    )
+    bad = (provenance_of(snapshot) or {}).get("bad_files", ())
+    return tuple(BadFile(url=url, code=code, error=error) for url, code, error in bad)
 
 
 def report(

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
-from icevirt.api.target import METADATA, Target
+from icevirt.api.provenance import provenance_of
+from icevirt.api.target import Target
 from icevirt.archive.difference import PlanChange, PlanDifference
 from icevirt.archive.plan import BuildPlan
 from icevirt.errors import PlanChangedError
@@ -72,18 +72,17 @@ class Replacing:
         if last is None and next(iter(base.below(self.claim.group)), None) is None:
             return None
         found = self.settled()
-        told: Any = {} if last is None else last.metadata.get(METADATA)
+        told = None if last is None else provenance_of(last)
         own = {
             node.path: node.user_data
             for node in base.below(self.claim.group)
             if isinstance(node, ArrayNode) and self.claim.is_own(node) and document_of(node)
         }
         changes = [*self._undone(found)]
-        if last is not None:
-            combined = told.get("combine")
-            before = combined.get("edits") if isinstance(combined, dict) else None
+        if told is not None:
+            before = told.get("combine", {}).get("edits")
             edits = recorded(before), recorded(self.edits)
-            changes += plan_changes(own, int(told.get("files") or 0), self.plan, edits)
+            changes += plan_changes(own, told.get("files", 0), self.plan, edits)
         changes.sort(key=lambda change: not change.stops)
         return PlanDifference(
             snapshot_id="" if last is None else str(last.id),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from icevirt.api.provenance import provenance_of
 from icevirt.archive.plan import BuildPlan
 from icevirt.errors import (
     AlreadyExistsError,
@@ -26,19 +26,14 @@ from icevirt.model import paths
 from icevirt.model.config import RepositoryConfig
 from icevirt.model.repo_info import RepoInfo, SnapshotInfo
 from icevirt.model.snapshot import Node, Snapshot
-from icevirt.repo import content_names, creation, layout
+from icevirt.repo import content_names, creation, history, layout
 from icevirt.repo.assets import Assets
 from icevirt.repo.head import Head, refuse_read_only
 from icevirt.repo.layout import WORK
 from icevirt.storage.below import Below
 from icevirt.storage.protocol import Storage
 
-_BUILD_ID = re.compile("[0-9a-f]{20}")  # what `digest_of` makes; it becomes a path
-
 type BuildMode = Literal["w-", "w"]
-
-METADATA = "icevirt_build"
-"""Key of a snapshot's metadata under which a build says what it was made of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,16 +100,13 @@ class Target:
         return edits.branch_tip(self.info, self.branch)
 
     def last_build(self) -> SnapshotInfo | None:
-        """Return the newest snapshot of the branch that a build made of this group."""
-        for snapshot in self._ancestry():
-            told = snapshot.metadata.get(METADATA)
-            if (
-                isinstance(told, dict)
-                and told.get("group") == self.group
-                and _BUILD_ID.fullmatch(str(told.get("build_id")))
-            ):
-                return snapshot
-        return None
+        """Return the newest snapshot of the branch that a build made of this group.
+
+        Raises:
+            FormatError: What it says of the build cannot be used, or the history is a circle.
+        """
+        made = (each for each in self._ancestry() if provenance_of(each, self.group) is not None)
+        return next(made, None)
 
     def refuse_occupied(self) -> None:
         """Check that the group is empty, unless it is to be replaced.
@@ -159,7 +151,7 @@ class Target:
         last = self.last_build() if self.mode == "w" else None
         if last is None:
             return Claim(group=self.group, replaces=self.mode == "w")
-        told: Any = last.metadata[METADATA]
+        told = provenance_of(last) or {}
         return Claim(
             group=self.group,
             replaces=True,
@@ -221,12 +213,8 @@ class Target:
         record.delete_all()
 
     def _ancestry(self) -> Iterator[SnapshotInfo]:
-        if self.info is None:
-            return
-        at = self.info.snapshots.get(edits.branch_tip(self.info, self.branch))
-        while at is not None:
-            yield at
-            at = None if at.parent_id is None else self.info.snapshots.get(at.parent_id)
+        if self.info is not None:
+            yield from history.ancestry(self.info, edits.branch_tip(self.info, self.branch))
 
 
 def made_by(assets: Assets, build: SnapshotInfo, group: str) -> dict[str, Node]:
@@ -235,8 +223,7 @@ def made_by(assets: Assets, build: SnapshotInfo, group: str) -> dict[str, Node]:
     The ids of its arrays cover the id of the build. Groups have random ids: those that its
     transaction log calls new.
     """
-    told: Any = build.metadata[METADATA]
-    build_id = str(told["build_id"]).encode()
+    build_id = str((provenance_of(build) or {}).get("build_id")).encode()
     snapshot = assets.snapshot(build.id)
     try:
         groups = assets.transaction_log(build.id).new_groups

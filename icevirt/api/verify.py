@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from icevirt.api.clock import Clock
-from icevirt.api.target import METADATA
+from icevirt.api.provenance import provenance_of
 from icevirt.archive.report import Progress
 from icevirt.archive.verification import Checked, VerifyReport, total
 from icevirt.connect.container import endpoint_of
@@ -145,8 +145,8 @@ def _with_untold(session: Session, checked: Checked) -> Checked:
 
 def _tolerance_of(session: Session) -> Mapping[str, float]:
     """Return how far values may differ that files have to share, as the last build was told."""
-    found = _choices_of(session).get("tolerance")
-    return found if isinstance(found, dict) else {}
+    found: Mapping[str, float] = _choices_of(session).get("tolerance") or {}
+    return found
 
 
 def _edits_of(session: Session) -> tuple[Edit, bool]:
@@ -156,9 +156,8 @@ def _edits_of(session: Session) -> tuple[Edit, bool]:
 
 
 def _choices_of(session: Session) -> dict[str, Any]:
-    told = session.snapshot.metadata.get(METADATA)
-    combined = told.get("combine") if isinstance(told, dict) else None
-    return combined if isinstance(combined, dict) else {}
+    found: dict[str, Any] = (provenance_of(session.snapshot) or {}).get("combine", {})
+    return found
 
 
 def _refuse_unauthorized(session: Session, access: Mapping[str, Access]) -> None:

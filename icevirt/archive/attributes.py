@@ -26,6 +26,17 @@ EXTENSION = "icevirt"
 _WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
+def recorded_dtypes(document: Mapping[str, Any]) -> dict[str, str]:
+    """Return the dtypes that a zarr.json records for attributes.
+
+    Anybody may have written it: a field of another kind counts as no record.
+    """
+    extension = document.get(EXTENSION)
+    found = extension.get("attribute_dtypes") if isinstance(extension, Mapping) else None
+    pairs = found.items() if isinstance(found, Mapping) else ()
+    return {name: dtype for name, dtype in pairs if isinstance(dtype, str)}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attributes:
     """Attribute values as strict JSON, in the order of the file, and dtypes that JSON has not."""

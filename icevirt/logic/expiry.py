@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from icevirt.errors import FormatError
 from icevirt.ids import ObjectId12
 from icevirt.logic.edits import MAIN
 from icevirt.model.repo_info import RepoInfo, SnapshotInfo
@@ -35,6 +36,9 @@ def expire(
         older_than: Microseconds since 1970.
         delete_branches: Delete branches whose tip is that old, ``main`` excepted.
         delete_tags: Delete tags of snapshots that old.
+
+    Raises:
+        FormatError: The parents go round in a circle.
     """
     old = {key for key, told in info.snapshots.items() if told.flushed_at < older_than}
     branches = {
@@ -74,8 +78,11 @@ def _reparented(
     if told.parent_id not in released:
         return told
     between: list[ObjectId12] = [*reversed(told.pruned_ancestor_tx_logs or ())]
-    above = snapshots[told.parent_id]
+    above, passed = snapshots[told.parent_id], set[ObjectId12]()
     while above.parent_id is not None:
+        if above.id in passed:
+            raise FormatError("the history goes round in a circle", snapshot=str(above.id))
+        passed.add(above.id)
         between += [above.id, *reversed(above.pruned_ancestor_tx_logs or ())]
         above = snapshots[above.parent_id]
     return replace(told, parent_id=above.id, pruned_ancestor_tx_logs=tuple(reversed(between)))

@@ -78,7 +78,7 @@ class Edit:
 def recorded(told: object) -> tuple[Edit, str]:
     """Return what a snapshot says was set in all files, and the function that set more."""
     found = told if isinstance(told, dict) else {}
-    attrs = tuple((str(a), str(b), str(c)) for a, b, c in found.get("attrs", ()))
+    attrs = tuple((str(a), str(b), str(c)) for a, b, c in found.get("attrs") or ())
     return Edit(attrs=attrs), str(found.get("preprocess") or "")
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from icevirt.archive.attributes import EXTENSION
+from icevirt.archive.attributes import EXTENSION, recorded_dtypes
 from icevirt.model import paths
 from icevirt.model.metadata import document_of, grid_facts
 from icevirt.model.snapshot import ArrayNode, GroupNode, Node, Snapshot
@@ -220,8 +220,8 @@ def _with(planned: bytes, node: GroupNode, kept: Mapping[str, Any]) -> bytes:
         return planned
     document, there = json.loads(planned), document_of(node)
     document["attributes"] = {**(document.get("attributes") or {}), **kept}
-    dtypes = (there.get(EXTENSION) or {}).get("attribute_dtypes") or {}
+    dtypes = recorded_dtypes(there)
     if told := {name: dtypes[name] for name in kept if name in dtypes}:
         extension = document.setdefault(EXTENSION, {"must_understand": False})
-        extension["attribute_dtypes"] = {**extension.get("attribute_dtypes", {}), **told}
+        extension["attribute_dtypes"] = {**recorded_dtypes(document), **told}
     return json.dumps(document, ensure_ascii=False).encode()  # other clients write NaN

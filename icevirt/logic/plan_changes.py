@@ -11,7 +11,7 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from icevirt.archive.attributes import EXTENSION
+from icevirt.archive.attributes import recorded_dtypes
 from icevirt.archive.difference import PlanChange
 from icevirt.archive.plan import BuildPlan, Mode, PlannedArray
 from icevirt.archive.schema import DECODING, decoder_of
@@ -112,8 +112,8 @@ def _is_stored(array: PlannedArray) -> bool:
 
 
 def _attribute(document: Mapping[str, Any], name: str) -> Any:
-    value = document.get("attributes", {}).get(name)
-    dtype = document.get(EXTENSION, {}).get("attribute_dtypes", {}).get(name)
+    value = (document.get("attributes") or {}).get(name)
+    dtype = recorded_dtypes(document).get(name)
     return value if dtype is None else f"{value} ({dtype})"
 
 

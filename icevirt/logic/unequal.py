@@ -65,9 +65,9 @@ def refusal(
     return CombineError(
         f"variable {path} does not have the {lacks}, and its values differ between files",
         do=_sentence(
-            f"{how_given(array, axis, rules)}leave it out with drop_variables=[{path!r}], say how far"
-            " its values may differ with tolerance, or build the files of each grid into a group"
-            " of its own."
+            f"{how_given(array, axis, rules)}leave it out with drop_variables=[{path!r}], say how"
+            " far its values may differ with tolerance, or build the files of each grid into a"
+            " group of its own."
         ),
         variable=path,
         first=urls[0],

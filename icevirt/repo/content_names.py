@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.errors import IcevirtError, ObjectNotFoundError
 from icevirt.logic.garbage import is_old
-from icevirt.logic.id_columns import ID, places
+from icevirt.logic.id_columns import ID, of_names, places
 from icevirt.repo import layout
-from icevirt.storage.protocol import Storage
+from icevirt.storage.protocol import ObjectInfo, Storage
 from icevirt.wire import content_names
 
 _IDS = 1 << 20  # in one list
@@ -42,7 +43,7 @@ def recorded(storage: Storage) -> tuple[NDArray[np.void], dict[str, IcevirtError
     """
     for _ in range(_TRIES):
         found, bad = [np.zeros(0, ID)], dict[str, IcevirtError]()
-        for info in storage.list(layout.CONTENT_NAMES):
+        for info in _listed(storage):
             try:
                 found.append(_read(storage, info.path))
             except IcevirtError as error:
@@ -74,8 +75,15 @@ def compact(storage: Storage, existing: NDArray[np.void], older_than: int) -> No
 
 
 def _old(storage: Storage, older_than: int) -> set[str]:
-    listed = storage.list(layout.CONTENT_NAMES)
-    return {info.path for info in listed if is_old(info.last_modified, older_than)}
+    return {info.path for info in _listed(storage) if is_old(info.last_modified, older_than)}
+
+
+def _listed(storage: Storage) -> list[ObjectInfo]:
+    """Return the lists; what is not named like one is none, such as what file managers leave."""
+    infos = list(storage.list(layout.CONTENT_NAMES))
+    start = len(layout.CONTENT_NAMES) + 1
+    _, is_name = of_names([info.path[start:] for info in infos])
+    return list(compress(infos, is_name))
 
 
 def _files(ids: NDArray[np.void]) -> Iterator[tuple[str, bytes]]:

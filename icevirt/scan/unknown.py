@@ -19,6 +19,7 @@ _KINDS = (
     (b"\x28\xb5\x2f\xfd", "zstd-compressed", "unpack"),
     (b"%PDF", "a PDF document", ""),
 )
+_SHOWN = 16  # bytes
 _REMEDIES = {
     "": "Leave it out.",
     "again": "Fetch it again, or leave it out.",
@@ -34,11 +35,17 @@ def refusal(head: bytes, url: str) -> ScanError:
         if head.startswith(magic):
             what = f"{kind} is not supported yet" if remedy != "again" else f"this is {kind}"
             return ScanError(what, do=_REMEDIES[remedy], file=url)
+    if b"://" in head[:_SHOWN] and _guess(head) == "text":  # a password may follow
+        return ScanError(
+            "no scanner reads this file; it looks like a list of URLs",
+            do="Pass a list with an @ before its name, like @list.txt.",
+            file=url,
+        )
     return ScanError(
         f"no scanner reads this file; it looks like {_guess(head)}",
         do=_REMEDIES["again"],
         file=url,
-        first_bytes=head[:16],
+        first_bytes=head[:_SHOWN],
     )
 
 

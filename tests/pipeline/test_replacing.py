@@ -1,5 +1,8 @@
 """A build that replaces another says what it takes away, and does so only when it is told."""
 
+import json
+from dataclasses import replace
+
 import netCDF4
 import numpy as np
 import pytest
@@ -7,6 +10,9 @@ import pytest
 import icevirt
 from icevirt import errors
 from icevirt.display.document import document
+from icevirt.repo import layout
+from icevirt.storage.local import LocalStorage
+from icevirt.wire import repo_info, snapshot
 
 from .support import opened, without_spark, write_day, write_days
 
@@ -110,6 +116,30 @@ def test_the_same_files_differ_in_nothing_and_the_first_build_has_nothing_to_dif
     assert icevirt.plan(days, repo=repo, concat_dim="time").difference.changes == ()
     assert icevirt.plan(days, repo=repo, concat_dim="time", group="/b").difference is None
     assert icevirt.plan(days, concat_dim="time").difference is None
+
+
+ODD = {
+    "attributes of null": {"attributes": None},
+    "an extension in a list": {"icevirt": [1]},
+    "recorded dtypes in a list": {"icevirt": {"must_understand": False, "attribute_dtypes": [1]}},
+    "a recorded dtype of a number": {
+        "icevirt": {"must_understand": False, "attribute_dtypes": {"units": 5}}
+    },
+}
+
+
+@pytest.mark.parametrize("changed", ODD.values(), ids=ODD)
+def test_odd_metadata_that_others_wrote_is_compared(changed, days, repo):
+    storage = LocalStorage(repo)
+    key = repo_info.decode(storage.get(layout.REPO)).branches["main"]
+    held = snapshot.decode(storage.get(layout.snapshot(key)))
+    raw = json.dumps({**json.loads(held.find("/packed").user_data), **changed}).encode()
+    nodes = tuple(
+        replace(node, user_data=raw) if node.path == "/packed" else node for node in held.nodes
+    )
+    storage.put(layout.snapshot(key), snapshot.encode(replace(held, nodes=nodes)))
+    found = icevirt.plan(days, repo=repo, concat_dim="time").difference
+    assert any("/packed" in change.what for change in found.changes)
 
 
 def test_a_plan_as_json_holds_the_difference(days, repo):

@@ -4,6 +4,7 @@ import os
 import pickle
 import shutil
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import icechunk
 import numpy as np
@@ -341,6 +342,20 @@ def test_a_damaged_list_is_a_problem_and_no_chunk_is(repo, repo_path, act):
     report = check(repo_path, chunks=True)
     assert codes(report) == ["content-names"]
     assert counts(report) == (4, 0, 0)
+
+
+def test_what_others_leave_beside_the_lists_is_no_damaged_list(repo, repo_path):
+    write(repo)
+    folder = Path(repo_path, "icevirt/content-names")
+    (folder / "sub").mkdir()
+    (name,) = (each.name for each in folder.iterdir() if each.is_file())
+    for other in (".DS_Store", f"._{name}", f"{name}.tmp", "sub/desktop.ini"):
+        (folder / other).write_bytes(b"x")
+    report = check(repo_path, chunks=True)
+    assert report.ok
+    assert counts(report) == (4, 0, 0)
+    repo.garbage_collect(datetime.now(UTC))
+    assert (folder / ".DS_Store").exists()
 
 
 def test_garbage_collection_joins_lists_and_forgets_chunks_that_are_gone(repo, repo_path):

@@ -32,6 +32,14 @@ LOOKS = {
     "empty": (b"", "the file is empty"),
     "text": (b"no such file\n" * 400, "it looks like text"),
     "text cut inside a character": (b"x" + "é".encode() * 3000, "it looks like text"),
+    "a list of URLs": (
+        b"https://me:CANARY@host/a.nc\n",
+        "looks like a list of URLs.*@list.txt",
+    ),
+    "an HTML page with a URL": (
+        b'<!DOCTYPE html PUBLIC "-//W3C" "http://www.w3.org/TR/html4">',
+        "it looks like an HTML page",
+    ),
     "an HTML page": (b"<!DOCTYPE html><html>404</html>", "it looks like an HTML page"),
     "XML": (b"<?xml version='1.0'?><Error/>", "it looks like XML"),
     "JSON": (b'{"version": 1}', "it looks like JSON"),
@@ -57,6 +65,7 @@ def test_a_file_that_no_scanner_reads_is_described(content, message, tmp_path):
     with pytest.raises(ScanError, match=message) as caught:
         scan_file(path)
     assert caught.value.facts["file"] == path.as_uri()
+    assert "CANARY" not in str(caught.value)
     assert pickle.loads(pickle.dumps(caught.value)).facts == caught.value.facts
 
 

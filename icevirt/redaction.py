@@ -23,7 +23,8 @@ _PORT = re.compile(r"\d*")
 CAUSE: Any = BaseException.__cause__  # the slots themselves, which a class may hide
 CONTEXT: Any = BaseException.__context__
 _NESTED = 8  # URLs within each other; what is deeper is cut off
-_ACCOUNTS = ("abfs", "abfss", "wasb", "wasbs")  # where the container stands before the @
+_ACCOUNTS = ("abfs", "abfss", "wasb", "wasbs")  # URLs with the container before the @
+_AZURE = ("az", "azure")  # the same, if the host is an account
 
 
 def without_secrets(text: str) -> str:
@@ -58,7 +59,8 @@ def _of_url(url: str, depth: int) -> str:
         rest = f"{rest[:at]}?..."
     authority, slash, path = rest.partition("/")
     user, named, host = authority.rpartition("@")
-    if kind in _ACCOUNTS and named:
+    is_account = kind in _AZURE and host.lower().endswith(".core.windows.net")
+    if named and (kind in _ACCOUNTS or is_account):
         authority = f"{user.partition(':')[0]}@{host}"
     elif named:
         authority = host

@@ -234,7 +234,7 @@ OPTIONS = {
     "a file of this machine": ("gcs", "gs://b/", {"google_service_account": "/etc/passwd"}),
     "who is asked for tokens": (
         "azure",
-        "az://c@a.example/",
+        "az://c@acc.blob.core.windows.net/",
         {"account": "a", "azure_authority_host": "https://evil.example"},
     ),
     "who is asked for tokens of this machine": (

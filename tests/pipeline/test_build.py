@@ -87,15 +87,17 @@ def test_the_same_build_again_changes_nothing(days, repo_path):
 
 
 def test_a_build_that_the_branch_no_longer_holds_is_made_again(days, repo_path):
-    """Replaced by another build, or changed by a commit: mode="w" repairs it."""
+    """Replaced by another build, or changed by a commit, whose work is not undone unasked."""
     call = {"concat_dim": "time", "group": "g"}
     icevirt.build(days, repo_path, **call)
-    icevirt.build(days[:1], repo_path, mode="w", allow_changes=True)
-    assert not icevirt.build(days, repo_path, **call).already_built
+    icevirt.build(days[:1], repo_path, group="g", mode="w", allow_changes=True)
+    assert not icevirt.build(days, repo_path, **call, mode="w").already_built
     session = icevirt.Repository.open(repo_path).writable_session("main")
     session.delete("/g/mask")
     session.commit("lost a variable")
-    again = icevirt.build(days, repo_path, mode="w", **call)
+    with pytest.raises(errors.PlanChangedError, match="lost a variable"):
+        icevirt.build(days, repo_path, mode="w", **call)
+    again = icevirt.build(days, repo_path, mode="w", allow_changes=True, **call)
     assert not again.already_built
     assert "mask" in opened(repo_path, group="g")
 

@@ -51,6 +51,7 @@ KEPT = {
     "a glob in a bucket": "s3://b/2020-??.nc",
     "a key with a question mark": "s3://b/what?.nc",
     "a container of Azure": "abfss://c@acc.dfs.core.windows.net/k",
+    "a container of Azure, az": "az://c@acc.blob.core.windows.net/k",
     "an at sign in a path": "https://host:8080/runs@v1/a.nc",
     "an address of IPv6": "https://[::1]:80/a@b",
     "a local name": "file:///data/run:1@home/a.nc",

@@ -81,7 +81,11 @@ def _reparented(
     above, passed = snapshots[told.parent_id], set[ObjectId12]()
     while above.parent_id is not None:
         if above.id in passed:
-            raise FormatError("the history goes round in a circle", snapshot=str(above.id))
+            raise FormatError(
+                "the history goes round in a circle",
+                do="Restore `repo` from one of its backups in `overwritten/`.",
+                snapshot=str(above.id),
+            )
         passed.add(above.id)
         between += [above.id, *reversed(above.pruned_ancestor_tx_logs or ())]
         above = snapshots[above.parent_id]

@@ -57,7 +57,11 @@ def ancestry(info: RepoInfo, tip: ObjectId12) -> Iterator[SnapshotInfo]:
     at: ObjectId12 | None = tip
     while at is not None:
         if at in seen:
-            raise FormatError("the history goes round in a circle", snapshot=str(at))
+            raise FormatError(
+                "the history goes round in a circle",
+                do="Restore `repo` from one of its backups in `overwritten/`.",
+                snapshot=str(at),
+            )
         seen.add(at)
         found = edits.known(info, at)
         yield found
@@ -75,7 +79,11 @@ def operations(head: Head) -> Iterator[Update]:
     seen: set[str] = set()
     while (name := info.repo_before_updates) is not None:
         if name in seen:
-            raise FormatError("the ops log goes round in a circle", backup=name)
+            raise FormatError(
+                "the ops log goes round in a circle",
+                do="Restore `repo` from one of its backups in `overwritten/`.",
+                backup=name,
+            )
         seen.add(name)
         info = head.backup(name)
         if info.latest_updates:  # its newest entry says the rest of itself there

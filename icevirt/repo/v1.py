@@ -89,7 +89,9 @@ class V1Current(Current):
             return False
         now = V1Files(self.storage, {})
         at, base = now.branch(kind.branch), after.snapshots[kind.new_snap_id].parent_id
-        while at is not None and at not in (kind.new_snap_id, base):
+        seen = {kind.new_snap_id, base}
+        while at is not None and at not in seen:
+            seen.add(at)  # parents that go round in a circle end there
             told = now.snapshot(at)
             at = None if told is None else told.parent_id
         return at == kind.new_snap_id

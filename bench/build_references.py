@@ -133,8 +133,8 @@ def _template(archive: Archive, files, seed: int):
 
 
 def _tables(archive: Archive, files, seed: int):
+    from icevirt.archive.outcome import Outcome
     from icevirt.archive.scanned import ScannedFile, ScannedGroup
-    from icevirt.spark.attempt import Outcome
     from icevirt.spark.rows import tables_of
 
     rng = np.random.default_rng(seed)

@@ -32,10 +32,10 @@ import numpy as np
 
 from icevirt import catalog_view, scan_file
 from icevirt.archive.catalog import parts_of
+from icevirt.archive.outcome import Outcome
 from icevirt.archive.scanned import ScannedFile, SourceFile
 from icevirt.model.chunks import ChunkType, Locations
 from icevirt.model.strings import Strings
-from icevirt.spark.attempt import Outcome
 from icevirt.spark.catalog import mark, write_part
 from icevirt.spark.facts import read_facts
 from icevirt.spark.rows import tables_of

@@ -33,6 +33,7 @@ import pytest
 from icevirt import scan_file
 from icevirt.archive.attributes import Attributes
 from icevirt.archive.facts import CatalogFacts, Coded
+from icevirt.archive.outcome import Outcome
 from icevirt.archive.plan import FileRows
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.schema import ArraySchema
@@ -43,7 +44,6 @@ from icevirt.logic.era_groups import combine_eras
 from icevirt.logic.items import drafts
 from icevirt.logic.piles import dealt
 from icevirt.logic.wish import Wish
-from icevirt.spark.attempt import Outcome
 from icevirt.spark.catalog import mark, write_part
 from icevirt.spark.facts import read_facts
 from icevirt.spark.parcels import Parcel

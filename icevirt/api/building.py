@@ -43,6 +43,7 @@ from icevirt.api.stages import (
     write_all,
 )
 from icevirt.api.target import Target, digest_of
+from icevirt.archive.limits import Limits
 from icevirt.archive.plan import BuildPlan, WriteResult
 from icevirt.archive.report import BuildReport, Progress
 from icevirt.archive.sources import SourceFiles
@@ -60,7 +61,6 @@ from icevirt.logic.wish import Wish
 from icevirt.model.json import JSON
 from icevirt.repo.publish import BUILD_ID
 from icevirt.scan.contract import ScanOptions
-from icevirt.spark.limits import Limits
 from icevirt.spark.memory import give_back
 from icevirt.spark.session import spark_or_local
 from icevirt.spark.workers import Workers

@@ -11,6 +11,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from icevirt.api.inputs import Inputs
+from icevirt.archive.limits import Limits
 from icevirt.archive.scanned import ScannedArray, SourceFile
 from icevirt.errors import IcevirtError
 from icevirt.logic.tolerance import COORDINATES
@@ -18,7 +19,6 @@ from icevirt.model import paths
 from icevirt.objects.grants import in_force
 from icevirt.scan.contract import ScanOptions
 from icevirt.spark.containment import Apart, attempt_as
-from icevirt.spark.limits import Limits
 
 
 def with_dimensions(

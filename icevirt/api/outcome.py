@@ -14,6 +14,7 @@ import numpy as np
 from icevirt.api.provenance import provenance_of
 from icevirt.api.request import told_of
 from icevirt.api.target import Target
+from icevirt.archive.limits import Limits
 from icevirt.archive.plan import BuildPlan, PlannedArray, WriteResult
 from icevirt.archive.report import ArraySummary, BadFile, BuildReport, ReferenceCounts
 from icevirt.errors import ScanMemoryError, ScanTimeoutError
@@ -23,7 +24,6 @@ from icevirt.model.repo_info import SnapshotInfo
 from icevirt.objects.endpoints import entry_of
 from icevirt.repo.repository import Repository
 from icevirt.repo.summary import summary
-from icevirt.spark.limits import Limits
 from icevirt.version import __version__
 
 if TYPE_CHECKING:

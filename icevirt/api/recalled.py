@@ -9,12 +9,12 @@ from typing import Any
 from icevirt.api.inference import with_dimensions
 from icevirt.api.inputs import Inputs, Sources
 from icevirt.api.request import identity_of, shared, told_of
+from icevirt.archive.limits import Limits
 from icevirt.errors import InvalidInputError
 from icevirt.scan.contract import ScanOptions
 from icevirt.spark.asked import files_asked
 from icevirt.spark.catalog import check_mark
 from icevirt.spark.described import described_scans
-from icevirt.spark.limits import Limits
 from icevirt.storage.protocol import Storage
 from icevirt.storage.resolve import StorageLike
 

@@ -11,6 +11,7 @@ from types import NoneType
 from typing import Any
 
 from icevirt.api.target import digest_of
+from icevirt.archive.limits import Limits
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
 from icevirt.errors import InvalidInputError
@@ -24,7 +25,6 @@ from icevirt.repo.settings import as_json
 from icevirt.scan.contract import ScanOptions
 from icevirt.scan.policy import PolicyLike, rules_of
 from icevirt.scan.registry import in_use, named
-from icevirt.spark.limits import Limits
 from icevirt.storage.memory import MemoryStorage
 from icevirt.storage.protocol import Storage
 from icevirt.storage.resolve import StorageLike, storage_of

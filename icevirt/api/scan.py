@@ -29,6 +29,7 @@ from icevirt.api.request import (
 )
 from icevirt.api.stages import Scan, scan_missing, scanned_catalog
 from icevirt.archive.facts import ArrayColumns, Counts
+from icevirt.archive.limits import Limits
 from icevirt.archive.readers import Readers
 from icevirt.archive.report import Progress, ReferenceCounts
 from icevirt.archive.scan_report import PathSummary, ScanReport
@@ -42,7 +43,6 @@ from icevirt.scan import registry
 from icevirt.scan.contract import ScanOptions
 from icevirt.scan.policy import PolicyLike
 from icevirt.spark.containment import Containment
-from icevirt.spark.limits import Limits
 from icevirt.spark.session import spark_or_local
 from icevirt.storage.resolve import StorageLike
 

@@ -13,6 +13,7 @@ from icevirt.api.events import tell, tell_bad_files
 from icevirt.api.request import identity_of, told_of
 from icevirt.api.target import Target
 from icevirt.archive import catalog as schema
+from icevirt.archive.limits import DEFAULT, Limits
 from icevirt.archive.plan import BuildPlan, FileRows, WriteItem, WriteResult
 from icevirt.archive.report import BadFile, Progress
 from icevirt.archive.sources import SourceFiles
@@ -39,7 +40,6 @@ from icevirt.spark.asked import note_asked
 from icevirt.spark.described import describe_scan
 from icevirt.spark.differing import Differences
 from icevirt.spark.facts import ClosedCatalog, read_facts
-from icevirt.spark.limits import DEFAULT, Limits
 from icevirt.spark.parcels import Parcel
 from icevirt.spark.pieces import clear
 from icevirt.spark.runner import reporter, run_on_spark, run_shuffled, slots

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from icevirt.archive.outcome import Outcome
 from icevirt.archive.scanned import ScannedFile, SourceFile
 from icevirt.archive.shares import Share
 from icevirt.errors import IcevirtError, ScanError, ScanMemoryError, StaleReferenceError
@@ -14,19 +14,6 @@ from icevirt.objects.opened import OpenedSource
 from icevirt.objects.source import open_source
 from icevirt.scan.contract import ByteSource, ScanOptions
 from icevirt.scan.registry import scan, scan_share
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """One file after the attempt to scan it."""
-
-    file: SourceFile
-    scanned: ScannedFile | None
-    error: IcevirtError | None
-    seconds: float
-    requests: int = 0  # to the file's server
-    bytes_fetched: int = 0
-    share: Share | None = None  # what of the file was scanned, where not all of it
 
 
 def attempt(

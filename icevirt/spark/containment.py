@@ -16,6 +16,8 @@ from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any, Self
 
+from icevirt.archive.limits import DEFAULT, Limits
+from icevirt.archive.outcome import Outcome
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import (
     BuildError,
@@ -27,8 +29,7 @@ from icevirt.errors import (
 from icevirt.import_path import command, environment
 from icevirt.objects.grants import SourceAccess, granted, in_force
 from icevirt.scan.contract import ScanOptions
-from icevirt.spark.attempt import Outcome, attempt
-from icevirt.spark.limits import DEFAULT, Limits
+from icevirt.spark.attempt import attempt
 
 _START = 120.0  # seconds for Python and the scanners to come up on a busy machine
 

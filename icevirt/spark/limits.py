@@ -1,4 +1,4 @@
-"""What the scan of one file may take, and how a process keeps to it."""
+"""Hold this process to the memory that the scan of one file may take."""
 
 from __future__ import annotations
 
@@ -6,24 +6,8 @@ import os
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 _STATM = "/proc/self/statm"
-
-
-ATTEMPTS = 3
-"""Of a task, before its job fails; Spark's own default in local mode is 1."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What the scan of one file may take."""
-
-    seconds: float = 600.0
-    memory: int = 4 << 30  # bytes of address space, beside what the process has before
-
-
-DEFAULT = Limits()
 
 
 @contextmanager

@@ -17,15 +17,15 @@ from typing import Any
 
 from icevirt.archive import catalog
 from icevirt.archive.catalog import Part
+from icevirt.archive.limits import Limits
+from icevirt.archive.outcome import Outcome
 from icevirt.archive.packing import PackedBlock
 from icevirt.archive.scanned import Finding, Severity
 from icevirt.archive.schema import file_signature
 from icevirt.archive.shares import Share
 from icevirt.errors import ScanCrashError, ScanMemoryError, ScanTimeoutError
 from icevirt.spark import refs
-from icevirt.spark.attempt import Outcome
 from icevirt.spark.catalog import PartTables, complete_parts, write_part
-from icevirt.spark.limits import Limits
 from icevirt.spark.rows import PartRows, findings_json
 from icevirt.storage.below import Below
 from icevirt.storage.protocol import Storage

@@ -13,13 +13,13 @@ import numpy as np
 import zstandard
 
 from icevirt.archive import catalog
+from icevirt.archive.limits import DEFAULT, Limits
+from icevirt.archive.outcome import Outcome
 from icevirt.archive.packing import PackedBlock, pack
 from icevirt.archive.scanned import Finding, ScannedArray, ScannedFile
 from icevirt.archive.schema import ArraySchema, SchemaTexts, file_signature
 from icevirt.model.chunks import ChunkTable, ChunkType
-from icevirt.spark.attempt import Outcome
 from icevirt.spark.catalog import PartTables
-from icevirt.spark.limits import DEFAULT, Limits
 
 _VIRTUAL = int(ChunkType.virtual)
 

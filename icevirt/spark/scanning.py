@@ -12,16 +12,17 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from icevirt.archive.catalog import Part, run_of
+from icevirt.archive.limits import DEFAULT, Limits
+from icevirt.archive.outcome import Outcome
 from icevirt.archive.scanned import SourceFile
 from icevirt.objects.grants import SourceAccess, granted
 from icevirt.scan.contract import ScanOptions
 from icevirt.scan.registry import in_use
 from icevirt.spark.ahead import Ahead
-from icevirt.spark.attempt import Outcome, attempt
+from icevirt.spark.attempt import attempt
 from icevirt.spark.catalog import complete_parts, write_part
 from icevirt.spark.containment import Containment
 from icevirt.spark.journal import Journal
-from icevirt.spark.limits import DEFAULT, Limits
 from icevirt.spark.pieces import Pieces
 from icevirt.spark.rows import PartRows
 from icevirt.spark.watch import held_to

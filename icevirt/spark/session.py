@@ -14,12 +14,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from icevirt.archive.limits import ATTEMPTS
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import BuildError, InvalidInputError, SparkJobError
 from icevirt.import_path import VARIABLE, import_path, python_path
 from icevirt.spark.bridge import errors_of_spark, forget_jvm, stop, words_of
 from icevirt.spark.java import find_java, java_home
-from icevirt.spark.limits import ATTEMPTS
 from icevirt.spark.scratch import private_places
 from icevirt.spark.workers import FEW_FILES, FILES_OF_WORKER, LARGE, Workers
 

@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive import catalog
+from icevirt.archive.limits import DEFAULT, Limits
 from icevirt.archive.sources import SourceFiles
 from icevirt.errors import ScanMemoryError, ScanTimeoutError
 from icevirt.model.strings import Strings
 from icevirt.spark.catalog import complete_parts
 from icevirt.spark.facts import Chosen
 from icevirt.spark.growing import are, bytes_of, numbers_of
-from icevirt.spark.limits import DEFAULT, Limits
 from icevirt.spark.tables import read_tables, telling_damage
 from icevirt.storage.protocol import Storage
 

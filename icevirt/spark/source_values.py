@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import FileColumns
+from icevirt.archive.limits import DEFAULT, Limits
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import (
     CombineError,
@@ -30,7 +31,6 @@ from icevirt.objects.opened import OpenedSource
 from icevirt.objects.source import open_source
 from icevirt.scan.oracle import Oracle, oracle_for
 from icevirt.spark.containment import Apart
-from icevirt.spark.limits import DEFAULT, Limits
 from icevirt.spark.watch import in_worker
 
 _OPEN = 8  # files at a time

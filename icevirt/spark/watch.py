@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 
-from icevirt.spark.limits import Limits, limited_memory
+from icevirt.archive.limits import Limits
+from icevirt.spark.limits import limited_memory
 
 _STDERR = 2
 _IS_WORKER = [False]

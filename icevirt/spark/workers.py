@@ -14,9 +14,9 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self
 
+from icevirt.archive.limits import ATTEMPTS
 from icevirt.errors import SparkJobError
 from icevirt.spark.family import Child, Family
-from icevirt.spark.limits import ATTEMPTS
 
 FEW_FILES = 5000
 """Up to so many files, nobody who has no Spark session waits for one."""

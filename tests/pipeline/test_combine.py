@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from icevirt.archive.attributes import Attributes
+from icevirt.archive.outcome import Outcome
 from icevirt.archive.plan import Mode
 from icevirt.archive.scanned import ScannedArray, ScannedFile, ScannedGroup, SourceFile
 from icevirt.errors import CombineError
@@ -16,7 +17,6 @@ from icevirt.logic.items import drafts
 from icevirt.logic.piles import balanced
 from icevirt.logic.wish import Wish
 from icevirt.model.chunks import ChunkTable, Locations
-from icevirt.spark.attempt import Outcome
 from icevirt.spark.catalog import write_part
 from icevirt.spark.rows import tables_of
 from icevirt.storage.memory import MemoryStorage

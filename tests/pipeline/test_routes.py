@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import icevirt
 from icevirt.archive.blocks import dumps, joined, loads, part_of
+from icevirt.archive.outcome import Outcome
 from icevirt.archive.packing import Block
 from icevirt.archive.plan import FileRows
 from icevirt.archive.unpacking import unpack
@@ -24,7 +25,6 @@ from icevirt.logic.wish import Wish
 from icevirt.model.chunks import ChunkType, Locations
 from icevirt.model.strings import Strings
 from icevirt.spark import refs, rows, shuffling, writing
-from icevirt.spark.attempt import Outcome
 from icevirt.spark.catalog import write_part
 from icevirt.spark.parcels import Parcel
 from icevirt.spark.rows import tables_of

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from icevirt.archive.outcome import Outcome
 from icevirt.archive.plan import FileRows
 from icevirt.archive.report import ReferenceCounts
 from icevirt.errors import FormatError
@@ -16,7 +17,6 @@ from icevirt.logic.piles import balanced
 from icevirt.logic.wish import Wish
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.spark import writing
-from icevirt.spark.attempt import Outcome
 from icevirt.spark.catalog import write_part
 from icevirt.spark.encoding import encode_chunks
 from icevirt.spark.parcels import Parcel

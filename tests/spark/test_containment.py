@@ -12,6 +12,7 @@ import pytest
 
 from icevirt.api.scan import scan_file
 from icevirt.archive.catalog import Part, parts_of, run_of
+from icevirt.archive.limits import Limits
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import BuildError, ScanError, ScanTimeoutError
 from icevirt.scan import registry
@@ -19,7 +20,6 @@ from icevirt.scan.contract import ScanOptions
 from icevirt.spark import catalog, containment
 from icevirt.spark.containment import Containment
 from icevirt.spark.journal import Journal
-from icevirt.spark.limits import Limits
 from icevirt.spark.scanning import ScanTask, run_scan
 from icevirt.storage.local import LocalStorage
 from pipeline.support import assert_same_dataset, closed_of, expected_dataset, opened, write_days
@@ -179,7 +179,7 @@ def test_an_error_that_python_lives_through_leaves_no_note(tmp_path):
 HANGING = """
     import signal, time
     from icevirt.spark import watch
-    from icevirt.spark.limits import Limits
+    from icevirt.archive.limits import Limits
 
     with watch.held_to(Limits(seconds=0.1)):
         time.sleep(0.3)

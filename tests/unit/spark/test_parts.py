@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 from icevirt.archive.attributes import Attributes
 from icevirt.archive.catalog import parts_of, run_of, scan_of, status_of
+from icevirt.archive.limits import Limits
+from icevirt.archive.outcome import Outcome
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.schema import ArraySchema, file_signature
 from icevirt.archive.sources import SourceFiles
 from icevirt.archive.unpacking import unpack
 from icevirt.errors import ScanError, ScanTimeoutError, StaleReferenceError
-from icevirt.spark.attempt import Outcome
 from icevirt.spark.catalog import complete_parts, write_part
 from icevirt.spark.facts import Chosen, read_facts
-from icevirt.spark.limits import Limits
 from icevirt.spark.rows import PartRows, tables_of
 from icevirt.spark.settled import forget, rows_forgotten, settled
 from icevirt.storage.memory import MemoryStorage

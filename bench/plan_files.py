@@ -31,7 +31,6 @@ import numpy as np
 import pytest
 
 from icevirt import scan_file
-from icevirt.archive.attributes import Attributes
 from icevirt.archive.facts import CatalogFacts, Coded
 from icevirt.archive.outcome import Outcome
 from icevirt.archive.plan import FileRows
@@ -44,6 +43,7 @@ from icevirt.logic.era_groups import combine_eras
 from icevirt.logic.items import drafts
 from icevirt.logic.piles import dealt
 from icevirt.logic.wish import Wish
+from icevirt.model.attributes import Attributes
 from icevirt.spark.catalog import mark, write_part
 from icevirt.spark.facts import read_facts
 from icevirt.spark.parcels import Parcel

@@ -81,18 +81,6 @@ if TYPE_CHECKING:
         SnapshotNotFoundError,
         StorageError,
     )
-    from icevirt.logic.changes import Diff
-    from icevirt.logic.conflicts import (
-        AppendConflictSolver,
-        BasicConflictSolver,
-        Conflict,
-        ConflictDetector,
-        ConflictSolver,
-        ConflictType,
-        VersionSelection,
-    )
-    from icevirt.logic.flags import FeatureFlag
-    from icevirt.logic.history_graph import AncestryGraph
     from icevirt.model.chunks import ChunkType
     from icevirt.model.config import (
         ObjectStoreConfig,
@@ -137,6 +125,18 @@ if TYPE_CHECKING:
     from icevirt.storage.http import http_storage
     from icevirt.storage.local import local_filesystem_storage
     from icevirt.storage.memory import in_memory_storage
+    from icevirt.versioning.diff import Diff
+    from icevirt.versioning.feature_flags import FeatureFlag
+    from icevirt.versioning.history.ancestry_graph import AncestryGraph
+    from icevirt.versioning.merge.conflicts import (
+        AppendConflictSolver,
+        BasicConflictSolver,
+        Conflict,
+        ConflictDetector,
+        ConflictSolver,
+        ConflictType,
+        VersionSelection,
+    )
 
 __all__ = [
     "AlreadyExistsError",
@@ -267,10 +267,10 @@ __all__ = [
 
 _HOME = {
     "AlreadyExistsError": "icevirt.errors",
-    "AncestryGraph": "icevirt.logic.history_graph",
-    "AppendConflictSolver": "icevirt.logic.conflicts",
+    "AncestryGraph": "icevirt.versioning.history.ancestry_graph",
+    "AppendConflictSolver": "icevirt.versioning.merge.conflicts",
     "AzureRefreshableCredential": "icevirt.connect.azure_credentials",
-    "BasicConflictSolver": "icevirt.logic.conflicts",
+    "BasicConflictSolver": "icevirt.versioning.merge.conflicts",
     "BuildPlan": "icevirt.archive.plan",
     "VariableFacts": "icevirt.archive.edits",
     "FileFacts": "icevirt.archive.edits",
@@ -283,13 +283,13 @@ _HOME = {
     "ChunkType": "icevirt.model.chunks",
     "CompressionAlgorithm": "icevirt.model.tuning",
     "CompressionConfig": "icevirt.model.tuning",
-    "Conflict": "icevirt.logic.conflicts",
-    "ConflictDetector": "icevirt.logic.conflicts",
+    "Conflict": "icevirt.versioning.merge.conflicts",
+    "ConflictDetector": "icevirt.versioning.merge.conflicts",
     "ConflictError": "icevirt.errors",
-    "ConflictSolver": "icevirt.logic.conflicts",
-    "ConflictType": "icevirt.logic.conflicts",
-    "Diff": "icevirt.logic.changes",
-    "FeatureFlag": "icevirt.logic.flags",
+    "ConflictSolver": "icevirt.versioning.merge.conflicts",
+    "ConflictType": "icevirt.versioning.merge.conflicts",
+    "Diff": "icevirt.versioning.diff",
+    "FeatureFlag": "icevirt.versioning.feature_flags",
     "ForkSession": "icevirt.repo.session",
     "FormatError": "icevirt.errors",
     "GCSummary": "icevirt.repo.collect",
@@ -340,7 +340,7 @@ _HOME = {
     "UpdateType": "icevirt.repo.views",
     "UpgradeReport": "icevirt.api.upgrade",
     "VerifyReport": "icevirt.archive.verification",
-    "VersionSelection": "icevirt.logic.conflicts",
+    "VersionSelection": "icevirt.versioning.merge.conflicts",
     "VirtualChunkContainer": "icevirt.model.config",
     "VirtualChunkSpec": "icevirt.access.virtual_refs",
     "azure_anonymous_credentials": "icevirt.connect.azure_credentials",

@@ -155,7 +155,7 @@ class RebaseFailedError(ConflictError):
 
     @property
     def conflicts(self) -> tuple[Any, ...]:
-        """What the solver did not solve; see `icevirt.logic.conflicts.Conflict`."""
+        """What the solver did not solve; see `icevirt.versioning.merge.conflicts.Conflict`."""
         return tuple(self.facts["conflicts"])
 
     @property

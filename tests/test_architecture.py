@@ -15,7 +15,7 @@ LAYERS = (
     ("redaction", "import_path"),
     ("errors", "ids", "version"),
     ("model",),
-    ("archive", "connect"),
+    ("archive", "connect", "versioning"),
     ("logic",),
     ("wire", "storage", "objects"),
     ("repo",),

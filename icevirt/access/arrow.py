@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from icevirt.access.references import absolute
 from icevirt.errors import InvalidInputError
-from icevirt.logic import tables
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
 from icevirt.model.strings import Strings
 from icevirt.repo.session import Session
+from icevirt.versioning import chunk_tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,7 +32,7 @@ def refs_table(session: Session, path: str) -> pa.Table:
         InvalidInputError: There is a group, or pyarrow is not installed.
     """
     arrow = _pyarrow()
-    table = tables.compact(session.array_table(path))
+    table = chunk_tables.compact(session.array_table(path))
     places, source = _places(session, table)
     inline = table.kind == ChunkType.inline
     modified = places.last_modified[source].astype(np.int64)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from icevirt.archive.attributes import EXTENSION, Attributes, restore
+from icevirt.model.attributes import EXTENSION, Attributes, restore
 
 FILL = "_FillValue"
 

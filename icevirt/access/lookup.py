@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from icevirt.logic.splitting import Boxes
-from icevirt.logic.tables import RowFinder
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.snapshot import ArrayNode, Snapshot
 from icevirt.repo.assets import Assets
+from icevirt.versioning.chunk_tables import RowFinder
+from icevirt.versioning.manifest_splitting import Boxes
 
 type Row = tuple[ChunkTable, int]
 

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from icevirt.access.references import absolute
 from icevirt.access.store import IcevirtStore
 from icevirt.errors import UnsupportedError
-from icevirt.logic import tables
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.snapshot import ArrayNode, Node
 from icevirt.repo.session import Session
+from icevirt.versioning import chunk_tables
 
 INLINE_NATIVE = 1 << 20
 """Bytes of native chunks of an array that go along, by default."""
@@ -50,7 +50,7 @@ def outgoing(session: Session, node: ArrayNode, inline_native: int) -> Outgoing:
     Raises:
         UnsupportedError: Its native chunks have more bytes than may go along.
     """
-    table = tables.compact(session.array_table(node.path))
+    table = chunk_tables.compact(session.array_table(node.path))
     virtual = table.kind == ChunkType.virtual
     linked = table.take(virtual)
     native = table.kind == ChunkType.native

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.ids import ObjectId12
-from icevirt.logic import tables
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.objects.authorize import Authorizer
 from icevirt.repo import layout
 from icevirt.repo.session import Session
+from icevirt.versioning import chunk_tables
 
 type Batch = tuple[
     NDArray[np.uint32],
@@ -39,7 +39,7 @@ def batches(session: Session, path: str, size: int) -> Iterator[Batch]:
     """
     table = session.array_table(path)
     for start in range(0, len(table), size):
-        part = tables.compact(table.take(np.arange(start, min(start + size, len(table)))))
+        part = chunk_tables.compact(table.take(np.arange(start, min(start + size, len(table)))))
         yield _batch(part, absolute(session, part))
 
 

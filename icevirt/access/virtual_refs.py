@@ -16,9 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from icevirt.connect.urls import local_path
 from icevirt.errors import InvalidInputError
-from icevirt.logic import tables
 from icevirt.model.chunks import FARTHEST, ChunkTable, ChunkType, Locations
 from icevirt.model.strings import Strings
+from icevirt.versioning import chunk_tables
 
 type ChecksumLike = str | datetime | None
 """An etag, or when the object was last modified; a time without a zone is local."""
@@ -109,7 +109,7 @@ def table_of_grid(
         locations=places,
     )
     empty = places.url.lengths == 0
-    return tables.compact(table.take(~empty[source])) if empty.any() else table
+    return chunk_tables.compact(table.take(~empty[source])) if empty.any() else table
 
 
 def _box(shape: Sequence[int], origin: Sequence[int] | None) -> NDArray[np.uint32]:

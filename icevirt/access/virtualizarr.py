@@ -16,9 +16,9 @@ from zarr.core.buffer import default_buffer_prototype
 from icevirt.access.store import IcevirtStore
 from icevirt.access.virtual_refs import ChecksumLike
 from icevirt.access.xarray_writing import to_icechunk
-from icevirt.archive.attributes import Attributes
 from icevirt.errors import InvalidInputError, ReadOnlyError
 from icevirt.model import paths
+from icevirt.model.attributes import Attributes
 from icevirt.model.chunks import ChunkTable
 from icevirt.repo.session import Session
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from icevirt.access.attributes import shown
 from icevirt.access.outgoing import INLINE_NATIVE, Outgoing, outgoing
-from icevirt.archive.attributes import EXTENSION, recorded_dtypes
 from icevirt.errors import InvalidInputError, UnsupportedError
 from icevirt.model import paths
+from icevirt.model.attributes import EXTENSION, recorded_dtypes
 from icevirt.model.metadata import document_of
 from icevirt.model.snapshot import ArrayNode
 from icevirt.repo.session import Session

@@ -14,9 +14,9 @@ import numpy as np
 
 from icevirt.access.dask_writing import ForkingWriter
 from icevirt.access.store import IcevirtStore
-from icevirt.archive.attributes import EXTENSION, Attributes, recorded_dtypes
 from icevirt.errors import InvalidInputError, ReadOnlyError
 from icevirt.model import paths
+from icevirt.model.attributes import EXTENSION, Attributes, recorded_dtypes
 from icevirt.model.metadata import document_of
 from icevirt.model.names import problem
 from icevirt.repo.session import Session

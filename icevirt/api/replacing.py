@@ -15,9 +15,6 @@ from icevirt.archive.difference import PlanChange, PlanDifference
 from icevirt.archive.plan import BuildPlan
 from icevirt.errors import PlanChangedError
 from icevirt.logic.file_edits import recorded
-from icevirt.logic.grafting import BuiltArray
-from icevirt.logic.keeping import Claim, Settled, coordinates_of, settled
-from icevirt.logic.losses import losses, moved_manifests
 from icevirt.logic.plan_changes import changes_of_others, plan_changes
 from icevirt.model.json import JSON
 from icevirt.model.metadata import document_of
@@ -25,6 +22,9 @@ from icevirt.model.snapshot import ArrayNode, GroupNode
 from icevirt.repo.assets import Assets
 from icevirt.repo.blame import last_changes, only_rearranged
 from icevirt.repo.labels import has_same_values
+from icevirt.versioning.merge.build_merge import BuiltArray
+from icevirt.versioning.merge.kept_nodes import Claim, Settled, coordinates_of, settled
+from icevirt.versioning.merge.lost_changes import losses, moved_manifests
 
 _SHOWN = 10  # paths in a line
 

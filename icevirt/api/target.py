@@ -17,11 +17,7 @@ from icevirt.errors import (
     RefNotFoundError,
 )
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId8, ObjectId12
-from icevirt.logic import edits, grafting
 from icevirt.logic.containers import merged
-from icevirt.logic.id_columns import column
-from icevirt.logic.keeping import Claim
-from icevirt.logic.legacy import refuse_v1
 from icevirt.model import paths
 from icevirt.model.config import RepositoryConfig
 from icevirt.model.repo_info import RepoInfo, SnapshotInfo
@@ -32,6 +28,11 @@ from icevirt.repo.head import Head, refuse_read_only
 from icevirt.repo.layout import WORK
 from icevirt.storage.below import Below
 from icevirt.storage.protocol import Storage
+from icevirt.versioning import repo_updates
+from icevirt.versioning.id_columns import column
+from icevirt.versioning.merge import build_merge
+from icevirt.versioning.merge.kept_nodes import Claim
+from icevirt.versioning.v1_guard import refuse_v1
 
 type BuildMode = Literal["w-", "w"]
 
@@ -66,7 +67,7 @@ class Target:
         found = Head(storage).find()
         if found is None:
             creation.refuse_foreign(storage)
-            if branch != edits.MAIN:
+            if branch != repo_updates.MAIN:
                 raise RefNotFoundError(
                     "a new repository has only the branch 'main'",
                     do="Build into 'main', or create repository and branch first.",
@@ -75,7 +76,7 @@ class Target:
         else:
             refuse_v1(found.info, "a build")
             refuse_read_only(found.info)
-            edits.branch_tip(found.info, branch)
+            repo_updates.branch_tip(found.info, branch)
         return cls(
             storage=storage,
             branch=branch,
@@ -97,7 +98,7 @@ class Target:
         """
         if self.info is None:
             return INITIAL_SNAPSHOT_ID
-        return edits.branch_tip(self.info, self.branch)
+        return repo_updates.branch_tip(self.info, self.branch)
 
     def last_build(self) -> SnapshotInfo | None:
         """Return the newest snapshot of the branch that a build made of this group.
@@ -184,7 +185,7 @@ class Target:
             merged(known, container)
         if self.info is None:
             return
-        grafting.grafted(
+        build_merge.grafted(
             self.snapshot(),
             groups=plan.groups,
             arrays={array.path: (array.zarr_json, array.node_id, ()) for array in plan.arrays},
@@ -214,7 +215,7 @@ class Target:
 
     def _ancestry(self) -> Iterator[SnapshotInfo]:
         if self.info is not None:
-            yield from history.ancestry(self.info, edits.branch_tip(self.info, self.branch))
+            yield from history.ancestry(self.info, repo_updates.branch_tip(self.info, self.branch))
 
 
 def made_by(assets: Assets, build: SnapshotInfo, group: str) -> dict[str, Node]:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
-from icevirt.archive.attributes import Attributes
 from icevirt.model import paths
+from icevirt.model.attributes import Attributes
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.json import JSON
 

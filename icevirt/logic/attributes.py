@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, get_args
 
-from icevirt.archive.attributes import Attributes
 from icevirt.errors import CombineError, InvalidInputError
+from icevirt.model.attributes import Attributes
 from icevirt.model.json import JSON
 
 type CombineAttrs = Literal["override", "drop", "identical", "no_conflicts", "drop_conflicts"]

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from icevirt.archive.attributes import Attributes, restore
 from icevirt.archive.schema import DECODING
 from icevirt.errors import CombineError, InvalidInputError
 from icevirt.logic.decoding import PACKING
 from icevirt.logic.recoding import BOUNDS
 from icevirt.logic.times import DURATIONS, parse
+from icevirt.model.attributes import Attributes, restore
 from icevirt.model.json import JSON
 
 COUNTING = ("units", "calendar")

@@ -17,7 +17,6 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.attributes import Attributes
 from icevirt.archive.facts import ArrayColumns, CatalogFacts, Coded, GroupsOf
 from icevirt.archive.roles import KEYED, LISTS, resolved
 from icevirt.archive.scanned import ScannedGroup
@@ -27,6 +26,7 @@ from icevirt.logic.corrections import COUNTING, Corrections, statement, typed
 from icevirt.logic.file_edits import Edit
 from icevirt.logic.recoding import bounds_of
 from icevirt.model import paths
+from icevirt.model.attributes import Attributes
 from icevirt.model.json import JSON
 
 _NAMING = (*LISTS, *KEYED, "ancillary_variables")

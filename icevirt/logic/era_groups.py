@@ -15,7 +15,6 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.attributes import Attributes
 from icevirt.archive.eras import ERA, MARK, Choice, Era, EraRule, Eras
 from icevirt.archive.facts import CatalogFacts, FileColumns
 from icevirt.archive.plan import BuildPlan, PlannedArray
@@ -32,6 +31,7 @@ from icevirt.logic.named import refuse_void_options
 from icevirt.logic.prepared import Prepared, prepare
 from icevirt.logic.wish import Wish
 from icevirt.model import paths
+from icevirt.model.attributes import Attributes
 
 MAX_GROUPS = 1000
 """Groups that eras may become; with more of them each file is a group of its own, or nearly."""

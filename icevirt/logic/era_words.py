@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from icevirt.archive.attributes import restore
 from icevirt.archive.schema import differences
+from icevirt.model.attributes import restore
 
 _ATTRIBUTE = "attribute "
 _NONE = "none"

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.attributes import Attributes
 from icevirt.archive.edits import FileChanges, FileFacts, VariableFacts
 from icevirt.archive.facts import CatalogFacts
 from icevirt.errors import InvalidInputError
 from icevirt.model import paths
+from icevirt.model.attributes import Attributes
 from icevirt.model.names import problem
 
 

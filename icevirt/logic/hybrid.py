@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.attributes import Attributes
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.hybrid import AxisGrid, Hybrid
 from icevirt.archive.schema import ArraySchema, differences
@@ -24,6 +23,7 @@ from icevirt.logic.deviating import Rules, signature
 from icevirt.logic.hybrid_cost import remedy
 from icevirt.logic.hybrid_grid import TooManyError, any_native, lines_up, native_chunks, values_in
 from icevirt.logic.members import Member
+from icevirt.model.attributes import Attributes
 from icevirt.model.json import JSON
 
 _LOSSY = (

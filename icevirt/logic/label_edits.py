@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.attributes import Attributes
 from icevirt.archive.facts import by_first_appearance
 from icevirt.archive.schema import DECODING
 from icevirt.errors import CombineError, InvalidInputError
@@ -17,6 +16,7 @@ from icevirt.logic.corrections import statement
 from icevirt.logic.edited import with_attributes
 from icevirt.logic.file_edits import Edit
 from icevirt.logic.new_dimensions import NewDimension
+from icevirt.model.attributes import Attributes
 from icevirt.model.json import JSON
 
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.attributes import Attributes
 from icevirt.archive.facts import CatalogFacts, Labels
 from icevirt.archive.schema import ArraySchema
 from icevirt.logic.ordering import Keys, Runs, decoded, decoding
 from icevirt.logic.recoding import missing_of, units_of
 from icevirt.logic.times import InexactError, microseconds, parse
 from icevirt.model import paths
+from icevirt.model.attributes import Attributes
 
 _NUMBERS, _TEXTS = "iufb", "US"
 

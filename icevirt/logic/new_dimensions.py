@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.attributes import Attributes
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError, InvalidInputError
@@ -23,6 +22,7 @@ from icevirt.logic.ordering import decoded
 from icevirt.logic.recoding import missing_of, units_of
 from icevirt.logic.times import InexactError, common, recoded
 from icevirt.model import paths
+from icevirt.model.attributes import Attributes
 
 type Labels = Sequence[str | int | float] | str
 """Of each file in the order given; or ``regex:PATTERN`` with one group, matched in the file's URL;

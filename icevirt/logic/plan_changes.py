@@ -11,12 +11,12 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from icevirt.archive.attributes import recorded_dtypes
 from icevirt.archive.difference import PlanChange
 from icevirt.archive.plan import BuildPlan, Mode, PlannedArray
 from icevirt.archive.schema import DECODING, decoder_of
 from icevirt.logic.file_edits import Edit
-from icevirt.logic.losses import Loss
+from icevirt.model.attributes import recorded_dtypes
+from icevirt.versioning.merge.lost_changes import Loss
 
 _SHOWN = 10  # variables in a line
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.attributes import Attributes
 from icevirt.archive.facts import ArrayColumns, CatalogFacts, Coded, by_first_appearance
 from icevirt.archive.hybrid import AxisGrid, Hybrid
 from icevirt.archive.plan import Mode, PlannedArray, grids_of
@@ -32,6 +31,7 @@ from icevirt.logic.tolerance import largest_difference, limit_of
 from icevirt.logic.windows import window_of
 from icevirt.logic.wish import Wish
 from icevirt.model import paths
+from icevirt.model.attributes import Attributes
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.json import JSON
 

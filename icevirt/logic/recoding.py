@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.attributes import Attributes, restore
 from icevirt.archive.facts import CatalogFacts, Coded
 from icevirt.archive.scanned import ScannedArray
 from icevirt.archive.schema import ArraySchema
@@ -24,6 +23,7 @@ from icevirt.archive.times import Recoding, TimeUnits
 from icevirt.errors import CombineError
 from icevirt.logic.times import InexactError, common, parse, recoded
 from icevirt.model import paths
+from icevirt.model.attributes import Attributes, restore
 
 _SCALING = ("scale_factor", "add_offset", "_Unsigned")
 _MISSING = ("_FillValue", "missing_value")

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from icevirt.logic.coverage import begins
 from icevirt.model.chunks import ChunkTable
+from icevirt.model.container_coverage import begins
 from icevirt.model.ranges import gather
 from icevirt.model.strings import Strings
 

@@ -11,8 +11,6 @@ from typing import Any
 
 from icevirt.errors import FormatError
 from icevirt.ids import ObjectId8, ObjectId12
-from icevirt.logic import tables
-from icevirt.logic.id_columns import column
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.manifest import Manifest
 from icevirt.model.repo_info import SnapshotInfo
@@ -21,6 +19,8 @@ from icevirt.model.transaction_log import TransactionLog
 from icevirt.repo import content_names, layout
 from icevirt.repo.cache import Cache
 from icevirt.storage.protocol import Storage, Written
+from icevirt.versioning import chunk_tables
+from icevirt.versioning.id_columns import column
 from icevirt.wire import manifest as manifest_file
 from icevirt.wire import snapshot as snapshot_file
 from icevirt.wire import snapshot_summary
@@ -36,12 +36,12 @@ class IndexedTable:
     """A chunk table and what is needed to look things up in it quickly."""
 
     table: ChunkTable
-    rows: tables.RowFinder
+    rows: chunk_tables.RowFinder
 
     @property
     def nbytes(self) -> int:
         """Memory held."""
-        return tables.nbytes(self.table) + self.rows.nbytes
+        return chunk_tables.nbytes(self.table) + self.rows.nbytes
 
 
 type IndexedManifest = dict[ObjectId8, IndexedTable]
@@ -188,7 +188,7 @@ class Assets:
 
     def _fetch_manifest(self, key: ObjectId12) -> tuple[IndexedManifest, int]:
         found = {
-            node: IndexedTable(table, tables.RowFinder.of(table))
+            node: IndexedTable(table, chunk_tables.RowFinder.of(table))
             for node, table in self.read_manifest(key).arrays.items()
         }
         return found, sum(indexed.nbytes for indexed in found.values())

@@ -11,12 +11,6 @@ import numpy as np
 
 from icevirt.errors import IcevirtError, InvalidInputError
 from icevirt.ids import ObjectId8, ObjectId12
-from icevirt.logic.id_columns import ID, id_at
-from icevirt.logic.invariants.log import of_log
-from icevirt.logic.invariants.manifest import of_window
-from icevirt.logic.invariants.problem import Problem
-from icevirt.logic.invariants.repo_info import of_repo_info
-from icevirt.logic.invariants.snapshot import of_snapshot
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.config import RepositoryConfig
 from icevirt.model.manifest import Manifest
@@ -30,6 +24,12 @@ from icevirt.repo.head import Head
 from icevirt.repo.upgrade import left_behind
 from icevirt.storage.protocol import ObjectInfo, Storage
 from icevirt.storage.resolve import StorageLike, storage_of
+from icevirt.versioning.id_columns import ID, id_at
+from icevirt.versioning.invariants.manifest import of_window
+from icevirt.versioning.invariants.problem import Problem
+from icevirt.versioning.invariants.repo_info import of_repo_info
+from icevirt.versioning.invariants.snapshot import of_snapshot
+from icevirt.versioning.invariants.transaction_log import of_log
 from icevirt.wire import header
 from icevirt.wire import manifest as manifest_file
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from urllib.parse import unquote
 
 from icevirt.errors import InvalidInputError
-from icevirt.logic import coverage, tables
+from icevirt.model import container_coverage
 from icevirt.model.arguments import checked
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.config import RepositoryConfig
+from icevirt.versioning import chunk_tables
 
 
 def check_chunks(config: RepositoryConfig, path: str, chunks: ChunkTable) -> None:
@@ -28,9 +29,9 @@ def check_chunks(config: RepositoryConfig, path: str, chunks: ChunkTable) -> Non
         )
     if not chunks.count(ChunkType.virtual):
         return
-    used = tables.compact(chunks).locations.url
+    used = chunk_tables.compact(chunks).locations.url
     containers = config.virtual_chunk_containers.values()
-    bad = coverage.first_uncovered(used, coverage.prefixes_of(containers))
+    bad = container_coverage.first_uncovered(used, container_coverage.prefixes_of(containers))
     if bad is not None:
         raise InvalidInputError(
             "no virtual chunk container of this repository covers a location",

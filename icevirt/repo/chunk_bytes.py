@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 
 from icevirt.errors import IcevirtError
 from icevirt.ids import ObjectId8, ObjectId12
-from icevirt.logic.id_columns import ID, id_at, of_rows, places
-from icevirt.logic.invariants.problem import Problem
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.snapshot import ArrayNode
 from icevirt.repo import content_names, layout
 from icevirt.repo.assets import Assets
 from icevirt.repo.chunk_sizes import ChunkSizes
+from icevirt.versioning.id_columns import ID, id_at, of_rows, places
+from icevirt.versioning.invariants.problem import Problem
 
 _PIECE = 4 << 20  # bytes of a chunk that are read at once
 _SIDE_BY_SIDE = 16

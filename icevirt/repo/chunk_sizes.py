@@ -9,10 +9,10 @@ from itertools import batched
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.logic.id_columns import ID, of_names, of_rows, places
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.repo import layout
 from icevirt.storage.protocol import ObjectInfo
+from icevirt.versioning.id_columns import ID, of_names, of_rows, places
 
 _AT_ONCE = 1 << 14
 

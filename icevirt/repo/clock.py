@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import time
 
-from icevirt.logic.stamps import MOST_AHEAD, lag, refuse_ahead
 from icevirt.storage.protocol import Storage
+from icevirt.versioning.history.timestamps import MOST_AHEAD, lag, refuse_ahead
 
 _OFTEN = 300.0  # seconds between two looks
 

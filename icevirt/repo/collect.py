@@ -15,14 +15,14 @@ from itertools import batched
 import numpy as np
 
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId12
-from icevirt.logic import garbage
-from icevirt.logic.garbage import Candidates
 from icevirt.model.chunks import ChunkType
 from icevirt.model.repo_info import GCRan, RepoInfo, SnapshotInfo
 from icevirt.repo import content_names, layout
 from icevirt.repo.assets import Assets
 from icevirt.repo.chunk_sizes import ChunkSizes
 from icevirt.repo.head import Head, refuse_read_only
+from icevirt.versioning.history import garbage_collection
+from icevirt.versioning.history.garbage_collection import Candidates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +82,8 @@ def _forget(head: Head, older_than: int, *, dry_run: bool) -> RepoInfo:
     if dry_run:
         info = head.read().info
         refuse_read_only(info)
-        return garbage.swept(info, older_than)
-    return head.update(lambda info: (garbage.swept(info, older_than), GCRan()))
+        return garbage_collection.swept(info, older_than)
+    return head.update(lambda info: (garbage_collection.swept(info, older_than), GCRan()))
 
 
 type _Path = Callable[[ObjectId12], str]
@@ -106,7 +106,7 @@ def _old(assets: Assets, path: _Path, older_than: int) -> Iterator[tuple[ObjectI
             key = ObjectId12.parse(found.path.removeprefix(folder + "/"))
         except ValueError:
             continue  # somebody else's
-        if path(key) == found.path and garbage.is_old(found.last_modified, older_than):
+        if path(key) == found.path and garbage_collection.is_old(found.last_modified, older_than):
             yield key, found.size
 
 
@@ -121,10 +121,12 @@ def _garbage(
         manifests.update(told.id for told in assets.snapshot(key).manifest_files)
     needed = {
         layout.snapshot: kept.keys(),
-        layout.transaction_log: garbage.needed_logs(kept),
+        layout.transaction_log: garbage_collection.needed_logs(kept),
         layout.manifest: manifests,
     }
-    found = {path: old[path].without(garbage.as_column(ids)) for path, ids in needed.items()}
+    found = {
+        path: old[path].without(garbage_collection.as_column(ids)) for path, ids in needed.items()
+    }
     return {**found, layout.chunk: _chunks(assets, old[layout.chunk], manifests)}
 
 

@@ -11,10 +11,6 @@ from dataclasses import dataclass, replace
 
 from icevirt.errors import SessionStateError
 from icevirt.ids import ObjectId12
-from icevirt.logic import edits
-from icevirt.logic.changes import combined
-from icevirt.logic.legacy import refuse_v1
-from icevirt.logic.stamps import stamp
 from icevirt.model.config import RepositoryConfig
 from icevirt.model.json import JSONObject
 from icevirt.model.repo_info import RepoInfo, SnapshotInfo
@@ -24,6 +20,10 @@ from icevirt.repo.assets import Assets
 from icevirt.repo.flush import write_manifests
 from icevirt.repo.head import Head, refuse_read_only
 from icevirt.repo.staging import Staging
+from icevirt.versioning import repo_updates
+from icevirt.versioning.diff import combined
+from icevirt.versioning.history.timestamps import stamp
+from icevirt.versioning.v1_guard import refuse_v1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class Draft:
         info = self.head.read().info
         refuse_read_only(info)
         if branch is not None:
-            edits.refuse_moved(info, branch, self.staging.base.id)
+            repo_updates.refuse_moved(info, branch, self.staging.base.id)
         return info
 
     def write(
@@ -76,7 +76,7 @@ def commit(draft: Draft, branch: str) -> Snapshot:
     """Write the staged changes as a new tip of ``branch``; raises as `Draft.info`."""
     draft.info(branch)
     snapshot = draft.write()
-    draft.head.update(edits.commit(branch, info_of(snapshot, draft.staging.base.id)))
+    draft.head.update(repo_updates.commit(branch, info_of(snapshot, draft.staging.base.id)))
     return snapshot
 
 
@@ -91,7 +91,7 @@ def amend(draft: Draft, branch: str) -> Snapshot:
     previous = draft.staging.base.id
     found = draft.info(branch)
     refuse_v1(found, "amending a commit")
-    told = edits.known(found, previous)
+    told = repo_updates.known(found, previous)
     if told.parent_id is None:
         raise SessionStateError(
             "the initial snapshot of a repository cannot be amended",
@@ -104,7 +104,7 @@ def amend(draft: Draft, branch: str) -> Snapshot:
     info = replace(
         info_of(snapshot, told.parent_id), pruned_ancestor_tx_logs=told.pruned_ancestor_tx_logs
     )
-    draft.head.update(edits.amend(branch, info, previous))
+    draft.head.update(repo_updates.amend(branch, info, previous))
     return snapshot
 
 
@@ -112,7 +112,7 @@ def flush(draft: Draft) -> Snapshot:
     """Write the staged changes as a snapshot that is on no branch."""
     draft.info(None)
     snapshot = draft.write()
-    draft.head.update(edits.detach(info_of(snapshot, draft.staging.base.id)))
+    draft.head.update(repo_updates.detach(info_of(snapshot, draft.staging.base.id)))
     return snapshot
 
 

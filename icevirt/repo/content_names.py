@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.errors import IcevirtError, ObjectNotFoundError
-from icevirt.logic.garbage import is_old
-from icevirt.logic.id_columns import ID, of_names, places
 from icevirt.repo import layout
 from icevirt.storage.protocol import ObjectInfo, Storage
+from icevirt.versioning.history.garbage_collection import is_old
+from icevirt.versioning.id_columns import ID, of_names, places
 from icevirt.wire import content_names
 
 _IDS = 1 << 20  # in one list

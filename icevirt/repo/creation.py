@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from icevirt.errors import AlreadyExistsError
 from icevirt.ids import INITIAL_SNAPSHOT_ID
-from icevirt.logic import edits
-from icevirt.logic.merge_config import persistable
 from icevirt.model.json import JSONObject
 from icevirt.model.repo_info import RepoInfo
 from icevirt.model.snapshot import Snapshot
@@ -18,6 +16,8 @@ from icevirt.repo import layout
 from icevirt.repo.assets import Assets
 from icevirt.repo.head import Head
 from icevirt.storage.protocol import Storage
+from icevirt.versioning import repo_updates
+from icevirt.versioning.config_merge import persistable
 
 
 def create(assets: Assets, head: Head, config: JSONObject | None) -> None:
@@ -32,7 +32,7 @@ def create(assets: Assets, head: Head, config: JSONObject | None) -> None:
 
 def prepare(assets: Assets, now: int, config: JSONObject | None) -> RepoInfo:
     """Write the objects of a new repository except `repo`, and return what that will hold."""
-    info = edits.initialised(now, None if not config else persistable(config))
+    info = repo_updates.initialised(now, None if not config else persistable(config))
     root = info.snapshots[INITIAL_SNAPSHOT_ID]
     assets.put_transaction_log(TransactionLog(id=root.id))
     written = assets.put_new_snapshot(
@@ -44,7 +44,7 @@ def prepare(assets: Assets, now: int, config: JSONObject | None) -> RepoInfo:
             metadata=root.metadata,
         )
     )
-    return edits.initialised(now, info.config, flushed_at=written.flushed_at)
+    return repo_updates.initialised(now, info.config, flushed_at=written.flushed_at)
 
 
 def there_is_one(storage: Storage) -> AlreadyExistsError:

@@ -11,9 +11,6 @@ from numpy.typing import NDArray
 
 from icevirt.errors import InvalidInputError, ReadOnlyError, SessionStateError
 from icevirt.ids import ObjectId12
-from icevirt.logic import nodes, rearranging, tables
-from icevirt.logic.changes import Diff, diff_of
-from icevirt.logic.rearranging import Reindex
 from icevirt.model import paths
 from icevirt.model.arguments import checked, index_row
 from icevirt.model.chunks import ChunkTable, ChunkType
@@ -21,6 +18,9 @@ from icevirt.model.snapshot import ArrayNode, Snapshot
 from icevirt.repo import checks, validation
 from icevirt.repo.staging import Staging, check_grid
 from icevirt.repo.view import SessionMode, View
+from icevirt.versioning import chunk_tables, hierarchy, move_and_reindex
+from icevirt.versioning.diff import Diff, diff_of
+from icevirt.versioning.move_and_reindex import Reindex
 
 
 class Editing(View):
@@ -64,7 +64,7 @@ class Editing(View):
         kind = "array" if isinstance(node, ArrayNode) else "group"
         self._checked(path, zarr_json, kind)
         staging = self._changed()
-        changed = nodes.set_metadata(dict(staging.nodes), node, zarr_json)
+        changed = hierarchy.set_metadata(dict(staging.nodes), node, zarr_json)
         if isinstance(changed, ArrayNode) and isinstance(node, ArrayNode):
             staging.forget(node, self._outside(node, changed.num_chunks))
         staging.nodes[node.path] = changed
@@ -123,7 +123,7 @@ class Editing(View):
             ReadOnlyError: The session takes no changes.
         """
         node, table = self.array(array_path), self.array_table(array_path)
-        self._changed().put(node, rearranging.shifted(node, table, tuple(chunk_offset)))
+        self._changed().put(node, move_and_reindex.shifted(node, table, tuple(chunk_offset)))
 
     def reindex_array(
         self, array_path: str, forward: Reindex, backward: Reindex | None = None
@@ -143,7 +143,7 @@ class Editing(View):
             ReadOnlyError: The session takes no changes.
         """
         node, table = self.array(array_path), self.array_table(array_path)
-        self._changed().put(node, rearranging.reindexed(node, table, forward, backward))
+        self._changed().put(node, move_and_reindex.reindexed(node, table, forward, backward))
 
     @property
     def has_uncommitted_changes(self) -> bool:
@@ -220,7 +220,7 @@ class Editing(View):
         )
         whole = self._reader(node).table(reaching)
         if (staged := self._staged(node)) is not None:
-            whole = tables.stored(tables.overlay(whole, staged))
+            whole = chunk_tables.stored(chunk_tables.overlay(whole, staged))
         return whole.index[np.any(whole.index >= size, axis=1)]
 
     def _checked(self, path: str, zarr_json: bytes, kind: str) -> str:

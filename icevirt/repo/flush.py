@@ -12,14 +12,14 @@ from dataclasses import replace
 import numpy as np
 
 from icevirt.errors import FormatError
-from icevirt.logic import tables
-from icevirt.logic.splitting import Boxes, Grid, grid_of
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.config import RepositoryConfig
 from icevirt.model.snapshot import ArrayNode, ManifestFileInfo, ManifestRef, Node, Snapshot
 from icevirt.repo.assets import Assets
 from icevirt.repo.reader import ArrayReader
 from icevirt.repo.staging import Staging
+from icevirt.versioning import chunk_tables
+from icevirt.versioning.manifest_splitting import Boxes, Grid, grid_of
 
 
 def write_manifests(
@@ -92,11 +92,11 @@ def _rewritten(
     kept, taken = _sorted_out(node, grid, over)
     if rewrite:
         kept, taken = (), node.manifests
-    merged = tables.overlay(ArrayReader(assets, node).table_to_rewrite(taken), over)
-    merged = _inside(tables.stored(merged), grid)
+    merged = chunk_tables.overlay(ArrayReader(assets, node).table_to_rewrite(taken), over)
+    merged = _inside(chunk_tables.stored(merged), grid)
     refs, infos = list(kept), []
     for part in _by_cell(merged, grid):
-        info = assets.put_manifest({node.id: tables.compact(part)})
+        info = assets.put_manifest({node.id: chunk_tables.compact(part)})
         refs.append(ManifestRef(object_id=info.id, extents=part.extents()))
         infos.append(info)
     refs.sort(key=lambda ref: tuple(low for low, _ in ref.extents))

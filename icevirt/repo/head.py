@@ -20,16 +20,16 @@ from icevirt.errors import (
     StorageError,
 )
 from icevirt.ids import ObjectId12
-from icevirt.logic import ops_log
-from icevirt.logic.edits import Edit
-from icevirt.logic.legacy import refuse_v1
-from icevirt.logic.unconditional import refuse_unconditional
 from icevirt.model.config import RepositoryConfig
 from icevirt.model.repo_info import RepoAvailability, RepoInfo, SnapshotInfo
 from icevirt.repo import layout, v1
 from icevirt.repo.clock import Watch
 from icevirt.repo.current import Current
 from icevirt.storage.protocol import Lost, Storage, Version
+from icevirt.versioning.history import ops_log
+from icevirt.versioning.repo_updates import Edit
+from icevirt.versioning.unsafe_settings import refuse_unconditional
+from icevirt.versioning.v1_guard import refuse_v1
 from icevirt.wire import repo_info
 
 _TRIES = 100

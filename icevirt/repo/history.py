@@ -8,13 +8,13 @@ from datetime import datetime
 
 from icevirt.errors import FormatError, InvalidInputError, SnapshotNotFoundError
 from icevirt.ids import ObjectId12
-from icevirt.logic import edits
-from icevirt.logic.changes import Diff, diff_of
-from icevirt.logic.stamps import micros
 from icevirt.model.repo_info import RepoInfo, SnapshotInfo, Update
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets
 from icevirt.repo.head import Head
+from icevirt.versioning import repo_updates
+from icevirt.versioning.diff import Diff, diff_of
+from icevirt.versioning.history.timestamps import micros
 
 
 def resolve(
@@ -39,11 +39,11 @@ def resolve(
     if as_of is not None and branch is None:
         raise InvalidInputError("as_of goes with a branch", do="Pass branch= as well.")
     if tag is not None:
-        return edits.tag_target(info, tag)
+        return repo_updates.tag_target(info, tag)
     if snapshot_id is not None:
-        return edits.known(info, layout.snapshot_id(snapshot_id)).id
+        return repo_updates.known(info, layout.snapshot_id(snapshot_id)).id
     assert branch is not None
-    tip = edits.branch_tip(info, branch)
+    tip = repo_updates.branch_tip(info, branch)
     return tip if as_of is None else _as_of(info, tip, as_of)
 
 
@@ -63,7 +63,7 @@ def ancestry(info: RepoInfo, tip: ObjectId12) -> Iterator[SnapshotInfo]:
                 snapshot=str(at),
             )
         seen.add(at)
-        found = edits.known(info, at)
+        found = repo_updates.known(info, at)
         yield found
         at = found.parent_id
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from icevirt.errors import NotFoundError, ObjectNotFoundError, SnapshotNotFoundError
 from icevirt.ids import ObjectId12
-from icevirt.logic.stamps import moment
 from icevirt.model import repo_info
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.json import JSONObject
@@ -19,6 +18,7 @@ from icevirt.model.transaction_log import TransactionLog
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets
 from icevirt.repo.head import Head
+from icevirt.versioning.history.timestamps import moment
 from icevirt.wire import header
 from icevirt.wire import manifest as manifest_file
 

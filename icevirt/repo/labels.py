@@ -9,11 +9,11 @@ import numpy as np
 
 from icevirt.archive.schema import DECODING
 from icevirt.ids import ObjectId8
-from icevirt.logic.grafting import BuiltArray
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
 from icevirt.model.ranges import gather
 from icevirt.model.snapshot import ArrayNode, ManifestRef, Node
 from icevirt.repo.assets import Assets
+from icevirt.versioning.merge.build_merge import BuiltArray
 
 _DECIDES = ("shape", "data_type", "chunk_grid", "codecs", "fill_value")
 

@@ -8,8 +8,6 @@ from typing import Any, Literal
 
 from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId12
-from icevirt.logic import edits, expiry
-from icevirt.logic.stamps import micros, moment
 from icevirt.model.arguments import checked
 from icevirt.model.config import RepositoryConfig
 from icevirt.model.repo_info import ExpirationRan, RepoInfo
@@ -23,6 +21,9 @@ from icevirt.repo.staging import Staging
 from icevirt.repo.stats import ChunkStorageStats, storage_stats
 from icevirt.repo.trimming import OpsLogTrimSummary
 from icevirt.repo.upgrade import UpgradeReport
+from icevirt.versioning import repo_updates
+from icevirt.versioning.history import expiration
+from icevirt.versioning.history.timestamps import micros, moment
 
 _COMMIT_METHODS = {"new_commit": commit.commit, "amend": commit.amend}
 SAFE_AGE = timedelta(days=7)
@@ -63,7 +64,7 @@ class Maintenance:
 
         def edit(info: RepoInfo) -> tuple[RepoInfo, ExpirationRan]:
             nonlocal released
-            found = expiry.expire(
+            found = expiration.expire(
                 info,
                 micros(older_than),
                 delete_branches=delete_expired_branches,
@@ -149,7 +150,7 @@ class Maintenance:
                 commit_method=commit_method,
             )
         checked("message", message, str)
-        tip = edits.branch_tip(self._head.read().info, branch)
+        tip = repo_updates.branch_tip(self._head.read().info, branch)
         told = {**self._commit_metadata, **as_json(metadata or {})}
         if (split := self._config.splitting_document) is not None:
             told["__icechunk"] = as_json({"splitting_config": {"split_sizes": split}})

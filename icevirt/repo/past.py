@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from icevirt.logic import edits, history_graph
-from icevirt.logic.changes import Diff
-from icevirt.logic.history_graph import AncestryGraph
 from icevirt.repo import history, layout
 from icevirt.repo.assets import Assets
 from icevirt.repo.head import Head
 from icevirt.repo.views import ManifestFileInfo, SnapshotInfo, Update
+from icevirt.versioning import repo_updates
+from icevirt.versioning.diff import Diff
+from icevirt.versioning.history import ancestry_graph as history_graph
+from icevirt.versioning.history.ancestry_graph import AncestryGraph
 
 
 class Past:
@@ -65,11 +66,11 @@ class Past:
     def lookup_snapshot(self, snapshot_id: str) -> SnapshotInfo:
         """Return the facts about a snapshot. Raises ``SnapshotNotFoundError``."""
         info = self._head.read().info
-        return SnapshotInfo.of(edits.known(info, layout.snapshot_id(snapshot_id)))
+        return SnapshotInfo.of(repo_updates.known(info, layout.snapshot_id(snapshot_id)))
 
     def list_manifest_files(self, snapshot_id: str) -> list[ManifestFileInfo]:
         """Return the manifest files of a snapshot. Raises ``SnapshotNotFoundError``."""
-        known = edits.known(self._head.read().info, layout.snapshot_id(snapshot_id))
+        known = repo_updates.known(self._head.read().info, layout.snapshot_id(snapshot_id))
         files = self._assets.snapshot(known.id).manifest_files
         return [ManifestFileInfo.of(info) for info in files]
 

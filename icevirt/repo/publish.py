@@ -16,14 +16,7 @@ from numpy.typing import NDArray
 
 from icevirt.errors import BuildError, ConflictError, RefNotFoundError, StorageError
 from icevirt.ids import ObjectId8, ObjectId12
-from icevirt.logic import changes, edits, grafting
 from icevirt.logic.containers import merged
-from icevirt.logic.edits import Edit
-from icevirt.logic.grafting import BuiltArray, BuiltArrays
-from icevirt.logic.keeping import Claim
-from icevirt.logic.legacy import refuse_v1
-from icevirt.logic.merge_config import persistable
-from icevirt.logic.stamps import stamp
 from icevirt.model.config import RepositoryConfig, SplitRule, VirtualChunkContainer
 from icevirt.model.json import JSONObject
 from icevirt.model.repo_info import RepoInfo
@@ -37,6 +30,14 @@ from icevirt.repo.head import Head, pause, refuse_read_only
 from icevirt.repo.settings import as_json
 from icevirt.storage.protocol import Storage
 from icevirt.storage.resolve import StorageLike, storage_of
+from icevirt.versioning import diff, repo_updates
+from icevirt.versioning.config_merge import persistable
+from icevirt.versioning.history.timestamps import stamp
+from icevirt.versioning.merge import build_merge
+from icevirt.versioning.merge.build_merge import BuiltArray, BuiltArrays
+from icevirt.versioning.merge.kept_nodes import Claim
+from icevirt.versioning.repo_updates import Edit
+from icevirt.versioning.v1_guard import refuse_v1
 
 BUILD_ID = "icevirt_build_id"
 MAX_LISTED = 100_000
@@ -182,7 +183,7 @@ class _Publisher:
         """Make the repository with the build in it."""
         build, storage = self._build, self._assets.storage
         creation.refuse_foreign(storage)
-        if build.branch != edits.MAIN:
+        if build.branch != repo_updates.MAIN:
             raise RefNotFoundError(
                 "a new repository has only the branch 'main'",
                 do="Build into 'main', or create the repository and the branch first.",
@@ -202,21 +203,21 @@ class _Publisher:
             return made
         self._check_parent(info)
         snapshot, commit = self._commit(info)
-        after = self._head.swap(current, edits.set_config(build.config), commit)
+        after = self._head.swap(current, repo_updates.set_config(build.config), commit)
         return None if after is None else str(snapshot.id)
 
     def _commit(self, info: RepoInfo) -> tuple[Snapshot, Edit]:
         """Write snapshot and transaction log for the branch as it is; return the last step."""
-        parent = edits.branch_tip(info, self._build.branch)
+        parent = repo_updates.branch_tip(info, self._build.branch)
         if self._written is None or self._written[0] != parent:
             self._written = (parent, self._write(self._assets.snapshot(parent)))
         snapshot = self._written[1]
-        return snapshot, edits.commit(self._build.branch, info_of(snapshot, parent))
+        return snapshot, repo_updates.commit(self._build.branch, info_of(snapshot, parent))
 
     def _write(self, base: Snapshot) -> Snapshot:
         build = self._build
         base.refuse_loss()
-        nodes = grafting.grafted(
+        nodes = build_merge.grafted(
             base,
             groups=build.groups,
             arrays=build.arrays,
@@ -232,13 +233,13 @@ class _Publisher:
             manifest_files=files_of(list(nodes), base, {info.id: info for info in build.files}),
         )
         chunks = _listed(self._assets, build)
-        self._assets.put_transaction_log(changes.log_of(snapshot.id, base.nodes, nodes, chunks))
+        self._assets.put_transaction_log(diff.log_of(snapshot.id, base.nodes, nodes, chunks))
         self._assets.put_snapshot(snapshot)
         return snapshot
 
     def _check_parent(self, info: RepoInfo) -> None:
         build = self._build
-        tip = edits.branch_tip(info, build.branch)
+        tip = repo_updates.branch_tip(info, build.branch)
         if build.expected_parent is None or tip == build.expected_parent:
             return
         if build.expected_parent not in {known.id for known in history.ancestry(info, tip)}:
@@ -249,7 +250,7 @@ class _Publisher:
                 expected_parent=str(build.expected_parent),
                 actual_parent=str(tip),
             )
-        grafting.refuse_touched(
+        build_merge.refuse_touched(
             self._assets.snapshot(build.expected_parent),
             self._assets.snapshot(tip),
             groups=build.groups,

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.logic import tables
-from icevirt.logic.splitting import Boxes
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
 from icevirt.model.manifest import Manifest
 from icevirt.model.snapshot import ArrayNode, ManifestRef
 from icevirt.repo.assets import Assets
+from icevirt.versioning import chunk_tables
+from icevirt.versioning.manifest_splitting import Boxes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -40,7 +40,7 @@ class Found:
     @classmethod
     def of(cls, table: ChunkTable, at: NDArray[np.int64], count: int) -> Found:
         """Put the rows of a table at the positions ``at`` of an answer of ``count`` rows."""
-        table = tables.compact(table)
+        table = chunk_tables.compact(table)
         columns = {}
         for name in ("kind", "source", "offset", "length"):
             column = getattr(table, name)
@@ -120,7 +120,10 @@ def _end_to_end(parts: list[ChunkTable]) -> ChunkTable:
     """Join tables row after row; their rows keep their places, so the index becomes a number."""
     start = np.cumsum([0, *(len(part) for part in parts)])
     return ChunkTable.concatenate(
-        [_numbered(tables.compact(part), int(at)) for part, at in zip(parts, start, strict=False)]
+        [
+            _numbered(chunk_tables.compact(part), int(at))
+            for part, at in zip(parts, start, strict=False)
+        ]
     )
 
 

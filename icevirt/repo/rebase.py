@@ -7,15 +7,16 @@ from typing import assert_never
 
 from icevirt.errors import ConflictError, RebaseFailedError
 from icevirt.ids import ObjectId8, ObjectId12
-from icevirt.logic import edits, rebase
-from icevirt.logic.changes import combined
-from icevirt.logic.conflicts import ConflictSolver
 from icevirt.model.repo_info import RepoInfo, SnapshotInfo
 from icevirt.model.transaction_log import TransactionLog
 from icevirt.repo import history
 from icevirt.repo.assets import Assets
 from icevirt.repo.head import Head
 from icevirt.repo.staging import Staging
+from icevirt.versioning import repo_updates
+from icevirt.versioning.diff import combined
+from icevirt.versioning.merge import rebase
+from icevirt.versioning.merge.conflicts import ConflictSolver
 
 
 def rebased(
@@ -40,7 +41,7 @@ def newer(info: RepoInfo, branch: str, base: ObjectId12) -> list[SnapshotInfo]:
         RefNotFoundError: The branch was deleted.
         ConflictError: ``base`` is not in its history.
     """
-    tip = edits.branch_tip(info, branch)
+    tip = repo_updates.branch_tip(info, branch)
     found: list[SnapshotInfo] = []
     for snapshot in history.ancestry(info, tip):
         if snapshot.id == base:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from icevirt.logic import edits, flags
 from icevirt.model.arguments import checked
 from icevirt.repo import layout
 from icevirt.repo.head import Head
+from icevirt.versioning import feature_flags, repo_updates
 
 
 class Refs:
@@ -19,7 +19,7 @@ class Refs:
 
     def lookup_branch(self, branch: str) -> str:
         """Return the id of the snapshot at the tip of a branch. Raises ``RefNotFoundError``."""
-        return str(edits.branch_tip(self._head.read().info, branch))
+        return str(repo_updates.branch_tip(self._head.read().info, branch))
 
     def create_branch(self, branch: str, snapshot_id: str) -> None:
         """Create a branch.
@@ -29,7 +29,7 @@ class Refs:
             SnapshotNotFoundError: There is no such snapshot.
         """
         checked("the name of a branch", branch, str)
-        self._head.update(edits.create_branch(branch, layout.snapshot_id(snapshot_id)))
+        self._head.update(repo_updates.create_branch(branch, layout.snapshot_id(snapshot_id)))
 
     def reset_branch(
         self, branch: str, snapshot_id: str, *, from_snapshot_id: str | None = None
@@ -48,11 +48,11 @@ class Refs:
         """
         expected = None if from_snapshot_id is None else layout.snapshot_id(from_snapshot_id)
         target = layout.snapshot_id(snapshot_id)
-        self._head.update(edits.reset_branch(branch, target, expected=expected))
+        self._head.update(repo_updates.reset_branch(branch, target, expected=expected))
 
     def delete_branch(self, branch: str) -> None:
         """Delete a branch, ``main`` excepted. Raises ``RefNotFoundError``."""
-        self._head.update(edits.delete_branch(branch))
+        self._head.update(repo_updates.delete_branch(branch))
 
     def list_tags(self) -> set[str]:
         """Return the names of all tags."""
@@ -60,7 +60,7 @@ class Refs:
 
     def lookup_tag(self, tag: str) -> str:
         """Return the id of the snapshot that a tag names. Raises ``RefNotFoundError``."""
-        return str(edits.tag_target(self._head.read().info, tag))
+        return str(repo_updates.tag_target(self._head.read().info, tag))
 
     def create_tag(self, tag: str, snapshot_id: str) -> None:
         """Create a tag; it never changes, and its name is never used again.
@@ -71,8 +71,8 @@ class Refs:
             SessionStateError: The feature ``create_tag`` is switched off.
         """
         checked("the name of a tag", tag, str)
-        edit = edits.create_tag(tag, layout.snapshot_id(snapshot_id))
-        self._head.update(flags.guarded(flags.CREATE_TAG, edit))
+        edit = repo_updates.create_tag(tag, layout.snapshot_id(snapshot_id))
+        self._head.update(feature_flags.guarded(feature_flags.CREATE_TAG, edit))
 
     def delete_tag(self, tag: str) -> None:
         """Delete a tag; its name stays taken.
@@ -81,4 +81,6 @@ class Refs:
             RefNotFoundError: There is no such tag.
             SessionStateError: The feature ``delete_tag`` is switched off.
         """
-        self._head.update(flags.guarded(flags.DELETE_TAG, edits.delete_tag(tag)))
+        self._head.update(
+            feature_flags.guarded(feature_flags.DELETE_TAG, repo_updates.delete_tag(tag))
+        )

@@ -11,7 +11,6 @@ from itertools import count
 from typing import Any
 
 from icevirt.errors import ConflictError, SessionStateError
-from icevirt.logic.conflicts import ConflictSolver
 from icevirt.model import paths
 from icevirt.model.arguments import checked
 from icevirt.model.snapshot import Snapshot
@@ -21,6 +20,7 @@ from icevirt.repo.editing import Editing
 from icevirt.repo.settings import as_json
 from icevirt.repo.staging import Staging
 from icevirt.repo.view import Context, SessionMode
+from icevirt.versioning.merge.conflicts import ConflictSolver
 
 __all__ = ["Context", "ForkSession", "Session", "SessionMode"]
 

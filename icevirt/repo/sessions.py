@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
-from icevirt.logic import edits, flags
-from icevirt.logic.conflicts import ConflictSolver
 from icevirt.model.arguments import checked
 from icevirt.model.config import RepositoryConfig
 from icevirt.repo import history
@@ -17,6 +15,8 @@ from icevirt.repo.assets import Assets
 from icevirt.repo.head import Head, refuse_read_only
 from icevirt.repo.options import Options
 from icevirt.repo.session import Context, Session, SessionMode
+from icevirt.versioning import feature_flags, repo_updates
+from icevirt.versioning.merge.conflicts import ConflictSolver
 
 
 class Sessions:
@@ -72,7 +72,9 @@ class Sessions:
             SessionStateError: The feature ``move_node`` is switched off.
             FormatError: The repository is of the V1 format.
         """
-        flags.refuse_disabled(self._head.read_v2("moving nodes").info, flags.MOVE_NODE)
+        feature_flags.refuse_disabled(
+            self._head.read_v2("moving nodes").info, feature_flags.MOVE_NODE
+        )
         return self._session(branch, SessionMode.rearrange)
 
     @contextmanager
@@ -97,7 +99,7 @@ class Sessions:
     def _session(self, branch: str, mode: SessionMode) -> Session:
         info = self._head.read().info
         refuse_read_only(info)
-        base = self._assets.snapshot(edits.branch_tip(info, branch))
+        base = self._assets.snapshot(repo_updates.branch_tip(info, branch))
         return Session(self._context(), base, branch, mode)
 
     def _context(self) -> Context:

@@ -8,16 +8,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from icevirt.errors import InvalidInputError
-from icevirt.logic import edits, flags
-from icevirt.logic.flags import FeatureFlag
-from icevirt.logic.merge_config import persistable, rebased
-from icevirt.logic.stamps import micros
 from icevirt.model import repo_info
 from icevirt.model.arguments import checked
 from icevirt.model.config import RepositoryConfig
 from icevirt.model.json import JSONObject
 from icevirt.repo.head import Head
 from icevirt.repo.views import RepoStatus
+from icevirt.versioning import feature_flags as flags
+from icevirt.versioning import repo_updates
+from icevirt.versioning.config_merge import persistable, rebased
+from icevirt.versioning.feature_flags import FeatureFlag
+from icevirt.versioning.history.timestamps import micros
 
 
 class Settings:
@@ -44,7 +45,7 @@ class Settings:
         """
         mine = copy.deepcopy(self._config.document)
         base = self._persisted
-        edit = edits.set_config(lambda now: persistable(rebased(base, mine, now)))
+        edit = repo_updates.set_config(lambda now: persistable(rebased(base, mine, now)))
         info = self._head.update(edit)
         self._persisted = copy.deepcopy(dict(info.config or {}))
         self._config.document = copy.deepcopy(self._persisted)
@@ -61,12 +62,12 @@ class Settings:
     def set_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Replace the repository's metadata. Raises ``InvalidInputError``, ``FormatError``."""
         new = as_json(metadata)
-        self._head.update(edits.set_metadata(lambda _: new))
+        self._head.update(repo_updates.set_metadata(lambda _: new))
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
         """Add to the repository's metadata and return all; raises as `set_metadata`."""
         new = as_json(metadata)
-        info = self._head.update(edits.set_metadata(lambda old: {**old, **new}))
+        info = self._head.update(repo_updates.set_metadata(lambda old: {**old, **new}))
         return dict(info.metadata or {})
 
     def get_status(self) -> RepoStatus:
@@ -92,7 +93,7 @@ class Settings:
             set_at=at,
             limited_availability_reason=status.limited_availability_reason,
         )
-        self._head.update(edits.set_status(new), even_read_only=True)
+        self._head.update(repo_updates.set_status(new), even_read_only=True)
 
     def feature_flags(self) -> list[FeatureFlag]:
         """Return the features that can be switched off, and whether they are.

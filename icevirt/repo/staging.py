@@ -13,14 +13,17 @@ from numpy.typing import NDArray
 
 from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId8, ObjectId12
-from icevirt.logic import changes, merging, nodes, rearranging, tables
-from icevirt.logic.detection import Ours
-from icevirt.logic.nodes import by_path
-from icevirt.logic.rebase import Replayed
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.metadata import node_of
 from icevirt.model.snapshot import ArrayNode, Node, Snapshot
 from icevirt.model.transaction_log import TransactionLog
+from icevirt.versioning import chunk_tables as tables
+from icevirt.versioning import diff, move_and_reindex
+from icevirt.versioning import hierarchy as nodes
+from icevirt.versioning.hierarchy import by_path
+from icevirt.versioning.merge import fork_merge
+from icevirt.versioning.merge.conflict_detection import Ours
+from icevirt.versioning.merge.rebase import Replayed
 
 
 class Staging:
@@ -94,12 +97,12 @@ class Staging:
     def log(self, key: ObjectId12) -> TransactionLog:
         """Return the transaction log of committing this as snapshot ``key``."""
         chunks = {node: table.index for node, table in self.tables().items()}
-        return changes.log_of(key, self.base.nodes, self.nodes.values(), chunks)
+        return diff.log_of(key, self.base.nodes, self.nodes.values(), chunks)
 
     # -- changing ----------------------------------------------------------------------------
 
     def add_group(self, path: str, zarr_json: bytes) -> None:
-        """Add a group; see `icevirt.logic.nodes.add_group`."""
+        """Add a group; see `icevirt.versioning.hierarchy.add_group`."""
         nodes.add_group(self.nodes, path, zarr_json, ObjectId8.random)
 
     def add_array(self, path: str, zarr_json: bytes, chunks: ChunkTable) -> None:
@@ -139,20 +142,20 @@ class Staging:
         Raises:
             ConflictError: Both changed one node, or the fork wrote chunks of an array that is gone.
         """
-        now = merging.merged(fork._origin, self.nodes, fork.nodes)
+        now = fork_merge.merged(fork._origin, self.nodes, fork.nodes)
         chunks = {key: list(parts) for key, parts in self._tables.items()}
         alive = {node.id for node in now.values()}
         for node in fork.nodes.values():
             if (own := fork._own(node.id)) is None:
                 continue
             if node.id not in alive:
-                raise merging.both(node.path)
+                raise fork_merge.both(node.path)
             chunks.setdefault(node.id, []).append(own)
         return Staging(self.base, now, chunks, under=self._under, origin=self._origin)
 
     def move(self, source: str, target: str) -> None:
         """Move a node and all below it."""
-        now = rearranging.moved(self.nodes, source, target)
+        now = move_and_reindex.moved(self.nodes, source, target)
         self.nodes = {
             now.get(path, path): replace(node, path=now.get(path, path))
             for path, node in self.nodes.items()

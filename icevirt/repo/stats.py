@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.ids import ObjectId12
-from icevirt.logic import garbage
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.repo_info import RepoInfo
 from icevirt.repo.assets import Assets
+from icevirt.versioning.history import garbage_collection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class ChunkStorageStats:
 def storage_stats(assets: Assets, info: RepoInfo) -> ChunkStorageStats:
     """Read every manifest once and add up; a chunk that several refer to counts once."""
     manifests: set[ObjectId12] = set()
-    for key in garbage.reachable(info, _NEVER):
+    for key in garbage_collection.reachable(info, _NEVER):
         manifests.update(told.id for told in assets.snapshot(key).manifest_files)
     native, virtual = _Distinct(), _Distinct()
     inlined = 0

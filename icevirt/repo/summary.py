@@ -12,7 +12,6 @@ from icevirt.archive.report import (
     RepositorySummary,
 )
 from icevirt.logic.readers import readers_of_document
-from icevirt.logic.stamps import shown
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.config import RepositoryConfig
 from icevirt.model.metadata import document_of
@@ -22,6 +21,7 @@ from icevirt.objects.endpoints import entry_of
 from icevirt.repo import history
 from icevirt.repo.assets import Assets
 from icevirt.repo.repository import Repository
+from icevirt.versioning.history.timestamps import shown
 
 
 def summary(

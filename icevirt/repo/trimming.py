@@ -10,12 +10,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from icevirt.errors import FormatError, ObjectNotFoundError
-from icevirt.logic import garbage, ops_log, trimming
-from icevirt.logic.legacy import refuse_v1
 from icevirt.model.repo_info import GCRan, RepoInfo
 from icevirt.repo import layout
 from icevirt.repo.head import Head, refuse_read_only
 from icevirt.storage.protocol import Written
+from icevirt.versioning.history import garbage_collection, ops_log, ops_log_trimming
+from icevirt.versioning.v1_guard import refuse_v1
 from icevirt.wire import repo_info
 
 _FOLDER = layout.backup("").rstrip("/")
@@ -51,7 +51,7 @@ def _old(head: Head, older_than: int) -> Iterable[tuple[str, int]]:
     """Yield the names and sizes of backups that were written before a time."""
     for found in head.storage.list(_FOLDER):
         name = found.path.removeprefix(f"{_FOLDER}/")
-        if ops_log.is_backup(name) and garbage.is_old(found.last_modified, older_than):
+        if ops_log.is_backup(name) and garbage_collection.is_old(found.last_modified, older_than):
             yield name, found.size
 
 
@@ -64,13 +64,13 @@ def _cut(head: Head, older_than: int, *, dry_run: bool) -> RepoInfo:
 
     def edit(info: RepoInfo) -> tuple[RepoInfo, GCRan]:
         refuse_v1(info, "trimming the ops log")
-        return trimming.trimmed(info, older_than) or info, GCRan()
+        return ops_log_trimming.trimmed(info, older_than) or info, GCRan()
 
     if not dry_run:
         return head.update(edit)
     info = head.read_v2("trimming the ops log").info
     refuse_read_only(info)
-    return trimming.trimmed(info, older_than) or info
+    return ops_log_trimming.trimmed(info, older_than) or info
 
 
 def _newer(head: Head, info: RepoInfo) -> RepoInfo:
@@ -95,13 +95,13 @@ def _needed(head: Head, info: RepoInfo, older_than: int, dry_run: bool) -> set[s
     Each of them holds the log as it was then, and is cut too. None: one is missing.
     """
     found: set[str] = set()
-    left = [*trimming.backups_of(info)]
+    left = [*ops_log_trimming.backups_of(info)]
     while left:
         if (name := left.pop()) in found:
             continue
         found.add(name)
         try:
-            left += trimming.backups_of(_cut_backup(head, name, older_than, dry_run))
+            left += ops_log_trimming.backups_of(_cut_backup(head, name, older_than, dry_run))
         except ObjectNotFoundError:
             return None
     return found
@@ -117,7 +117,7 @@ def _cut_backup(head: Head, name: str, older_than: int, dry_run: bool) -> RepoIn
     while True:
         raw, version = head.storage.get_versioned(path)
         before = repo_info.decode(raw)
-        cut = trimming.trimmed(before, older_than) or before
+        cut = ops_log_trimming.trimmed(before, older_than) or before
         if cut == before or dry_run:
             return cut
         outcome = head.storage.put_if(path, repo_info.encode(cut), was=version)

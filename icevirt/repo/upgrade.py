@@ -16,8 +16,6 @@ from dataclasses import dataclass, field
 
 from icevirt.errors import ConflictError, IcevirtError, ObjectNotFoundError, StorageError
 from icevirt.ids import ObjectId12
-from icevirt.logic.edits import MAIN
-from icevirt.logic.upgrade import Carried, V1State, carry, migrated, refuse_incomplete
 from icevirt.model.lazy import Lazy
 from icevirt.model.repo_info import RepoInfo, SnapshotInfo, UpdateKind
 from icevirt.repo import history
@@ -26,6 +24,8 @@ from icevirt.repo.head import Head, pause
 from icevirt.repo.v1 import V1Current
 from icevirt.repo.v1_files import V1Files
 from icevirt.storage.protocol import Storage
+from icevirt.versioning.repo_updates import MAIN
+from icevirt.versioning.v1_migration import Carried, V1State, carry, migrated, refuse_incomplete
 from icevirt.wire.ref import Ref
 
 PREFETCH = 64

@@ -11,9 +11,6 @@ from dataclasses import dataclass
 
 from icevirt.errors import FormatError, NotListableError, ObjectNotFoundError
 from icevirt.ids import ObjectId12
-from icevirt.logic.edits import MAIN, Edit
-from icevirt.logic.legacy import refuse_update
-from icevirt.logic.unconditional import refuse_unconditional
 from icevirt.model.lazy import Lazy
 from icevirt.model.repo_info import (
     BranchCreated,
@@ -34,6 +31,9 @@ from icevirt.repo import layout
 from icevirt.repo.current import Current
 from icevirt.repo.v1_files import V1Files
 from icevirt.storage.protocol import Storage
+from icevirt.versioning.repo_updates import MAIN, Edit
+from icevirt.versioning.unsafe_settings import refuse_unconditional
+from icevirt.versioning.v1_guard import refuse_update
 from icevirt.wire.ref import Ref
 
 

@@ -12,11 +12,11 @@ from urllib.parse import quote, unquote
 
 from icevirt.errors import InvalidInputError, ObjectNotFoundError
 from icevirt.ids import ObjectId12
-from icevirt.logic.edits import MAIN
 from icevirt.model.json import JSONObject
 from icevirt.model.repo_info import SnapshotInfo
 from icevirt.repo.assets import Assets
 from icevirt.storage.protocol import Lost, Storage, Version, Written
+from icevirt.versioning.repo_updates import MAIN
 from icevirt.wire import config_yaml, ref
 from icevirt.wire.ref import Ref
 

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId8
-from icevirt.logic import tables
 from icevirt.model import paths
 from icevirt.model.arguments import index_row
 from icevirt.model.chunks import ChunkTable, ChunkType
@@ -30,6 +29,7 @@ from icevirt.repo.head import Head
 from icevirt.repo.options import DEFAULT, Options
 from icevirt.repo.reader import ArrayReader, Found, joined
 from icevirt.repo.staging import Staging
+from icevirt.versioning import chunk_tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +193,7 @@ class View:
         staged = self._staged(node)
         if staged is None:
             return joined(list(self._reader(node).parts(index)), len(index), ndim)
-        rows = tables.RowFinder.of(staged).find(index)
+        rows = chunk_tables.RowFinder.of(staged).find(index)
         mine, others = np.flatnonzero(rows >= 0), np.flatnonzero(rows < 0)
         parts = [(others[at], part) for at, part in self._reader(node).parts(index[others])]
         parts.append((mine, staged.take(rows[mine])))
@@ -206,7 +206,7 @@ class View:
         staged = self._staged(node)
         if staged is None:
             return committed
-        return tables.stored(tables.overlay(committed, staged))
+        return chunk_tables.stored(chunk_tables.overlay(committed, staged))
 
     def chunk_type(self, array_path: str, chunk_coordinates: Sequence[int]) -> ChunkType:
         """Return where the bytes of one chunk lie. Raises as `references`."""
@@ -249,7 +249,7 @@ class View:
         for node in self.snapshot.arrays():
             table = self.array_table(node.path)
             virtual = table.take(table.kind == ChunkType.virtual)
-            urls = tables.compact(virtual).locations.url
+            urls = chunk_tables.compact(virtual).locations.url
             found.update(urls[number] for number in range(len(urls)))
         return sorted(found)
 

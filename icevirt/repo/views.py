@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Any
 
 from icevirt.ids import ObjectId12
-from icevirt.logic.stamps import moment
 from icevirt.model import repo_info, snapshot
 from icevirt.model.arguments import checked
+from icevirt.versioning.history.timestamps import moment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

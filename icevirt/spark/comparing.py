@@ -18,7 +18,6 @@ import numpy as np
 
 from icevirt.access.arrays import decoding, open_array
 from icevirt.access.attributes import shown
-from icevirt.archive.attributes import Attributes
 from icevirt.archive.scanned import ScannedArray, ScannedFile
 from icevirt.archive.verification import Checked, Difference, DifferenceKind, total
 from icevirt.errors import (
@@ -37,6 +36,7 @@ from icevirt.logic.recoding import bounds_of, counting_array, missing_of, units_
 from icevirt.logic.times import InexactError, recoded
 from icevirt.logic.tolerance import difference_of, limit_for
 from icevirt.model import paths
+from icevirt.model.attributes import Attributes
 from icevirt.model.chunks import ChunkType
 from icevirt.model.metadata import document_of
 from icevirt.model.snapshot import ArrayNode

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from icevirt.archive.attributes import Attributes, has_dtype
 from icevirt.archive.scanned import ScannedGroup
 from icevirt.archive.schema import ArraySchema
 from icevirt.connect.urls import is_url
 from icevirt.model import paths
+from icevirt.model.attributes import Attributes, has_dtype
 
 _MOST = 1 << 62  # elements along a dimension, so that sums of offsets are numbers of 64 bits
 _LABELS = "iufbSUV"

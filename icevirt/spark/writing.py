@@ -22,12 +22,11 @@ from icevirt.archive.record import dump_result, load_result
 from icevirt.archive.report import ReferenceCounts
 from icevirt.errors import CombineError, FormatError
 from icevirt.ids import ObjectId8, ObjectId12
-from icevirt.logic.coverage import begins
 from icevirt.logic.equality import first_difference, same_values
-from icevirt.logic.id_columns import column
 from icevirt.logic.recoding import recoded_values
 from icevirt.logic.relative import with_names
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
+from icevirt.model.container_coverage import begins
 from icevirt.model.ranges import copy_ranges
 from icevirt.objects.grants import granted
 from icevirt.repo import content_names
@@ -39,6 +38,7 @@ from icevirt.spark.refs import Refs, RefsReader, naming
 from icevirt.spark.shuffling import Arrived, Bound, bounds_of, within
 from icevirt.spark.source_values import Reading
 from icevirt.storage.protocol import Storage
+from icevirt.versioning.id_columns import column
 from icevirt.wire import manifest
 from icevirt.wire.manifest import ManifestEncoding
 

@@ -32,10 +32,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from icevirt.archive.attributes import restore
 from icevirt.archive.scanned import Finding, ScannedArray, ScannedFile, Severity
 from icevirt.errors import IcevirtError, ScanError, UnsupportedError
 from icevirt.model import paths
+from icevirt.model.attributes import restore
 from icevirt.model.chunks import ChunkType
 from icevirt.objects.source import open_source
 from icevirt.scan.contract import Scanner, ScanOptions

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from icevirt.errors import FormatError
 from icevirt.ids import ObjectId12
-from icevirt.logic.id_columns import ID
+from icevirt.versioning.id_columns import ID
 
 MAGIC = b"ICVT-NAMES-1"
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from icevirt.archive.attributes import Attributes
+from icevirt.model.attributes import Attributes
 
 FILL = "_FillValue"
 MISSING = "missing_value"

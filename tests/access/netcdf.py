@@ -11,8 +11,8 @@ import zarr
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
-from icevirt.archive.attributes import Attributes
 from icevirt.ids import ObjectId8, ObjectId12
+from icevirt.model.attributes import Attributes
 from icevirt.model.metadata import node_of
 from icevirt.model.snapshot import Snapshot
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from access.virtual import make
 from icevirt.access.lookup import Lookup, row_of
 from icevirt.access.reading import Reader
-from icevirt.logic.tables import RowFinder
 from icevirt.model.chunks import ChunkTable, Locations
+from icevirt.versioning.chunk_tables import RowFinder
 
 CORNER = 2**32 - 1
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from icevirt.archive.attributes import Attributes
 from icevirt.archive.outcome import Outcome
 from icevirt.archive.plan import Mode
 from icevirt.archive.scanned import ScannedArray, ScannedFile, ScannedGroup, SourceFile
@@ -16,6 +15,7 @@ from icevirt.logic.era_groups import combine_eras
 from icevirt.logic.items import drafts
 from icevirt.logic.piles import balanced
 from icevirt.logic.wish import Wish
+from icevirt.model.attributes import Attributes
 from icevirt.model.chunks import ChunkTable, Locations
 from icevirt.spark.catalog import write_part
 from icevirt.spark.rows import tables_of

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from icevirt.archive.attributes import Attributes
 from icevirt.errors import CombineError, InvalidInputError
 from icevirt.logic import era_groups, era_report
 from icevirt.logic.bundles import write_items
@@ -19,6 +18,7 @@ from icevirt.logic.era_groups import combine_eras
 from icevirt.logic.eras import part
 from icevirt.logic.prepared import prepare
 from icevirt.logic.wish import Wish
+from icevirt.model.attributes import Attributes
 from pipeline.test_combine import BYTES, ZLIB, data, facts_of, file, static, time
 
 SHUFFLE = {"name": "numcodecs.shuffle", "configuration": {"elementsize": 4}}

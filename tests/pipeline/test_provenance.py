@@ -8,12 +8,12 @@ from icevirt.api.provenance import METADATA, provenance_of
 from icevirt.api.target import Target
 from icevirt.errors import FormatError
 from icevirt.ids import INITIAL_SNAPSHOT_ID
-from icevirt.logic.expiry import expire
 from icevirt.model.repo_info import SnapshotInfo
 from icevirt.repo import layout
 from icevirt.repo.head import Head
 from icevirt.repo.repository import Repository
 from icevirt.storage.memory import MemoryStorage
+from icevirt.versioning.history.expiration import expire
 from icevirt.wire import repo_info
 
 SOUND = {

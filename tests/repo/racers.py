@@ -32,7 +32,7 @@ def _by_icevirt(place, numbers) -> list[str]:
 
 
 def _commit_chunk(repo, number: int) -> str:
-    from icevirt.logic.conflicts import ConflictDetector
+    from icevirt.versioning.merge.conflicts import ConflictDetector
 
     session = repo.writable_session("main")
     session.set_chunk("/a", [number], np.full(LENGTH, number, np.int32).tobytes())

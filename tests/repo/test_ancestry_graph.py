@@ -92,7 +92,7 @@ def test_a_long_history_is_drawn_in_linear_time(tmp_path):
     from dataclasses import replace
 
     from icevirt.ids import ObjectId12
-    from icevirt.logic import history_graph
+    from icevirt.versioning.history import ancestry_graph
 
     info = Repository.create(tmp_path / "r").head.read().info
     snapshots, tip = dict(info.snapshots), info.branches["main"]
@@ -102,5 +102,5 @@ def test_a_long_history_is_drawn_in_linear_time(tmp_path):
         snapshots[key], tip = told, key
     long = replace(info, snapshots=snapshots, branches={"main": tip})
     start = time.process_time()
-    assert len(lines(history_graph.graph(long, long.branches, plain=True))) == 20_001
+    assert len(lines(ancestry_graph.graph(long, long.branches, plain=True))) == 20_001
     assert time.process_time() - start < 2

@@ -6,13 +6,13 @@ import pytest
 import zarr
 
 from icevirt.errors import RebaseFailedError
-from icevirt.logic.conflicts import (
+from icevirt.repo.repository import Repository
+from icevirt.versioning.merge.conflicts import (
     AppendConflictSolver,
     BasicConflictSolver,
     ConflictDetector,
     VersionSelection,
 )
-from icevirt.repo.repository import Repository
 from repo.support import sound
 
 ALONG_TIME = AppendConflictSolver(append_dim="time")

@@ -9,12 +9,12 @@ import pytest
 import zarr
 
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId8, ObjectId12
-from icevirt.logic.invariants.repo_info import of_repo_info
 from icevirt.model.chunks import ChunkTable, Locations
 from icevirt.model.snapshot import ManifestFileInfo
 from icevirt.model.strings import Strings
 from icevirt.repo.check import check
 from icevirt.storage.local import LocalStorage
+from icevirt.versioning.invariants.repo_info import of_repo_info
 from icevirt.wire import header
 from icevirt.wire import manifest as manifest_file
 from icevirt.wire import repo_info as repo_file

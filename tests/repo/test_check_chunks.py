@@ -13,7 +13,6 @@ import zarr
 
 from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId12
-from icevirt.logic import id_columns
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.repo import content_names
 from icevirt.repo.check import check
@@ -21,6 +20,7 @@ from icevirt.repo.chunk_sizes import ChunkSizes
 from icevirt.repo.repository import Repository
 from icevirt.storage.local import LocalStorage
 from icevirt.storage.protocol import ObjectInfo
+from icevirt.versioning import id_columns
 from repo.support import array_json
 
 EDGE = 500  # elements, 4,000 bytes
@@ -233,7 +233,7 @@ def test_a_moved_or_shifted_random_chunk_is_not_listed_by_a_session_with_the_opt
 
 
 def rebased(repo, path):
-    from icevirt.logic.conflicts import ConflictDetector
+    from icevirt.versioning.merge.conflicts import ConflictDetector
 
     first, second = (repo.writable_session("main") for _ in range(2))
     for number, session in enumerate((first, second)):

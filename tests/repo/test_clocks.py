@@ -16,13 +16,13 @@ import pytest
 import zarr
 
 from icevirt.errors import StorageError
-from icevirt.logic.conflicts import ConflictDetector
-from icevirt.logic.stamps import lag, moment
 from icevirt.model.chunks import ChunkTable
 from icevirt.repo.check import check
 from icevirt.repo.repository import Repository
 from icevirt.storage.memory import MemoryStorage
 from icevirt.storage.protocol import Lost
+from icevirt.versioning.history.timestamps import lag, moment
+from icevirt.versioning.merge.conflicts import ConflictDetector
 from repo.support import array_json, group_json, sound
 from servers.fixtures import gcs_running
 from servers.places import GcsPlace

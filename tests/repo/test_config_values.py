@@ -5,11 +5,11 @@ import pytest
 
 import icevirt
 from icevirt.errors import InvalidInputError
-from icevirt.logic.keeping import Claim
 from icevirt.model import config
 from icevirt.model.config import ObjectStoreConfig, RepositoryConfig
 from icevirt.repo.publish import publish
 from icevirt.repo.repository import Repository
+from icevirt.versioning.merge.kept_nodes import Claim
 
 
 def preload_if(module):

@@ -9,13 +9,13 @@ import pytest
 import zarr
 
 from icevirt.errors import ConflictError, RebaseFailedError
-from icevirt.logic.conflicts import (
+from icevirt.repo.repository import Repository
+from icevirt.versioning.merge.conflicts import (
     BasicConflictSolver,
     ConflictDetector,
     ConflictType,
     VersionSelection,
 )
-from icevirt.repo.repository import Repository
 from repo.support import group_json, sound
 
 

@@ -17,13 +17,13 @@ import numpy as np
 import pytest
 
 from icevirt.errors import ConflictError, StorageError
-from icevirt.logic.conflicts import ConflictDetector
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.config import VirtualChunkContainer, local_filesystem_store
 from icevirt.repo.repository import Repository
 from icevirt.storage.local import LocalStorage
 from icevirt.storage.memory import MemoryStorage
 from icevirt.storage.protocol import Lost
+from icevirt.versioning.merge.conflicts import ConflictDetector
 from repo.faulty import End, endings
 from repo.support import array_json, group_json, sound
 

@@ -9,9 +9,9 @@ import pytest
 import zarr
 
 from icevirt.errors import ConflictError, ReadOnlyError, SessionStateError
-from icevirt.logic.conflicts import ConflictDetector
 from icevirt.model.chunks import ChunkTable
 from icevirt.repo.session import ForkSession
+from icevirt.versioning.merge.conflicts import ConflictDetector
 from repo.support import array_json, group_json, sound
 
 

@@ -18,13 +18,13 @@ from icevirt.errors import (
     RebaseFailedError,
 )
 from icevirt.ids import INITIAL_SNAPSHOT_ID
-from icevirt.logic.conflicts import ConflictDetector
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.config import SplitRule
 from icevirt.model.repo_info import RepoAvailability
 from icevirt.repo.repository import Repository
 from icevirt.repo.views import RepoStatus, UpdateType
 from icevirt.storage.memory import MemoryStorage
+from icevirt.versioning.merge.conflicts import ConflictDetector
 from repo.faulty import deaths
 from repo.support import array_json, group_json, sound
 

@@ -16,8 +16,6 @@ from icevirt.errors import (
     RefNotFoundError,
 )
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId8
-from icevirt.logic.grafting import BuiltArray
-from icevirt.logic.keeping import Claim
 from icevirt.model.config import SplitRule
 from icevirt.model.repo_info import RepoAvailability, RepoInitialized
 from icevirt.model.snapshot import ManifestRef
@@ -28,6 +26,8 @@ from icevirt.repo.repository import Repository
 from icevirt.repo.views import RepoStatus
 from icevirt.storage.local import LocalStorage
 from icevirt.storage.memory import MemoryStorage
+from icevirt.versioning.merge.build_merge import BuiltArray
+from icevirt.versioning.merge.kept_nodes import Claim
 from repo.faulty import deaths
 from repo.support import array_json, group_json, sound
 

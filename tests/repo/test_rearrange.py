@@ -15,10 +15,10 @@ from icevirt.errors import (
     RebaseFailedError,
     SessionStateError,
 )
-from icevirt.logic.conflicts import ConflictDetector
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import SessionMode
+from icevirt.versioning.merge.conflicts import ConflictDetector
 from repo.support import array_json, group_json, sound
 
 

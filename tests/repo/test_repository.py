@@ -20,13 +20,13 @@ from icevirt.errors import (
     StorageError,
 )
 from icevirt.ids import INITIAL_SNAPSHOT_ID
-from icevirt.logic.stamps import micros
 from icevirt.model.config import RepositoryConfig, VirtualChunkContainer, local_filesystem_store
 from icevirt.model.repo_info import RepoAvailability
 from icevirt.repo.repository import Repository
 from icevirt.repo.summary import summary
 from icevirt.repo.views import RepoStatus
 from icevirt.storage.memory import MemoryStorage
+from icevirt.versioning.history.timestamps import micros
 from repo.faulty import deaths
 from repo.support import array_json, group_json, sound
 

@@ -18,11 +18,11 @@ from icevirt.errors import (
     SessionStateError,
 )
 from icevirt.ids import ObjectId12
-from icevirt.logic.conflicts import ConflictDetector
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.config import SplitRule
 from icevirt.model.snapshot import ArrayNode, GroupNode
 from icevirt.repo.repository import Repository
+from icevirt.versioning.merge.conflicts import ConflictDetector
 from repo.support import array_json, group_json
 
 

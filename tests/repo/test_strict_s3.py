@@ -7,10 +7,10 @@ import zarr
 
 from icevirt.connect import patience
 from icevirt.errors import ConflictError, StorageError
-from icevirt.logic.conflicts import ConflictDetector
 from icevirt.model.chunks import ChunkTable
 from icevirt.repo.repository import Repository
 from icevirt.storage import object_store
+from icevirt.versioning.merge.conflicts import ConflictDetector
 from repo.support import array_json, group_json, sound
 from servers.faults import ANSWER_LOST, conflicting, torn
 from servers.places import BUCKET
@@ -83,7 +83,7 @@ def test_both_clients_live_on_it(strict_s3):
 
 
 def repo_now(repo):
-    from icevirt.logic.stamps import moment
+    from icevirt.versioning.history.timestamps import moment
 
     return moment(repo.head.now())
 

@@ -14,13 +14,13 @@ import pytest
 import zarr
 
 from icevirt.errors import FormatError, IcevirtError, StorageError
-from icevirt.logic.conflicts import ConflictDetector
 from icevirt.model import repo_info
 from icevirt.model.chunks import ChunkTable
 from icevirt.repo.check import check
 from icevirt.repo.head import Head
 from icevirt.repo.repository import Repository
 from icevirt.repo.upgrade import upgrade
+from icevirt.versioning.merge.conflicts import ConflictDetector
 from icevirt.wire import repo_info as repo_file
 from repo import v1_racers
 from repo.faulty import VERBS, Faulty, deaths

@@ -3,11 +3,11 @@
 import pytest
 
 from icevirt.errors import ConflictError, FormatError, IcevirtError
-from icevirt.logic.stamps import moment
 from icevirt.repo.check import check
 from icevirt.repo.head import Head
 from icevirt.repo.repository import Repository
 from icevirt.storage.memory import MemoryStorage
+from icevirt.versioning.history.timestamps import moment
 from icevirt.wire import config_yaml
 from repo.faulty import deaths
 from repo.support import array_json, sound

@@ -22,8 +22,6 @@ from icevirt.errors import (
     SnapshotNotFoundError,
     StorageError,
 )
-from icevirt.logic.conflicts import BasicConflictSolver, ConflictDetector, VersionSelection
-from icevirt.logic.stamps import moment
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.config import VirtualChunkContainer, local_filesystem_store
 from icevirt.model.repo_info import RepoAvailability
@@ -32,6 +30,12 @@ from icevirt.repo.repository import Repository
 from icevirt.repo.summary import summary
 from icevirt.repo.views import RepoStatus
 from icevirt.storage.protocol import Lost
+from icevirt.versioning.history.timestamps import moment
+from icevirt.versioning.merge.conflicts import (
+    BasicConflictSolver,
+    ConflictDetector,
+    VersionSelection,
+)
 from icevirt.wire import config_yaml
 from repo.faulty import deaths
 from repo.support import array_json, group_json

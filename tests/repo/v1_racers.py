@@ -38,9 +38,9 @@ def commit_officially(place, racer: int, writers: int) -> list[str]:
 def commit_through(place, racer: int, writers: int) -> list[str]:
     """Commit with icevirt until the repository is upgraded, and a few times more."""
     from icevirt.errors import ConflictError
-    from icevirt.logic.conflicts import ConflictDetector
     from icevirt.model.chunks import ChunkTable
     from icevirt.repo.repository import Repository
+    from icevirt.versioning.merge.conflicts import ConflictDetector
 
     repo = Repository.open(place.icevirt())
     assert repo.spec_version == 1

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fixtures import netcdf3_cases as cases
 from icevirt.api.scan import scan_file
-from icevirt.archive.attributes import restore
+from icevirt.model.attributes import restore
 from icevirt.objects.source import LocalSource, open_source
 from icevirt.scan.contract import Scanner, ScanOptions
 from icevirt_scanners import digest

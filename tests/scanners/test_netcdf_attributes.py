@@ -11,7 +11,7 @@ import xarray as xr
 
 from fixtures import hdf5_cases
 from icevirt.api.scan import scan_file
-from icevirt.archive.attributes import Attributes, restore
+from icevirt.model.attributes import Attributes, restore
 from scanners.materialise import materialise, store_of
 
 REAL = {

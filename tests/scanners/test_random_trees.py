@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from icevirt.api.scan import scan_file
-from icevirt.archive.attributes import restore
 from icevirt.errors import IcevirtError, UnsupportedError
+from icevirt.model.attributes import restore
 from icevirt.model.names import node_name
 from icevirt_scanners.hdf5 import scanner
 from scanners.materialise import materialise

@@ -8,8 +8,8 @@ from h5py import h5a, h5s, h5t
 
 import icevirt
 from fixtures.hdf5_cases.datatypes import TAGGED, tagged
-from icevirt.archive.attributes import Attributes, restore
 from icevirt.connect.urls import file_url
+from icevirt.model.attributes import Attributes, restore
 from pipeline.support import without_spark
 
 BUILT = ("text", "unicode_be", "f8_be", "flag", "days_be", "quarters")

@@ -28,9 +28,9 @@ from hypothesis.stateful import (
 
 from icevirt.errors import AlreadyExistsError, ConflictError, IcevirtError, SnapshotNotFoundError
 from icevirt.ids import INITIAL_SNAPSHOT_ID
-from icevirt.logic.conflicts import BasicConflictSolver
 from icevirt.repo.check import check
 from icevirt.repo.repository import Repository
+from icevirt.versioning.merge.conflicts import BasicConflictSolver
 from servers.places import LocalPlace, S3Place
 
 ROOT = str(INITIAL_SNAPSHOT_ID)

@@ -18,7 +18,7 @@ import h5py
 import numpy as np
 from h5py import h5, h5a, h5g, h5s, h5t
 
-from icevirt.archive.attributes import Attributes
+from icevirt.model.attributes import Attributes
 from icevirt_scanners.cf import with_fit_fill
 from icevirt_scanners.hdf5.datatypes import element_of
 from icevirt_scanners.hdf5.raw.attributes import Listed, References, Texts, Value, listed

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from h5py import h5d, h5s
 
-from icevirt.archive.attributes import Attributes
 from icevirt.archive.scanned import ScannedArray
 from icevirt.model import paths
+from icevirt.model.attributes import Attributes
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.json import JSON
 from icevirt_scanners.cf import default_fill

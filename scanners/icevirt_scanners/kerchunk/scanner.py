@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from icevirt.archive.attributes import Attributes
 from icevirt.archive.scanned import ScannedArray, ScannedFile, ScannedGroup
+from icevirt.model.attributes import Attributes
 from icevirt.scan.contract import ByteSource, ScanOptions
 from icevirt.scan.elsewhere import Elsewhere, Targets
 from icevirt_scanners.context import ScanContext

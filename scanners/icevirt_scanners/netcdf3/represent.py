@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.attributes import Attributes
 from icevirt.archive.scanned import ScannedArray
+from icevirt.model.attributes import Attributes
 from icevirt.model.chunks import ChunkTable
 from icevirt_scanners import blocks
 from icevirt_scanners.context import ScanContext

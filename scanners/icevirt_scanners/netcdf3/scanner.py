@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from icevirt.archive.attributes import Attributes
 from icevirt.archive.scanned import ScannedArray, ScannedFile, ScannedGroup
 from icevirt.errors import ScanError, UnsupportedError
 from icevirt.model import paths
+from icevirt.model.attributes import Attributes
 from icevirt.model.names import node_name
 from icevirt.scan.contract import ByteSource, ScanOptions
 from icevirt.scan.distinct import check_dimensions

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from icevirt.archive.attributes import Attributes
 from icevirt.archive.scanned import ScannedArray
 from icevirt.errors import UnsupportedError
+from icevirt.model.attributes import Attributes
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.names import dimension_name
 from icevirt_scanners.kerchunk.columns import Columns

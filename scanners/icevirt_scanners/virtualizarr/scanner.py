@@ -12,10 +12,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from icevirt.archive.attributes import Attributes
 from icevirt.archive.scanned import ScannedArray, ScannedFile, ScannedGroup
 from icevirt.errors import InvalidInputError, ScanError
 from icevirt.model import paths
+from icevirt.model.attributes import Attributes
 from icevirt.model.names import node_name
 from icevirt.scan.contract import ByteSource, ScanOptions
 from icevirt.scan.elsewhere import Elsewhere, Targets

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from xarray.backends.zarr import FillValueCoder
 
-from icevirt.archive.attributes import EXTENSION, Attributes, restore
+from icevirt.model.attributes import EXTENSION, Attributes, restore
 
 NUMBERS = {
     "a float32 scale factor": np.float32(0.1),

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from icevirt.archive.attributes import Attributes
 from icevirt.archive.schema import ArraySchema, SchemaTexts
+from icevirt.model.attributes import Attributes
 
 SCHEMA = ArraySchema(
     dimension_names=("time", None),

@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 
-from icevirt.archive.attributes import Attributes
 from icevirt.archive.eras import Absence, Change, Choice, Era, Eras, Run
 from icevirt.archive.facts import FileColumns
 from icevirt.archive.plan import BuildPlan, Mode, PlannedArray
@@ -20,6 +19,7 @@ from icevirt.archive.report import (
 from icevirt.archive.scanned import Finding, ScannedArray, ScannedFile, ScannedGroup, SourceFile
 from icevirt.archive.schema import ArraySchema
 from icevirt.ids import ObjectId8
+from icevirt.model.attributes import Attributes
 from icevirt.model.chunks import ChunkTable, Locations
 from icevirt.model.config import VirtualChunkContainer, local_filesystem_store
 from icevirt.model.strings import Strings

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icevirt.ids import ObjectId8, ObjectId12
-from icevirt.logic.changes import combined, log_of
 from icevirt.model.snapshot import ArrayNode, GroupNode
+from icevirt.versioning.diff import combined, log_of
 
 ONE, TWO = ObjectId12(bytes(12)), ObjectId12(bytes([1]) * 12)
 NONE = np.zeros((0, 1), np.uint32)

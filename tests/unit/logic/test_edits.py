@@ -14,7 +14,6 @@ from icevirt.errors import (
     SnapshotNotFoundError,
 )
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId12
-from icevirt.logic import edits, ops_log
 from icevirt.model.repo_info import (
     BranchCreated,
     BranchDeleted,
@@ -27,14 +26,16 @@ from icevirt.model.repo_info import (
     TagCreated,
     TagDeleted,
 )
+from icevirt.versioning import repo_updates
+from icevirt.versioning.history import ops_log
 
 ROOT = INITIAL_SNAPSHOT_ID
 A = ObjectId12(b"a" * 12)
-INFO = edits.initialised(1000)
+INFO = repo_updates.initialised(1000)
 
 
 def commit_of(key, parent=ROOT):
-    return edits.commit(
+    return repo_updates.commit(
         "main", SnapshotInfo(id=key, parent_id=parent, flushed_at=2000, message="m")
     )
 
@@ -66,15 +67,15 @@ def test_a_commit_on_a_branch_that_moved_conflicts():
 
 
 def test_a_commit_on_a_branch_that_is_gone_says_how_to_make_it():
-    edit = edits.commit("dev", SnapshotInfo(id=A, parent_id=ROOT, flushed_at=1, message=""))
+    edit = repo_updates.commit("dev", SnapshotInfo(id=A, parent_id=ROOT, flushed_at=1, message=""))
     with pytest.raises(RefNotFoundError, match="create_branch"):
         edit(INFO)
 
 
 def test_a_branch_is_created_moved_and_deleted():
-    one, created = edits.create_branch("dev", A)(COMMITTED)
-    two, moved = edits.reset_branch("dev", ROOT)(one)
-    three, deleted = edits.delete_branch("dev")(two)
+    one, created = repo_updates.create_branch("dev", A)(COMMITTED)
+    two, moved = repo_updates.reset_branch("dev", ROOT)(one)
+    three, deleted = repo_updates.delete_branch("dev")(two)
     assert (created, moved, deleted) == (
         BranchCreated("dev"),
         BranchReset("dev", A),
@@ -87,38 +88,38 @@ def test_a_branch_is_created_moved_and_deleted():
 
 def test_a_branch_is_not_created_twice():
     with pytest.raises(AlreadyExistsError):
-        edits.create_branch("main", A)(COMMITTED)
+        repo_updates.create_branch("main", A)(COMMITTED)
 
 
 def test_a_reset_that_expects_another_tip_conflicts():
     with pytest.raises(ConflictError):
-        edits.reset_branch("main", ROOT, expected=ROOT)(COMMITTED)
-    after, _ = edits.reset_branch("main", ROOT, expected=A)(COMMITTED)
+        repo_updates.reset_branch("main", ROOT, expected=ROOT)(COMMITTED)
+    after, _ = repo_updates.reset_branch("main", ROOT, expected=A)(COMMITTED)
     assert after.branches["main"] == ROOT
 
 
 def test_main_stays():
     with pytest.raises(InvalidInputError):
-        edits.delete_branch("main")(INFO)
+        repo_updates.delete_branch("main")(INFO)
 
 
 def test_a_tag_name_is_used_once_only():
-    one, created = edits.create_tag("v1", A)(COMMITTED)
-    two, deleted = edits.delete_tag("v1")(one)
+    one, created = repo_updates.create_tag("v1", A)(COMMITTED)
+    two, deleted = repo_updates.delete_tag("v1")(one)
     assert (created, deleted) == (TagCreated("v1"), TagDeleted("v1", A))
     assert two.deleted_tags == {"v1"}
     for info in (one, two):
         with pytest.raises(AlreadyExistsError):
-            edits.create_tag("v1", A)(info)
+            repo_updates.create_tag("v1", A)(info)
 
 
 MISSING = {
-    "branch to unknown snapshot": edits.create_branch("b", ObjectId12(b"x" * 12)),
-    "reset to unknown snapshot": edits.reset_branch("main", ObjectId12(b"x" * 12)),
-    "tag of unknown snapshot": edits.create_tag("t", ObjectId12(b"x" * 12)),
-    "reset of unknown branch": edits.reset_branch("b", ROOT),
-    "deletion of unknown branch": edits.delete_branch("b"),
-    "deletion of unknown tag": edits.delete_tag("t"),
+    "branch to unknown snapshot": repo_updates.create_branch("b", ObjectId12(b"x" * 12)),
+    "reset to unknown snapshot": repo_updates.reset_branch("main", ObjectId12(b"x" * 12)),
+    "tag of unknown snapshot": repo_updates.create_tag("t", ObjectId12(b"x" * 12)),
+    "reset of unknown branch": repo_updates.reset_branch("b", ROOT),
+    "deletion of unknown branch": repo_updates.delete_branch("b"),
+    "deletion of unknown tag": repo_updates.delete_tag("t"),
 }
 
 
@@ -129,12 +130,12 @@ def test_what_is_named_must_exist(edit):
 
 
 def test_settings_that_do_not_change_are_no_edit():
-    after, kind = edits.set_config(lambda _: {"a": 1})(INFO)
+    after, kind = repo_updates.set_config(lambda _: {"a": 1})(INFO)
     assert (after.config, kind) == ({"a": 1}, ConfigChanged())
-    assert edits.set_config(lambda _: {"a": 1})(after) is None
-    after, kind = edits.set_metadata(lambda _: {"a": 1})(INFO)
+    assert repo_updates.set_config(lambda _: {"a": 1})(after) is None
+    after, kind = repo_updates.set_metadata(lambda _: {"a": 1})(INFO)
     assert (after.metadata, kind) == ({"a": 1}, MetadataChanged())
-    assert edits.set_metadata(lambda _: {"a": 1})(after) is None
+    assert repo_updates.set_metadata(lambda _: {"a": 1})(after) is None
 
 
 # -- the ops log -----------------------------------------------------------------------------------

@@ -2,9 +2,9 @@
 
 import pytest
 
-from icevirt.archive.attributes import Attributes
 from icevirt.archive.schema import ArraySchema
 from icevirt.logic.era_words import told
+from icevirt.model.attributes import Attributes
 
 BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
 BIG = {"name": "bytes", "configuration": {"endian": "big"}}

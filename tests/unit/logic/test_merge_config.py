@@ -1,7 +1,7 @@
 """Configurations combine as the official client combines them, and concurrent edits both survive."""
 
-from icevirt.logic.merge_config import persistable, rebased
 from icevirt.model.sections import merged
+from icevirt.versioning.config_merge import persistable, rebased
 
 
 def test_what_is_given_wins_field_by_field():

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId12
-from icevirt.logic.splitting import Boxes, Grid, grid_of
 from icevirt.model.snapshot import ManifestRef
+from icevirt.versioning.manifest_splitting import Boxes, Grid, grid_of
 
 ANY = [{"condition": "Any", "num_chunks": 3}]
 CASES = {

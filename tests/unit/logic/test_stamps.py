@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icevirt.errors import StorageError
-from icevirt.logic.stamps import MOST_AHEAD, micros, moment, shown, stamp
+from icevirt.versioning.history.timestamps import MOST_AHEAD, micros, moment, shown, stamp
 
 NOW = 1_790_000_000_000_000
 times = st.integers(NOW - 10 * MOST_AHEAD, NOW + MOST_AHEAD - 1)

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icevirt.archive.attributes import Attributes
 from icevirt.archive.catalog import parts_of, run_of, scan_of, status_of
 from icevirt.archive.limits import Limits
 from icevirt.archive.outcome import Outcome
@@ -17,6 +16,7 @@ from icevirt.archive.schema import ArraySchema, file_signature
 from icevirt.archive.sources import SourceFiles
 from icevirt.archive.unpacking import unpack
 from icevirt.errors import ScanError, ScanTimeoutError, StaleReferenceError
+from icevirt.model.attributes import Attributes
 from icevirt.spark.catalog import complete_parts, write_part
 from icevirt.spark.facts import Chosen, read_facts
 from icevirt.spark.rows import PartRows, tables_of

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from icevirt.errors import FormatError
 from icevirt.ids import ObjectId12
-from icevirt.logic.edits import MAIN
 from icevirt.model.repo_info import RepoInfo, SnapshotInfo
+from icevirt.versioning.repo_updates import MAIN
 
 type Snapshots = Mapping[ObjectId12, SnapshotInfo]
 

@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from icevirt.errors import FormatError
 from icevirt.ids import ObjectId12
-from icevirt.logic.stamps import stamp
 from icevirt.model.ops_log import OpsLog
 from icevirt.model.repo_info import RepoInfo, Update, UpdateKind
+from icevirt.versioning.history.timestamps import stamp
 
 _YEAR_3000 = 32_503_680_000_000  # milliseconds since 1970
 _BACKUP = re.compile(r"repo\.\d{14}\.[0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{20}")

@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.ids import ObjectId8
-from icevirt.logic import tables
-from icevirt.logic.conflicts import Conflict, ConflictType
 from icevirt.model import paths
 from icevirt.model.metadata import document_of
 from icevirt.model.snapshot import ArrayNode, Node, Snapshot
 from icevirt.model.transaction_log import TransactionLog
+from icevirt.versioning import chunk_tables
+from icevirt.versioning.merge.conflicts import Conflict, ConflictType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,7 @@ def _chunks(ours: Ours, log: TransactionLog) -> Iterator[Conflict]:
     ):
         yield from (_conflict(kind, node) for node in _of(ours.after, ids))
     for node in _of(ours.after, written & log.updated_chunks.keys()):
-        both = tables.common(ours.log.updated_chunks[node.id], log.updated_chunks[node.id])
+        both = chunk_tables.common(ours.log.updated_chunks[node.id], log.updated_chunks[node.id])
         if len(both):
             yield _conflict(ConflictType.ChunkDoubleUpdate, node, both)
 

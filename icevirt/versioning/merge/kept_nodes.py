@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from icevirt.archive.attributes import EXTENSION, recorded_dtypes
 from icevirt.model import paths
+from icevirt.model.attributes import EXTENSION, recorded_dtypes
 from icevirt.model.metadata import document_of, grid_facts
 from icevirt.model.snapshot import ArrayNode, GroupNode, Node, Snapshot
 

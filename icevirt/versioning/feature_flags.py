@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from icevirt.errors import InvalidInputError, SessionStateError
-from icevirt.logic.edits import Edit
 from icevirt.model.repo_info import FeatureFlagChanged, RepoInfo, UpdateKind
+from icevirt.versioning.repo_updates import Edit
 
 MOVE_NODE, CREATE_TAG, DELETE_TAG = "move_node", "create_tag", "delete_tag"
 IDS = {MOVE_NODE: 3, CREATE_TAG: 4, DELETE_TAG: 5}

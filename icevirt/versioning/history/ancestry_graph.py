@@ -12,8 +12,8 @@ from html import escape
 
 from icevirt.errors import FormatError
 from icevirt.ids import ObjectId12
-from icevirt.logic import edits
 from icevirt.model.repo_info import RepoInfo
+from icevirt.versioning import repo_updates
 
 _COLOURS = ((183, 228, 0), (166, 83, 255), (94, 196, 247), (255, 158, 13), (248, 129, 209))
 _LONGEST = 60  # letters of a message
@@ -149,7 +149,7 @@ def graph(info: RepoInfo, tips: Mapping[str, ObjectId12], *, plain: bool) -> Anc
 
 def lanes(branches: Mapping[str, ObjectId12]) -> dict[str, ObjectId12]:
     """Return branches in the order of their lanes."""
-    return dict(sorted(branches.items(), key=lambda item: (item[0] != edits.MAIN, item[0])))
+    return dict(sorted(branches.items(), key=lambda item: (item[0] != repo_updates.MAIN, item[0])))
 
 
 def _owners(info: RepoInfo, tips: Mapping[str, ObjectId12]) -> dict[ObjectId12, int]:
@@ -158,7 +158,7 @@ def _owners(info: RepoInfo, tips: Mapping[str, ObjectId12]) -> dict[ObjectId12, 
         at: ObjectId12 | None = tip
         while at is not None and at not in owner:
             owner[at] = lane
-            at = edits.known(info, at).parent_id
+            at = repo_updates.known(info, at).parent_id
         if at is not None and owner[at] == lane:
             raise FormatError(
                 "the history goes round in a circle",

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.ids import ObjectId12
-from icevirt.logic import id_columns
 from icevirt.model.repo_info import RepoInfo, SnapshotInfo
+from icevirt.versioning import id_columns
 
 _SECOND = 1_000_000
 

@@ -1,6 +1,6 @@
 """Kinds of conflict between two writers, and the solvers that say who wins; names are icechunk's.
 
-Where they are found: `icevirt.logic.detection`.
+Where they are found: `icevirt.versioning.merge.conflict_detection`.
 """
 
 from __future__ import annotations

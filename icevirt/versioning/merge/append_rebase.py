@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from icevirt.ids import ObjectId8
-from icevirt.logic.conflicts import Conflict, ConflictType
-from icevirt.logic.detection import Ours
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.metadata import document_of, node_of
 from icevirt.model.snapshot import ArrayNode, Snapshot
 from icevirt.model.transaction_log import TransactionLog
+from icevirt.versioning.merge.conflict_detection import Ours
+from icevirt.versioning.merge.conflicts import Conflict, ConflictType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,9 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.ids import ObjectId8
-from icevirt.logic import nodes, tables
-from icevirt.logic.appending import Behind, reconciled
-from icevirt.logic.conflicts import (
+from icevirt.model import paths
+from icevirt.model.chunks import ChunkTable
+from icevirt.model.snapshot import ArrayNode, Node, Snapshot
+from icevirt.model.transaction_log import TransactionLog
+from icevirt.versioning import chunk_tables
+from icevirt.versioning import hierarchy as nodes
+from icevirt.versioning.merge.append_rebase import Behind, reconciled
+from icevirt.versioning.merge.conflict_detection import Ours, find
+from icevirt.versioning.merge.conflicts import (
     AppendConflictSolver,
     Conflict,
     Conflicts,
@@ -22,11 +28,6 @@ from icevirt.logic.conflicts import (
     ConflictType,
     VersionSelection,
 )
-from icevirt.logic.detection import Ours, find
-from icevirt.model import paths
-from icevirt.model.chunks import ChunkTable
-from icevirt.model.snapshot import ArrayNode, Node, Snapshot
-from icevirt.model.transaction_log import TransactionLog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +41,7 @@ class Replayed:
     def chunks(self, node: ObjectId8, table: ChunkTable) -> ChunkTable:
         """Return what becomes of our staged references of an array."""
         if node in self.dropped:
-            table = tables.without(table, self.dropped[node])
+            table = chunk_tables.without(table, self.dropped[node])
         return self.behind[node].moved(table) if node in self.behind else table
 
 

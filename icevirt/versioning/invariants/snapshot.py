@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from icevirt.errors import FormatError, InvalidInputError
-from icevirt.logic.invariants.problem import Problem
 from icevirt.model import paths
 from icevirt.model.metadata import document_of, grid_facts
 from icevirt.model.repo_info import SnapshotInfo
 from icevirt.model.snapshot import ArrayNode, Extents, ManifestRef, Node, Snapshot
+from icevirt.versioning.invariants.problem import Problem
 
 
 def of_snapshot(snapshot: Snapshot, told: SnapshotInfo) -> Iterator[Problem]:

@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from icevirt.ids import ObjectId12
-from icevirt.logic.invariants.problem import Problem
 from icevirt.model.repo_info import RepoInfo
+from icevirt.versioning.invariants.problem import Problem
 
 MOST_AHEAD = 600_000_000
 """Microseconds that an entry may be ahead of the clock before official writers refuse to write."""

@@ -12,13 +12,13 @@ import numpy as np
 
 from icevirt.errors import ConflictError, InvalidInputError
 from icevirt.ids import ObjectId8
-from icevirt.logic import nodes
-from icevirt.logic.keeping import Claim, settled
-from icevirt.logic.nodes import NewId
-from icevirt.logic.splitting import Boxes
 from icevirt.model import paths
 from icevirt.model.metadata import node_of
 from icevirt.model.snapshot import ArrayNode, GroupNode, ManifestRef, Node, Snapshot
+from icevirt.versioning import hierarchy
+from icevirt.versioning.hierarchy import NewId
+from icevirt.versioning.manifest_splitting import Boxes
+from icevirt.versioning.merge.kept_nodes import Claim, settled
 
 
 class BuiltArray(NamedTuple):
@@ -53,12 +53,12 @@ def grafted(
         AlreadyExistsError: Something of the build is there already.
         InvalidInputError: Something would lie below an array, or a node id is taken.
     """
-    result = nodes.by_path(base.nodes)
+    result = hierarchy.by_path(base.nodes)
     if claim is not None and claim.replaces:
         groups = _clear(result, base, claim, groups, arrays)
     taken = {node.id for node in base.nodes}
     for path, zarr_json in sorted(groups.items(), key=lambda item: paths.order(item[0])):
-        nodes.add_group(result, paths.canonical(path), zarr_json, new_id)
+        hierarchy.add_group(result, paths.canonical(path), zarr_json, new_id)
     for path, (zarr_json, node_id, manifests) in arrays.items():
         if node_id in taken:
             raise InvalidInputError(
@@ -68,9 +68,9 @@ def grafted(
                 node_id=str(node_id),
             )
         taken.add(node_id)
-        nodes.add_array(result, _array(path, zarr_json, node_id, manifests), new_id)
+        hierarchy.add_array(result, _array(path, zarr_json, node_id, manifests), new_id)
     if paths.ROOT not in result:
-        nodes.add_group(result, paths.ROOT, nodes.PLAIN_GROUP, new_id)
+        hierarchy.add_group(result, paths.ROOT, hierarchy.PLAIN_GROUP, new_id)
     return tuple(result.values())
 
 
@@ -94,7 +94,7 @@ def refuse_touched(
     Raises:
         ConflictError: Somebody did.
     """
-    before, now = nodes.by_path(planned.nodes), nodes.by_path(tip.nodes)
+    before, now = hierarchy.by_path(planned.nodes), hierarchy.by_path(tip.nodes)
     ours = {paths.canonical(path) for path in (*groups, *arrays)}
     if claim is not None and claim.replaces:
         for each in (planned, tip):
@@ -134,7 +134,7 @@ def _clear(
     for path in found.lost:
         del result[path]
     if isinstance(own, GroupNode) and claim.group in found.groups:
-        nodes.set_metadata(result, own, found.groups[claim.group])
+        hierarchy.set_metadata(result, own, found.groups[claim.group])
     return found.groups
 
 

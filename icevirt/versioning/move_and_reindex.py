@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.errors import AlreadyExistsError, InvalidInputError, NodeNotFoundError
-from icevirt.logic import tables
 from icevirt.model import paths
 from icevirt.model.arguments import index_row
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.metadata import document_of
 from icevirt.model.snapshot import ArrayNode, GroupNode, Node
+from icevirt.versioning import chunk_tables
 
 type Reindex = Callable[[list[int]], Iterable[int] | None]
 
@@ -62,7 +62,7 @@ def shifted(node: ArrayNode, table: ChunkTable, by: Sequence[int]) -> ChunkTable
     target = table.index.astype(np.int64) + row
     inside = np.all((target >= 0) & (target < np.array(node.num_chunks, np.int64)), axis=1)
     kept = table.take(inside).reindexed(target[inside])
-    return tables.overlay(tables.deleted(table.index), kept)
+    return chunk_tables.overlay(chunk_tables.deleted(table.index), kept)
 
 
 def reindexed(
@@ -94,8 +94,8 @@ def reindexed(
         return kept
     filled, origin = _mapped(node, table.index, backward)
     empty = np.ones(len(table), np.bool_)
-    empty[filled] = tables.RowFinder.of(table).find(origin) < 0
-    return tables.overlay(tables.deleted(table.index[empty]), kept)
+    empty[filled] = chunk_tables.RowFinder.of(table).find(origin) < 0
+    return chunk_tables.overlay(chunk_tables.deleted(table.index[empty]), kept)
 
 
 def _mapped(

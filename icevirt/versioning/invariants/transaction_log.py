@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from icevirt.logic.invariants.problem import Problem
 from icevirt.model.snapshot import ArrayNode, Snapshot
 from icevirt.model.transaction_log import TransactionLog
+from icevirt.versioning.invariants.problem import Problem
 
 
 def of_log(log: TransactionLog, before: Snapshot, after: Snapshot) -> Iterator[Problem]:

@@ -12,10 +12,6 @@ from dataclasses import dataclass
 
 from icevirt.errors import ConflictError, FormatError
 from icevirt.ids import ObjectId12
-from icevirt.logic import edits
-from icevirt.logic.edits import MAIN, Edit
-from icevirt.logic.merge_config import persistable
-from icevirt.logic.stamps import stamp
 from icevirt.model.json import JSONObject
 from icevirt.model.repo_info import (
     BranchCreated,
@@ -35,6 +31,10 @@ from icevirt.model.repo_info import (
     Update,
     UpdateKind,
 )
+from icevirt.versioning import repo_updates as edits
+from icevirt.versioning.config_merge import persistable
+from icevirt.versioning.history.timestamps import stamp
+from icevirt.versioning.repo_updates import MAIN, Edit
 
 _MILLISECOND = 1000  # by which the making of a ref is told to follow its snapshot
 

@@ -10,9 +10,15 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from icevirt.ids import ObjectId8
-from icevirt.logic.keeping import Claim, Settled, attributes_of, is_same, planned_attributes
 from icevirt.model.metadata import document_of
 from icevirt.model.snapshot import ArrayNode, GroupNode, Snapshot
+from icevirt.versioning.merge.kept_nodes import (
+    Claim,
+    Settled,
+    attributes_of,
+    is_same,
+    planned_attributes,
+)
 
 
 class Loss(NamedTuple):

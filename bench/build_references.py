@@ -213,9 +213,9 @@ def build(archive: Archive) -> dict:
     from icevirt.api.stages import Job, Scan, write_all
     from icevirt.api.target import Target
     from icevirt.archive.sources import SourceFiles
-    from icevirt.logic.era_groups import combine_eras
-    from icevirt.logic.routes import route_of
-    from icevirt.logic.wish import Wish
+    from icevirt.planning.combine.options import Wish
+    from icevirt.planning.eras.group_plan import combine_eras
+    from icevirt.planning.schedule.routing import route_of
     from icevirt.scan.contract import ScanOptions
     from icevirt.spark.facts import read_facts
     from icevirt.spark.memory import give_back

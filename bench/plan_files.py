@@ -38,12 +38,12 @@ from icevirt.archive.scanned import SourceFile
 from icevirt.archive.schema import ArraySchema
 from icevirt.archive.sources import SourceFiles
 from icevirt.errors import CombineError
-from icevirt.logic.bundles import bundles
-from icevirt.logic.era_groups import combine_eras
-from icevirt.logic.items import drafts
-from icevirt.logic.piles import dealt
-from icevirt.logic.wish import Wish
 from icevirt.model.attributes import Attributes
+from icevirt.planning.combine.options import Wish
+from icevirt.planning.eras.group_plan import combine_eras
+from icevirt.planning.schedule.balance_writes import dealt
+from icevirt.planning.schedule.manifest_units import drafts
+from icevirt.planning.schedule.write_tasks import bundles
 from icevirt.spark.catalog import mark, write_part
 from icevirt.spark.facts import read_facts
 from icevirt.spark.parcels import Parcel

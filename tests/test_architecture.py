@@ -16,7 +16,7 @@ LAYERS = (
     ("errors", "ids", "version"),
     ("model",),
     ("archive", "connect", "versioning"),
-    ("logic",),
+    ("planning",),
     ("wire", "storage", "objects"),
     ("repo",),
     ("access", "scan"),

@@ -18,7 +18,7 @@ from xarray.backends import BackendArray
 from xarray.core import indexing
 
 from icevirt.errors import CombineError
-from icevirt.logic.equality import same_values
+from icevirt.planning.equality import same_values
 
 type _Part = int | slice | NDArray[np.integer]
 

@@ -55,10 +55,10 @@ from icevirt.errors import (
     SparkJobError,
     StorageError,
 )
-from icevirt.logic.era_groups import combine_eras
-from icevirt.logic.routes import Route, route_of
-from icevirt.logic.wish import Wish
 from icevirt.model.json import JSON
+from icevirt.planning.combine.options import Wish
+from icevirt.planning.eras.group_plan import combine_eras
+from icevirt.planning.schedule.routing import Route, route_of
 from icevirt.repo.publish import BUILD_ID
 from icevirt.scan.contract import ScanOptions
 from icevirt.spark.memory import give_back

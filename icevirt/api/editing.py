@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from icevirt.archive.edits import FileChanges, FileFacts
 from icevirt.archive.facts import CatalogFacts
 from icevirt.errors import CombineError, InvalidInputError
-from icevirt.logic.edited import edited
-from icevirt.logic.file_edits import Edit, facts_of_file
-from icevirt.logic.label_edits import LabelEdits
-from icevirt.logic.named import refuse_unknown_edits
-from icevirt.logic.wish import Wish
 from icevirt.model.json import JSON
+from icevirt.planning.combine.options import Wish
+from icevirt.planning.edits.checked_names import refuse_unknown_edits
+from icevirt.planning.edits.file_edits import Edit, facts_of_file
+from icevirt.planning.edits.label_edits import LabelEdits
+from icevirt.planning.edits.renames import edited
 
 type Preprocess = str | Callable[[FileFacts], FileChanges | None] | None
 

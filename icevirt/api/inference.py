@@ -14,9 +14,9 @@ from icevirt.api.inputs import Inputs
 from icevirt.archive.limits import Limits
 from icevirt.archive.scanned import ScannedArray, SourceFile
 from icevirt.errors import IcevirtError
-from icevirt.logic.tolerance import COORDINATES
 from icevirt.model import paths
 from icevirt.objects.grants import in_force
+from icevirt.planning.combine.tolerance import COORDINATES
 from icevirt.scan.contract import ScanOptions
 from icevirt.spark.containment import Apart, attempt_as
 

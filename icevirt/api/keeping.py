@@ -6,9 +6,9 @@ import re
 
 from icevirt.api.provenance import provenance_of
 from icevirt.api.target import Target
-from icevirt.logic.data_vars import Kept, data_vars_of
 from icevirt.model.metadata import document_of
 from icevirt.model.snapshot import ArrayNode
+from icevirt.planning.combine.data_vars import Kept, data_vars_of
 from icevirt.repo.assets import Assets
 
 _ERA = re.compile(r"^/era_[0-9]+(?=/)")

@@ -18,10 +18,10 @@ from icevirt.archive.limits import Limits
 from icevirt.archive.plan import BuildPlan, PlannedArray, WriteResult
 from icevirt.archive.report import ArraySummary, BadFile, BuildReport, ReferenceCounts
 from icevirt.errors import ScanMemoryError, ScanTimeoutError
-from icevirt.logic.readers import readers_of_json
 from icevirt.model.json import JSON
 from icevirt.model.repo_info import SnapshotInfo
 from icevirt.objects.endpoints import entry_of
+from icevirt.planning.reader_support import readers_of_json
 from icevirt.repo.repository import Repository
 from icevirt.repo.summary import summary
 from icevirt.version import __version__

@@ -40,17 +40,17 @@ from icevirt.api.target import Target, digest_of
 from icevirt.archive.eras import EraRule
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.report import Progress
-from icevirt.logic.attributes import CombineAttrs, check_policy
-from icevirt.logic.costs import costs_of
-from icevirt.logic.data_vars import DataVarsLike, data_vars_of, refuse_unknown_dimensions
-from icevirt.logic.deviating import MAX_NATIVE_BYTES, ChunkGrid, Deviating
-from icevirt.logic.duplicates import Duplicates, check_rule
-from icevirt.logic.era_groups import check_eras, combine_eras
-from icevirt.logic.holes import Holes, check_holes
-from icevirt.logic.tolerance import ToleranceLike, tolerance_of
-from icevirt.logic.wish import Combine, Wish, check_combine
 from icevirt.model import paths
 from icevirt.objects.grants import SourceAccess, granted
+from icevirt.planning.axes.duplicates import Duplicates, check_rule
+from icevirt.planning.axes.gaps import Holes, check_holes
+from icevirt.planning.combine.combine_attrs import CombineAttrs, check_policy
+from icevirt.planning.combine.data_vars import DataVarsLike, data_vars_of, refuse_unknown_dimensions
+from icevirt.planning.combine.deviation_rules import MAX_NATIVE_BYTES, ChunkGrid, Deviating
+from icevirt.planning.combine.options import Combine, Wish, check_combine
+from icevirt.planning.combine.tolerance import ToleranceLike, tolerance_of
+from icevirt.planning.eras.group_plan import check_eras, combine_eras
+from icevirt.planning.schedule.cost_estimate import costs_of
 from icevirt.scan.policy import PolicyLike
 from icevirt.spark.session import spark_or_local
 from icevirt.storage.resolve import StorageLike

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from icevirt.errors import FormatError
-from icevirt.logic.data_vars import data_vars_of
 from icevirt.model.json import loads
 from icevirt.model.repo_info import SnapshotInfo
 from icevirt.model.snapshot import Snapshot
+from icevirt.planning.combine.data_vars import data_vars_of
 
 METADATA = "icevirt_build"
 """Key of a snapshot's metadata under which a build says what it was made of."""

@@ -22,11 +22,11 @@ from icevirt.archive.scanned import SourceFile
 from icevirt.connect.address import Address
 from icevirt.connect.urls import as_local_path, file_url, is_url, local_path
 from icevirt.errors import BuildError, InvalidInputError, NotFoundError
-from icevirt.logic.containers import containers_for
 from icevirt.model.strings import Strings
 from icevirt.objects.grants import carrying
 from icevirt.objects.listing import list_sources
 from icevirt.objects.remote_listing import remote_files
+from icevirt.planning.containers import containers_for
 
 _AT_A_TIME = 16  # files that are asked for
 _FEW = 64  # files that are asked for rather than listed

@@ -14,11 +14,11 @@ from icevirt.api.target import Target
 from icevirt.archive.difference import PlanChange, PlanDifference
 from icevirt.archive.plan import BuildPlan
 from icevirt.errors import PlanChangedError
-from icevirt.logic.file_edits import recorded
-from icevirt.logic.plan_changes import changes_of_others, plan_changes
 from icevirt.model.json import JSON
 from icevirt.model.metadata import document_of
 from icevirt.model.snapshot import ArrayNode, GroupNode
+from icevirt.planning.edits.file_edits import recorded
+from icevirt.planning.plan_diff import changes_of_others, plan_changes
 from icevirt.repo.assets import Assets
 from icevirt.repo.blame import last_changes, only_rearranged
 from icevirt.repo.labels import has_same_values

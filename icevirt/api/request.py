@@ -15,12 +15,12 @@ from icevirt.archive.limits import Limits
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
 from icevirt.errors import InvalidInputError
-from icevirt.logic.data_vars import DataVars
-from icevirt.logic.deviating import MAX_NATIVE_BYTES, ChunkGrid, Deviating, Rules
-from icevirt.logic.new_dimensions import Labels, variable_of
-from icevirt.logic.regular import spacing_of
 from icevirt.model.json import JSON
 from icevirt.model.names import problem
+from icevirt.planning.axes.new_dimensions import Labels, variable_of
+from icevirt.planning.axes.regular_axes import spacing_of
+from icevirt.planning.combine.data_vars import DataVars
+from icevirt.planning.combine.deviation_rules import MAX_NATIVE_BYTES, ChunkGrid, Deviating, Rules
 from icevirt.repo.settings import as_json
 from icevirt.scan.contract import ScanOptions
 from icevirt.scan.policy import PolicyLike, rules_of

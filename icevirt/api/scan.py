@@ -34,11 +34,11 @@ from icevirt.archive.readers import Readers
 from icevirt.archive.report import Progress, ReferenceCounts
 from icevirt.archive.scan_report import PathSummary, ScanReport
 from icevirt.archive.scanned import ScannedFile, SourceFile
-from icevirt.logic import readers
-from icevirt.logic.data_vars import DataVarsLike, data_vars_of
-from icevirt.logic.deviating import MAX_NATIVE_BYTES
 from icevirt.objects.grants import SourceAccess, granted
 from icevirt.objects.source import open_source
+from icevirt.planning import reader_support
+from icevirt.planning.combine.data_vars import DataVarsLike, data_vars_of
+from icevirt.planning.combine.deviation_rules import MAX_NATIVE_BYTES
 from icevirt.scan import registry
 from icevirt.scan.contract import ScanOptions
 from icevirt.scan.policy import PolicyLike
@@ -117,7 +117,7 @@ def scan_file(
         else:
             scanned = _scanned_in_child(source.file, options, limits)
     registry.refuse_unknown(options, scanned)
-    return replace(scanned, findings=(*scanned.findings, *readers.findings(scanned)))
+    return replace(scanned, findings=(*scanned.findings, *reader_support.findings(scanned)))
 
 
 def _scanned_in_child(file: SourceFile, options: ScanOptions, limits: Limits) -> ScannedFile:
@@ -255,7 +255,7 @@ def _report(job: Scan, scanned: int, clock: Clock) -> ScanReport:
         arrays=arrays,
         findings=(
             *(text for _, text in closed.findings),
-            *readers.told({array.path: array.readers for array in arrays}),
+            *reader_support.told({array.path: array.readers for array in arrays}),
         ),
         seconds=clock.seconds,
     )
@@ -276,7 +276,7 @@ def _paths(arrays: ArrayColumns) -> tuple[PathSummary, ...]:
 
     decoded_by = [Readers()] * count
     schemas_of = np.unique(np.stack([codes, arrays.schema.codes]), axis=1).T
-    known = [readers.readers_of_schema(text) for text in arrays.schema.values]
+    known = [reader_support.readers_of_schema(text) for text in arrays.schema.values]
     for path, schema in schemas_of.tolist():
         decoded_by[path] |= known[schema]
     found = zip(

@@ -26,12 +26,12 @@ from icevirt.errors import (
     StorageError,
 )
 from icevirt.ids import ObjectId12
-from icevirt.logic.bundles import bundles, write_items
-from icevirt.logic.dealing import dealt, pieces_of
-from icevirt.logic.items import drafts
-from icevirt.logic.piles import dealt as dealt_items
-from icevirt.logic.routes import Route, route_of
 from icevirt.objects.grants import in_force
+from icevirt.planning.schedule.balance_scans import dealt, pieces_of
+from icevirt.planning.schedule.balance_writes import dealt as dealt_items
+from icevirt.planning.schedule.manifest_units import drafts
+from icevirt.planning.schedule.routing import Route, route_of
+from icevirt.planning.schedule.write_tasks import bundles, write_items
 from icevirt.repo.layout import chunk, manifest
 from icevirt.scan.contract import ScanOptions
 from icevirt.scan.elsewhere import prefixes_of

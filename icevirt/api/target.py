@@ -17,11 +17,11 @@ from icevirt.errors import (
     RefNotFoundError,
 )
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId8, ObjectId12
-from icevirt.logic.containers import merged
 from icevirt.model import paths
 from icevirt.model.config import RepositoryConfig
 from icevirt.model.repo_info import RepoInfo, SnapshotInfo
 from icevirt.model.snapshot import Node, Snapshot
+from icevirt.planning.containers import merged
 from icevirt.repo import content_names, creation, history, layout
 from icevirt.repo.assets import Assets
 from icevirt.repo.head import Head, refuse_read_only

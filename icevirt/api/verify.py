@@ -18,12 +18,12 @@ from icevirt.archive.verification import Checked, VerifyReport, total
 from icevirt.connect.container import endpoint_of
 from icevirt.errors import InvalidInputError, UnauthorizedError
 from icevirt.ids import ObjectId12
-from icevirt.logic.file_edits import Edit, recorded
-from icevirt.logic.sampling import sample
 from icevirt.model import paths
 from icevirt.model.config import VirtualChunkContainer
 from icevirt.model.snapshot import Snapshot
 from icevirt.objects.authorize import Access, entry_text
+from icevirt.planning.edits.file_edits import Edit, recorded
+from icevirt.planning.schedule.sampling import sample
 from icevirt.repo.authorization import Authorization, authorized
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session

@@ -14,11 +14,11 @@ from icevirt.cli.recipes import RecipeFile, overruled, require, require_sources
 
 if TYPE_CHECKING:
     from icevirt.archive.eras import EraRule
-    from icevirt.logic.attributes import CombineAttrs
-    from icevirt.logic.deviating import ChunkGrid, Deviating
-    from icevirt.logic.duplicates import Duplicates
-    from icevirt.logic.holes import Holes
-    from icevirt.logic.wish import Combine
+    from icevirt.planning.axes.duplicates import Duplicates
+    from icevirt.planning.axes.gaps import Holes
+    from icevirt.planning.combine.combine_attrs import CombineAttrs
+    from icevirt.planning.combine.deviation_rules import ChunkGrid, Deviating
+    from icevirt.planning.combine.options import Combine
 
 
 class Mode(StrEnum):

@@ -20,9 +20,9 @@ from icevirt.archive.scanned import ScannedFile
 from icevirt.archive.verification import VerifyReport
 from icevirt.display.plan import array_of
 from icevirt.display.scanned import summary_of
-from icevirt.logic.costs import costs_of
 from icevirt.model.json import JSON
 from icevirt.objects.endpoints import entry_of
+from icevirt.planning.schedule.cost_estimate import costs_of
 from icevirt.repo.check import CheckReport
 
 

@@ -15,9 +15,9 @@ from icevirt.display.arrays import array_table, facts
 from icevirt.display.eras import eras
 from icevirt.display.report import bad_file, listed
 from icevirt.display.text import count, entry, references, size, words
-from icevirt.logic.costs import costs_of, windows_of
-from icevirt.logic.readers import named, readers_of_json
 from icevirt.objects.endpoints import entry_of
+from icevirt.planning.reader_support import named, readers_of_json
+from icevirt.planning.schedule.cost_estimate import costs_of, windows_of
 
 _SHOWN = 3  # arrays in a line
 _LISTED = 10  # paths in a line

@@ -9,7 +9,7 @@ from icevirt.archive.report import ArraySummary
 from icevirt.archive.scanned import ScannedArray, ScannedFile
 from icevirt.display.arrays import array_table, facts
 from icevirt.display.text import size, words
-from icevirt.logic.readers import named, readers_of
+from icevirt.planning.reader_support import named, readers_of
 from icevirt.repo.summary import reference_counts
 
 

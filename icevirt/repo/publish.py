@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from icevirt.errors import BuildError, ConflictError, RefNotFoundError, StorageError
 from icevirt.ids import ObjectId8, ObjectId12
-from icevirt.logic.containers import merged
 from icevirt.model.config import RepositoryConfig, SplitRule, VirtualChunkContainer
 from icevirt.model.json import JSONObject
 from icevirt.model.repo_info import RepoInfo
 from icevirt.model.snapshot import ManifestFileInfo, Snapshot
+from icevirt.planning.containers import merged
 from icevirt.repo import creation, history, layout, validation
 from icevirt.repo.assets import Assets
 from icevirt.repo.commit import info_of

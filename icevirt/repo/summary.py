@@ -11,13 +11,13 @@ from icevirt.archive.report import (
     ReferenceCounts,
     RepositorySummary,
 )
-from icevirt.logic.readers import readers_of_document
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.config import RepositoryConfig
 from icevirt.model.metadata import document_of
 from icevirt.model.repo_info import RepoInfo
 from icevirt.model.snapshot import ArrayNode, GroupNode, Snapshot
 from icevirt.objects.endpoints import entry_of
+from icevirt.planning.reader_support import readers_of_document
 from icevirt.repo import history
 from icevirt.repo.assets import Assets
 from icevirt.repo.repository import Repository

@@ -13,8 +13,8 @@ from typing import Any, Protocol, runtime_checkable
 from icevirt.archive.roles import coordinates_of
 from icevirt.archive.scanned import ScannedFile, SourceFile
 from icevirt.archive.shares import Share, Weight
-from icevirt.logic.data_vars import gets
 from icevirt.model import paths
+from icevirt.planning.combine.data_vars import gets
 from icevirt.scan.policy import Policy, fits, is_name, policy_of
 
 
@@ -74,7 +74,7 @@ class ScanOptions:
         stack: Files will be stacked along a dimension that they do not have. Large arrays that get
             it need no digest then.
         data_vars: Words and names of variables by dimension, which say what gets a dimension where
-            files are stacked; see `icevirt.logic.data_vars`.
+            files are stacked; see `icevirt.planning.combine.data_vars`.
         pad: Dimensions whose lengths may differ between files, and will be padded.
         label_variables: Names or absolute paths of variables with one value, which says where the
             file lies along a dimension that it does not have.

@@ -17,8 +17,8 @@ from typing import Any
 from icevirt.archive.scanned import ScannedFile
 from icevirt.archive.shares import Share
 from icevirt.errors import InvalidInputError, ScanError, UnsupportedError
-from icevirt.logic.sharing import share_of
 from icevirt.model import paths
+from icevirt.planning.schedule.split_large_file import share_of
 from icevirt.scan.contract import ByteSource, Divisible, Scanner, ScanOptions
 from icevirt.scan.distinct import check_paths
 from icevirt.scan.label_values import with_labels

@@ -28,13 +28,6 @@ from icevirt.errors import (
     UnsupportedError,
 )
 from icevirt.ids import ObjectId12
-from icevirt.logic.corrections import COUNTING
-from icevirt.logic.decoding import decoded, packing_in, packing_of, same_packing
-from icevirt.logic.edited import with_attributes
-from icevirt.logic.equality import same_values
-from icevirt.logic.recoding import bounds_of, counting_array, missing_of, units_of
-from icevirt.logic.times import InexactError, recoded
-from icevirt.logic.tolerance import difference_of, limit_for
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.model.chunks import ChunkType
@@ -44,6 +37,13 @@ from icevirt.objects.answers import Checksum
 from icevirt.objects.authorize import Authorizer
 from icevirt.objects.grants import SourceAccess, granted
 from icevirt.objects.source import open_source
+from icevirt.planning.axes.time_recoding import bounds_of, counting_array, missing_of, units_of
+from icevirt.planning.axes.time_units import InexactError, recoded
+from icevirt.planning.combine.cf_packing import decoded, packing_in, packing_of, same_packing
+from icevirt.planning.combine.tolerance import difference_of, limit_for
+from icevirt.planning.edits.corrections import COUNTING
+from icevirt.planning.edits.renames import with_attributes
+from icevirt.planning.equality import same_values
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
 from icevirt.repo.validation import any_grid

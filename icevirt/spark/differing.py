@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import IcevirtError
-from icevirt.logic.equality import first_difference
+from icevirt.planning.equality import first_difference
 from icevirt.spark.containment import Apart
 from icevirt.spark.source_values import Reading, read_apart
 

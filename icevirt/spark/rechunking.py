@@ -23,10 +23,10 @@ from icevirt.archive.packing import Block
 from icevirt.archive.plan import FileRows, WindowTask
 from icevirt.errors import CombineError, FormatError
 from icevirt.ids import ObjectId12
-from icevirt.logic.decoding import Lost, decoded, packing_of, repacked, same_packing
-from icevirt.logic.hybrid_grid import native_chunks, slabs
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.snapshot import Extents
+from icevirt.planning.combine.cf_packing import Lost, decoded, packing_of, repacked, same_packing
+from icevirt.planning.partial.chunk_alignment import native_chunks, slabs
 from icevirt.spark.encoding import ChunkEncoder, decode_whole
 from icevirt.spark.refs import Refs
 from icevirt.spark.source_values import Reading, SourceValues, checked

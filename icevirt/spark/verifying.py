@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from icevirt.archive.verification import MOST_SHOWN, Checked, Difference, DifferenceKind
 from icevirt.errors import IcevirtError, NotFoundError, ObjectNotFoundError, StaleReferenceError
 from icevirt.ids import ObjectId8, ObjectId12
-from icevirt.logic.file_edits import Edit
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.objects.answers import Checksum
 from icevirt.objects.authorize import Authorizer
 from icevirt.objects.fetch import read
+from icevirt.planning.edits.file_edits import Edit
 from icevirt.repo.assets import Assets
 from icevirt.repo.repository import Repository
 from icevirt.spark.regions import region_of

@@ -22,13 +22,13 @@ from icevirt.archive.record import dump_result, load_result
 from icevirt.archive.report import ReferenceCounts
 from icevirt.errors import CombineError, FormatError
 from icevirt.ids import ObjectId8, ObjectId12
-from icevirt.logic.equality import first_difference, same_values
-from icevirt.logic.recoding import recoded_values
-from icevirt.logic.relative import with_names
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
 from icevirt.model.container_coverage import begins
 from icevirt.model.ranges import copy_ranges
 from icevirt.objects.grants import granted
+from icevirt.planning.axes.time_recoding import recoded_values
+from icevirt.planning.equality import first_difference, same_values
+from icevirt.planning.relative_urls import with_names
 from icevirt.repo import content_names
 from icevirt.spark.encoding import decode_whole, encode_chunks, fill_of, plain_dtype
 from icevirt.spark.names import Files

@@ -10,13 +10,13 @@ from icevirt.archive.outcome import Outcome
 from icevirt.archive.plan import Mode
 from icevirt.archive.scanned import ScannedArray, ScannedFile, ScannedGroup, SourceFile
 from icevirt.errors import CombineError
-from icevirt.logic.bundles import write_items
-from icevirt.logic.era_groups import combine_eras
-from icevirt.logic.items import drafts
-from icevirt.logic.piles import balanced
-from icevirt.logic.wish import Wish
 from icevirt.model.attributes import Attributes
 from icevirt.model.chunks import ChunkTable, Locations
+from icevirt.planning.combine.options import Wish
+from icevirt.planning.eras.group_plan import combine_eras
+from icevirt.planning.schedule.balance_writes import balanced
+from icevirt.planning.schedule.manifest_units import drafts
+from icevirt.planning.schedule.write_tasks import write_items
 from icevirt.spark.catalog import write_part
 from icevirt.spark.rows import tables_of
 from icevirt.storage.memory import MemoryStorage

@@ -12,8 +12,8 @@ from rich.console import Console
 import icevirt
 from icevirt.display.document import document
 from icevirt.display.plan import build_plan
-from icevirt.logic.costs import LARGE_CHUNK, SMALL_CHUNK, costs_of
 from icevirt.model.strings import Strings
+from icevirt.planning.schedule.cost_estimate import LARGE_CHUNK, SMALL_CHUNK, costs_of
 from pipeline.support import without_spark, write_days
 
 

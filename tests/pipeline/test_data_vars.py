@@ -11,7 +11,7 @@ import xarray as xr
 
 import icevirt
 from icevirt.errors import CombineError, InvalidInputError, PlanChangedError
-from icevirt.logic.wish import Wish
+from icevirt.planning.combine.options import Wish
 from pipeline.support import without_spark
 
 LARGE = 160  # squared, more than the 64 KiB that are compared in any case

@@ -10,8 +10,8 @@ import zarr
 
 import icevirt
 from icevirt import errors
-from icevirt.logic.edited import edited
-from icevirt.logic.file_edits import Edit
+from icevirt.planning.edits.file_edits import Edit
+from icevirt.planning.edits.renames import edited
 
 from .support import (
     assert_same_dataset,

@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icevirt.errors import CombineError, InvalidInputError
-from icevirt.logic import era_groups, era_report
-from icevirt.logic.bundles import write_items
-from icevirt.logic.cells import NOWHERE
-from icevirt.logic.deviating import Rules
-from icevirt.logic.era_groups import combine_eras
-from icevirt.logic.eras import part
-from icevirt.logic.prepared import prepare
-from icevirt.logic.wish import Wish
 from icevirt.model.attributes import Attributes
+from icevirt.planning.axes.placement import NOWHERE
+from icevirt.planning.combine.deviation_rules import Rules
+from icevirt.planning.combine.options import Wish
+from icevirt.planning.combine.prepare import prepare
+from icevirt.planning.eras import group_plan, report
+from icevirt.planning.eras.group_plan import combine_eras
+from icevirt.planning.eras.partition import part
+from icevirt.planning.schedule.write_tasks import write_items
 from pipeline.test_combine import BYTES, ZLIB, data, facts_of, file, static, time
 
 SHUFFLE = {"name": "numcodecs.shuffle", "configuration": {"elementsize": 4}}
@@ -359,7 +359,7 @@ def test_an_era_that_does_not_combine_is_named():
 
 
 def test_too_many_eras_are_refused_with_their_number(monkeypatch):
-    monkeypatch.setattr(era_groups, "MAX_GROUPS", 3)
+    monkeypatch.setattr(group_plan, "MAX_GROUPS", 3)
     files = [step(n, attributes=Attributes(values={"scale_factor": 1.0 + n})) for n in range(6)]
     with pytest.raises(CombineError, match="6 eras would be as many groups") as caught:
         grouped(files)
@@ -367,11 +367,11 @@ def test_too_many_eras_are_refused_with_their_number(monkeypatch):
 
 
 def test_a_report_stays_short_and_counts_the_rest(monkeypatch):
-    monkeypatch.setattr(era_report, "TOLD", 2)
+    monkeypatch.setattr(report, "TOLD", 2)
     found = [step(n, attributes=Attributes(values={"scale_factor": 1.0 + n})) for n in range(6)]
     asked = wish()
     ready = prepare(facts_of(found), asked)
-    eras = era_report.described(ready, part(ready, asked), asked, limit=2)
+    eras = report.described(ready, part(ready, asked), asked, limit=2)
     assert (eras.count, len(eras.eras)) == (6, 2)
 
 
@@ -432,7 +432,7 @@ def test_a_refusal_with_its_eras_travels_between_processes():
 
 def test_an_unknown_rule_is_refused():
     with pytest.raises(InvalidInputError, match="unknown rule for eras"):
-        era_groups.check_eras("split")
+        group_plan.check_eras("split")
 
 
 # -- held against the obvious way ------------------------------------------------------------------

@@ -15,7 +15,7 @@ import icevirt
 from icevirt.api import stages
 from icevirt.connect import patience, stores
 from icevirt.errors import ScanError, StorageError
-from icevirt.logic.routes import Route
+from icevirt.planning.schedule.routing import Route
 from icevirt.spark import session
 from icevirt.storage import object_store
 from servers import azurite

@@ -16,7 +16,7 @@ import icevirt
 from fixtures import hdf5_cases
 from icevirt.api import scan as scan_module
 from icevirt.api import stages
-from icevirt.logic import sharing
+from icevirt.planning.schedule import split_large_file
 from icevirt.spark import scanning
 from icevirt.spark.pieces import Pieces
 from scanners.random_trees import plans, write
@@ -36,8 +36,8 @@ def in_pieces(count, *, run=1):
     """Scan every file in so many pieces, and cut arrays of so many chunks."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(stages, "pieces_of", lambda files: {f.url: count for f in files})
-        patched.setattr(sharing, "RUN", run)
-        patched.setattr(sharing, "BLOCK_REFS", run)
+        patched.setattr(split_large_file, "RUN", run)
+        patched.setattr(split_large_file, "BLOCK_REFS", run)
         yield
 
 

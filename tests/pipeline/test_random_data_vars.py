@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from icevirt.archive.roles import coordinates_of
 from icevirt.archive.scanned import ScannedArray
 from icevirt.errors import CombineError
-from icevirt.logic.data_vars import data_vars_of
-from icevirt.logic.era_groups import combine_eras
-from icevirt.logic.wish import Wish
 from icevirt.model.attributes import Attributes
 from icevirt.model.chunks import ChunkTable, Locations
+from icevirt.planning.combine.data_vars import data_vars_of
+from icevirt.planning.combine.options import Wish
+from icevirt.planning.eras.group_plan import combine_eras
 from pipeline.test_combine import BYTES, ZLIB, facts_of, file, time
 
 NAMES = ("a", "b", "c", "d")

@@ -15,15 +15,15 @@ from icevirt.archive.packing import Block
 from icevirt.archive.plan import FileRows
 from icevirt.archive.unpacking import unpack
 from icevirt.errors import FormatError, IcevirtError
-from icevirt.logic import routes
-from icevirt.logic.bundles import bundles, write_items
-from icevirt.logic.deviating import Rules
-from icevirt.logic.era_groups import combine_eras
-from icevirt.logic.items import drafts
-from icevirt.logic.routes import Route, route_of
-from icevirt.logic.wish import Wish
 from icevirt.model.chunks import ChunkType, Locations
 from icevirt.model.strings import Strings
+from icevirt.planning.combine.deviation_rules import Rules
+from icevirt.planning.combine.options import Wish
+from icevirt.planning.eras.group_plan import combine_eras
+from icevirt.planning.schedule import routing as routes
+from icevirt.planning.schedule.manifest_units import drafts
+from icevirt.planning.schedule.routing import Route, route_of
+from icevirt.planning.schedule.write_tasks import bundles, write_items
 from icevirt.spark import refs, rows, shuffling, writing
 from icevirt.spark.catalog import write_part
 from icevirt.spark.parcels import Parcel

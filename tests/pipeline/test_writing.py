@@ -10,12 +10,12 @@ from icevirt.archive.plan import FileRows
 from icevirt.archive.report import ReferenceCounts
 from icevirt.errors import FormatError
 from icevirt.ids import ObjectId8, ObjectId12
-from icevirt.logic.bundles import bundles
-from icevirt.logic.era_groups import combine_eras
-from icevirt.logic.items import drafts
-from icevirt.logic.piles import balanced
-from icevirt.logic.wish import Wish
 from icevirt.model.chunks import ChunkTable, ChunkType
+from icevirt.planning.combine.options import Wish
+from icevirt.planning.eras.group_plan import combine_eras
+from icevirt.planning.schedule.balance_writes import balanced
+from icevirt.planning.schedule.manifest_units import drafts
+from icevirt.planning.schedule.write_tasks import bundles
 from icevirt.spark import writing
 from icevirt.spark.catalog import write_part
 from icevirt.spark.encoding import encode_chunks

@@ -16,7 +16,6 @@ from zarr.core.buffer import cpu
 import icevirt
 from icevirt.errors import FormatError, InvalidInputError
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId12
-from icevirt.logic.windows import MAX_REFERENCES, window_of
 from icevirt.model.chunks import ChunkTable, Locations
 from icevirt.model.config import (
     ObjectStoreConfig,
@@ -25,6 +24,7 @@ from icevirt.model.config import (
     VirtualChunkContainer,
 )
 from icevirt.model.transaction_log import TransactionLog
+from icevirt.planning.schedule.windows import MAX_REFERENCES, window_of
 from icevirt.repo import layout
 from icevirt.repo.repository import Repository
 from icevirt.wire import repo_info as repo_file

@@ -58,8 +58,8 @@ PROGRAM = """
     import sys
 
     import icevirt
-    from icevirt.logic import routes
-    from icevirt.logic.wish import Wish
+    from icevirt.planning.schedule import routing as routes
+    from icevirt.planning.combine.options import Wish
     from icevirt.spark import session
     from noting_of_tests import NotingStorage, note
 

@@ -15,7 +15,7 @@ import obstore
 import pytest
 
 import icevirt
-from icevirt.logic.wish import Wish
+from icevirt.planning.combine.options import Wish
 from pipeline.support import without_spark, write_days
 from servers.faults import Response, Rules
 from servers.proxy import passing_on
@@ -36,8 +36,8 @@ PROGRAM = """
     import sys
 
     import icevirt
-    from icevirt.logic import routes
-    from icevirt.logic.wish import Wish
+    from icevirt.planning.schedule import routing as routes
+    from icevirt.planning.combine.options import Wish
     from icevirt.spark.session import local_session
 
     sources, repo, catalog, master, route = sys.argv[1:]

@@ -10,7 +10,7 @@ import pytest
 
 import icevirt
 from icevirt.api import stages
-from icevirt.logic.routes import Route
+from icevirt.planning.schedule.routing import Route
 
 FILES = 12
 

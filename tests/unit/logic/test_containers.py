@@ -3,9 +3,9 @@
 import pytest
 
 from icevirt.errors import InvalidInputError
-from icevirt.logic.containers import containers_for, merged
 from icevirt.model.config import ObjectStoreConfig, VirtualChunkContainer
 from icevirt.model.strings import Strings
+from icevirt.planning.containers import containers_for, merged
 
 CASES = {
     "one directory": (["/data/a/1.nc", "/data/a/2.nc"], [("/data/a/", "/data/a/")]),

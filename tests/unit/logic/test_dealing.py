@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from icevirt.archive.catalog import Part
 from icevirt.archive.scanned import SourceFile
-from icevirt.logic.dealing import dealt, seconds_of
+from icevirt.planning.schedule.balance_scans import dealt, seconds_of
 
 
 def parts_of(sizes):

@@ -9,8 +9,8 @@ import xarray as xr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icevirt.logic.decoding import Lost, decoded, packing_of, repacked
 from icevirt.model.attributes import Attributes
+from icevirt.planning.combine.cf_packing import Lost, decoded, packing_of, repacked
 
 ROUND = {"scale_factor": np.float32(0.5), "add_offset": np.float32(2), "_FillValue": np.int16(-1)}
 CASES = {

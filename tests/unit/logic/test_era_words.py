@@ -3,8 +3,8 @@
 import pytest
 
 from icevirt.archive.schema import ArraySchema
-from icevirt.logic.era_words import told
 from icevirt.model.attributes import Attributes
+from icevirt.planning.eras.signature_diff import told
 
 BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
 BIG = {"name": "bytes", "configuration": {"endian": "big"}}

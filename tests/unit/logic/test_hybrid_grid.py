@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icevirt.archive.hybrid import AxisGrid
-from icevirt.logic import hybrid_grid
-from icevirt.logic.hybrid_grid import (
+from icevirt.planning.partial import chunk_alignment
+from icevirt.planning.partial.chunk_alignment import (
     SLAB_BYTES,
     TooManyError,
     any_native,
@@ -43,7 +43,7 @@ def test_one_axis_agrees_with_looking_at_every_chunk(files, edge):
     found = native_chunks(grids, starts, lengths[:, None], plain)
     assert found[:, 0].tolist() == by_hand(edge, lengths, usual)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(hybrid_grid, "_ROWS", 2)
+        patched.setattr(chunk_alignment, "_ROWS", 2)
         assert (lines_up(grids, starts, lengths[:, None]) & usual).tolist() == plain.tolist()
         rows = np.arange(len(plain))
         assert any_native(grids, starts, lengths[:, None], plain, rows) == bool(len(found))

@@ -8,8 +8,8 @@ from zarr.storage import MemoryStore
 
 from icevirt.archive.readers import Readers
 from icevirt.archive.scanned import ScannedArray, ScannedFile, Severity, SourceFile
-from icevirt.logic import readers
 from icevirt.model.chunks import ChunkTable
+from icevirt.planning import reader_support
 
 LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
 ZLIB = {"name": "numcodecs.zlib", "configuration": {"level": 4}}
@@ -58,7 +58,7 @@ CASES = {
 
 @pytest.mark.parametrize(("data_type", "codecs", "text"), CASES.values(), ids=CASES.keys())
 def test_readers_follow_from_data_type_and_codecs(data_type, codecs, text):
-    assert readers.readers_of(data_type, codecs).text == text
+    assert reader_support.readers_of(data_type, codecs).text == text
 
 
 def test_the_tables_are_those_of_the_installed_zarr():
@@ -66,12 +66,12 @@ def test_the_tables_are_those_of_the_installed_zarr():
     from importlib.metadata import entry_points
 
     own = {entry.name for entry in entry_points(group="zarr.codecs")}
-    known = {*readers.CORE, *(f"numcodecs.{name}" for name in readers.NUMCODECS)}
+    known = {*reader_support.CORE, *(f"numcodecs.{name}" for name in reader_support.NUMCODECS)}
     assert known == {*config.get("codecs"), *own, "cast_value", "scale_offset"}
-    assert set(readers.DATA_TYPES) == set(data_type_registry.contents)
+    assert set(reader_support.DATA_TYPES) == set(data_type_registry.contents)
 
 
-@pytest.mark.parametrize("name", readers.NUMCODECS)
+@pytest.mark.parametrize("name", reader_support.NUMCODECS)
 def test_only_what_needs_a_package_fails_without_one(name):
     """The codecs are made as zarr makes them from metadata; neither package is installed here."""
     import zarr.codecs.numcodecs as theirs
@@ -88,7 +88,7 @@ def test_only_what_needs_a_package_fails_without_one(name):
         "quantize": {"digits": 2, "dtype": "<f8"},
     }.get(name, {})
     made = cls(**given)
-    if f"numcodecs.{name}" in readers.PACKAGES:
+    if f"numcodecs.{name}" in reader_support.PACKAGES:
         with pytest.raises(UnknownCodecError):
             made._codec  # noqa: B018
     else:
@@ -96,7 +96,7 @@ def test_only_what_needs_a_package_fails_without_one(name):
 
 
 def test_a_grid_of_other_chunks_is_for_readers_that_are_told():
-    found = readers.readers_of("int8", ("bytes",), grid="rectilinear")
+    found = reader_support.readers_of("int8", ("bytes",), grid="rectilinear")
     assert found.zarr_lacks == ("the setting array.rectilinear_chunks",)
     assert found.gdal_lacks == ("rectilinear chunk grids",)
 
@@ -104,7 +104,7 @@ def test_a_grid_of_other_chunks_is_for_readers_that_are_told():
 def test_metadata_as_zarr_writes_it_is_understood():
     store = MemoryStore()
     zarr.create_array(store, shape=(0, 3), chunks=(1, 3), dtype="f4")
-    found = readers.readers_of_json(store._store_dict["zarr.json"].to_bytes())
+    found = reader_support.readers_of_json(store._store_dict["zarr.json"].to_bytes())
     assert found == Readers(gdal_lacks=("arrays without elements",))
 
 
@@ -114,11 +114,11 @@ def test_lines_join_what_lacks_the_same():
         "/x": Readers(),
         "/p": Readers(zarr_lacks=("pcodec",)),
     }
-    assert list(readers.told(held)) == [
+    assert list(reader_support.told(held)) == [
         "zarr-python decodes /p only with pcodec",
         "GDAL 3.14 does not decode 6 of 8 arrays (/a, /b, /c, ...), for want of the codec odd",
     ]
-    assert not list(readers.told({"/x": Readers()}))
+    assert not list(reader_support.told({"/x": Readers()}))
 
 
 def test_files_of_two_kinds_are_read_by_those_who_read_both():
@@ -146,7 +146,7 @@ def test_findings_of_a_file_warn_of_packages_and_note_gdal():
         groups=(),
         arrays=(array("/a", "zstd"), array("/b", "odd"), array("/c", "numcodecs.zlib")),
     )
-    found = readers.findings(made)
+    found = reader_support.findings(made)
     assert [(f.path, f.code, f.severity) for f in found] == [
         ("/b", "needs-package", Severity.warning),
         ("/", "not-for-gdal", Severity.note),

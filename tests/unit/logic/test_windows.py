@@ -7,7 +7,7 @@ import re2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icevirt.logic.windows import WHOLE, any_of, boxes, split_rules, window_of
+from icevirt.planning.schedule.windows import WHOLE, any_of, boxes, split_rules, window_of
 
 GRIDS = st.lists(st.integers(0, 60), min_size=0, max_size=4)
 

@@ -1,0 +1,4 @@
+"""Where each file lies along the dimensions: order, coordinates, gaps, duplicates, time units.
+
+Variables are combined in `combine`.
+"""

@@ -1,0 +1,244 @@
+"""Boxes for which an array has no file: refused, or reserved so that they read as missing.
+
+A chunk that nobody wrote reads as the array's Zarr fill value. That is a hole only where a reader
+takes this value for "missing": where it is the ``_FillValue`` (or ``missing_value``) of the array,
+or NaN. HDF5's own fill value is often 0, which is a plausible number of rain; so the fill value is
+set to the missing one, and where files have unwritten chunks of their own, which must go on reading
+as what HDF5 shows for them, nothing can be reserved.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.schema import ArraySchema
+from icevirt.errors import CombineError, InvalidInputError
+from icevirt.model import paths
+from icevirt.model.json import JSON
+from icevirt.planning.axes.regular_axes import Steps
+from icevirt.planning.axes.time_recoding import missing_of
+from icevirt.planning.combine.variables import Member
+
+type Holes = Literal["refuse", "reserve"]
+
+_SHOWN = 5  # places in a message
+
+
+def check_holes(rule: str) -> None:
+    """Raise ``InvalidInputError`` unless ``rule`` is one of ours."""
+    known = get_args(Holes.__value__)
+    if rule not in known:
+        raise InvalidInputError(
+            "unknown rule for holes", do=f"Use one of {', '.join(known)}.", holes=rule
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Gap:
+    """What of an array no file holds: whole boxes, steps between them, ends of ragged axes."""
+
+    missing: int  # boxes
+    of: int  # boxes in all
+    along: tuple[str, ...]  # dimensions
+    first: str  # what people call the first of them; "" where there is none
+    lengths: tuple[NDArray[np.int64], ...]  # elements of each cell, by axis
+    fill: JSON  # what they read as
+
+    def readable(self, schema: ArraySchema) -> ArraySchema:
+        """Return the schema with the fill value that readers take for "missing"."""
+        return replace(schema, fill_value=self.fill)
+
+
+def can_reserve(schemas: Iterable[ArraySchema]) -> bool:
+    """Say whether steps that lack a variable could read as missing, whatever files hold."""
+    return all(missing_value(each) is not None for each in schemas)
+
+
+def find(facts: CatalogFacts, members: Sequence[Member], *, rule: Holes) -> dict[str, Gap]:
+    """Return the gaps of the arrays that have some, by path.
+
+    Raises:
+        CombineError: There are some, and they were not asked to be reserved, or cannot be.
+    """
+    found = {}
+    for member in members:
+        counts = tuple(axis.count for axis in member.along)
+        there = _places(member, counts)
+        missing = math.prod(counts) - len(there)
+        if not missing and not member.is_incomplete:
+            continue
+        if steps_of_label(member) is not None:
+            continue  # a coordinate whose steps are all known
+        # rank: how many are missing before each that is there
+        wanted, rank = np.arange(min(_SHOWN, missing)), there - np.arange(len(there))
+        flat = wanted + np.searchsorted(rank, wanted, side="right")
+        first = np.stack(np.unravel_index(flat, counts), axis=1)
+        if missing and rule == "refuse":
+            raise _refused(facts, member, missing, first)
+        called = _called(member, first[0]) if missing else ""
+        found[member.path] = Gap(
+            missing=missing,
+            of=math.prod(counts),
+            along=tuple(axis.dimension for axis in member.along),
+            first=called,
+            lengths=_lengths(facts, members, member),
+            fill="NaN" if member.as_floats else _fill(facts, member),
+        )
+    return found
+
+
+def _places(member: Member, counts: Sequence[int]) -> NDArray[np.int64]:
+    """Return the numbers of the cells that have files, each once; files are in their order."""
+    if not counts:
+        return np.zeros(1, np.int64)
+    flat: NDArray[np.int64] = np.ravel_multi_index(tuple(member.cell.T), tuple(counts))
+    new = np.ones(len(flat), np.bool_)
+    new[1:] = flat[1:] != flat[:-1]
+    return flat if new.all() else flat[new]
+
+
+def _called(member: Member, box: NDArray[np.int64]) -> str:
+    return ", ".join(
+        f"{axis.dimension}={axis.name(cell)}"
+        for axis, cell in zip(member.along, box.tolist(), strict=True)
+    )
+
+
+def _refused(
+    facts: CatalogFacts, member: Member, missing: int, first: NDArray[np.int64]
+) -> CombineError:
+    """Return the error; files that lie in the first of the boxes and lack the array are named."""
+    count = math.prod(axis.count for axis in member.along)
+    names = ", ".join(repr(axis.dimension) for axis in member.along)
+    lacking = np.ones(len(facts.files), np.bool_)
+    for axis, cell in zip(member.along, first[0].tolist(), strict=True):
+        lacking &= axis.cell == cell
+    return CombineError(
+        f"variable {member.path} is missing in {missing} of {count} places along {names}",
+        do='Reserve these steps with holes="reserve", so that they read as missing; or leave those'
+        f" files out, or the variable with drop_variables=[{member.path!r}].",
+        variable=member.path,
+        missing=[_called(member, box) for box in first],
+        first=facts.files.url[int(np.argmax(lacking))] if lacking.any() else None,
+    )
+
+
+def _lengths(
+    facts: CatalogFacts, members: Sequence[Member], member: Member
+) -> tuple[NDArray[np.int64], ...]:
+    """Return the length of each cell: the member's own, else that of its group's other arrays."""
+    group = paths.parent(member.path)
+    others = [each for each in members if paths.parent(each.path) == group]
+    found = []
+    for axis in member.along:
+        lengths = np.full(axis.count, -1, np.int64)
+        for each in (*others, member):  # its own lengths are set last
+            if axis in each.along:
+                at = each.along.index(axis)
+                lengths[each.cell[:, at]] = each.lengths[:, at]
+        unknown = np.flatnonzero(lengths < 0)
+        if len(unknown):
+            raise CombineError(
+                f"nothing tells how many steps of {member.path} are missing in a file",
+                do="Leave the file out, or build the group from the files that have it.",
+                variable=member.path,
+                file=facts.files.url[int(np.argmax(axis.cell == unknown[0]))],
+            )
+        found.append(lengths)
+    return tuple(found)
+
+
+def steps_of_label(member: Member) -> Steps | None:
+    """Return all steps of an axis, if the array is their coordinate."""
+    steps = (axis.steps for axis in member.along if axis.steps is not None)
+    return next((each for each in steps if each.path == member.path), None)
+
+
+def _fill(facts: CatalogFacts, member: Member) -> JSON:
+    """Return the fill value with which unwritten chunks read as missing."""
+    wanted = missing_value(member.schema)
+    if member.schema.dimension_names == (paths.name(member.path),):
+        raise _cannot(facts, member, "it is a coordinate")
+    if wanted is None:
+        raise _cannot(facts, member, "it has no _FillValue that its data type can hold")
+    used, codes = np.unique(facts.arrays.schema.codes[member.rows], return_inverse=True)
+    schemas = [ArraySchema.loads(facts.arrays.schema.values[code]) for code in used.tolist()]
+    other = np.array([not _equal(each.fill_value, wanted) for each in schemas])[codes]
+    if not other.any():
+        return member.schema.fill_value
+    if member.whole.all():
+        return wanted  # of values that are stored, what is missing is stored too
+    counts = facts.arrays.virtual[member.rows] + facts.arrays.inline[member.rows]
+    whole = (1,) * member.shapes.shape[1]
+    edges = np.array([each.chunk_shape or whole for each in schemas], np.int64)
+    full = np.prod(-(-member.shapes // edges.reshape(len(used), -1)[codes]), axis=1)
+    sparse = other & ~member.whole & member.alike & (counts < full)
+    if sparse.any():
+        has = schemas[int(codes[int(np.argmax(sparse))])].fill_value
+        raise _cannot(
+            facts,
+            member,
+            f"some of its chunks were never written and read as {has!r}, which is not its missing"
+            f" value {wanted!r}",
+        )
+    return wanted
+
+
+def _cannot(facts: CatalogFacts, member: Member, why: str) -> CombineError:
+    do = f"Leave out these files, or the variable: drop_variables=[{member.path!r}]"
+    if any(axis.is_new for axis in member.along):
+        do += "; or, if it is the same in all files, name in data_vars (--data-vars) only the"
+        do += " other variables that get the new dimension"
+    return CombineError(
+        f"steps of variable {member.path} cannot be reserved, because {why}",
+        do=f"{do}.",
+        variable=member.path,
+        first=facts.files.url[int(facts.arrays.file[member.rows[0]])],
+    )
+
+
+def missing_value(schema: ArraySchema) -> JSON:
+    """Return the value that readers take for "missing", as zarr spells it; None if there is none.
+
+    It is the ``_FillValue`` or ``missing_value``; of floats that have neither, NaN.
+    """
+    kind = schema.data_type
+    try:
+        dtype = np.dtype(kind) if isinstance(kind, str) else None
+    except TypeError:
+        return None
+    if dtype is None or dtype.kind not in "iuf":
+        return None
+    for value in missing_of(schema.attributes):
+        # the attribute of unsigned data packed as signed may be of either sign; its bits count
+        if dtype.kind in "iu" and isinstance(value, int):
+            if np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
+                return value
+        elif dtype.kind == "f":
+            held = dtype.type(value)
+            return "NaN" if np.isnan(held) else float(held)
+    return "NaN" if dtype.kind == "f" else None
+
+
+def _equal(one: JSON, other: JSON) -> bool:
+    if isinstance(one, int | float) and isinstance(other, int | float):
+        return one == other or (math.isnan(one) and math.isnan(other))
+    return one == other
+
+
+def told(found: Mapping[str, Gap]) -> list[str]:
+    """Return a line for each array with gaps."""
+    return [
+        f"{path} has no file in {gap.missing} of {gap.of} places along"
+        f" {', '.join(map(repr, gap.along))}; they read as missing ({gap.fill}); the first:"
+        f" {gap.first}"
+        for path, gap in found.items()
+        if gap.missing
+    ]

@@ -1,0 +1,312 @@
+"""Dimensions that none of the files has: their labels, and where each file lies along them.
+
+Scenarios, members, start times. The labels are named by a person, or told by the files: by their
+names, a global attribute, or a variable with one value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.schema import ArraySchema
+from icevirt.errors import CombineError, InvalidInputError
+from icevirt.model import paths
+from icevirt.model.attributes import Attributes
+from icevirt.planning.axes.file_order import decoded
+from icevirt.planning.axes.placement import Axis
+from icevirt.planning.axes.time_recoding import missing_of, units_of
+from icevirt.planning.axes.time_units import InexactError, common, recoded
+
+type Labels = Sequence[str | int | float] | str
+"""Of each file in the order given; or ``regex:PATTERN`` with one group, matched in the file's URL;
+or ``attribute:NAME`` of the file's root group; or ``variable:NAME`` with one value."""
+
+_VARIABLE = "variable:"
+_KINDS = {"i": "int64", "f": "float64", "U": "string"}
+_NOT_OF_LABELS = ("_FillValue", "missing_value", "coordinates", "bounds", "climatology")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NewDimension:
+    """The labels of a new dimension, and where each file lies along it."""
+
+    name: str
+    cell: NDArray[np.int64]  # (files,)
+    count: int
+    values: NDArray[Any] | None  # (count,) in the order of the dataset; None: it has none
+    attributes: Attributes = field(default_factory=Attributes)
+    variable: str | None = None  # path of the variable that becomes its coordinate, if one does
+    told_by: str | None = None  # path of the variable whose values are the labels, if one's are
+
+    @property
+    def axis(self) -> Axis:
+        """The cells of the files."""
+        return Axis(
+            dimension=self.name,
+            cell=self.cell,
+            count=self.count,
+            reason=f"stacked along the new dimension {self.name!r}",
+            names=() if self.values is None else self.values,
+            is_new=True,
+        )
+
+    def take(self, rows: NDArray[np.int64]) -> NewDimension:
+        """Return the dimension of some files; labels that none of them has are gone."""
+        used, cell = np.unique(self.cell[rows], return_inverse=True)
+        values = None if self.values is None else self.values[used]
+        return replace(self, cell=cell.astype(np.int64), count=len(used), values=values)
+
+
+def new_dimension(facts: CatalogFacts, name: str, labels: Labels) -> NewDimension:
+    """Return a dimension with the labels of the files.
+
+    Labels that are listed keep their order; those that files tell are sorted.
+
+    Raises:
+        InvalidInputError: There are too few or too many, or the pattern is none.
+        CombineError: A file does not tell its label, or the files have the dimension already.
+    """
+    variable = variable_of(labels)
+    refuse_known(facts, name, variable)
+    if variable is not None:
+        return _by_variable(facts, name, variable)
+    if isinstance(labels, str):
+        values = _typed(_from_files(facts, labels, name))
+        distinct, cell = np.unique(values, return_inverse=True)
+        return NewDimension(
+            name=name, values=distinct, count=len(distinct), cell=cell.astype(np.int64)
+        )
+    listed = list(labels)
+    if len(listed) != len(facts.files):
+        raise InvalidInputError(
+            f"{len(listed)} labels for {len(facts.files)} files",
+            do="Pass one for each file, in their order; files that are left out because they are"
+            " bad have none.",
+            labels=listed[:10],
+        )
+    number: dict[Any, int] = {}
+    cell = np.array([number.setdefault(each, len(number)) for each in listed], np.int64)
+    return NewDimension(
+        name=name, values=array_of_labels(list(number)), count=len(number), cell=cell
+    )
+
+
+def variable_of(labels: Labels) -> str | None:
+    """Return the name of the variable of the files that tells the labels, if one does."""
+    if isinstance(labels, str) and labels.startswith(_VARIABLE):
+        return labels.removeprefix(_VARIABLE)
+    return None
+
+
+def array_of_labels(values: Sequence[Any]) -> NDArray[Any]:
+    """Return labels as texts, whole numbers, or numbers.
+
+    Raises:
+        InvalidInputError: They are of several kinds.
+    """
+    made = np.array(values)
+    if made.dtype.kind not in _KINDS or made.ndim != 1:
+        raise InvalidInputError(
+            "labels are texts, or whole numbers, or numbers, all of one kind",
+            do="Correct them.",
+            labels=list(values)[:10],
+        )
+    return made.astype(str) if made.dtype.kind == "U" else made.astype(_KINDS[made.dtype.kind])
+
+
+def refuse_known(facts: CatalogFacts, name: str, variable: str | None) -> None:
+    """Refuse a name that dimensions or variables have, but for the variable of the labels."""
+    schemas = (ArraySchema.loads(text) for text in facts.arrays.schema.values)
+    taken = {each for schema in schemas for each in schema.dimension_names}
+    taken |= {
+        paths.name(path)
+        for path in facts.arrays.path.values
+        if variable not in (path, paths.name(path))
+    }
+    if name in taken:
+        raise CombineError(
+            "labels are for a new dimension, which the files do not have",
+            do="Name a new one with concat_dim (on the command line --concat-dim), or leave its"
+            " labels out.",
+            concat_dim=name,
+        )
+
+
+# -- by name and attribute -----------------------------------------------------------------------
+
+
+def _from_files(facts: CatalogFacts, labels: str, dimension: str) -> list[str]:
+    kind, _, what = labels.partition(":")
+    if kind == "regex":
+        return _from_names(facts, what, dimension)
+    if kind != "attribute" or not what:
+        raise InvalidInputError(
+            "labels are neither listed nor told by the files",
+            do="Pass a list, 'regex:PATTERN' with one group, 'attribute:NAME' or 'variable:NAME'.",
+            labels=labels,
+        )
+    found = []
+    for row in range(len(facts.files)):
+        held = facts.groups_of(row)[0].attributes.values.get(what)
+        if not isinstance(held, str | int | float):
+            raise _untold(facts, row, dimension, f"it has no global attribute {what!r}")
+        found.append(str(held))
+    return found
+
+
+def _from_names(facts: CatalogFacts, pattern: str, dimension: str) -> list[str]:
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise InvalidInputError(
+            "not a regular expression", do="Correct it.", pattern=pattern, cause=str(error)
+        ) from error
+    if compiled.groups != 1:
+        raise InvalidInputError(
+            "the pattern of the labels has not exactly one group",
+            do="Put the part that is the label in parentheses.",
+            pattern=pattern,
+        )
+    found = []
+    for row, url in enumerate(facts.files.url):
+        match = compiled.search(url)
+        if match is None or match[1] is None:
+            raise _untold(facts, row, dimension, f"its name does not match {pattern!r}")
+        found.append(match[1])
+    return found
+
+
+def _untold(facts: CatalogFacts, row: int, dimension: str, why: str) -> CombineError:
+    return CombineError(
+        f"a file does not tell its label along {dimension!r}: {why}",
+        do="Leave it out, or list the labels.",
+        file=facts.files.url[row],
+    )
+
+
+def _typed(texts: Sequence[str]) -> NDArray[Any]:
+    """Return numbers where all labels are some; a leading zero makes no other number of one."""
+    for kind in (int, float):
+        try:
+            return array_of_labels([kind(text) for text in texts])
+        except ValueError:
+            continue
+    return array_of_labels(list(texts))
+
+
+# -- by variable ---------------------------------------------------------------------------------
+
+
+def _by_variable(facts: CatalogFacts, dimension: str, name: str) -> NewDimension:
+    """Read labels from a variable with one value; times are brought to one count."""
+    path, rows = _rows_of(facts, dimension, name)
+    arrays = facts.arrays
+    held = [arrays.labels.at(place) for place in arrays.labels.places(rows).tolist()]
+    kinds = {each.dtype for each in held}
+    for row, each in enumerate(held):
+        if len(each) != 1:
+            raise _untold(facts, row, dimension, f"{path} has {len(each)} values")
+    if len(kinds) > 1 and not all(each.kind == "U" for each in kinds):
+        raise CombineError(
+            f"labels along {dimension!r} are of several data types",
+            do="Leave files out, or list the labels.",
+            variable=path,
+            data_types=sorted(map(str, kinds)),
+        )
+    schemas = {
+        code: ArraySchema.loads(arrays.schema.values[code])
+        for code in dict.fromkeys(arrays.schema.codes[rows].tolist())
+    }
+    raw, attributes = _counted_alike(np.concatenate(held), arrays.schema.codes[rows], schemas, path)
+    told = decoded(raw, attributes.values)
+    _refuse_missing(facts, raw, attributes, path, dimension)
+    _, first, cell = np.unique(told, return_index=True, return_inverse=True)
+    own = path == f"/{dimension}" and all(not each.dimension_names for each in schemas.values())
+    return NewDimension(
+        name=dimension,
+        values=raw[first],
+        count=len(first),
+        cell=cell.astype(np.int64),
+        attributes=attributes.without(*_NOT_OF_LABELS),
+        variable=path if own else None,
+        told_by=path,
+    )
+
+
+def _rows_of(facts: CatalogFacts, dimension: str, name: str) -> tuple[str, NDArray[np.int64]]:
+    """Return the path of a variable by its name, and its row for each file."""
+    arrays = facts.arrays
+    fitting = [path for path in arrays.path.values if name in (path, paths.name(path))]
+    if not fitting:
+        raise _untold(facts, 0, dimension, f"it has no variable {name!r}")
+    path = min(fitting, key=lambda each: (each.count("/"), each))
+    rows = np.flatnonzero(arrays.path.codes == arrays.path.values.index(path))
+    row_of = np.full(len(facts.files), -1, np.int64)
+    row_of[arrays.file[rows]] = rows
+    for file in np.flatnonzero(arrays.labels.places(row_of) < 0)[:1].tolist():
+        lacks = row_of[file] < 0
+        why = f"it has no variable {name!r}" if lacks else f"{path} has more than one value"
+        raise _untold(facts, file, dimension, why)
+    return path, row_of
+
+
+def _counted_alike(
+    raw: NDArray[Any],
+    codes: NDArray[np.integer],
+    schemas: Mapping[int, ArraySchema],
+    path: str,
+) -> tuple[NDArray[Any], Attributes]:
+    """Bring times of files that count from different dates to one count."""
+    first = next(iter(schemas.values())).attributes
+    units = {code: units_of(each.attributes.values) for code, each in schemas.items()}
+    known = [each for each in units.values() if each is not None]
+    told = {_meaning(each.attributes) for each in schemas.values()}
+    if len(told) == 1:
+        return raw, first
+    target = common(known) if len(known) == len(units) else None
+    if target is None:
+        raise CombineError(
+            f"labels of {path} do not count alike in all files",
+            do="List the labels.",
+            variable=path,
+            units=sorted({str(each.attributes.values.get("units")) for each in schemas.values()}),
+        )
+    out = raw.copy()
+    for code, schema in schemas.items():
+        mine, source = codes == code, units[code]
+        assert source is not None
+        try:
+            missing = missing_of(schema.attributes)
+            out[mine] = recoded(raw[mine], source, target, missing=missing)
+        except InexactError as error:
+            raise CombineError(
+                f"a time of {path} cannot be counted as those of the other files are: {error}",
+                do="List the labels.",
+                variable=path,
+            ) from error
+    return out, replace(first, values={**first.values, "units": target.text})
+
+
+def _meaning(attributes: Attributes) -> tuple[Any, ...]:
+    """Return what decides about the meaning of a label."""
+    names = ("units", "calendar", "scale_factor", "add_offset", "_Unsigned")
+    return tuple(repr(attributes.values.get(name)) for name in names)
+
+
+def _refuse_missing(
+    facts: CatalogFacts, raw: NDArray[Any], attributes: Attributes, path: str, dimension: str
+) -> None:
+    if raw.dtype.kind not in "iuf":
+        return
+    gone = np.isin(raw, np.array(missing_of(attributes), np.float64))
+    if raw.dtype.kind == "f":
+        gone |= np.isnan(raw)
+    if gone.any():
+        raise _untold(facts, int(np.argmax(gone)), dimension, f"{path} is missing there")

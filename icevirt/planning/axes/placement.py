@@ -1,0 +1,242 @@
+"""Where each file lies along the dimensions that files are placed along.
+
+Along one dimension, a cell is a run of steps that one file covers, or several do: files whose
+labels are the same lie in one cell. Cells are in the order of the labels; where there are none, and
+there is no other dimension, each file is a cell, in the order given. With several dimensions a file
+lies in a cell of each, so its share of an array is a box.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.schema import ArraySchema
+from icevirt.errors import CombineError
+from icevirt.model import paths
+from icevirt.planning.axes.coordinates import coordinate_of
+from icevirt.planning.axes.file_order import Runs, order_files
+from icevirt.planning.axes.regular_axes import Steps, steps_of
+from icevirt.planning.axes.time_recoding import bounds_of
+
+NOWHERE = -1
+"""The cell of a file that has no array with the dimension."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Axis:
+    """The cell of each file along one dimension."""
+
+    dimension: str
+    cell: NDArray[np.int64]  # (files,) or `NOWHERE`
+    count: int
+    reason: str = ""  # why they are in this order; empty where there is no order to speak of
+    names: Sequence[Any] | NDArray[Any] = ()  # (count,) what people call a cell; empty: nothing
+    is_new: bool = False  # no file has the dimension
+    steps: Steps | None = None  # where cells lie, if a person said how far apart steps are
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether there are steps that no cell holds."""
+        return self.steps is not None and len(self.steps.values) > int(self.steps.lengths.sum())
+
+    def name(self, cell: int) -> Any:
+        """Return what a cell is called in messages: its first label, else its number."""
+        return self.names[cell] if len(self.names) else f"number {cell}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Cells:
+    """Where files lie along all dimensions, and the order that follows from it."""
+
+    axes: tuple[Axis, ...]
+    rows: NDArray[np.int64]  # the files in the order of the dataset; those of no cell come last
+
+    @classmethod
+    def of(cls, axes: Sequence[Axis], files: int) -> Cells:
+        """Order the files by their cells, the first dimension counting most."""
+        keys = [np.where(axis.cell == NOWHERE, axis.count, axis.cell) for axis in axes]
+        rows = np.lexsort(keys[::-1]) if keys else np.arange(files)
+        return cls(axes=tuple(axes), rows=rows.astype(np.int64))
+
+    @property
+    def dimensions(self) -> tuple[str, ...]:
+        """The names of the dimensions."""
+        return tuple(axis.dimension for axis in self.axes)
+
+    @property
+    def place(self) -> NDArray[np.int64]:
+        """The place of each file in the order of the dataset."""
+        place = np.empty(len(self.rows), np.int64)
+        place[self.rows] = np.arange(len(self.rows))
+        return place
+
+    def alike(self, other: Cells) -> bool:
+        """Say whether files have equal cells, whatever these are called."""
+        return (
+            self.dimensions == other.dimensions
+            and np.array_equal(self.rows, other.rows)
+            and all(
+                one.count == two.count and np.array_equal(one.cell, two.cell)
+                for one, two in zip(self.axes, other.axes, strict=True)
+            )
+        )
+
+
+def as_given(facts: CatalogFacts, dimensions: Sequence[str]) -> Cells:
+    """Return a cell for each file, without a look at labels."""
+    files = len(facts.files)
+    return Cells.of([_in_order(facts, dimension) for dimension in dimensions], files)
+
+
+def place_files(
+    facts: CatalogFacts,
+    dimensions: Sequence[str],
+    known: Mapping[str, Axis],
+    regular: Mapping[str, str | float],
+) -> Cells:
+    """Return the cells of the files; along some dimensions they may be ``known`` already.
+
+    ``regular`` says how far apart the steps of a dimension are, so that missing ones have a place.
+
+    Raises:
+        CombineError: Labels are missing (NaN), repeat, or the files' ranges overlap.
+    """
+    alone = len(dimensions) == 1
+    axes = [
+        known[dimension]
+        if dimension in known
+        else _by_labels(facts, dimension, alone=alone, spacing=regular.get(dimension))
+        for dimension in dimensions
+    ]
+    return Cells.of(axes, len(facts.files))
+
+
+def placed_axis(facts: CatalogFacts, dimension: str, place: NDArray[np.int64]) -> Axis:
+    """Return the cells of files along a dimension that they have, whose places a person gave."""
+    there = files_along(facts, dimension)
+    used, cell = np.unique(place[there], return_inverse=True)
+    return Axis(
+        dimension=dimension,
+        cell=_spread(len(facts.files), there, cell.astype(np.int64)),
+        count=len(used),
+        reason=f"in the order given along {dimension!r}",
+    )
+
+
+def _in_order(facts: CatalogFacts, dimension: str) -> Axis:
+    there = files_along(facts, dimension)
+    return Axis(
+        dimension=dimension,
+        cell=_spread(len(facts.files), there, np.arange(len(there))),
+        count=len(there),
+    )
+
+
+def _by_labels(
+    facts: CatalogFacts, dimension: str, *, alone: bool, spacing: str | float | None
+) -> Axis:
+    """Place files by the values of the coordinate, at equal steps where a spacing is given."""
+    there = files_along(facts, dimension)
+    if len(facts.files) == 1 and spacing is None:
+        return _in_order(facts, dimension)
+    found = coordinate_of(facts, dimension, there)
+    if found is None and not alone:
+        raise CombineError(
+            f"the positions of files along {dimension!r} are not known: it has no coordinate in all"
+            " files that have the dimension",
+            do='Say it by nested lists of files with combine="nested", or leave the dimension out'
+            " of concat_dim.",
+            dimension=dimension,
+        )
+    keys = None if found is None else found.keys()
+    groups = np.arange(len(there)) if keys is None else keys.runs.numbers()
+    firsts = np.unique(groups, return_index=True)[1]
+    held = None if found is None else found.values.take(firsts)
+    urls = facts.files.url[there[firsts]]
+    order = order_files(urls, None if keys is None else keys.take(firsts), dimension=dimension)
+    rank = np.empty(len(firsts), np.int64)
+    rank[order.rows] = np.arange(len(firsts))
+    steps = None
+    if spacing is not None:
+        if found is None or held is None or found.is_text:
+            raise CombineError(
+                f"{dimension!r} cannot be made regular: it has no numeric coordinate",
+                do="Leave regular out.",
+                dimension=dimension,
+            )
+        ordered = replace(found, values=held.take(order.rows))
+        steps = steps_of(ordered, urls[order.rows], spacing, dimension=dimension)
+    return Axis(
+        dimension=dimension,
+        cell=_spread(len(facts.files), there, rank[groups]),
+        count=len(firsts),
+        reason=order.reason,
+        names=() if held is None else _firsts(held, order.rows),
+        steps=steps,
+    )
+
+
+def _firsts(labels: Runs, rows: NDArray[np.int64]) -> NDArray[Any]:
+    """Return the first label of each; of a file without any, 0 or an empty text."""
+    flat: NDArray[Any] = np.concatenate([labels.flat, np.zeros(1, labels.flat.dtype)])
+    first = np.where(labels.lengths > 0, labels.starts[:-1], len(flat) - 1)
+    return flat[first[rows]]
+
+
+def files_along(facts: CatalogFacts, dimension: str) -> NDArray[np.int64]:
+    """Return the rows of the files that have an array with the dimension."""
+    there = np.zeros(len(facts.files), np.bool_)
+    there[facts.arrays.file[along(facts, dimension)]] = True
+    return np.flatnonzero(there)
+
+
+def along(facts: CatalogFacts, dimension: str) -> NDArray[np.bool_]:
+    """Say which arrays have the dimension."""
+    texts = facts.arrays.schema.values
+    has = np.array([dimension in ArraySchema.loads(text).dimension_names for text in texts])
+    return has[facts.arrays.schema.codes] if len(texts) else np.zeros(0, np.bool_)
+
+
+def data_along(facts: CatalogFacts, dimension: str) -> NDArray[np.bool_]:
+    """Say which arrays hold data along the dimension: neither its coordinate nor that one's bounds.
+
+    Coordinates are repeated in every file that has data for these steps.
+    """
+    arrays = facts.arrays
+    coordinates = [
+        code for code, path in enumerate(arrays.path.values) if paths.name(path) == dimension
+    ]
+    repeated = set(coordinates)
+    number = {path: code for code, path in enumerate(arrays.path.values)}
+    for code in coordinates:
+        for schema in arrays.schema.used(arrays.schema.codes[arrays.path.codes == code]).tolist():
+            attributes = ArraySchema.loads(arrays.schema.values[schema]).attributes.values
+            for bounds in bounds_of(arrays.path.values[code], attributes):
+                repeated.add(number.get(bounds, code))
+    is_data = np.ones(len(arrays.path.values), np.bool_)
+    is_data[list(repeated)] = False
+    found: NDArray[np.bool_] = along(facts, dimension) & is_data[arrays.path.codes]
+    return found
+
+
+def numbered(columns: Iterable[NDArray[np.integer]], rows: int) -> NDArray[np.int64]:
+    """Number the rows of columns of cells, equal ones alike; without columns all are one."""
+    number = np.zeros(rows, np.int64)
+    for column in columns:
+        span = int(column.max(initial=0)) + 2
+        if int(number.max(initial=0)) >= np.iinfo(np.int64).max // span - 1:
+            number = np.unique(number, return_inverse=True)[1].astype(np.int64)
+        number = number * span + (column.astype(np.int64) + 1)
+    return number
+
+
+def _spread(files: int, there: NDArray[np.int64], cells: NDArray[np.int64]) -> NDArray[np.int64]:
+    cell = np.full(files, NOWHERE, np.int64)
+    cell[there] = cells
+    return cell

@@ -1,0 +1,206 @@
+"""Axes with equal steps, some of which no file holds: every step gets its place, and a label.
+
+A person says how far apart the steps are. Times are compared in whole microseconds, other numbers
+within a millionth of a step. The labels of missing steps are computed, and must have an exact value
+in the units and the data type of the coordinate.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.times import TimeUnits
+from icevirt.errors import CombineError, InvalidInputError
+from icevirt.model.strings import Strings
+from icevirt.planning.axes.coordinates import Coordinate
+from icevirt.planning.axes.time_recoding import missing_of, units_of
+from icevirt.planning.axes.time_units import InexactError, microseconds, recoded
+
+_TOLERANCE = 1e-6  # of a step, for numbers that are no times
+_LONGEST = 100_000_000  # steps: more are a mistake of the spacing
+_SHOWN = 10  # steps in a note
+_UNITS = {  # microseconds
+    "us": 1, "ms": 1_000, "s": 1_000_000, "min": 60_000_000, "h": 3_600_000_000,
+    "d": 86_400_000_000, "w": 604_800_000_000,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Steps:
+    """All steps of an axis, and where those of each cell lie among them."""
+
+    path: str  # of the coordinate
+    begins: NDArray[np.int64]  # (cells,) the step at which each begins
+    lengths: NDArray[np.int64]  # (cells,) steps of each
+    values: NDArray[Any]  # (steps,) of the coordinate, as files store them
+    units: str  # of times, else ""
+
+    @property
+    def absent(self) -> NDArray[np.int64]:
+        """The steps that no file holds."""
+        there = np.zeros(len(self.values) + 1, np.int64)
+        np.add.at(there, self.begins, 1)
+        np.add.at(there, self.begins + self.lengths, -1)
+        return np.flatnonzero(np.cumsum(there)[:-1] == 0)
+
+    def told(self, dimension: str) -> str:
+        """Return the line that lists the steps that no file holds."""
+        absent = self.absent
+        shown = ", ".join(str(self.values[at]) for at in absent[:_SHOWN].tolist())
+        more = ", ..." if len(absent) > _SHOWN else ""
+        return (
+            f"{len(absent)} of {len(self.values)} steps along {dimension!r} are in no file and read"
+            f" as missing: {shown}{more} {self.units}".rstrip()
+        )
+
+
+def spacing_of(given: Any) -> str | float:
+    """Return how far apart steps are, as a person says it: ``"6h"``, ``"1D"``, or a number.
+
+    Raises:
+        InvalidInputError: It is neither, or not above zero.
+    """
+    if isinstance(given, str) and _duration(given):
+        return given
+    try:
+        number = float(given)
+    except (TypeError, ValueError):
+        number = 0.0
+    if not number > 0 or not np.isfinite(number):
+        raise InvalidInputError(
+            "steps are apart by a time like 6h or 1D, or by a number above zero",
+            do=f"Correct regular; units of time are {', '.join(_UNITS)}.",
+            regular=given,
+        )
+    return number
+
+
+def _duration(text: str) -> int:
+    """Return microseconds, 0 where the text says none."""
+    found = re.fullmatch(r"\s*([0-9]+)?\s*([A-Za-z]+)\s*", text)
+    if found is None or found[2].lower() not in _UNITS:
+        return 0
+    return int(found[1] or 1) * _UNITS[found[2].lower()]
+
+
+def steps_of(held: Coordinate, urls: Strings, spacing: str | float, *, dimension: str) -> Steps:
+    """Return the steps of an axis.
+
+    Args:
+        held: The labels of one file of each cell, in the order of the cells.
+        urls: Of these files.
+        spacing: What `spacing_of` returned.
+        dimension: Of the axis.
+
+    Raises:
+        CombineError: A label is not on the grid, or a step inside a file is missing.
+    """
+    lengths, raw = held.values.lengths, held.values.flat
+    told = held.attributes.values
+    units = units_of(told)
+    if "scale_factor" in told or held.shifted or not lengths.all():
+        what = "is packed" if lengths.all() else "is empty in a file"
+        raise CombineError(
+            f"the coordinate of {dimension!r} cannot be made regular, because it {what}",
+            do="Leave regular out.",
+            file=urls[int(np.argmin(lengths))],
+        )
+    grid = _of_times(held, raw, units, spacing) if units else _of_numbers(raw, spacing, dimension)
+    begins = np.cumsum(lengths) - lengths
+    odd = np.zeros(len(raw), np.bool_)
+    odd[1:] = np.diff(grid.at) != 1
+    odd[begins] = False
+    for wrong, what in ((~grid.fits, "is no whole number of steps behind the first"),
+                        (odd, "follows a step that is missing inside the file")):  # fmt: skip
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise CombineError(
+                f"a label of {dimension!r} {what}, so the axis is not regular",
+                do="Correct the spacing, leave the file out, or leave regular out.",
+                file=urls[int(np.searchsorted(begins, row, side="right")) - 1],
+                label=raw[row].item(),
+                first=raw[0].item(),
+                regular=spacing,
+                units=str(told.get("units", "")),
+            )
+    return Steps(
+        path=held.path,
+        begins=grid.at[begins],
+        lengths=lengths,
+        values=grid.values,
+        units=units.text if units else "",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Grid:
+    at: NDArray[np.int64]  # (labels,) their steps
+    fits: NDArray[np.bool_]  # (labels,)
+    values: NDArray[Any]  # (steps,)
+
+
+def _of_times(held: Coordinate, raw: NDArray[Any], units: TimeUnits, spacing: str | float) -> _Grid:
+    step = _duration(spacing) if isinstance(spacing, str) else round(spacing * units.step)
+    try:
+        times, there = microseconds(raw, units, missing=missing_of(held.attributes))
+        step = -step if times[-1] < times[0] else step
+        at, rest = np.divmod(times - times[0], step)
+        every = np.arange(_count(at, held.path), dtype=np.int64) * step + times[0]
+        # between microseconds and any unit a double is exact for some hundred years
+        source = replace(units, unit="microseconds", reference="1970-01-01", step=1, origin=0)
+        wide = every.astype(np.float64) if raw.dtype.kind == "f" else every
+        values = recoded(wide, source, units)
+    except InexactError as error:
+        raise CombineError(
+            f"a step that is missing has no value in {held.path}: {error}",
+            do="Leave regular out, or correct its spacing.",
+            variable=held.path,
+        ) from error
+    narrow = values.astype(raw.dtype)
+    if (narrow != values).any():
+        raise CombineError(
+            f"a step that is missing has no exact value in the data type of {held.path}",
+            do="Leave regular out, or correct its spacing.",
+            variable=held.path,
+            data_type=str(raw.dtype),
+        )
+    fits = there & (rest == 0)
+    narrow[at[fits]] = raw[fits]
+    return _Grid(at=at, fits=fits, values=narrow)
+
+
+def _of_numbers(raw: NDArray[Any], spacing: str | float, dimension: str) -> _Grid:
+    if isinstance(spacing, str):
+        raise InvalidInputError(
+            "steps of an axis that counts no time are apart by a number",
+            do="Correct regular.",
+            regular=spacing,
+            dimension=dimension,
+        )
+    wide = raw.astype(np.float64)
+    step = -spacing if wide[-1] < wide[0] else spacing
+    exact = (wide - wide[0]) / step
+    at = np.rint(exact).astype(np.int64)
+    values = wide[0] + np.arange(_count(at, dimension)) * step
+    narrow = values.astype(raw.dtype)
+    narrow[at] = raw
+    fits = np.abs(exact - at) <= _TOLERANCE
+    if raw.dtype.kind in "iu":
+        fits &= np.full(len(at), bool((np.abs(values - narrow) <= _TOLERANCE).all()))
+    return _Grid(at=at, fits=fits, values=narrow)
+
+
+def _count(at: NDArray[np.int64], what: str) -> int:
+    count = int(at.max(initial=0)) + 1
+    if count > max(_LONGEST, len(at)):
+        raise InvalidInputError(
+            f"the steps are so small that {what} would have {count:,} of them",
+            do="Correct regular.",
+            steps=count,
+        )
+    return count

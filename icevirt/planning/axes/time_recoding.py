@@ -1,0 +1,256 @@
+"""Time coordinates of a closed catalog that count from different dates, made to count alike.
+
+Afterwards the schemas of all files name the same units, the labels that order files are in them,
+and for each array that this concerns there is a `Recoding` that the write stage applies. Only
+arrays that are stored anyway take part: those that have a concatenated dimension and whose values
+were read by the scan. Bounds count as their coordinate does (CF 7.1).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.facts import CatalogFacts, Coded
+from icevirt.archive.scanned import ScannedArray
+from icevirt.archive.schema import ArraySchema
+from icevirt.archive.times import Recoding, TimeUnits
+from icevirt.errors import CombineError
+from icevirt.model import paths
+from icevirt.model.attributes import Attributes, restore
+from icevirt.planning.axes.time_units import InexactError, common, parse, recoded
+
+_SCALING = ("scale_factor", "add_offset", "_Unsigned")
+_MISSING = ("_FillValue", "missing_value")
+BOUNDS = ("bounds", "climatology")
+
+
+def units_of(attributes: Mapping[str, Any]) -> TimeUnits | None:
+    """Return what an array counts; None where that is no time, or the numbers are scaled."""
+    if any(name in attributes for name in _SCALING):
+        return None
+    return parse(attributes.get("units"), attributes.get("calendar"))
+
+
+def missing_of(attributes: Attributes) -> tuple[float, ...]:
+    """Return the numbers that mean "no time"."""
+    told = restore(attributes.values, attributes.dtypes)
+    found = [np.asarray(told[name]).reshape(-1) for name in _MISSING if name in told]
+    return tuple(n for each in found if each.dtype.kind in "iuf" for n in each.tolist())
+
+
+def bounds_of(path: str, attributes: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the paths of the variables that hold the bounds of a coordinate."""
+    for name in BOUNDS:
+        if isinstance(told := attributes.get(name), str) and told:
+            yield told if told.startswith("/") else paths.join(paths.parent(path), told)
+
+
+def counting_array(arrays: Iterable[ScannedArray], path: str) -> ScannedArray | None:
+    """Return the array whose units a variable's numbers have: itself, or what it bounds."""
+    known = {each.path: each for each in arrays}
+    if path in known and "units" in known[path].attributes.values:
+        return known[path]
+    bounded = (
+        each for each in known.values() if path in bounds_of(each.path, each.attributes.values)
+    )
+    return next(bounded, None)
+
+
+def recode_times(
+    facts: CatalogFacts, dimensions: Sequence[str]
+) -> tuple[CatalogFacts, dict[str, Recoding]]:
+    """Return the facts with equal units, and what the write stage does for each array, by path.
+
+    Arrays that cannot be brought to one count stay as they are; the plan refuses them.
+
+    Raises:
+        CombineError: The bounds of a coordinate would have to be recoded and cannot be.
+    """
+    if not dimensions or len(facts.files) < 2:
+        return facts, {}
+    return _Pass(facts, dimensions).run()
+
+
+class _Pass:
+    """One look at all arrays; schemas are parsed once."""
+
+    def __init__(self, facts: CatalogFacts, dimensions: Sequence[str]) -> None:
+        self._facts = facts
+        self._dimensions = frozenset(dimensions)
+        self._schemas = [ArraySchema.loads(text) for text in facts.arrays.schema.values]
+        self._rows = {
+            path: np.flatnonzero(facts.arrays.path.codes == code)
+            for code, path in enumerate(facts.arrays.path.values)
+        }
+        self._calendars = self._of_bounds()
+        self._texts = list(facts.arrays.schema.values)
+        self._codes = facts.arrays.schema.codes.astype(np.int32)
+        self._labels = facts.arrays.labels
+
+    def run(self) -> tuple[CatalogFacts, dict[str, Recoding]]:
+        done: dict[str, Recoding] = {}
+        for path, rows in self._rows.items():
+            recoding = self._recoding(path, rows)
+            if recoding is None:
+                continue
+            done[path] = recoding
+            self._rename(rows, recoding)
+            self._relabel(rows, recoding)
+            attributes = self._schemas[self._facts.arrays.schema.codes[rows[0]]].attributes
+            for bounds in bounds_of(path, attributes.values):
+                if (inherited := self._inherited(path, bounds, recoding)) is not None:
+                    done[bounds] = inherited
+        if not done:
+            return self._facts, {}
+        arrays = replace(
+            self._facts.arrays,
+            schema=_compact(self._codes, self._texts),
+            labels=self._labels,
+        )
+        return replace(self._facts, arrays=arrays), done
+
+    def _of_bounds(self) -> dict[str, dict[str, Any]]:
+        """Return the calendar of each coordinate, by the path of its bounds, which inherit it."""
+        found: dict[str, dict[str, Any]] = {}
+        for path, rows in self._rows.items():
+            for code in np.unique(self._facts.arrays.schema.codes[rows]).tolist():
+                told = self._schemas[code].attributes.values
+                if "calendar" in told:
+                    for bounds in bounds_of(path, told):
+                        found[bounds] = {"calendar": told["calendar"]}
+        return found
+
+    # -- what counts differently -------------------------------------------------------------
+
+    def _recoding(self, path: str, rows: NDArray[np.int64]) -> Recoding | None:
+        codes = self._facts.arrays.schema.codes[rows]
+        schemas = {code: self._schemas[code] for code in np.unique(codes).tolist()}
+        if len({_counting(each.attributes) for each in schemas.values()}) < 2:
+            return None
+        if not all(self._takes_part(each) for each in schemas.values()):
+            return None
+        calendar = self._calendars.get(path, {})
+        units = {
+            code: units_of({**calendar, **each.attributes.values}) for code, each in schemas.items()
+        }
+        ordered = [units[code] for code in dict.fromkeys(codes.tolist())]
+        known = [each for each in ordered if each is not None]
+        target = common(known) if len(known) == len(ordered) else None
+        if target is None:
+            return None
+        return self._made(rows, target, [units[code] or target for code in codes.tolist()])
+
+    def _takes_part(self, schema: ArraySchema) -> bool:
+        return (
+            schema.whole
+            and not self._dimensions.isdisjoint(schema.dimension_names)
+            and "units" not in schema.attributes.replaced
+        )
+
+    def _made(
+        self, rows: NDArray[np.int64], target: TimeUnits, counted: Sequence[TimeUnits]
+    ) -> Recoding:
+        sources = tuple(dict.fromkeys(counted))
+        source = np.zeros(len(self._facts.files), np.int32)
+        number = {each: at for at, each in enumerate(sources)}
+        source[self._facts.arrays.file[rows]] = [number[each] for each in counted]
+        attributes = self._schemas[self._facts.arrays.schema.codes[rows[0]]].attributes
+        return Recoding(
+            target=target, sources=sources, source=source, missing=missing_of(attributes)
+        )
+
+    def _inherited(self, path: str, bounds: str, recoding: Recoding) -> Recoding | None:
+        rows = self._rows.get(bounds)
+        if rows is None:
+            return None
+        schemas = [self._schemas[c] for c in np.unique(self._facts.arrays.schema.codes[rows])]
+        if any("units" in each.attributes.values for each in schemas):
+            return None  # they count for themselves
+        if not all(self._takes_part(each) for each in schemas):
+            raise CombineError(
+                f"the times of {path} count from different dates, and its bounds {bounds} cannot"
+                " be recoded because they are referenced, not stored",
+                do=f"Leave the bounds out with drop_variables=[{bounds!r}], or build the files of"
+                " each reference date into a group of its own.",
+                variable=bounds,
+                units=sorted({each.text for each in recoding.sources})[:5],
+            )
+        return replace(recoding, missing=missing_of(schemas[0].attributes))
+
+    # -- made alike --------------------------------------------------------------------------
+
+    def _rename(self, rows: NDArray[np.int64], recoding: Recoding) -> None:
+        codes = self._facts.arrays.schema.codes[rows]
+        first = self._schemas[codes[0]].attributes
+        for code in np.unique(codes).tolist():
+            schema = self._schemas[code]
+            attributes = _counting_as(schema.attributes, recoding.target, first)
+            self._texts.append(replace(schema, attributes=attributes).dumps())
+            self._codes[rows[codes == code]] = len(self._texts) - 1
+
+    def _relabel(self, rows: NDArray[np.int64], recoding: Recoding) -> None:
+        arrays, labels = self._facts.arrays, self._labels
+        places = labels.places(rows)
+        places = places[places >= 0]
+        made = []
+        for place in places.tolist():
+            row = int(labels.row[place])
+            path, file = arrays.path[row], int(arrays.file[row])
+            url = self._facts.files.url[file]
+            made.append(recoded_values(labels.at(place), recoding, file, path=path, url=url))
+        self._labels = labels.replaced(places, made)
+
+
+def recoded_values(
+    values: NDArray[Any], recoding: Recoding, file: int, *, path: str, url: str
+) -> NDArray[Any]:
+    """Return the times of one file in the units of the dataset.
+
+    Raises:
+        CombineError: One has no exact value there.
+    """
+    try:
+        return recoded(values, recoding.of(file), recoding.target, missing=recoding.missing)
+    except InexactError as error:
+        raise CombineError(
+            f"a time of {path} cannot be counted as those of the other files are: {error}",
+            do="Build the files of each reference date into a group of its own.",
+            variable=path,
+            file=url,
+        ) from error
+
+
+def _counting(attributes: Attributes) -> tuple[Any, ...]:
+    return tuple(json.dumps(attributes.values.get(name)) for name in ("units", "calendar"))
+
+
+def _counting_as(attributes: Attributes, target: TimeUnits, first: Attributes) -> Attributes:
+    """Return attributes with other units, and with the calendar as the first file spells it."""
+    values = {name: value for name, value in attributes.values.items() if name != "calendar"}
+    values["units"] = target.text
+    if "calendar" in first.values:
+        values["calendar"] = first.values["calendar"]
+    return replace(attributes, values=values)
+
+
+def _compact(codes: NDArray[np.int32], texts: Sequence[str]) -> Coded:
+    """Return the column with equal texts under one number and none that does not occur."""
+    number: dict[str, int] = {}
+    used = {code: number.setdefault(texts[code], len(number)) for code in np.unique(codes).tolist()}
+    return Coded(np.array([used[code] for code in codes.tolist()], np.int32), tuple(number))
+
+
+def told(recodings: Mapping[str, Recoding]) -> Iterable[str]:
+    """Yield a line for each array that is recoded."""
+    for path, recoding in recodings.items():
+        if len(recoding.sources) > 1:
+            yield (
+                f"{path}: {len(recoding.sources)} ways of counting time brought to"
+                f" {recoding.target.text!r}, every value exact"
+            )

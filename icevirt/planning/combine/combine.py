@@ -1,0 +1,185 @@
+"""From facts that were made alike to the plan of one dataset, or to the reason why there is none.
+
+Files combine when every array decodes alike in all files that have it, their grids agree, chunks
+line up, and arrays without the concatenated dimension hold the same values everywhere. Files may
+hold different variables of the same steps. Anything else is refused with the files, the variable
+and the difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.plan import BuildPlan, Mode, PlannedArray
+from icevirt.archive.scanned import ScannedGroup
+from icevirt.archive.times import Recoding
+from icevirt.model import paths
+from icevirt.model.config import SplitRule
+from icevirt.planning import reader_support
+from icevirt.planning.axes import duplicates, time_recoding
+from icevirt.planning.axes import gaps as holes
+from icevirt.planning.axes.placement import Cells, as_given
+from icevirt.planning.combine import tolerance
+from icevirt.planning.combine.combine_attrs import combine_attributes
+from icevirt.planning.combine.options import Wish
+from icevirt.planning.combine.plan_variable import planned
+from icevirt.planning.combine.prepare import Prepared
+from icevirt.planning.combine.stacking import coordinate
+from icevirt.planning.combine.variables import Member, members_of, placed
+from icevirt.planning.containers import containers_for
+from icevirt.planning.partial.storage_cost import refuse_expensive
+from icevirt.planning.partial.storage_cost import told as hybrids_told
+from icevirt.planning.schedule.windows import split_rules
+
+_NEIGHBOURS = 4  # arrays before one that are looked at for equal columns
+
+
+def combined(prepared: Prepared, wish: Wish) -> BuildPlan:
+    """Decide how files whose facts were made alike become one dataset.
+
+    Raises:
+        CombineError: They do not, without changing values; the message says which and why.
+    """
+    facts, times = prepared.facts, prepared.times
+    first = as_given(facts, wish.concat_dim)
+    how = (wish.pad, wish.rules, wish.dimension_rules)
+    # files that disagree have no order to speak of
+    members = [*members_of(facts, first, *how)]
+    prepared.refuse_twice()
+    cells = prepared.cells(wish)
+    if cells.alike(first):  # nearly always: files are listed in their order
+        members = [placed(member, cells) for member in members]
+    else:
+        members.clear()
+        members.extend(members_of(facts, cells, *how))
+    gaps = holes.find(facts, members, rule=wish.holes)
+    arrays: tuple[PlannedArray, ...] = ()
+    for member in members:
+        recoded = _in_order(times.get(member.path), cells)
+        gap = gaps.get(member.path)
+        given = prepared.given.get(member.path, ())
+        made = planned(facts, member, cells, wish, gap=gap, times=recoded, given=given)
+        arrays += (_sharing(arrays, made),)
+    refuse_expensive(arrays, wish)
+    arrays += tuple(
+        coordinate(prepared.described(each, cells, wish), each.values, wish.group, wish.build_id)
+        for each in prepared.new
+        if each.values is not None and each.variable is None
+    )
+    return BuildPlan(
+        build_id=wish.build_id,
+        group=paths.canonical(wish.group),
+        concat_dim=wish.concat_dim,
+        files=facts.files.take(cells.rows),
+        groups=_groups(facts, cells, wish),
+        arrays=arrays,
+        containers=containers_for(facts.places),
+        split_rules=split_rules_of(arrays),
+        notes=(
+            *(axis.reason for axis in cells.axes if axis.reason),
+            *_steps_told(cells),
+            *time_recoding.told(times),
+            *duplicates.told(prepared.left_out, wish.duplicates),
+            *holes.told(gaps),
+            *_padding_told(members),
+            *hybrids_told(arrays),
+            *tolerance.told(facts, members, wish.tolerance),
+            *_static_told(facts, arrays),
+            *reader_support.told(
+                {each.path: reader_support.readers_of_json(each.zarr_json) for each in arrays}
+            ),
+        ),
+        left_out=prepared.left_out,
+    )
+
+
+def _sharing(others: Sequence[PlannedArray], array: PlannedArray) -> PlannedArray:
+    """Let an array hold the columns of another one where they are equal, as they mostly are."""
+    for other in reversed(others[-_NEIGHBOURS:]):
+        if len(other.files) == len(array.files) and np.array_equal(other.files, array.files):
+            starts = other.starts if np.array_equal(other.starts, array.starts) else array.starts
+            return replace(array, files=other.files, starts=starts)
+    return array
+
+
+def _in_order(times: Recoding | None, cells: Cells) -> Recoding | None:
+    return None if times is None else times.take(cells.rows)
+
+
+def split_rules_of(arrays: tuple[PlannedArray, ...]) -> tuple[SplitRule, ...]:
+    """Return the splitting rules that keep the windows of arrays."""
+    return split_rules(
+        {
+            array.path: (
+                array.grid,
+                array.window,
+                array.axes[0] if array.axes else (None if array.mode is Mode.once else 0),
+            )
+            for array in arrays
+        }
+    )
+
+
+def _steps_told(cells: Cells) -> list[str]:
+    """Return a line for each axis with steps that no file holds."""
+    return [axis.steps.told(axis.dimension) for axis in cells.axes if axis.has_gaps and axis.steps]
+
+
+def _padding_told(members: Sequence[Member]) -> list[str]:
+    """Return a line for the arrays of which some files hold less along a dimension."""
+    found: dict[tuple[str, int, int, int], list[str]] = {}
+    for member in members:
+        for axis in member.ragged:
+            lengths = member.along_axes((axis,))[:, 0]
+            longest = int(lengths.max())
+            short = int((lengths < longest).sum())
+            name = member.schema.dimension_names[axis] or ""
+            found.setdefault((name, short, len(lengths), longest), []).append(member.path)
+    return [
+        f"{short} of {files} files are shorter along {name!r} than the longest ({longest}), and"
+        f" read as missing behind their ends: {', '.join(names)}"
+        for (name, short, files, longest), names in found.items()
+    ]
+
+
+def _static_told(facts: CatalogFacts, arrays: tuple[PlannedArray, ...]) -> list[str]:
+    """Return a line for each array that is stored once though some files lack it."""
+    counts = np.bincount(facts.arrays.path.codes, minlength=len(facts.arrays.path.values))
+    held = dict(zip(facts.arrays.path.values, counts.tolist(), strict=True))
+    return [
+        f"{array.path} is in {held[array.source_path]} of {len(facts.files)} files and stored once"
+        for array in arrays
+        if array.mode is Mode.once and held[array.source_path] < len(facts.files)
+    ]
+
+
+# -- groups ------------------------------------------------------------------------------------
+
+
+def _groups(facts: CatalogFacts, cells: Cells, wish: Wish) -> dict[str, bytes]:
+    """Return the groups of the dataset; those of later files count unless "override" was asked.
+
+    Where files hold different arrays they may have different groups, and all are looked at.
+    """
+    rows = cells.rows
+    if wish.combine_attrs == "override" and _is_uniform(facts):
+        rows = rows[:1]
+    found: dict[str, list[ScannedGroup]] = {}
+    for row in rows.tolist():
+        for group in facts.groups_of(row):
+            found.setdefault(group.path, []).append(group)
+    return {
+        paths.join(wish.group, path): groups[0].zarr_json(
+            combine_attributes([each.attributes for each in groups], wish.combine_attrs, path=path)
+        )
+        for path, groups in found.items()
+    }
+
+
+def _is_uniform(facts: CatalogFacts) -> bool:
+    """Say whether every file has every array."""
+    return len(facts.arrays.file) == len(facts.files) * len(facts.arrays.path.values)

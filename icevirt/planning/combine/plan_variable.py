@@ -1,0 +1,428 @@
+"""What becomes of one array: its shape, its chunks, and where each file's share begins."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.facts import ArrayColumns, CatalogFacts, Coded, by_first_appearance
+from icevirt.archive.hybrid import AxisGrid, Hybrid
+from icevirt.archive.plan import Mode, PlannedArray, grids_of
+from icevirt.archive.report import ReferenceCounts
+from icevirt.archive.scanned import ScannedArray
+from icevirt.archive.schema import DECODING, ArraySchema
+from icevirt.archive.times import Recoding
+from icevirt.errors import CombineError
+from icevirt.ids import ObjectId8
+from icevirt.model import paths
+from icevirt.model.attributes import Attributes
+from icevirt.model.chunks import ChunkTable
+from icevirt.model.json import JSON
+from icevirt.planning.axes.gaps import Gap, steps_of_label
+from icevirt.planning.axes.placement import Axis, Cells
+from icevirt.planning.axes.regular_axes import Steps
+from icevirt.planning.combine import unequal_values
+from icevirt.planning.combine.cf_packing import PACKING
+from icevirt.planning.combine.combine_attrs import combine_attributes
+from icevirt.planning.combine.options import Wish
+from icevirt.planning.combine.tolerance import largest_difference, limit_of
+from icevirt.planning.combine.variables import Member
+from icevirt.planning.partial.partial_references import Decision, Place, decide
+from icevirt.planning.partial.storage_cost import hybrid_counts, hybrid_window, with_grid
+from icevirt.planning.schedule.windows import window_of
+
+JOINED_CHUNK_BYTES = 4 << 20
+"""Values that are stored in the repository are cut into chunks of about this size."""
+
+_STORED_CODEC: JSON = {"name": "zstd", "configuration": {"level": 3, "checksum": False}}
+_WORTH_COMPRESSING = 512  # bytes; below it chunks are inline anyway
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Share:
+    """The files that an array is made of, and the box that each has along the placed axes."""
+
+    mode: Mode
+    of: NDArray[np.intp]  # (k,) positions in the member's rows
+    axes: tuple[int, ...]  # n
+    starts: NDArray[np.int64]  # (k, n)
+    lengths: NDArray[np.int64]  # (k, n)
+    shape: tuple[int, ...]  # of the whole array
+
+
+def planned(
+    facts: CatalogFacts,
+    member: Member,
+    cells: Cells,
+    wish: Wish,
+    *,
+    gap: Gap | None = None,
+    times: Recoding | None = None,
+    given: Sequence[str] = (),
+) -> PlannedArray:
+    """Plan one array; ``gap`` tells of boxes for which it has no file, ``times`` of its units.
+
+    ``given`` are the dimensions that it does not have in the files.
+
+    Raises:
+        CombineError: Its files do not fit together.
+    """
+    share = _share(facts, member, cells, wish, gap, recoded=times is not None)
+    rows = member.rows[share.of]
+    schema = _with_attributes(facts, member, wish)
+    schema = schema if gap is None else gap.readable(schema)
+    edges = _edges(member, share)
+    made = _decision(facts, member, share, wish, times, given)
+    if made is not None:
+        share, edges = replace(share, mode=Mode.concat), list(made.edges)
+        fill = made.hybrid.target.fill_value if gap is None else schema.fill_value
+        schema = _as_stored(schema, replace(made.hybrid.target, fill_value=fill), member)
+        made = replace(made, hybrid=replace(made.hybrid, target=schema))
+    elif share.mode is Mode.join:
+        schema = replace(schema, codecs=_stored_codecs(schema, facts.arrays, rows))
+    path = paths.join(wish.group, member.path)
+    hybrid = None if made is None else made.hybrid
+    grids = grids_of(share.shape, edges, share.axes, hybrid)
+    grid = list(map(len, grids))
+    axis = share.axes[0] if share.axes else 0
+    steps = steps_of_label(member)
+    array = PlannedArray(
+        path=path,
+        source_path=member.path,
+        node_id=ObjectId8.of_content(wish.build_id.encode(), path.encode()),
+        mode=share.mode,
+        axes=share.axes,
+        shape=share.shape,
+        chunk_shape=tuple(edges),
+        zarr_json=_zarr_json(schema, share.shape, edges, grids),
+        schema=schema,
+        files=cells.place[facts.arrays.file[rows]],
+        starts=share.starts,
+        lengths=share.lengths,
+        whole=_of(member.whole, share.of),
+        whole_schema=member.whole_schema,
+        window=window_of(grid, axis, wish.max_references)
+        if hybrid is None
+        else hybrid_window(grid, axis, wish.max_references, hybrid),
+        references=_counts(facts.arrays, rows)
+        if hybrid is None
+        else hybrid_counts(facts.arrays, rows, hybrid),
+        times=times,
+        sources=_sources(facts.arrays, rows, member.path),
+        expected=_expected(facts.arrays, member, share, rows, edges, grid, hybrid),
+        hybrid=hybrid,
+    )
+    return array if steps is None else _given(array, steps)
+
+
+def _of(said: NDArray[np.bool_], rows: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Return what is said of some rows; what is said of all alike goes on taking no room."""
+    return np.broadcast_to(said[0], len(rows)) if said.strides == (0,) else said[rows]
+
+
+def _decision(  # noqa: PLR0917 - the facts of one array
+    facts: CatalogFacts,
+    member: Member,
+    share: _Share,
+    wish: Wish,
+    times: Recoding | None,
+    given: Sequence[str],
+) -> Decision | None:
+    """Return how the array is made of references and stored chunks, where it is of both."""
+    if not share.axes or steps_of_label(member) is not None:
+        return None
+    rows = member.rows[share.of]
+    edges = _edges(member, replace(share, mode=Mode.join))
+    made = decide(
+        facts,
+        member,
+        rows,
+        Place(
+            axes=share.axes,
+            starts=share.starts,
+            lengths=share.lengths,
+            shape=share.shape,
+            new=len(given),
+        ),
+        wish.rules,
+        joined=(tuple(edges), _stored_codecs(member.schema, facts.arrays, rows)),
+    )
+    if made is None:
+        return None
+    if (share.lengths[:, : len(given)] > 1).any():
+        raise CombineError(
+            f"{member.path} would be repeated for several steps of a file along"
+            f" {', '.join(map(repr, given))}, and its values would have to be stored:"
+            f" {made.hybrid.why}",
+            do=f"Leave {member.path} out of data_vars, or build the deviating files into another"
+            " group.",
+            variable=member.path,
+        )
+    begins = np.unique(share.starts, axis=0)
+    if len(begins) < len(share.starts):
+        raise CombineError(
+            f"several files hold {member.path} for the same steps, and store it in different ways",
+            do='Say which one counts with duplicates="newest" or "version", or leave the variable'
+            f" out with drop_variables=[{member.path!r}].",
+            variable=member.path,
+            why=made.hybrid.why,
+        )
+    if times is not None:
+        raise CombineError(
+            f"the times of {member.path} count from different dates, and are stored in different"
+            f" ways: {made.hybrid.why}",
+            do="Build the deviating files into another group.",
+            variable=member.path,
+        )
+    return made
+
+
+def _as_stored(schema: ArraySchema, target: ArraySchema, member: Member) -> ArraySchema:
+    """Return the schema of a hybrid array: encoded like ``target``, described by its attributes."""
+    if not member.as_floats:
+        return replace(
+            schema,
+            codecs=target.codecs,
+            chunk_shape=target.chunk_shape,
+            fill_value=target.fill_value,
+        )
+    kept = schema.attributes.without(*PACKING)
+    missing = target.attributes.values["_FillValue"]
+    return replace(
+        target,
+        attributes=replace(
+            kept,
+            values={**kept.values, "_FillValue": missing},
+            dtypes={**kept.dtypes, "_FillValue": target.attributes.dtypes["_FillValue"]},
+        ),
+    )
+
+
+def _given(array: PlannedArray, steps: Steps) -> PlannedArray:
+    """Return the coordinate of an axis with steps that no file holds."""
+    nowhere = np.zeros((1, 0), np.int64)
+    return replace(
+        array,
+        mode=Mode.given,
+        axes=(),
+        files=array.files[:1],
+        starts=nowhere,
+        lengths=nowhere,
+        whole=array.whole[:1],
+        times=None,
+        expected=math.prod(array.grid),
+        values=steps.values,
+    )
+
+
+def _sources(arrays: ArrayColumns, rows: NDArray[np.integer], path: str) -> Coded | None:
+    """Return where the files have an array that was renamed in some of them."""
+    if arrays.own_path is None:
+        return None
+    own = arrays.own_path.take(rows)
+    return None if own.values == (path,) else own
+
+
+def _share(
+    facts: CatalogFacts,
+    member: Member,
+    cells: Cells,
+    wish: Wish,
+    gap: Gap | None,
+    *,
+    recoded: bool,
+) -> _Share:
+    """Return where the files' shares begin; those of one cell begin at one place."""
+    shape = first = member.sizes[int(member.size[0])].tolist()
+    if not member.axes:
+        _refuse_unequal(facts, member, cells, wish)
+        nowhere = np.zeros((1, 0), np.int64)
+        return _Share(
+            mode=Mode.once,
+            of=np.zeros(1, np.intp),
+            axes=(),
+            starts=nowhere,
+            lengths=nowhere,
+            shape=tuple(shape),
+        )
+    of = np.flatnonzero(~member.again)
+    axes = (*member.axes, *member.ragged)
+    lengths, cell = member.along_axes(axes)[of], member.cell[of]
+    shape = list(first)
+    starts = np.zeros_like(lengths)
+    for at, axis in enumerate(member.along):
+        of_cell = _lengths_of_cells(facts, member, at)
+        of_cell = of_cell if gap is None else gap.lengths[at]
+        begins, total = np.cumsum(of_cell) - of_cell, int(of_cell.sum())
+        if axis.steps is not None:
+            _refuse_other_steps(facts, member, axis, axis.steps, at)
+            begins, total = axis.steps.begins, len(axis.steps.values)
+        starts[:, at] = begins[cell[:, at]]
+        shape[member.axes[at]] = total
+    for ragged in member.ragged:
+        shape[ragged] = int(member.sizes[:, ragged].max())
+    # also the only file that is left may count time otherwise than the dataset
+    alone = len(of) == 1 and not recoded and shape == first
+    if (lengths == lengths[:1]).all():  # nearly always; it then takes no room
+        lengths = np.broadcast_to(lengths[:1].copy(), lengths.shape)
+    return _Share(
+        mode=Mode.join if member.whole.all() and not alone else Mode.concat,
+        of=of,
+        axes=axes,
+        starts=starts,
+        lengths=lengths,
+        shape=tuple(shape),
+    )
+
+
+def _refuse_other_steps(
+    facts: CatalogFacts, member: Member, axis: Axis, steps: Steps, at: int
+) -> None:
+    other = member.lengths[:, at] != steps.lengths[member.cell[:, at]]
+    if other.any():
+        row = int(np.argmax(other))
+        raise CombineError(
+            f"variable {member.path} has another length along {axis.dimension!r} than the"
+            " coordinate that says which steps are missing",
+            do=f"Leave it out with drop_variables=[{member.path!r}], or leave regular out.",
+            variable=member.path,
+            file=facts.files.url[int(facts.arrays.file[member.rows[row]])],
+            length=int(member.lengths[row, at]),
+        )
+
+
+def _lengths_of_cells(facts: CatalogFacts, member: Member, at: int) -> NDArray[np.int64]:
+    """Return the elements of each cell along one placed axis, which all its files must have.
+
+    Raises:
+        CombineError: Files at one place of the axis have other lengths along it.
+    """
+    lengths, cell = member.lengths[:, at], member.cell[:, at]
+    of_cell = np.zeros(member.along[at].count, np.int64)
+    of_cell[cell] = lengths
+    unlike = of_cell[cell] != lengths
+    if unlike.any():
+        one = int(np.argmax(unlike))
+        other = int(np.flatnonzero(cell == cell[one])[-1])
+        axis = member.along[at]
+        raise CombineError(
+            f"files at one place along {axis.dimension!r} hold different lengths of {member.path}",
+            do="Build the files of each length into a group of its own.",
+            variable=member.path,
+            place=axis.name(int(cell[one])),
+            first=facts.files.url[int(facts.arrays.file[member.rows[one]])],
+            first_length=int(lengths[one]),
+            other=facts.files.url[int(facts.arrays.file[member.rows[other]])],
+            other_length=int(lengths[other]),
+        )
+    return of_cell
+
+
+def _with_attributes(facts: CatalogFacts, member: Member, wish: Wish) -> ArraySchema:
+    schema = facts.arrays.schema
+    codes = by_first_appearance(schema.codes[member.rows], len(schema.values)).tolist()
+    found = [ArraySchema.loads(schema.values[code]).attributes for code in codes]
+    combined = combine_attributes(
+        found, wish.combine_attrs, path=member.path, keep=(*DECODING, "coordinates", "bounds")
+    )
+    if not member.alike.all():
+        combined = _decoding_as(combined, member.schema.attributes)
+    return replace(member.schema, attributes=combined)
+
+
+def _decoding_as(combined: Attributes, own: Attributes) -> Attributes:
+    """Return attributes of which those that decode values are those of the array's own packing."""
+    kept, mine = combined.without(*PACKING), own.values.keys() & set(PACKING)
+    return Attributes(
+        values={**kept.values, **{name: own.values[name] for name in mine}},
+        dtypes={**kept.dtypes, **{name: own.dtypes[name] for name in mine & own.dtypes.keys()}},
+        replaced={
+            **kept.replaced,
+            **{name: own.replaced[name] for name in own.replaced.keys() & set(PACKING)},
+        },
+    )
+
+
+def _refuse_unequal(facts: CatalogFacts, member: Member, cells: Cells, wish: Wish) -> None:
+    """Refuse static arrays that hold other values in other files; the first file's are used."""
+    codes = facts.arrays.digest.codes[member.rows]
+    unlike = codes != codes[0]
+    limit = limit_of(wish.tolerance, member)
+    if unlike.any() and limit is not None:
+        largest_difference(facts, member, limit)
+        return
+    if unlike.any() or (len(codes) > 1 and not facts.arrays.digest[int(member.rows[0])]):
+        rows = int(member.rows[0]), int(member.rows[int(np.argmax(unlike)) or 1])
+        names = member.schema.dimension_names
+        axis = unequal_values.lacking(facts, names, rows, cells.axes)
+        raise unequal_values.refusal(facts, (member.path, names), rows, axis, wish.dimension_rules)
+
+
+def _edges(member: Member, share: _Share) -> list[int]:
+    if member.schema.chunk_shape is not None and share.mode is not Mode.join:
+        return list(member.schema.chunk_shape)
+    edges = [max(1, length) for length in share.shape]
+    if share.mode is Mode.join:
+        for axis in share.axes:
+            step = 8 * math.prod(edges) // edges[axis]  # 8 bytes: the widest number
+            edges[axis] = min(edges[axis], max(1, JOINED_CHUNK_BYTES // max(step, 1)))
+    return edges
+
+
+def _stored_codecs(
+    schema: ArraySchema, arrays: ArrayColumns, rows: NDArray[np.integer]
+) -> tuple[JSON, ...]:
+    large = int(arrays.inline_bytes[rows].sum()) > _WORTH_COMPRESSING
+    return (*schema.codecs, _STORED_CODEC) if large else schema.codecs
+
+
+def _counts(arrays: ArrayColumns, rows: NDArray[np.integer]) -> ReferenceCounts:
+    return ReferenceCounts(
+        virtual=int(arrays.virtual[rows].sum()),
+        inline=int(arrays.inline[rows].sum()),
+        bytes_referenced=int(arrays.virtual_bytes[rows].sum()),
+        bytes_stored=int(arrays.inline_bytes[rows].sum()),
+    )
+
+
+def _expected(  # noqa: PLR0917 - the facts of one array
+    arrays: ArrayColumns,
+    member: Member,
+    share: _Share,
+    rows: NDArray[np.integer],
+    edges: Sequence[int],
+    grid: Sequence[int],
+    hybrid: Hybrid | None,
+) -> int:
+    """Count the references of the files; values stored whole fill chunks of the others' shape."""
+    if hybrid is not None:
+        return hybrid.scanned + hybrid.chunks
+    if share.mode is Mode.join:
+        return math.prod(grid)
+    counts = arrays.virtual[rows] + arrays.inline[rows]
+    whole = member.whole[share.of]
+    if member.schema.whole or not whole.any():
+        return int(counts.sum())
+    chunks = np.prod(-(-member.sizes // np.array(edges, np.int64)), axis=1)[member.size[share.of]]
+    return int(np.where(whole, chunks, counts).sum())
+
+
+def _zarr_json(
+    schema: ArraySchema, shape: Sequence[int], edges: Sequence[int], grids: Sequence[AxisGrid]
+) -> bytes:
+    made = ScannedArray(
+        path="/",
+        dimension_names=schema.dimension_names,
+        shape=tuple(shape),
+        chunk_shape=tuple(edges),
+        data_type=schema.data_type,
+        codecs=schema.codecs,
+        fill_value=schema.fill_value,
+        attributes=schema.attributes,
+        references=ChunkTable.empty(len(shape)),
+    ).zarr_json()
+    return with_grid(made, grids)

@@ -1,0 +1,137 @@
+"""Values that must be alike in all files, and nearly are: how far they differ, and may.
+
+Differences are absolute, in the variable's own units, of decoded values; those of the first file in
+the order of the dataset are what the others are compared with, and what is stored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.schema import ArraySchema
+from icevirt.errors import CombineError, InvalidInputError
+from icevirt.model import paths
+from icevirt.planning.axes.file_order import decoded
+from icevirt.planning.combine.variables import Member
+
+COORDINATES = "*"
+"""In the place of a name: all coordinates of dimensions."""
+
+type ToleranceLike = float | Mapping[str, float] | None
+
+
+def tolerance_of(given: ToleranceLike) -> dict[str, float]:
+    """Return tolerances by name.
+
+    Raises:
+        InvalidInputError: One is no number, or negative.
+    """
+    if given is None:
+        return {}
+    told = dict(given) if isinstance(given, Mapping) else {COORDINATES: given}
+    for name, value in told.items():
+        number: object = value
+        is_number = isinstance(number, int | float) and not isinstance(number, bool)
+        if not is_number or not 0 <= value < math.inf:
+            raise InvalidInputError(
+                "a tolerance is a number, 0 or more",
+                do='Pass one for all coordinates, or by name like {"lat": 1e-6}.',
+                variable=name,
+                tolerance=value,
+            )
+    return {name: float(value) for name, value in told.items()}
+
+
+def limit_of(tolerance: Mapping[str, float], member: Member) -> float | None:
+    """Return how far a variable may differ; None where it may not at all."""
+    return limit_for(tolerance, member.path, member.schema.dimension_names)
+
+
+def limit_for(
+    tolerance: Mapping[str, float], path: str, dimensions: Sequence[str | None]
+) -> float | None:
+    """Return how far the variable at a path below the dataset's group may differ, if it may."""
+    name = paths.name(path)
+    for key in (path, name, *([COORDINATES] if tuple(dimensions) == (name,) else [])):
+        if key in tolerance:
+            return tolerance[key]
+    return None
+
+
+def largest_difference(facts: CatalogFacts, member: Member, limit: float) -> float:
+    """Return how far the files' values differ from those of the first file.
+
+    Raises:
+        CombineError: By more than the limit, or the values were not kept by the scan.
+    """
+    codes = facts.arrays.digest.codes[member.rows]
+    _, at = np.unique(codes, return_index=True)
+    first = _values(facts, member, 0)
+    largest = 0.0
+    for other in sorted(at.tolist()):
+        values = _values(facts, member, other)
+        if values.dtype != first.dtype or values.shape != first.shape:
+            raise _refusal(facts, member, other, "they are of other types or lengths")
+        difference = difference_of(first, values)
+        if not difference <= limit:
+            told = "one is missing" if math.isnan(difference) else f"by up to {difference:g}"
+            raise _refusal(facts, member, other, f"{told}, more than the tolerance {limit:g}")
+        largest = max(largest, difference)
+    return largest
+
+
+def told(
+    facts: CatalogFacts, members: Sequence[Member], tolerance: Mapping[str, float]
+) -> Iterator[str]:
+    """Yield a line for each variable whose values differ within the tolerance."""
+    for member in members if tolerance else ():
+        limit = limit_of(tolerance, member)
+        codes = facts.arrays.digest.codes[member.rows]
+        if limit is None or member.axes or not (codes != codes[0]).any():
+            continue
+        largest = largest_difference(facts, member, limit)
+        yield (
+            f"{member.path} differs between files by up to {largest:g}, within the tolerance"
+            f" {limit:g}: the values of {_url(facts, member, 0)} count"
+        )
+
+
+def _values(facts: CatalogFacts, member: Member, at: int) -> NDArray[Any]:
+    arrays, row = facts.arrays, int(member.rows[at])
+    kept = arrays.labels.get(row)
+    if kept is None:
+        raise _refusal(facts, member, at, "its values are no numbers, or too many to be compared")
+    attributes = ArraySchema.loads(arrays.schema[row]).attributes
+    return decoded(kept, attributes.values)
+
+
+def difference_of(one: NDArray[Any], other: NDArray[Any]) -> float:
+    """Return the largest difference; NaN where one is missing and the other is not."""
+    if not one.size:
+        return 0.0
+    kind = np.float64 if one.dtype.kind == "f" else np.longdouble
+    both = np.isnan(one.astype(kind)) & np.isnan(other.astype(kind))
+    apart = np.abs(one.astype(kind) - other.astype(kind))
+    apart[both | (one == other)] = 0
+    return float(np.max(apart))
+
+
+def _refusal(facts: CatalogFacts, member: Member, at: int, why: str) -> CombineError:
+    return CombineError(
+        f"the values of {member.path} differ between files: {why}",
+        do="Pass a larger tolerance if they mean the same, or build the files of each grid into a"
+        " group of its own.",
+        variable=member.path,
+        first=_url(facts, member, 0),
+        other=_url(facts, member, at),
+    )
+
+
+def _url(facts: CatalogFacts, member: Member, at: int) -> str:
+    return facts.files.url[int(facts.arrays.file[member.rows[at]])]

@@ -1,0 +1,399 @@
+"""One array in all files: whether the files agree on it well enough to be one array.
+
+Agreement is of decoding, not of encoding: a compression level may differ, a scale factor may not.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.facts import CatalogFacts, by_first_appearance
+from icevirt.archive.schema import ArraySchema, differences
+from icevirt.errors import CombineError
+from icevirt.planning.axes import duplicates
+from icevirt.planning.axes.placement import Axis, Cells
+from icevirt.planning.combine import unequal_values
+from icevirt.planning.combine.data_vars import DimensionRules
+from icevirt.planning.combine.deviation_rules import Rules, is_packing, is_storage, signature
+
+_ROWS = 1 << 20  # that are sorted at a time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Member:
+    """An array with one row per file that has it, in the order of their cells."""
+
+    path: str
+    rows: NDArray[np.integer]  # (files,) rows of the array columns
+    schema: ArraySchema  # of the first file that keeps its chunks and decodes as most values do
+    sizes: NDArray[np.int64]  # (m, ndim) the shapes that occur
+    size: NDArray[np.integer]  # (files,) which of them a file has
+    whole: NDArray[np.bool_]  # (files,)
+    whole_schema: ArraySchema | None  # of the files whose values were read
+    along: tuple[Axis, ...]  # n dimensions of the array along which files are placed
+    axes: tuple[int, ...]  # (n,) which axes of the array these are
+    cell: NDArray[np.int64]  # (files, n) ascending
+    again: NDArray[np.bool_]  # (files,) whether one before it holds the same in the same cells
+    ragged: tuple[int, ...]  # axes whose lengths differ, which are padded at their ends
+    alike: NDArray[np.bool_]  # (files,) whether the values mean what the schema says
+    as_floats: bool  # whether it is to be stored as decoded floats
+
+    @property
+    def shapes(self) -> NDArray[np.int64]:
+        """The shape of each file's share, (files, ndim)."""
+        shapes: NDArray[np.int64] = self.sizes[self.size]
+        return shapes
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Elements of each file along the placed axes, shape (files, n)."""
+        return self.along_axes(self.axes)
+
+    def along_axes(self, axes: Sequence[int]) -> NDArray[np.int64]:
+        """Return the elements of each file along some axes, shape (files, axes)."""
+        lengths: NDArray[np.int64] = self.sizes[:, list(axes)][self.size]
+        return lengths
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether the array has elements that no file holds, though no file is missing."""
+        return bool(self.ragged) or any(axis.has_gaps for axis in self.along)
+
+
+def members_of(
+    facts: CatalogFacts, cells: Cells, pad: Sequence[str], rules: Rules, given: DimensionRules
+) -> Iterator[Member]:
+    """Yield the arrays of all files; along the dimensions of ``pad`` their lengths may differ.
+
+    ``rules`` say in what else they may, ``given`` which got further dimensions.
+
+    Raises:
+        CombineError: An array decodes differently, has another grid, or is in two files for the
+            same box.
+    """
+    place = cells.place
+    schemas = [ArraySchema.loads(text) for text in facts.arrays.schema.values]
+    before: Member | None = None
+    for path, rows in by_path(facts):
+        codes = facts.arrays.schema.codes[rows]
+        used = facts.arrays.schema.used(codes).tolist()
+        if len({schemas[c].dimension_names for c in used}) > 1:
+            _refuse_unlike(facts, rows, path, schemas, codes, Rules(), ())
+        member = _member(facts, rows, path, schemas, cells, pad, place, rules)
+        codes = facts.arrays.schema.codes[member.rows]
+        # before what chunk shapes say, which is less
+        _refuse_unlike_grids(facts, member, cells, given)
+        _refuse_unlike(facts, member.rows, path, schemas, codes, rules, member.axes)
+        _refuse_twice(facts, member, cells, given)
+        before = _sharing(before, member)
+        yield before
+
+
+def placed(member: Member, cells: Cells) -> Member:
+    """Return an array of files that lie in equal cells, with what is told of these."""
+    names = [axis.dimension for axis in member.along]
+    along = tuple(axis for axis in cells.axes if axis.dimension in names)
+    return replace(member, along=along)
+
+
+def _sharing(before: Member | None, member: Member) -> Member:
+    """Let an array hold the cells of the one before it where they are equal, as they mostly are."""
+    if before is None or before.along != member.along:
+        return member
+    same = np.array_equal(before.cell, member.cell)
+    return replace(member, cell=before.cell) if same else member
+
+
+def by_path(facts: CatalogFacts) -> list[tuple[str, NDArray[np.integer]]]:
+    """Return the rows of each array, in their order."""
+    path = facts.arrays.path
+    counts = np.bincount(path.codes, minlength=len(path.values))
+    ends = np.cumsum(counts)
+    order, free = np.empty(len(path.codes), _row_type(len(path.codes))), ends - counts
+    for low in range(0, len(order), _ROWS):
+        codes = path.codes[low : low + _ROWS]
+        rows = np.argsort(codes, kind="stable")
+        taken = np.bincount(codes, minlength=len(counts))
+        before = np.cumsum(taken) - taken
+        order[np.arange(len(codes)) + np.repeat(free - before, taken)] = rows + low
+        free += taken
+    found = zip(path.values, counts.tolist(), ends.tolist(), strict=True)
+    return [(name, order[end - count : end]) for name, count, end in found]
+
+
+def _row_type(rows: int) -> type[np.signedinteger[Any]]:
+    """Return what numbers of rows are held as, in as little room as that takes."""
+    return np.int32 if rows <= np.iinfo(np.int32).max else np.int64
+
+
+def _member(  # noqa: PLR0917 - the facts of one array
+    facts: CatalogFacts,
+    rows: NDArray[np.integer],
+    path: str,
+    schemas: Sequence[ArraySchema],
+    cells: Cells,
+    pad: Sequence[str],
+    place: NDArray[np.int64],
+    rules: Rules,
+) -> Member:
+    names = schemas[int(facts.arrays.schema.codes[rows[0]])].dimension_names
+    along = tuple(axis for axis in cells.axes if axis.dimension in names)
+    axes = tuple(_axis(path, names, axis.dimension) for axis in along)
+    files = facts.arrays.file[rows]
+    cell = np.stack([axis.cell[files] for axis in along], axis=1) if along else _none(len(rows))
+    keys = [place[files], *cell.T[::-1]]
+    if not _ascend(keys):
+        order = np.lexsort(keys)
+        rows, cell = rows[order], cell[order]
+    used, codes = facts.arrays.schema.renumbered(rows)
+    is_whole = np.array([schemas[code].whole for code in used.tolist()], np.bool_)
+    whole = _spread(is_whole, codes)
+    first = schemas[int(used[codes[0]])]
+    stored = None if whole.all() else schemas[int(used[codes[int(np.argmin(whole))]])]
+    schema, alike = stored or first, np.ones(len(used), np.bool_)
+    keys = [signature(schemas[code], stored=False) for code in used.tolist()]
+    if len(set(keys)) > 1:
+        schema, alike = _most(facts, rows, [schemas[c] for c in used.tolist()], keys, codes)
+    shapes, size = facts.arrays.shape.renumbered(rows)
+    distinct = [json.loads(facts.arrays.shape.values[code]) for code in shapes.tolist()]
+    sizes = np.array(distinct, np.int64).reshape(len(shapes), len(names))
+    return Member(
+        path=path,
+        rows=rows,
+        schema=schema,
+        sizes=sizes,
+        size=size,
+        whole=whole,
+        whole_schema=schemas[int(used[codes[int(np.argmax(whole))]])] if whole.any() else None,
+        along=along,
+        axes=axes,
+        cell=cell,
+        again=_again(facts, rows, cell, size, comparable=bool(whole.all())),
+        ragged=_ragged(names, pad, sizes) if along else (),
+        alike=_spread(alike, codes),
+        as_floats=rules.as_floats(path),
+    )
+
+
+def _ascend(keys: Sequence[NDArray[np.int64]]) -> bool:
+    """Say whether rows are in the order of keys already, of which the last counts most."""
+    less = np.zeros(max(0, len(keys[0]) - 1), np.bool_)
+    equal = ~less
+    for key in reversed(keys):
+        less |= equal & (key[1:] > key[:-1])
+        equal &= key[1:] == key[:-1]
+    return bool((less | equal).all())
+
+
+def _spread(of_code: NDArray[np.bool_], codes: NDArray[np.integer]) -> NDArray[np.bool_]:
+    """Return what is said of codes for each row; it takes no room where all say the same."""
+    if (of_code == of_code[:1]).all():
+        return np.broadcast_to(of_code[0], len(codes))
+    found: NDArray[np.bool_] = of_code[codes]
+    return found
+
+
+def _ragged(
+    names: Sequence[str | None], pad: Sequence[str], sizes: NDArray[np.int64]
+) -> tuple[int, ...]:
+    """Return the axes that are to be padded, and must be."""
+    return tuple(
+        axis
+        for axis, name in enumerate(names)
+        if name in pad and (sizes[:, axis] != sizes[0, axis]).any()
+    )
+
+
+def _most(
+    facts: CatalogFacts,
+    rows: NDArray[np.integer],
+    schemas: Sequence[ArraySchema],
+    keys: Sequence[str],
+    codes: NDArray[np.integer],
+) -> tuple[ArraySchema, NDArray[np.bool_]]:
+    """Return the schema of those that most values have, and which schemas decode alike."""
+    sizes = np.array([math.prod(json.loads(text)) for text in facts.arrays.shape.values])
+    volume = np.bincount(codes, sizes[facts.arrays.shape.codes[rows]], len(schemas))
+    best: dict[str, float] = {}
+    for key, size in zip(keys, volume.tolist(), strict=True):
+        best[key] = best.get(key, 0.0) + size
+    most = max(best, key=lambda key: best[key])
+    alike = np.array([key == most for key in keys])
+    order = sorted(range(len(schemas)), key=lambda at: int(np.argmax(codes == at)))
+    mine = [schemas[at] for at in order if alike[at]]
+    return next((each for each in mine if not each.whole), mine[0]), alike
+
+
+def _none(count: int) -> NDArray[np.int64]:
+    return np.zeros((count, 0), np.int64)
+
+
+def _axis(path: str, names: Sequence[str | None], dimension: str) -> int:
+    if names.count(dimension) > 1:
+        raise CombineError(
+            f"variable {path} has the concatenated dimension twice",
+            do=f"Leave it out with drop_variables=[{path!r}].",
+            variable=path,
+            dimensions=list(names),
+        )
+    return names.index(dimension)
+
+
+def _again(
+    facts: CatalogFacts,
+    rows: NDArray[np.integer],
+    cell: NDArray[np.int64],
+    size: NDArray[np.integer],
+    *,
+    comparable: bool,
+) -> NDArray[np.bool_]:
+    """Say which files hold what the one before them holds, as their digests tell.
+
+    Values that were read by the scan are compared where they are written.
+    """
+    none = np.broadcast_to(np.False_, len(rows))
+    if comparable or not cell.shape[1] or len(rows) < 2:
+        return none
+    digests = facts.arrays.digest.codes[rows]
+    empty = [code for code, text in enumerate(facts.arrays.digest.values) if not text]
+    same = (digests[1:] == digests[:-1]) & ~np.isin(digests[1:], empty)
+    same &= (cell[1:] == cell[:-1]).all(axis=1) & (size[1:] == size[:-1])
+    return np.concatenate([none[:1], same]) if same.any() else none
+
+
+def _refuse_twice(facts: CatalogFacts, member: Member, cells: Cells, given: DimensionRules) -> None:
+    """Refuse an array that two files hold for the same box, unless its values can be compared."""
+    if not member.axes:
+        return
+    lengths = member.lengths
+    twice = np.zeros(len(member.rows), np.bool_)
+    twice[1:] = (member.cell[1:] == member.cell[:-1]).all(axis=1) & ~member.again[1:]
+    twice[1:] &= ~member.whole.all() | (lengths[1:] != lengths[:-1]).any(axis=1)
+    if twice.any():
+        second = int(np.argmax(twice))
+        rows = int(member.rows[second - 1]), int(member.rows[second])
+        axis = unequal_values.lacking(facts, member.schema.dimension_names, rows, cells.axes)
+        if axis is not None and member.size[second - 1] == member.size[second]:
+            raise unequal_values.refusal(
+                facts, (member.path, member.schema.dimension_names), rows, axis, given
+            )
+        names = [axis.dimension for axis in member.along]
+        files = int(facts.arrays.file[rows[0]]), int(facts.arrays.file[rows[1]])
+        raise CombineError(
+            f"two files overlap along {', '.join(map(repr, names))}: both hold {member.path} for"
+            " the same steps",
+            do=duplicates.remedy(facts, files, names),
+            variable=member.path,
+            first=facts.files.url[files[0]],
+            second=facts.files.url[files[1]],
+        )
+
+
+def _refuse_unlike(  # noqa: PLR0917 - the facts of one array
+    facts: CatalogFacts,
+    rows: NDArray[np.integer],
+    path: str,
+    schemas: Sequence[ArraySchema],
+    codes: NDArray[np.integer],
+    rules: Rules,
+    axes: Sequence[int],
+) -> None:
+    """Refuse arrays that decode differently; files that share a schema are compared once."""
+    distinct = by_first_appearance(codes, len(schemas))
+    stored = [schemas[c] for c in distinct.tolist() if not schemas[c].whole]
+    for group, kind in ((stored, True), ([schemas[c] for c in distinct.tolist()], False)):
+        for other in group[1:]:
+            unlike = differences(
+                group[0].decode_signature(stored=kind), other.decode_signature(stored=kind)
+            )
+            if unlike and not rules.permit(path, axes, unlike):
+                raise CombineError(
+                    f"variable {path} is not decoded alike in all files: {_told(unlike)}",
+                    do=_remedy(facts, rows, path, unlike, axes),
+                    variable=path,
+                    first=_file_with(facts, rows, codes, schemas.index(group[0])),
+                    other=_file_with(facts, rows, codes, schemas.index(other)),
+                )
+
+
+def _remedy(
+    facts: CatalogFacts,
+    rows: NDArray[np.integer],
+    path: str,
+    unlike: Mapping[str, object],
+    axes: Sequence[int],
+) -> str:
+    groups = (
+        "Build the deviating files into another group, or leave the variable out with"
+        f" drop_variables=[{path!r}]"
+    )
+    if not axes or not (is_packing(unlike) or is_storage(unlike)):
+        return f"{groups}."
+    native = (
+        f'{groups}; deviating="native" (--deviating native) stores the files that differ, within'
+        " max_native_bytes"
+    )
+    if not is_packing(unlike):
+        return f"{native}."
+    sizes = np.array([math.prod(json.loads(text)) for text in facts.arrays.shape.values])
+    count = int(sizes[facts.arrays.shape.codes[rows]].sum())
+    return (
+        f"{native}, if every value survives exactly; float_variables=[{path!r}]"
+        f" (--float-variable {path}) stores decoded floats, {4 * count:,} bytes of values as"
+        " float32 and twice that as float64."
+    )
+
+
+def _file_with(
+    facts: CatalogFacts, rows: NDArray[np.integer], codes: NDArray[np.integer], code: int
+) -> str:
+    row = rows[int(np.argmax(codes == code))]
+    return facts.files.url[int(facts.arrays.file[row])]
+
+
+def _told(unlike: dict[str, tuple[object, object]]) -> str:
+    return "; ".join(f"{name} {one!r} and {other!r}" for name, (one, other) in unlike.items())
+
+
+def _refuse_unlike_grids(
+    facts: CatalogFacts, member: Member, cells: Cells, given: DimensionRules
+) -> None:
+    """Refuse lengths that differ along axes along which files are not placed."""
+    first = member.sizes[int(member.size[0])]
+    unlike = member.sizes != first
+    unlike[:, [*member.axes, *member.ragged]] = False
+    if unlike.any():
+        other = int(np.argmax(unlike.any(axis=1)[member.size]))
+        names = [name or f"axis {n}" for n, name in enumerate(member.schema.dimension_names)]
+        differing = [names[axis] for axis in np.flatnonzero(unlike.any(axis=0)).tolist()]
+        pad = f"pad={differing!r} (--pad)"
+        do = (
+            "Build the files of each grid into a group of its own; or, if values are missing at"
+            f" the ends, pad them with {pad}."
+        )
+        if not member.axes:  # it is stored once, and so must be equal: nothing is to be padded
+            rows = int(member.rows[0]), int(member.rows[other])
+            dimensions = member.schema.dimension_names
+            axis = unequal_values.lacking(facts, dimensions, rows, cells.axes)
+            how = unequal_values.how_given((member.path, dimensions), axis, given)
+            do = (
+                f"{how + f'and pad its ends with {pad}; or ' if how else ''}leave it out with"
+                f" drop_variables=[{member.path!r}], or build the files of each grid into a group"
+                " of its own."
+            )
+        raise CombineError(
+            f"the grids of variable {member.path} differ along {', '.join(differing)}",
+            do=do[0].upper() + do[1:],
+            variable=member.path,
+            first=facts.files.url[int(facts.arrays.file[member.rows[0]])],
+            first_shape=dict(zip(names, first.tolist(), strict=True)),
+            other=facts.files.url[int(facts.arrays.file[member.rows[other]])],
+            other_shape=dict(zip(names, member.shapes[other].tolist(), strict=True)),
+        )

@@ -1,0 +1,174 @@
+"""What a person names must be there: no option that names a variable is dropped in silence."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.facts import ArrayColumns, CatalogFacts
+from icevirt.archive.schema import ArraySchema
+from icevirt.errors import InvalidInputError
+from icevirt.model import paths
+from icevirt.planning.combine.options import Wish
+from icevirt.planning.combine.tolerance import COORDINATES
+from icevirt.planning.edits.file_edits import Edit
+
+
+def refuse_unknown_edits(
+    facts: CatalogFacts,
+    edits: Sequence[Edit],
+    of_file: NDArray[np.integer],
+    labels: Iterable[str] = (),
+    *,
+    of_each: bool,
+) -> None:
+    """Make sure that what is changed is there in some of the files that it is changed in.
+
+    Args:
+        facts: Of all files.
+        edits: Those that there are.
+        of_file: Which of them each file gets, shape (files,).
+        labels: Coordinates that are made of labels, which no file holds.
+        of_each: Whether they were said of each file by a function, or of all alike.
+
+    Raises:
+        InvalidInputError: None of these files has a variable or dimension of a name.
+    """
+    if not any(edits):
+        return
+    arrays = facts.arrays
+    pairs = np.stack([of_file[arrays.file], arrays.path.codes, arrays.schema.codes], axis=1)
+    held: dict[int, list[tuple[int, int]]] = {}
+    for number, path, schema in np.unique(pairs, axis=0).tolist():
+        held.setdefault(number, []).append((path, schema))
+    made = {name for label in labels for name in (label, f"/{label}")}
+    lacking: dict[tuple[str, str], tuple[int, set[str]]] = {}
+    known: set[tuple[str, str]] = set()
+    for number, edit in enumerate(edits):
+        if not edit:
+            continue
+        there = _names(arrays, held.get(number, []), edit)
+        said: tuple[tuple[str, Iterable[str]], ...] = (
+            ("rename", [name for name, _ in edit.rename]),
+            ("drop", edit.drop),
+            ("attrs", [name for name, _, _ in edit.attrs]),
+        )
+        for what, names in said:
+            for name in names:
+                if name in there[what] or (what == "attrs" and name in made):
+                    known.add((what, name))
+                else:
+                    lacking.setdefault((what, name), (number, there[what]))
+    for (what, name), (number, names) in lacking.items():
+        if (what, name) not in known:
+            file = int(np.argmax(of_file == number))
+            all_names = names | made if what == "attrs" else names
+            raise _unknown(name, what, all_names, facts.files.url[file] if of_each else None)
+
+
+def _names(
+    arrays: ArrayColumns, held: Iterable[tuple[int, int]], edit: Edit
+) -> dict[str, set[str]]:
+    """Return what files have that an edit may name, by its parts."""
+    pairs = list(held)
+    variables = {arrays.path.values[path] for path, _ in pairs}
+    schemas = {schema for _, schema in pairs}
+    dimensions = {
+        name
+        for schema in schemas
+        for name in ArraySchema.loads(arrays.schema.values[schema]).dimension_names
+        if name
+    }
+    called = {edit.new_path(path) for path in variables if not edit.drops(path)}
+    groups = {paths.ROOT, *(above for path in variables for above in _above(path))}
+    own = {*variables, *map(paths.name, variables)}
+    return {
+        "rename": own | dimensions,
+        "drop": own,
+        "attrs": {*groups, *called, *map(paths.name, called)},
+    }
+
+
+def _above(path: str) -> Iterator[str]:
+    """Yield the groups that a path lies in."""
+    while path != paths.ROOT:
+        path = paths.parent(path)
+        yield path
+
+
+def _unknown(name: str, what: str, names: set[str], url: str | None) -> InvalidInputError:
+    near = difflib.get_close_matches(name, sorted(names), n=1)
+    kind = "variable or dimension" if what == "rename" else "variable"
+    called = "" if what != "attrs" else ", after renaming and dropping"
+    return InvalidInputError(
+        f"no file has a {kind} {name!r}{called}"
+        if url is None
+        else f"preprocess changes {name!r} in files that have no such {kind}{called}",
+        do=f"Did you mean {near[0]!r}?" if near else "Name one that exists.",
+        there=sorted(names)[:50],
+        **({} if url is None else {"file": url}),
+    )
+
+
+def refuse_void_options(facts: CatalogFacts, wish: Wish, new: Iterable[str]) -> None:
+    """Make sure that options that name variables and dimensions concern some.
+
+    Args:
+        facts: Of all files, as they are combined.
+        wish: What was asked for.
+        new: Dimensions that no file has.
+
+    Raises:
+        InvalidInputError: One names what is not there, or what it does nothing to.
+    """
+    named = {*wish.pad, *wish.regular, *wish.tolerance, *wish.rules.float_variables}
+    if named <= {COORDINATES}:
+        return
+    names_of = [ArraySchema.loads(text).dimension_names for text in facts.arrays.schema.values]
+    held = [(path, names_of[schema]) for path, schema in _pairs(facts.arrays)]
+    dimensions = {name for _, names in held for name in names if name}
+    for name in wish.pad:
+        if name not in dimensions or name in wish.concat_dim:
+            raise InvalidInputError(
+                f"pad names {name!r}, which is not a dimension that pad can fill",
+                do="Name one of the other dimensions.",
+                there=sorted(dimensions - {*wish.concat_dim}),
+            )
+    if void := sorted({*wish.regular} & {*new}):
+        raise InvalidInputError(
+            "regular does not apply to dimensions whose positions come from labels",
+            do="Leave them out of regular.",
+            dimensions=void,
+        )
+    tolerated = [name for name in wish.tolerance if name != COORDINATES]
+    for option, given, along in (
+        ("tolerance", tolerated, False),
+        ("float_variables", wish.rules.float_variables, True),
+    ):
+        for name in given:
+            fitting = [names for path, names in held if name in (path, paths.name(path))]
+            if not fitting:
+                raise InvalidInputError(
+                    f"{option} names {name!r}, but no file has such a variable",
+                    do="Name one that exists.",
+                    there=sorted({path for path, _ in held}),
+                )
+            joined = [any(each in wish.concat_dim for each in names) for names in fitting]
+            if along not in joined and (wish.concat_dim or along):
+                raise InvalidInputError(
+                    f"{option} is for variables {'with' if along else 'without'} a concatenated"
+                    f" dimension, and {name!r} has {'none' if along else 'one'}",
+                    do=f"Leave it out of {option}.",
+                    variable=name,
+                    concat_dim=list(wish.concat_dim),
+                )
+
+
+def _pairs(arrays: ArrayColumns) -> Iterator[tuple[str, int]]:
+    """Yield each path with the schemas that files have it in."""
+    pairs = np.stack([arrays.path.codes, arrays.schema.codes], axis=1)
+    for path, schema in np.unique(pairs, axis=0).tolist():
+        yield arrays.path.values[path], schema

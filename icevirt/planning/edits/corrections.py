@@ -1,0 +1,204 @@
+"""Attributes that decode values: what may be said of them in the place of what files say.
+
+Setting one corrects it: the numbers stay, and mean something else. That is exact only where the
+numbers of all files meant the same before. Where files say different things, one new statement
+would be wrong for some of them, and nothing tells for which; so it is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from icevirt.archive.schema import DECODING
+from icevirt.errors import CombineError, InvalidInputError
+from icevirt.model.attributes import Attributes, restore
+from icevirt.model.json import JSON
+from icevirt.planning.axes.time_recoding import BOUNDS
+from icevirt.planning.axes.time_units import DURATIONS, parse
+from icevirt.planning.combine.cf_packing import PACKING
+
+COUNTING = ("units", "calendar")
+"""What bounds inherit from their coordinate (CF 7.1)."""
+
+_TEXTS = (*COUNTING, "_Unsigned")
+_MISSING = ("_FillValue", "missing_value")
+_WORDS = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
+
+type Statement = object
+"""What a file says of its values by an attribute, equal where it means the same; None: nothing."""
+
+
+def statement(attributes: Attributes, name: str) -> Statement:
+    """Return what an attribute says, however it is spelled."""
+    told = attributes.values
+    if name == "calendar":
+        calendar = str(told.get(name) or "standard").lower()
+        return "standard" if calendar == "gregorian" else calendar
+    if name not in told:
+        return None
+    if name == "units":
+        found = parse(told[name], told.get("calendar"))
+        return told[name] if found is None else (found.step, found.origin, found.calendar)
+    if name == "_Unsigned":
+        return str(told[name]).lower()
+    if name in PACKING:
+        value = np.asarray(restore({name: told[name]}, attributes.dtypes)[name])
+        return repr(value.reshape(-1).tolist())
+    return json.dumps(told[name])
+
+
+class Corrections:
+    """What is said anew of variables, and what their files said before."""
+
+    def __init__(self, option: str, *, of_each: bool) -> None:
+        """Collect what an option says; ``of_each`` file, as a function does that is told of it."""
+        self._option, self._of_each = option, of_each
+        self._said: dict[tuple[str, str, str], dict[Statement, str]] = {}
+
+    def add(self, path: str, attributes: Attributes, wanted: Mapping[str, str], url: str) -> None:
+        """Note one file's variable.
+
+        Raises:
+            CombineError: Another file says something else, and both would say the same now.
+        """
+        for name, text in wanted.items():
+            # bounds that are not named count from the date that they count from in the file
+            meant = "units" if name in BOUNDS else name
+            if meant not in DECODING or (
+                (self._of_each or name in BOUNDS) and not _decodes(attributes, meant)
+            ):
+                continue
+            said = statement(attributes, meant)
+            if said is None and name not in PACKING:
+                continue  # what says nothing is not contradicted
+            known = self._said.setdefault((path, name, text), {})
+            known.setdefault(said, url)
+            if len(known) > 1:
+                raise self._refused(path, name, text, known)
+
+    def _refused(
+        self, path: str, name: str, text: str, known: Mapping[Statement, str]
+    ) -> CombineError:
+        one, other = known.values()
+        return CombineError(
+            f"{self._option} would set {name}={json.loads(text)[0]!r} of {path}, but the files have"
+            " different values of this attribute, so their values would change in different ways",
+            do=_remedy(name, of_each=self._of_each),
+            variable=path,
+            attribute=name,
+            first=one,
+            other=other,
+        )
+
+
+def _decodes(attributes: Attributes, name: str) -> bool:
+    """Say whether readers compute values with an attribute."""
+    if name != "units":
+        return name in (*PACKING, "calendar")
+    units = attributes.values.get(name)
+    return isinstance(units, str) and (" since " in units or units in DURATIONS)
+
+
+def _remedy(name: str, *, of_each: bool) -> str:
+    if of_each:
+        return (
+            "Let the function look at file.variables[...].attrs, and correct only the files whose"
+            " attribute is wrong."
+        )
+    which = (
+        "Leave it out: icevirt converts times that count from different dates exactly."
+        if name in (*COUNTING, *BOUNDS)
+        else "Leave it out."
+    )
+    return (
+        f"{which} If the attribute is wrong in some files, correct only these with preprocess, a"
+        " function that gets the attributes of each file."
+    )
+
+
+def typed(
+    variable: str, name: str, value: Any, known: str | None, data_type: JSON
+) -> tuple[Any, str | None]:
+    """Return a value in the type that the attribute has in the file, with that type.
+
+    Raises:
+        InvalidInputError: It is no value for an attribute that decodes, or does not fit the data
+            type of the variable.
+    """
+    if name == "_Unsigned" and isinstance(value, bool):
+        value = str(value).lower()  # a command line reads true as JSON
+    if name == "units" and _is_number(value):
+        value = str(value)  # and 1, a unit of CF
+    if name in _TEXTS and not isinstance(value, str):
+        raise _no_value(variable, name, value, "a string")
+    own = data_type if isinstance(data_type, str) and _is_number_type(data_type) else None
+    if name in _MISSING and own is not None:
+        return _missing(variable, name, value, known or np.dtype(own).str[1:], own)
+    if name in ("scale_factor", "add_offset") and not _is_number(value):
+        raise _no_value(variable, name, value, "a number")
+    many = isinstance(value, list)
+    numbers = value if many else [value]
+    if known is None or not numbers or not all(map(_is_number, numbers)):
+        return value, None
+    made = _held(value, known)
+    if made is None:
+        return value, None  # as wide as it has to be
+    attributes = Attributes.of({name: made})
+    return attributes.values[name], attributes.dtypes.get(name)
+
+
+def _missing(
+    variable: str, name: str, value: Any, known: str, data_type: str
+) -> tuple[Any, str | None]:
+    """Return what means "missing" in the type of the data."""
+    listed = value if isinstance(value, list) else [value]
+    numbers = [_WORDS.get(each, each) if isinstance(each, str) else each for each in listed]
+    if not numbers or not all(map(_is_number, numbers)):
+        raise _no_value(variable, name, value, "a number")
+    for kind in dict.fromkeys((known, np.dtype(data_type).str[1:])):
+        made = _held(numbers if isinstance(value, list) else numbers[0], kind)
+        if made is not None:
+            attributes = Attributes.of({name: made})
+            return attributes.values[name], attributes.dtypes.get(name)
+    raise _no_value(variable, name, value, f"a value of its data type {data_type}")
+
+
+def _held(value: Any, kind: str) -> Any:
+    """Return numbers in a type, if it holds them; a float may be rounded, as in the file."""
+    dtype = np.dtype(kind)
+    wide = np.asarray(value)
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            made = wide.astype(dtype)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    if dtype.kind == "f":
+        fits = bool((np.isfinite(made) == np.isfinite(wide.astype(np.float64))).all())
+    else:
+        fits = dtype.kind in "iu" and made.tolist() == wide.tolist()
+    return None if not fits else made if wide.ndim else made[()]
+
+
+def _no_value(variable: str, name: str, value: Any, wanted: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"the attribute {name} of {variable} must be {wanted}",
+        do="Correct it, or pass None (null) to remove the attribute.",
+        variable=variable,
+        attribute=name,
+        given=value,
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_number_type(data_type: str) -> bool:
+    try:
+        return np.dtype(data_type).kind in "iuf"
+    except TypeError:
+        return False

@@ -1,0 +1,258 @@
+"""Facts of a catalog under other names and attributes, before anything else is decided.
+
+Renaming follows xarray: a name stands for variables and dimensions alike. What attributes of CF say
+of variables by name (``coordinates``, ``bounds``, ``grid_mapping`` ...) follows. Where the catalog
+keeps an array's references is remembered, so that the write stage finds them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.facts import ArrayColumns, CatalogFacts, Coded, GroupsOf
+from icevirt.archive.roles import KEYED, LISTS, resolved
+from icevirt.archive.scanned import ScannedGroup
+from icevirt.archive.schema import ArraySchema
+from icevirt.errors import CombineError, InvalidInputError
+from icevirt.model import paths
+from icevirt.model.attributes import Attributes
+from icevirt.model.json import JSON
+from icevirt.planning.axes.time_recoding import bounds_of
+from icevirt.planning.edits.corrections import COUNTING, Corrections, statement, typed
+from icevirt.planning.edits.file_edits import Edit
+
+_NAMING = (*LISTS, *KEYED, "ancillary_variables")
+"""Attributes that name variables (those of coordinates, and CF 3.4)."""
+
+_WORDS = re.compile(r"\S+?(?=:?(?:\s|$))")
+
+
+def edited(
+    facts: CatalogFacts,
+    edits: Sequence[Edit],
+    of_file: NDArray[np.integer],
+    *,
+    option: str = "attrs",
+) -> CatalogFacts:
+    """Return the facts as the edits have them.
+
+    Args:
+        facts: Of all files.
+        edits: Those that there are.
+        of_file: Which of them each file gets, shape (files,).
+        option: What they were said by: "attrs" of all files alike, "preprocess" of each.
+
+    Raises:
+        CombineError: Two variables of a file, or two dimensions of a variable, would get one name;
+            or values that mean different things would get one meaning.
+        InvalidInputError: A value is none for its attribute.
+    """
+    if not any(edits):
+        return facts
+    arrays = facts.arrays
+    columns = np.stack([arrays.path.codes, arrays.schema.codes, of_file[arrays.file]], axis=1)
+    distinct, first, which = np.unique(columns, axis=0, return_index=True, return_inverse=True)
+    which = which.reshape(-1)
+    edits = _with_bounds(arrays, edits, distinct)
+    corrections = Corrections(option, of_each=option == "preprocess")
+    there = _by_name(arrays.path.values)
+    new_paths, new_schemas, kept = [], [], np.ones(len(distinct), np.bool_)
+    for at, (path, schema, number) in enumerate(distinct.tolist()):
+        edit, old = edits[number], arrays.path.values[path]
+        url = facts.files.url[int(arrays.file[first[at]])]
+        kept[at] = not edit.drops(old)
+        new_paths.append(edit.new_path(old))
+        own = ArraySchema.loads(arrays.schema.values[schema])
+        if kept[at]:
+            corrections.add(new_paths[-1], own.attributes, edit.wanted(new_paths[-1]), url)
+        new_schemas.append(_new_schema(own, old, edit, url, there))
+    made = replace(
+        arrays,
+        path=_coded(new_paths, which),
+        schema=_coded(new_schemas, which),
+        own_path=arrays.path if arrays.own_path is None else arrays.own_path,
+    )
+    made = made if kept.all() else made.take(np.flatnonzero(kept[which]))
+    _refuse_twice(facts, made)
+    return replace(facts, arrays=made, groups_of=_groups_of(facts, edits, of_file))
+
+
+def _with_bounds(
+    arrays: ArrayColumns, edits: Sequence[Edit], distinct: NDArray[np.integer]
+) -> list[Edit]:
+    """Let bounds that repeat the units of their coordinate get the new ones too (CF 7.1).
+
+    Raises:
+        InvalidInputError: They have units of their own, and were not named.
+    """
+    made = list(edits)
+    for number, edit in enumerate(edits):
+        if not any(name in COUNTING for _, name, _ in edit.attrs):
+            continue
+        held: dict[str, list[Attributes]] = {}
+        for path, schema, _ in distinct[distinct[:, 2] == number].tolist():
+            attributes = ArraySchema.loads(arrays.schema.values[schema]).attributes
+            held.setdefault(arrays.path.values[path], []).append(attributes)
+        more: dict[tuple[str, str, str], None] = {}
+        for path, found in held.items():
+            for name, text in edit.wanted(edit.new_path(path)).items():
+                for bounds in {each for own in found for each in bounds_of(path, own.values)}:
+                    if name in COUNTING and _says(held.get(bounds, ()), name):
+                        called = edit.new_path(bounds)
+                        if name in edit.wanted(called):
+                            continue
+                        _refuse_other_bounds(path, bounds, name, found, held[bounds])
+                        more[called, name, text] = None
+        made[number] = replace(edit, attrs=(*edit.attrs, *more))
+    return made
+
+
+def _says(found: Iterable[Attributes], name: str) -> bool:
+    return any(name in each.values for each in found)
+
+
+def _refuse_other_bounds(
+    path: str, bounds: str, name: str, one: Sequence[Attributes], other: Sequence[Attributes]
+) -> None:
+    said = {statement(each, name) for each in one}
+    if not {statement(each, name) for each in other if name in each.values} <= said:
+        raise InvalidInputError(
+            f"{name} of {path} is set, but its bounds {bounds} have different {name} of their own",
+            do=f"Set {name} of the bounds too:"
+            f' attrs={{"{paths.name(bounds)}": {{"{name}": ...}}}}.',
+            variable=bounds,
+        )
+
+
+def _by_name(there: Iterable[str]) -> Mapping[str, Collection[str]]:
+    found: dict[str, set[str]] = defaultdict(set)
+    for path in there:
+        found[paths.name(path)].add(path)
+    return found
+
+
+def _new_schema(
+    schema: ArraySchema, path: str, edit: Edit, url: str, there: Mapping[str, Collection[str]]
+) -> str:
+    told = dict(edit.rename)
+    names = tuple(None if name is None else told.get(name, name) for name in schema.dimension_names)
+    for name in names:
+        if name is not None and names.count(name) > 1 and names != schema.dimension_names:
+            raise CombineError(
+                f"variable {path} would have the dimension {name!r} twice",
+                do="Rename the other one too.",
+                variable=path,
+                file=url,
+            )
+    attributes = _renamed_within(paths.parent(path), schema.attributes, edit, there)
+    called = edit.new_path(path)
+    attributes = with_attributes(called, attributes, edit.wanted(called), schema.data_type)
+    return replace(schema, dimension_names=names, attributes=attributes).dumps()
+
+
+def _renamed_within(
+    group: str,
+    attributes: Attributes,
+    edit: Edit,
+    there: Mapping[str, Collection[str]],
+    names: Sequence[str] = _NAMING,
+) -> Attributes:
+    """Let attributes that name variables name them as they are called now."""
+    if not edit.rename:
+        return attributes
+    values = dict(attributes.values)
+    for name in names:
+        if isinstance(text := values.get(name), str):
+            values[name] = _WORDS.sub(partial(_word, group, edit, there, name), text)
+    return replace(attributes, values=values)
+
+
+def _word(
+    group: str,
+    edit: Edit,
+    there: Mapping[str, Collection[str]],
+    name: str,
+    found: re.Match[str],
+) -> str:
+    word = found[0]
+    is_key = found.string[found.end() :].lstrip(" ").startswith(":")
+    if is_key and name in KEYED and name != "grid_mapping":  # whose keys are variables
+        return word
+    path = resolved(group, word, there)
+    if path is None:  # a dimension without a variable
+        return dict(edit.rename).get(word, word)
+    above, slash, _ = word.rpartition("/")
+    return above + slash + paths.name(edit.new_path(path))
+
+
+def with_attributes(
+    path: str, attributes: Attributes, wanted: Mapping[str, str], data_type: JSON
+) -> Attributes:
+    """Return attributes with others set; a number keeps the type that its predecessor had."""
+    for name, text in wanted.items():
+        value, dtype = json.loads(text)
+        known = attributes.dtypes.get(name)
+        attributes = attributes.without(name)
+        if value is None:
+            continue
+        if dtype is None:
+            value, dtype = typed(path, name, value, known, data_type)
+        attributes = replace(
+            attributes,
+            values={**attributes.values, name: value},
+            dtypes=attributes.dtypes if dtype is None else {**attributes.dtypes, name: dtype},
+        )
+    return attributes
+
+
+def _coded(texts: Sequence[str], which: NDArray[np.integer]) -> Coded:
+    number: dict[str, int] = {}
+    codes = np.array([number.setdefault(text, len(number)) for text in texts], np.int32)
+    return Coded(codes[which].astype(np.int32), tuple(number))
+
+
+def _refuse_twice(facts: CatalogFacts, arrays: ArrayColumns) -> None:
+    key = arrays.file.astype(np.int64) * len(arrays.path.values) + arrays.path.codes
+    order = np.argsort(key, kind="stable")
+    twice = np.flatnonzero(np.diff(key[order]) == 0)
+    if len(twice):
+        assert arrays.own_path is not None
+        one, other = order[twice[0]], order[twice[0] + 1]
+        raise CombineError(
+            f"two variables of a file would get one name: {arrays.path[one]}",
+            do="Choose another name, or drop one of them with drop_variables.",
+            file=facts.files.url[int(arrays.file[one])],
+            variables=[arrays.own_path[one], arrays.own_path[other]],
+        )
+
+
+def _groups_of(
+    facts: CatalogFacts, edits: Sequence[Edit], of_file: NDArray[np.integer]
+) -> GroupsOf:
+    groups_of, there = facts.groups_of, _by_name(facts.arrays.path.values)
+
+    def changed(row: int, *, saying: str = "") -> tuple[ScannedGroup, ...]:
+        edit = edits[int(of_file[row])]
+        is_set = any(name == saying for _, name, _ in edit.attrs)
+        return tuple(
+            replace(
+                group,
+                attributes=with_attributes(
+                    group.path,
+                    _renamed_within(group.path, group.attributes, edit, there, ("coordinates",)),
+                    {name: text for path, name, text in edit.attrs if path == group.path},
+                    None,
+                ),
+            )
+            for group in groups_of(row, saying="" if is_set else saying)
+        )
+
+    return changed

@@ -1,0 +1,287 @@
+"""Archives of several eras: refused with all that is known of them, or a group for each.
+
+Each group is combined on its own and is a complete dataset, with coordinates and static variables
+of its own. All of them are one plan, so they are written and committed together. The group that
+holds them says which there are, so that the engine can show them as one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.eras import ERA, MARK, Choice, Era, EraRule, Eras
+from icevirt.archive.facts import CatalogFacts, FileColumns
+from icevirt.archive.plan import BuildPlan, PlannedArray
+from icevirt.archive.scanned import ScannedGroup, dump
+from icevirt.archive.schema import ArraySchema
+from icevirt.errors import CombineError, IcevirtError, InvalidInputError
+from icevirt.model import paths
+from icevirt.model.attributes import Attributes
+from icevirt.planning.axes import duplicates
+from icevirt.planning.combine.combine import combined, split_rules_of
+from icevirt.planning.combine.options import Wish
+from icevirt.planning.combine.prepare import Prepared, prepare
+from icevirt.planning.edits.checked_names import refuse_void_options
+from icevirt.planning.eras.alternatives import impossible, stored_natively
+from icevirt.planning.eras.partition import EVERYWHERE, Parted, comparable, part
+from icevirt.planning.eras.report import TOLD, described
+from icevirt.planning.partial.storage_cost import refuse_expensive
+
+MAX_GROUPS = 1000
+"""Groups that eras may become; with more of them each file is a group of its own, or nearly."""
+
+_NAMED = 5  # eras in a note
+_CHANGES = 50  # that the attributes of a group tell
+
+
+def check_eras(rule: str) -> None:
+    """Raise ``InvalidInputError`` unless ``rule`` is one of ours."""
+    known = get_args(EraRule.__value__)
+    if rule not in known:
+        raise InvalidInputError(
+            "unknown rule for eras", do=f"Use one of {', '.join(known)}.", eras=rule
+        )
+
+
+def combine_eras(facts: CatalogFacts, wish: Wish) -> BuildPlan:
+    """Decide how the files of a catalog become one dataset, or a dataset for each era.
+
+    Raises:
+        CombineError: They do not, without changing values. Where that is because files decode
+            unlike, ``error.facts["eras"]`` is an `Eras`.
+    """
+    prepared = prepare(facts, wish)
+    refuse_void_options(prepared.facts, wish, [each.name for each in prepared.new])
+    if wish.eras == "group":
+        return _grouped(prepared, wish)
+    try:
+        return combined(prepared, wish)
+    except CombineError as error:
+        parted = part(prepared, wish)
+        if parted.count < 2:
+            raise
+        eras = described(prepared, parted, wish)
+        few = parted.count <= TOLD  # each of many eras is a way to store the others
+        natively = tuple(stored_natively(prepared, wish)) if few else ()
+        grouped = tuple(_tried(each, prepared, wish) if few else each for each in eras.choices)
+        raise _refused(error, replace(eras, choices=(*grouped, *natively))) from error
+
+
+def _tried(choice: Choice, prepared: Prepared, wish: Wish) -> Choice:
+    """Return a choice, and where it is groups which cannot be built, why."""
+    if not choice.groups:
+        return choice
+    try:
+        _grouped(prepared, replace(wish, eras="group"))
+    except IcevirtError as error:
+        # what could be done must not hide why the files were refused
+        return replace(choice, does=impossible(error), groups=0)
+    return choice
+
+
+def _refused(error: CombineError, eras: Eras) -> CombineError:
+    groups = any(choice.groups for choice in eras.choices)
+    group = f'Build each of the {eras.count} eras into a group of its own with eras="group"'
+    do = f"{group} (--eras group). {error.do}" if groups else error.do
+    return CombineError(error.what, do=do, **error.facts, eras=eras)
+
+
+def _grouped(prepared: Prepared, wish: Wish) -> BuildPlan:
+    parted = part(prepared, wish)
+    if parted.count < 2:
+        return combined(prepared, wish)
+    eras = described(prepared, parted, wish, limit=MAX_GROUPS)
+    if parted.count > MAX_GROUPS:
+        raise CombineError(
+            f"{parted.count} eras would be as many groups, more than {MAX_GROUPS}",
+            do="Leave the variable that differs out with drop_variables, or build the files of some"
+            " eras only.",
+            eras=eras,
+        )
+    if wish.regular and not parted.contiguous:
+        raise CombineError(
+            "steps that no file holds cannot be reserved where eras lie between one another",
+            do="Leave regular out: then there are no such steps.",
+            regular=dict(wish.regular),
+            eras=eras,
+        )
+    _refuse_halves(prepared, parted, wish)
+    _refuse_overlaps(prepared, parted, wish)
+    plans = [
+        _plan(prepared, parted, replace(wish, group=_group_of(wish, number)), number)
+        for number in range(parted.count)
+    ]
+    return _together(prepared, parted, plans, eras, wish)
+
+
+def _refuse_halves(prepared: Prepared, parted: Parted, wish: Wish) -> None:
+    """Refuse files with some of several dimensions: they may be of one era or of many."""
+    arrays = prepared.facts.arrays
+    for code in np.unique(arrays.schema.codes[parted.of_file[arrays.file] == EVERYWHERE]).tolist():
+        names = ArraySchema.loads(arrays.schema.values[code]).dimension_names
+        if any(name in names for name in wish.concat_dim):
+            row = int(np.argmax((arrays.schema.codes == code) & (parted.of_file[arrays.file] < 0)))
+            raise CombineError(
+                "a file lies along some of the dimensions only, so it is of no one era",
+                do="Leave it out, or build the files of each era into a group of their own.",
+                file=prepared.facts.files.url[int(arrays.file[row])],
+                variable=arrays.path[row],
+            )
+
+
+def _refuse_overlaps(prepared: Prepared, parted: Parted, wish: Wish) -> None:
+    """Refuse files of several eras that hold the same steps, where that can be known."""
+    arrays = prepared.facts.arrays
+    for variable in parted.variables:
+        place = parted.place[arrays.file[variable.rows]]
+        number = parted.signatures.of_schema[arrays.schema.codes[variable.rows]]
+        unlike = np.flatnonzero(number != variable.number[place])  # of another file there
+        if len(unlike):
+            row = variable.rows[unlike[0]]
+            other = variable.rows[place == place[unlike[0]]]
+            pair = sorted(arrays.file[[row, other[other != row][0]]].tolist())
+            raise CombineError(
+                f"two files overlap along {', '.join(map(repr, wish.concat_dim))}: both hold"
+                f" {variable.path} for the same steps, and decode unlike",
+                do=duplicates.remedy(prepared.facts, (pair[0], pair[1]), wish.concat_dim),
+                variable=variable.path,
+                first=prepared.facts.files.url[pair[0]],
+                second=prepared.facts.files.url[pair[1]],
+            )
+    new = {each.name for each in prepared.new}
+    existing = [name for name in wish.concat_dim if name not in new]
+    if not parted.ordered and all(comparable(prepared.facts, name) for name in existing):
+        prepared.cells(wish)
+
+
+def _group_of(wish: Wish, number: int) -> str:
+    return paths.join(wish.group, f"/era_{number}")
+
+
+def _plan(prepared: Prepared, parted: Parted, wish: Wish, number: int) -> BuildPlan:
+    mine = replace(prepared.only(parted.rows(number)), left_out=())
+    try:
+        # times that no unit of all files could count may have one of this era's
+        return combined(mine.counted_again(wish), wish)
+    except CombineError as error:
+        raise CombineError(
+            f"{paths.name(wish.group)}: {error.what}", do=error.do, **error.facts
+        ) from error
+
+
+# -- one plan ------------------------------------------------------------------------------------
+
+
+def _together(
+    prepared: Prepared, parted: Parted, plans: Sequence[BuildPlan], eras: Eras, wish: Wish
+) -> BuildPlan:
+    files, places = _files(prepared, plans)
+    arrays = tuple(
+        _placed(array, place, len(files))
+        for plan, place in zip(plans, places, strict=True)
+        for array in plan.arrays
+    )
+    refuse_expensive(arrays, wish)  # what each era stores may be little, and all of it much
+    told = {era.number: era for era in eras.eras}
+    groups = {paths.canonical(wish.group): _mark(parted, wish)}
+    for number, plan in enumerate(plans):
+        groups |= plan.groups
+        top = paths.canonical(_group_of(wish, number))
+        groups[top] = _with_era(plan.groups.get(top), number, plan, told.get(number))
+    names = [paths.name(_group_of(wish, number)) for number in range(len(plans))]
+    return replace(
+        plans[0],
+        group=paths.canonical(wish.group),
+        files=files,
+        groups=groups,
+        arrays=arrays,
+        split_rules=split_rules_of(arrays),
+        notes=(
+            *duplicates.told(prepared.left_out, wish.duplicates),
+            *_notes(names, plans),
+        ),
+        left_out=prepared.left_out,
+        eras=eras,
+    )
+
+
+def _notes(names: Sequence[str], plans: Sequence[BuildPlan]) -> Iterator[str]:
+    """Yield the notes of all plans, each once, with the eras that it is about."""
+    about: dict[str, list[str]] = {}
+    for name, plan in zip(names, plans, strict=True):
+        for note in plan.notes:
+            about.setdefault(note, []).append(name)
+    for note, eras in about.items():
+        more = len(eras) - _NAMED
+        told = ", ".join(eras[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+        yield f"{'all eras' if len(eras) == len(names) else told}: {note}"
+
+
+def _files(
+    prepared: Prepared, plans: Sequence[BuildPlan]
+) -> tuple[FileColumns, list[NDArray[np.int64]]]:
+    """Return the files of all plans, each once, and the row there of each plan's files."""
+    files = prepared.facts.files
+    size = int(files.row.max(initial=0)) + 1
+    key = files.part.astype(np.int64) * size + files.row
+    order = np.argsort(key)
+    number = {name: at for at, name in enumerate(files.parts)}
+    rows = []
+    for plan in plans:
+        own = np.array([number[name] for name in plan.files.parts], np.int64)
+        wanted = own[plan.files.part] * size + plan.files.row
+        rows.append(order[np.searchsorted(key[order], wanted)])
+    used, first = np.unique(np.concatenate(rows), return_index=True)
+    kept = used[np.argsort(first)]
+    place = np.empty(len(files), np.int64)
+    place[kept] = np.arange(len(kept))
+    return files.take(kept), [place[each] for each in rows]
+
+
+def _placed(array: PlannedArray, place: NDArray[np.int64], size: int) -> PlannedArray:
+    """Return an array of one era's plan as one of the plan of all files."""
+    times = array.times
+    if times is not None:
+        source = np.zeros(size, times.source.dtype)
+        source[place] = times.source
+        times = replace(times, source=source)
+    return replace(array, files=place[array.files], times=times)
+
+
+# -- what groups say -----------------------------------------------------------------------------
+
+
+def _mark(parted: Parted, wish: Wish) -> bytes:
+    listed = not isinstance(wish.labels.get(parted.dimension or "", ""), str)
+    told = {
+        "version": 1,
+        "dimension": parted.dimension,
+        "groups": [f"era_{number}" for number in range(parted.count)],
+        "order": "given" if listed or wish.combine == "nested" else "coordinate",
+        "contiguous": parted.contiguous,
+    }
+    return ScannedGroup(path=paths.ROOT, attributes=Attributes(values={MARK: told})).zarr_json()
+
+
+def _with_era(zarr_json: bytes | None, number: int, plan: BuildPlan, era: Era | None) -> bytes:
+    """Return the metadata of an era's group with what sets it apart."""
+    document = json.loads(zarr_json or ScannedGroup(path=paths.ROOT).zarr_json())
+    told: dict[str, str | int] = {ERA: number, f"{ERA}_files": len(plan.files)}
+    if era is not None:
+        changes = [str(change) for change in era.changes[:_CHANGES]]
+        more = len(era.changes) - len(changes)
+        told[f"{ERA}_first"] = era.first_label or era.first
+        told[f"{ERA}_last"] = era.last_label or era.last
+        if changes:
+            since = f"since era_{era.since}: "
+            told[f"{ERA}_changes"] = since + ". ".join(
+                [*changes, *([f"and {more} more"] if more else [])]
+            )
+    document["attributes"] |= told
+    return dump(document)

@@ -1,0 +1,260 @@
+"""Which files of an archive decode alike: its eras, found without a look at values.
+
+Files are compared place by place along the concatenated dimensions, because files of one place
+may hold different variables. A place that merely lacks a variable goes with its neighbours where
+these steps can be reserved; otherwise it is an era of its own. Everything is columns with a row for
+each place, and only variables that differ at all are looked at, so a million files cost seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.schema import ArraySchema
+from icevirt.errors import CombineError
+from icevirt.model import paths
+from icevirt.planning.axes.gaps import can_reserve
+from icevirt.planning.axes.placement import NOWHERE, Cells, as_given
+from icevirt.planning.combine.options import Wish
+from icevirt.planning.combine.prepare import Prepared
+from icevirt.planning.combine.variables import by_path
+from icevirt.planning.eras.signatures import Signatures
+
+_ABSENT = -1
+"""The signature of a variable that a place lacks."""
+
+EVERYWHERE = -1
+"""The era of a file that lies nowhere along a dimension: it belongs to all of them."""
+
+type _Admits = frozenset[int] | None
+"""Signatures that a place may have a variable with; None: any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Variable:
+    """An array that not all places have, or not all with one signature."""
+
+    path: str
+    rows: NDArray[np.integer]  # of the array columns
+    number: NDArray[np.int64]  # (places,) of its signature, or `_ABSENT`
+    reserved: bool  # places that lack it go with their neighbours
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Parted:
+    """The eras of all files; numbered by where they begin."""
+
+    count: int
+    of_file: NDArray[np.int64]  # (files,) or `EVERYWHERE`
+    of_place: NDArray[np.int64]  # (places,)
+    place: NDArray[np.int64]  # (files,) or NOWHERE
+    ordered: bool  # whether labels say which place follows which
+    dimension: str | None  # along which eras follow one another; None: along several
+    variables: tuple[Variable, ...]
+    signatures: Signatures
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether each era is one run of places."""
+        return 1 + int(np.count_nonzero(np.diff(self.of_place))) == self.count
+
+    def rows(self, era: int) -> NDArray[np.int64]:
+        """Return the files of an era, those that belong to all of them included."""
+        return np.flatnonzero((self.of_file == era) | (self.of_file == EVERYWHERE))
+
+
+def part(prepared: Prepared, wish: Wish) -> Parted:
+    """Find the eras of files whose facts were made alike."""
+    facts = prepared.facts
+    cells, ordered = _cells(prepared, wish)
+    place, boxes = _places(cells, len(facts.files))
+    signatures = Signatures.of(facts.arrays)
+    variables = tuple(_varying(facts, place, len(boxes), signatures, wish))
+    of_place = _assigned(variables, signatures, len(boxes))
+    of_file = np.full(len(facts.files), EVERYWHERE, np.int64)
+    there = place != NOWHERE
+    of_file[there] = of_place[place[there]]
+    return Parted(
+        count=int(of_place.max(initial=0)) + 1,
+        of_file=of_file,
+        of_place=of_place,
+        place=place,
+        ordered=ordered,
+        dimension=_dimension(cells, boxes, of_place),
+        variables=variables,
+        signatures=signatures,
+    )
+
+
+def _cells(prepared: Prepared, wish: Wish) -> tuple[Cells, bool]:
+    """Return where files lie, in the order given where their labels contradict one another."""
+    new = {each.name for each in prepared.new}
+    existing = [name for name in wish.concat_dim if name not in new]
+    try:
+        if all(comparable(prepared.facts, name) for name in existing):
+            return prepared.cells(wish), True
+    except CombineError:
+        pass  # whoever combines the files says so
+    return as_given(prepared.facts, wish.concat_dim), False
+
+
+def comparable(facts: CatalogFacts, dimension: str) -> bool:
+    """Say whether labels of all files count alike, so that they can be put into an order."""
+    arrays = facts.arrays
+    codes = [code for code, path in enumerate(arrays.path.values) if paths.name(path) == dimension]
+    used = np.unique(arrays.schema.codes[np.isin(arrays.path.codes, codes)]).tolist()
+    told = {
+        tuple(str(attributes.get(name)) for name in ("units", "calendar", "add_offset"))
+        for attributes in (
+            ArraySchema.loads(arrays.schema.values[code]).attributes.values for code in used
+        )
+    }
+    return len(told) < 2
+
+
+def _places(cells: Cells, files: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the place of each file, and the cells of each place, shape (places, dimensions).
+
+    A place is a box that files lie in; places are in the order of the dataset.
+    """
+    place = np.full(files, NOWHERE, np.int64)
+    if not cells.axes:
+        return np.zeros(files, np.int64), np.zeros((1, 0), np.int64)
+    there = np.flatnonzero(np.all([axis.cell != NOWHERE for axis in cells.axes], axis=0))
+    columns = [axis.cell[there] for axis in cells.axes]
+    counts = [axis.count for axis in cells.axes]
+    flat, place[there] = np.unique(np.ravel_multi_index(columns, counts), return_inverse=True)
+    return place, np.stack(np.unravel_index(flat, counts), axis=1).astype(np.int64)
+
+
+def _dimension(cells: Cells, boxes: NDArray[np.int64], of_place: NDArray[np.int64]) -> str | None:
+    """Return the dimension along which eras follow one another, if it is one."""
+    for at, axis in enumerate(cells.axes):
+        pairs = np.unique(np.stack([boxes[:, at], of_place]), axis=1)
+        if len(np.unique(pairs[0])) == pairs.shape[1]:  # no cell is of two eras
+            return axis.dimension
+    return None
+
+
+# -- variables that tell eras apart --------------------------------------------------------------
+
+
+def _varying(
+    facts: CatalogFacts,
+    place_of_file: NDArray[np.int64],
+    places: int,
+    signatures: Signatures,
+    wish: Wish,
+) -> Iterator[Variable]:
+    arrays = facts.arrays
+    for path, held in by_path(facts):
+        rows = held[place_of_file[arrays.file[held]] != NOWHERE]
+        if not len(rows):
+            continue
+        codes = arrays.schema.codes[rows]
+        place = place_of_file[arrays.file[rows]]
+        used = np.unique(codes)
+        names = ArraySchema.loads(arrays.schema.values[int(used[0])]).dimension_names
+        along = any(dimension in names for dimension in wish.concat_dim)
+        found = signatures.of_schema[codes]
+        here = np.zeros(places, np.bool_)
+        here[place] = True
+        alike = frozenset.intersection(
+            *(signatures.admits[number] for number in np.unique(found).tolist())
+        )
+        if alike and (here.all() or not along):
+            continue
+        number = np.full(places, _ABSENT, np.int64)
+        number[place] = found
+        reserve = wish.holes == "reserve" and can_reserve(
+            ArraySchema.loads(arrays.schema.values[c]) for c in used.tolist()
+        )
+        yield Variable(path=path, rows=rows, number=number, reserved=not along or reserve)
+
+
+# -- places to eras --------------------------------------------------------------------------------
+
+
+def _assigned(
+    variables: Sequence[Variable], signatures: Signatures, places: int
+) -> NDArray[np.int64]:
+    """Return the era of each place."""
+    if not variables:
+        return np.zeros(places, np.int64)
+    kind, patterns = _patterns(variables, signatures, places)
+    eras: list[tuple[_Admits, ...]] = []
+    of_place = np.full(places, -1, np.int64)
+    of_kind = np.full(len(patterns), -1, np.int64)
+    open_kinds = []
+    for number, pattern in enumerate(patterns):
+        if all(each is not None and len(each) == 1 for each in pattern):
+            of_kind[number] = len(eras)
+            eras.append(pattern)
+        else:
+            open_kinds.append(number)
+    of_place[:] = of_kind[kind]
+    for number in sorted(open_kinds, key=lambda n: sum(each is None for each in patterns[n])):
+        here = np.flatnonzero(kind == number)
+        fits = [era for era, held in enumerate(eras) if _fit(held, patterns[number])]
+        if not fits:
+            fits = [len(eras)]
+            eras.append(patterns[number])
+        of_place[here] = _nearest(of_place, here, fits)
+        for era in np.unique(of_place[here]).tolist():
+            eras[era] = _narrowed(eras[era], patterns[number])
+    _, first, numbered = np.unique(of_place, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    renumbered: NDArray[np.int64] = rank[numbered]
+    return renumbered
+
+
+def _patterns(
+    variables: Sequence[Variable], signatures: Signatures, places: int
+) -> tuple[NDArray[np.int64], list[tuple[_Admits, ...]]]:
+    """Return which distinct combination of signatures each place has, and these combinations."""
+    kind = np.zeros(places, np.int64)
+    known: list[tuple[_Admits, ...]] = [()]
+    for variable in variables:
+        numbers, column = np.unique(variable.number, return_inverse=True)
+        both, kind = np.unique(kind * len(numbers) + column, return_inverse=True)
+        known = [
+            (*known[old], _admitted(variable, signatures, int(numbers[new])))
+            for old, new in zip(*np.divmod(both, len(numbers)), strict=True)
+        ]
+    return kind.astype(np.int64), known
+
+
+def _admitted(variable: Variable, signatures: Signatures, number: int) -> _Admits:
+    if number != _ABSENT:
+        return signatures.admits[number]
+    return None if variable.reserved else frozenset({_ABSENT})
+
+
+def _fit(one: tuple[_Admits, ...], other: tuple[_Admits, ...]) -> bool:
+    return all(a is None or b is None or a & b for a, b in zip(one, other, strict=True))
+
+
+def _narrowed(one: tuple[_Admits, ...], other: tuple[_Admits, ...]) -> tuple[_Admits, ...]:
+    return tuple(
+        b if a is None else a if b is None else a & b for a, b in zip(one, other, strict=True)
+    )
+
+
+def _nearest(
+    of_place: NDArray[np.int64], here: NDArray[np.int64], fits: Sequence[int]
+) -> NDArray[np.int64]:
+    """Return which of several eras places belong to: the one before them, else the one after."""
+    if len(fits) == 1:
+        return np.full(len(here), fits[0], np.int64)
+    known = np.flatnonzero(np.isin(of_place, fits))
+    if not len(known):
+        return np.full(len(here), fits[0], np.int64)
+    before = np.searchsorted(known, here) - 1
+    nearest: NDArray[np.int64] = of_place[known[np.maximum(before, 0)]]
+    return nearest

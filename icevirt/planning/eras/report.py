@@ -1,0 +1,207 @@
+"""Eras in words: where each begins and ends, what set it apart, and what can be done about it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.eras import Absence, Change, Choice, Era, Eras, Run
+from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.schema import ArraySchema
+from icevirt.model import paths
+from icevirt.planning.axes.coordinates import written
+from icevirt.planning.axes.file_order import decoded
+from icevirt.planning.axes.placement import NOWHERE
+from icevirt.planning.combine.options import Wish
+from icevirt.planning.combine.prepare import Prepared
+from icevirt.planning.eras import signature_diff
+from icevirt.planning.eras.partition import Parted, Variable
+
+TOLD = 100
+"""Eras, and runs of files within another one, that a report describes; further ones are counted."""
+
+_EXAMPLES = 5  # files in a line
+
+
+def described(prepared: Prepared, parted: Parted, wish: Wish, *, limit: int = TOLD) -> Eras:
+    """Return the eras of an archive as a report, at most ``limit`` of them in full."""
+    dimension = parted.dimension or next(iter(wish.concat_dim), "")
+    found = _Report(prepared, parted, dimension, limit)
+    return Eras(
+        dimension=dimension,
+        count=parted.count,
+        eras=tuple(found.eras()),
+        apart=tuple(found.apart()),
+        more_apart=max(0, len(found.inner) - limit),
+        absences=tuple(found.absences()),
+        choices=choices(parted.count),
+        ordered=parted.ordered,
+    )
+
+
+def choices(count: int) -> tuple[Choice, ...]:
+    """Return what can be done about a number of eras."""
+    if count < 2:
+        return ()
+    return (
+        Choice(option='eras="refuse"', does="nothing is built (the default)"),
+        Choice(
+            option='eras="group"',
+            does=f"{count} groups, era_0 to era_{count - 1}, which the engine shows as one dataset"
+            ' with eras="concat"; nothing more is stored',
+            groups=count,
+        ),
+    )
+
+
+class _Report:
+    """Runs of places of one era, and the files at their ends."""
+
+    def __init__(self, prepared: Prepared, parted: Parted, dimension: str, limit: int) -> None:
+        self._facts, self._parted, self._dimension = prepared.facts, parted, dimension
+        era = parted.of_place
+        self._limit = limit
+        self._numbers: dict[str, Mapping[int, list[int]]] = {}
+        self._begins = np.flatnonzero(np.diff(era, prepend=-1))  # places where runs begin
+        self._ends = np.append(self._begins[1:], len(era)) - 1
+        self._era = era[self._begins]  # of each run
+        there = np.flatnonzero(parted.place != NOWHERE)
+        place = parted.place[there]
+        self._files = np.bincount(place, minlength=len(era))  # at each place
+        order = np.argsort(place, kind="stable")
+        at = np.searchsorted(place[order], np.arange(len(era)))
+        self._first = there[order[at]]  # file of each place
+        # a run within another era; `inner` are their numbers
+        inner = self._era[:-2] == self._era[2:] if len(self._era) > 2 else np.zeros(0, np.bool_)
+        rarer = self._sizes[1:-1] <= np.minimum(self._sizes[:-2], self._sizes[2:])
+        self.inner: NDArray[np.int64] = np.flatnonzero(inner & rarer) + 1
+        new = next((each for each in prepared.new if each.name == dimension), None)
+        self._labels: dict[int, tuple[str, str]] = {}
+        if new is not None and new.values is not None:
+            told = ((file, str(new.values[new.cell[file]])) for file in self._shown())
+            self._labels = {file: (label, label) for file, label in told}
+        elif parted.ordered:
+            self._labels = _labels(self._facts, dimension, self._shown())
+
+    @property
+    def _sizes(self) -> NDArray[np.int64]:
+        return np.add.reduceat(self._files, self._begins)
+
+    def _shown(self) -> set[int]:
+        """Return the files at the ends of what the report names."""
+        runs = {int(run) for run in self.inner[: self._limit]}
+        for era in range(min(self._parted.count, self._limit)):
+            mine = np.flatnonzero(self._era == era)
+            runs |= {int(mine[0]), int(mine[-1])}
+        places = [*self._begins[list(runs)].tolist(), *self._ends[list(runs)].tolist()]
+        return set(self._first[places].tolist())
+
+    def eras(self) -> Iterator[Era]:
+        """Yield the first eras."""
+        sizes = self._sizes
+        for number in range(min(self._parted.count, self._limit)):
+            mine = np.flatnonzero(self._era == number)
+            first, last = self._begins[mine[0]], self._ends[mine[-1]]
+            since = None if mine[0] == 0 else int(self._era[mine[0] - 1])
+            yield Era(
+                number=number,
+                files=int(sizes[mine].sum()),
+                first=self._url(first),
+                last=self._url(last),
+                first_label=self._label(first)[0],
+                last_label=self._label(last)[1],
+                runs=len(mine),
+                since=since,
+                changes=() if since is None else tuple(self._changes(since, number)),
+            )
+
+    def apart(self) -> Iterator[Run]:
+        """Yield the first runs that lie within another era."""
+        sizes = self._sizes
+        for run in self.inner[: self._limit].tolist():
+            first, last = self._begins[run], self._ends[run]
+            yield Run(
+                era=int(self._era[run]),
+                files=int(sizes[run]),
+                first=self._url(first),
+                last=self._url(last),
+                first_label=self._label(first)[0],
+                last_label=self._label(last)[1],
+                inside=int(self._era[run - 1]),
+            )
+
+    def absences(self) -> Iterator[Absence]:
+        """Yield where places lack a variable that their era has."""
+        for variable in self._parted.variables:
+            if not variable.reserved or not self._is_along(variable):
+                continue
+            lacking = np.flatnonzero(variable.number < 0)
+            for era in np.unique(self._parted.of_place[lacking])[: self._limit].tolist():
+                places = lacking[self._parted.of_place[lacking] == era]
+                yield Absence(
+                    variable=variable.path,
+                    era=era,
+                    places=len(places),
+                    examples=tuple(self._url(place) for place in places[:_EXAMPLES]),
+                )
+
+    def _is_along(self, variable: Variable) -> bool:
+        schema = self._facts.arrays.schema[int(variable.rows[0])]
+        return self._dimension in ArraySchema.loads(schema).dimension_names
+
+    def _changes(self, before: int, after: int) -> Iterator[Change]:
+        """Yield how the variables of an era differ from those of the one right before it."""
+        for variable in self._parted.variables:
+            one, other = (self._signature(variable, era) for era in (before, after))
+            if one is None and other is not None:
+                yield Change(variable=variable.path, what="added")
+            elif one is not None and other is None:
+                yield Change(variable=variable.path, what="absent")
+            elif (
+                one is not None and other is not None and (what := signature_diff.told(one, other))
+            ):
+                yield Change(variable=variable.path, what=what)
+
+    def _signature(self, variable: Variable, era: int) -> Mapping[str, Any] | None:
+        """Return the signature of a variable in an era, if it has any; referenced chunks' first."""
+        told = (self._parted.signatures.facts[number] for number in self._held(variable)[era])
+        return max(told, key=len, default=None)
+
+    def _held(self, variable: Variable) -> Mapping[int, list[int]]:
+        """Return the numbers of a variable's signatures by era; all eras are looked at once."""
+        if variable.path not in self._numbers:
+            many = len(self._parted.signatures.facts)
+            there = variable.number >= 0
+            pairs = np.unique(self._parted.of_place[there] * many + variable.number[there])
+            held: dict[int, list[int]] = defaultdict(list)
+            for era, number in zip(
+                *(each.tolist() for each in np.divmod(pairs, many)), strict=True
+            ):
+                held[era].append(number)
+            self._numbers[variable.path] = held
+        return self._numbers[variable.path]
+
+    def _url(self, place: int) -> str:
+        return self._facts.files.url[int(self._first[place])]
+
+    def _label(self, place: int) -> tuple[str, str]:
+        return self._labels.get(int(self._first[place]), ("", ""))
+
+
+def _labels(facts: CatalogFacts, dimension: str, files: set[int]) -> dict[int, tuple[str, str]]:
+    """Return the first and the last label of files, as people write them."""
+    arrays, labels = facts.arrays, facts.arrays.labels
+    found: dict[int, tuple[str, str]] = {}
+    wanted = np.zeros(len(facts.files), np.bool_)
+    wanted[list(files)] = True
+    for place in np.flatnonzero(wanted[arrays.file[labels.row]]).tolist():
+        row, raw = int(labels.row[place]), labels.at(place)
+        if paths.name(arrays.path[row]) == dimension and len(raw):
+            attributes = ArraySchema.loads(arrays.schema[row]).attributes
+            ends = written(decoded(raw, attributes.values)[[0, -1]], attributes)
+            found.setdefault(int(arrays.file[row]), (ends[0], ends[1]))
+    return found

@@ -1,0 +1,392 @@
+"""Which chunks of an array stay references, which are stored, and what that takes.
+
+One encoding is the array's; files that have another one, and chunks in which files meet or which a
+file does not fill, are stored in it. Among the encodings that there are, the one is taken with
+which the fewest bytes are stored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.hybrid import AxisGrid, Hybrid
+from icevirt.archive.schema import ArraySchema, differences
+from icevirt.errors import CombineError
+from icevirt.model.attributes import Attributes
+from icevirt.model.json import JSON
+from icevirt.planning.combine.cf_packing import PACKING, decoded, packing_of
+from icevirt.planning.combine.deviation_rules import Rules, signature
+from icevirt.planning.combine.variables import Member
+from icevirt.planning.partial.chunk_alignment import (
+    TooManyError,
+    any_native,
+    lines_up,
+    native_chunks,
+    values_in,
+)
+from icevirt.planning.partial.storage_cost import remedy
+
+_LOSSY = (
+    "numcodecs.fixedscaleoffset",
+    "numcodecs.quantize",
+    "numcodecs.bitround",
+    "numcodecs.zfpy",
+    "numcodecs.astype",
+)
+_NUMBERS = frozenset(
+    (
+        *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+        *("float32", "float64"),
+    )
+)
+_FLOAT_CODECS: tuple[JSON, ...] = (
+    {"name": "bytes", "configuration": {"endian": "little"}},
+    {"name": "zstd", "configuration": {"level": 3, "checksum": False}},
+)
+_SHOWN = 3  # files in a message
+_TRIED = 8  # encodings among which the best is looked for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where the files of an array lie in it, a row each."""
+
+    axes: tuple[int, ...]  # along which files are concatenated
+    starts: NDArray[np.int64]  # (k, n) in elements
+    lengths: NDArray[np.int64]  # (k, n)
+    shape: tuple[int, ...]  # of the array
+    new: int = 0  # axes that the files do not have; they are the first ones
+
+    def grids(self, edges: Sequence[int]) -> list[AxisGrid]:
+        """Return the grids of the concatenated axes."""
+        return [AxisGrid(total=self.shape[axis], edge=edges[axis]) for axis in self.axes]
+
+    @property
+    def others(self) -> list[int]:
+        """The lengths of the other axes."""
+        return [length for axis, length in enumerate(self.shape) if axis not in self.axes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The encoding of a hybrid array, and what is stored."""
+
+    edges: tuple[int, ...]
+    hybrid: Hybrid
+
+
+def decide(
+    facts: CatalogFacts,
+    member: Member,
+    rows: NDArray[np.integer],
+    place: Place,
+    rules: Rules,
+    *,
+    joined: tuple[tuple[int, ...], tuple[JSON, ...]],
+) -> Decision | None:
+    """Return how an array is made of references and stored chunks; None where one kind suffices.
+
+    Args:
+        facts: Of the catalog.
+        member: The array.
+        rows: Of the array columns: the files that it is made of.
+        place: Where they lie.
+        rules: What may be stored.
+        joined: Edges and codecs of chunks where no file keeps its own.
+
+    Raises:
+        CombineError: Chunks must be stored that cannot be.
+    """
+    used, own = facts.arrays.schema.renumbered(rows)
+    schemas = tuple(ArraySchema.loads(facts.arrays.schema.values[code]) for code in used.tolist())
+    files = _Files(facts, rows, member, place, schemas, own, rules)
+    if files.whole.all() and files.alike_at_all and not member.as_floats:
+        return None
+    found = _best(files, joined)
+    if found is None:
+        return None
+    _refuse_impossible(files, found)
+    return found
+
+
+class _Files:
+    """The files of one array and how they store it."""
+
+    def __init__(  # noqa: PLR0917 - the facts of one array
+        self,
+        facts: CatalogFacts,
+        rows: NDArray[np.integer],
+        member: Member,
+        place: Place,
+        schemas: tuple[ArraySchema, ...],
+        own: NDArray[np.integer],
+        rules: Rules,
+    ) -> None:
+        self.facts, self.rows, self.member, self.place = facts, rows, member, place
+        self.schemas, self.own, self.rules = schemas, own, rules
+        self.by_values = np.array(_numbered(signature(each, stored=False) for each in schemas))
+        self.by_storage = np.array(
+            _numbered(signature(each, stored=True, but=self.free) for each in schemas)
+        )
+        self.whole = np.array([each.whole for each in schemas])[own]
+        home = signature(member.schema, stored=False)
+        self.home = np.array([signature(each, stored=False) == home for each in schemas])
+
+    @property
+    def free(self) -> int | None:
+        """The axis along which chunks may have other lengths in other files."""
+        rectilinear = self.rules.chunk_grid == "rectilinear" and len(self.place.axes) == 1
+        return self.place.axes[0] if rectilinear else None
+
+    @property
+    def alike_at_all(self) -> bool:
+        """Whether values mean the same in all files."""
+        return bool((self.by_values == self.by_values[0]).all())
+
+    def url(self, at: int) -> str:
+        """Return the URL of a file."""
+        return self.facts.files.url[int(self.facts.arrays.file[self.rows[at]])]
+
+    def candidates(self) -> list[int]:
+        """Return one schema of each encoding that the array may have, the largest first."""
+        if not (~self.whole).any():
+            return []
+        volume = np.bincount(
+            self.own, self.place.lengths.prod(axis=1).astype(np.float64), len(self.schemas)
+        )
+        best: dict[int, float] = {}
+        first: dict[int, int] = {}
+        for at, schema in enumerate(self.schemas):
+            if not schema.whole and self.home[at]:
+                kind = int(self.by_storage[at])
+                first.setdefault(kind, at)
+                best[kind] = best.get(kind, 0.0) + float(volume[at])
+        order = sorted(best, key=lambda kind: -best[kind])
+        return [first[kind] for kind in order[:_TRIED]]
+
+
+def _best(files: _Files, joined: tuple[tuple[int, ...], tuple[JSON, ...]]) -> Decision | None:
+    """Return the decision that stores least."""
+    edges, codecs = joined
+    kept = files.candidates()
+    if files.member.as_floats:
+        shape = files.schemas[kept[0]].chunk_shape if kept else edges
+        return _measured(files, _as_floats(files), shape)
+    if not kept:
+        target = replace(files.member.schema, codecs=codecs, chunk_shape=edges)
+        return _measured(files, target, edges)
+    found: list[Decision] = []
+    for at in kept:
+        target = files.schemas[at]
+        made = _measured(files, target, target.chunk_shape, kind=int(files.by_storage[at]))
+        if made is None:
+            return None
+        found.append(made)
+    return min(found, key=lambda each: each.hybrid.nbytes)
+
+
+def _measured(
+    files: _Files, target: ArraySchema, edges: tuple[int, ...] | None, *, kind: int | None = None
+) -> Decision | None:
+    """Return what is stored where the array is encoded like ``target``; None where nothing is."""
+    assert edges is not None
+    place = files.place
+    grids = place.grids(edges)
+    same = files.by_storage[files.own] == kind if kind is not None else np.zeros_like(files.whole)
+    # values that the scan read fill chunks wherever they begin on the grid
+    fits = same | (files.whole & files.home[files.own] & (kind is not None))
+    try:
+        aligned = lines_up(grids, place.starts, place.lengths)
+        alike = bool(fits.all()) and _same_edges(files, edges, same)
+        # values that the scan read fill chunks up, where they begin on the grid
+        rest = np.flatnonzero(~(files.whole & aligned))
+        if alike and not any_native(grids, place.starts, place.lengths, aligned, rest):
+            return None
+        bounds = None if files.free is None else _bounds(files, edges, same)
+        if bounds is not None:
+            grids = [replace(grids[0], bounds=bounds)]
+        plain = same & ~files.whole & lines_up(grids, place.starts, place.lengths)
+        own = _own_edges(files, edges)
+        chunks = native_chunks(grids, place.starts, place.lengths, plain, own_edges=own)
+        replaced = native_chunks(
+            grids, place.starts[plain], place.lengths[plain], plain[plain], own_edges=own[plain]
+        )
+    except TooManyError as error:
+        raise _too_many(files, int(str(error)), edges) from error
+    counts = [-(-n // e) for n, e in zip(place.shape, edges, strict=True)]
+    beside = math.prod(n for axis, n in enumerate(counts) if axis not in place.axes)
+    arrays, held = files.facts.arrays, files.rows[plain]
+    itemsize = np.dtype(str(target.data_type)).itemsize if _is_number(target) else 8
+    return Decision(
+        edges=edges,
+        hybrid=Hybrid(
+            plain=plain,
+            own=files.own.astype(np.int32),
+            schemas=files.schemas,
+            target=target,
+            new_axes=place.new,
+            bounds=bounds,
+            chunks=len(chunks) * beside,
+            nbytes=values_in(grids, chunks, place.others) * itemsize,
+            replaced=len(replaced) * beside,
+            scanned=int((arrays.virtual[held] + arrays.inline[held]).sum()),
+            why=_why(files, target, plain, fits, edges),
+        ),
+    )
+
+
+def _own_edges(files: _Files, edges: Sequence[int]) -> NDArray[np.int64]:
+    axis = files.place.axes[0]
+    own = [each.chunk_shape[axis] if each.chunk_shape else edges[axis] for each in files.schemas]
+    edge: NDArray[np.int64] = np.array(own, np.int64)[files.own]
+    return edge
+
+
+def _same_edges(files: _Files, edges: Sequence[int], same: NDArray[np.bool_]) -> bool:
+    """Say whether the chunks of all files that keep theirs have one length along the axes."""
+    return bool((_own_edges(files, edges)[same] == edges[files.place.axes[0]]).all())
+
+
+def _bounds(files: _Files, edges: Sequence[int], same: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return where chunks begin that follow each file's own grid; files that are not there too."""
+    starts, lengths = files.place.starts[:, 0], files.place.lengths[:, 0]
+    edge = np.where(same, _own_edges(files, edges), edges[files.place.axes[0]])
+    total = files.place.shape[files.place.axes[0]]
+    begins, at = np.unique(starts[lengths > 0], return_index=True)
+    ends = begins + lengths[lengths > 0][at]
+    steps = edge[lengths > 0][at]
+    # what lies between files is cut as the array is
+    gap_begins, gap_ends = np.append(0, ends), np.append(begins, total)
+    gaps = gap_begins < gap_ends
+    begins = np.append(begins, gap_begins[gaps])
+    ends = np.append(ends, gap_ends[gaps])
+    steps = np.append(steps, np.full(int(gaps.sum()), edges[files.place.axes[0]]))
+    counts = -(-(ends - begins) // steps)
+    within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+    bounds = np.repeat(begins, counts) + within * np.repeat(steps, counts)
+    return np.append(np.unique(bounds), total)
+
+
+def _numbered(keys: Iterable[str]) -> list[int]:
+    number: dict[str, int] = {}
+    return [number.setdefault(key, len(number)) for key in keys]
+
+
+def _is_number(schema: ArraySchema) -> bool:
+    return isinstance(schema.data_type, str) and schema.data_type in _NUMBERS
+
+
+def _refuse_impossible(files: _Files, found: Decision) -> None:
+    """Refuse what cannot be read, or not be encoded without loss."""
+    target, path = found.hybrid.target, files.member.path
+    cause = None
+    if not all(_is_number(each) for each in (target, *files.schemas)):
+        cause = "they hold something else than plain numbers"
+    for codec in target.codecs:
+        name = codec.get("name") if isinstance(codec, Mapping) else codec
+        if name in _LOSSY:
+            cause = f"its codec {name} is lossy"
+    if cause is not None and found.hybrid.chunks:
+        raise CombineError(
+            f"chunks of variable {path} cannot be stored, because {cause}: {found.hybrid.why}",
+            do=f"Leave the variable out with drop_variables=[{path!r}], or build the files that"
+            " differ into another group.",
+            variable=path,
+        )
+
+
+# -- decoded floats ----------------------------------------------------------------------------
+
+
+def _as_floats(files: _Files) -> ArraySchema:
+    """Return the schema of decoded values: the float that holds those of all files."""
+    kinds = {
+        decoded(np.zeros(1, str(each.data_type)), packing_of(each.attributes)).dtype
+        for each in files.schemas
+        if _is_number(each)
+    }
+    path = files.member.path
+    dtype = np.result_type(*kinds) if kinds else np.dtype("U1")
+    if dtype.kind != "f":
+        raise CombineError(
+            f"variable {path} does not decode to floats",
+            do="Leave it out of float_variables.",
+            variable=path,
+            decodes_to=str(dtype),
+        )
+    plain = files.member.schema.attributes.without(*PACKING)
+    missing = Attributes.of({"_FillValue": dtype.type("nan")})
+    return replace(
+        files.member.schema,
+        data_type=dtype.name,
+        codecs=_FLOAT_CODECS,
+        fill_value="NaN",
+        attributes=replace(
+            plain,
+            values={**plain.values, **missing.values},
+            dtypes={**plain.dtypes, **missing.dtypes},
+        ),
+    )
+
+
+# -- what it takes -----------------------------------------------------------------------------
+
+
+def _why(
+    files: _Files,
+    target: ArraySchema,
+    plain: NDArray[np.bool_],
+    fits: NDArray[np.bool_],
+    edges: Sequence[int],
+) -> str:
+    """Say which files are not referenced as they are, and why."""
+    if files.member.as_floats:
+        return "it is to be stored as decoded floats"
+    reasons: list[str] = []
+    groups: dict[str, list[int]] = {}
+    counts = np.bincount(files.own, minlength=len(files.schemas))
+    for at, schema in enumerate(files.schemas):
+        here = np.flatnonzero((files.own == at) & ~fits)
+        if not len(here):
+            continue
+        stored = not schema.whole and not target.whole
+        unlike = differences(
+            target.decode_signature(stored=stored), schema.decode_signature(stored=stored)
+        )
+        told = ", ".join(name.removeprefix("attribute ") for name in unlike) or "encoding"
+        groups.setdefault(told, []).extend(here.tolist())
+    for told, members in groups.items():
+        first = files.url(min(members))
+        reasons.append(
+            f"{len(members)} of {int(counts.sum())} files differ in {told} (first: {first})"
+        )
+    shifted = np.flatnonzero(fits & ~plain & ~files.whole)
+    if len(shifted):
+        reasons.append(
+            f"{len(shifted)} {'files do' if len(shifted) > 1 else 'file does'} not begin where a"
+            f" chunk of {_told(edges)} begins"
+            f" (first: {files.url(int(shifted[0]))})"
+        )
+    if not reasons:
+        reasons.append("files end within a chunk")
+    return "; ".join(reasons)
+
+
+def _too_many(files: _Files, chunks: int, edges: Sequence[int]) -> CombineError:
+    path = files.member.path
+    return CombineError(
+        f"more than {chunks:,} chunks of variable {path} would have to be stored",
+        do=remedy(path),
+        variable=path,
+        chunk_shape=list(edges),
+    )
+
+
+def _told(edges: Sequence[int]) -> str:
+    return "×".join(map(str, edges))

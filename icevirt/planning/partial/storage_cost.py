@@ -1,0 +1,165 @@
+"""What storing chunks of hybrid arrays costs, and how the work is cut."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.facts import ArrayColumns
+from icevirt.archive.hybrid import AxisGrid, Hybrid
+from icevirt.archive.plan import PlannedArray
+from icevirt.archive.report import ReferenceCounts
+from icevirt.archive.scanned import dump
+from icevirt.archive.schema import differences
+from icevirt.errors import CombineError
+from icevirt.planning.combine.cf_packing import packing_of
+from icevirt.planning.combine.deviation_rules import is_packing, signature
+from icevirt.planning.combine.options import Wish
+from icevirt.planning.schedule.windows import window_of
+
+WINDOW_BYTES = 256 << 20
+"""Values that are stored with one manifest, on average: the work of one task."""
+
+
+def remedy(path: str) -> str:
+    """Return what helps where too much would be stored."""
+    return (
+        'Ask for chunks that follow the files with chunk_grid="rectilinear", raise'
+        " max_native_bytes (--max-native-bytes), build the files that differ into another group,"
+        f" or leave the variable out with drop_variables=[{path!r}]."
+    )
+
+
+def refuse_expensive(arrays: Sequence[PlannedArray], wish: Wish) -> None:
+    """Refuse to store more than was allowed. Raises ``CombineError`` with the numbers."""
+    hybrids = [(each, each.hybrid) for each in arrays if each.hybrid is not None]
+    # what the scan read is stored in any case
+    costs = [
+        (array.path, hybrid) for array, hybrid in hybrids if hybrid.chunks and not array.whole.all()
+    ]
+    total = sum(hybrid.nbytes for _, hybrid in costs)
+    if total <= wish.rules.max_native_bytes:
+        return
+    costs.sort(key=lambda each: -each[1].nbytes)
+    path, worst = costs[0]
+    raise CombineError(
+        f"{size_of(total)} of values in {len(costs)} variables cannot be referenced and would be"
+        f" stored, more than max_native_bytes={wish.rules.max_native_bytes}; {path}:"
+        f" {size_of(worst.nbytes)} in {worst.chunks:,} chunks, because {worst.why}",
+        do=remedy(path),
+        variable=path,
+        bytes_to_store={path: hybrid.nbytes for path, hybrid in costs[:10]},
+    )
+
+
+def told(arrays: Sequence[PlannedArray]) -> list[str]:
+    """Return a line for each hybrid array."""
+    return [_line(array, array.hybrid) for array in arrays if array.hybrid is not None]
+
+
+def _line(array: PlannedArray, hybrid: Hybrid) -> str:
+    said = []
+    if hybrid.chunks:
+        said.append(
+            f"{hybrid.chunks:,} of {math.prod(array.grid):,} chunks ({size_of(hybrid.nbytes)} of"
+            f" values) are stored, because {hybrid.why}"
+        )
+    if (error := max_error(hybrid)) is not None:
+        off = f"; they could be off by up to {error:g}" if error else ""
+        said.append(
+            f"values that are packed unlike must survive exactly, or the build stops{off}. To keep"
+            " them as they are, store floats with float_variables, or build a group for each era"
+        )
+    if hybrid.bounds is not None:
+        said.append(
+            "the lengths of chunks follow the files, so readers need zarr 3.4 and its setting"
+            " array.rectilinear_chunks"
+        )
+    return f"{array.path}: {'; '.join(said)}"
+
+
+def max_error(hybrid: Hybrid) -> float | None:
+    """Return how far values may be off that are packed anew; None where none are.
+
+    0 where that depends on the values, because the array is not packed.
+    """
+    target = hybrid.target
+    schemas = {signature(each, stored=False): each for each in hybrid.schemas}
+    if not hybrid.chunks or signature(target, stored=False) not in schemas:  # decoded floats
+        return None
+    mine = target.decode_signature(stored=False)
+    if not any(
+        is_packing(differences(mine, each.decode_signature(stored=False)))
+        for each in schemas.values()
+    ):
+        return None
+    if isinstance(target.data_type, str) and target.data_type.startswith("float"):
+        return 0.0
+    scale = packing_of(target.attributes).get("scale_factor", 1.0)
+    return abs(float(np.asarray(scale).reshape(-1)[0])) / 2
+
+
+def size_of(count: int) -> str:
+    """Return a number of bytes as people read it."""
+    number = float(count)
+    for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
+        if number < 1024 or unit == "TiB":
+            break
+        number /= 1024
+    return f"{count} bytes" if unit == "bytes" else f"{number:.1f} {unit}"
+
+
+def hybrid_counts(
+    arrays: ArrayColumns, rows: NDArray[np.integer], hybrid: Hybrid
+) -> ReferenceCounts:
+    """Return the references that stay, as far as the driver can tell, and what is stored."""
+    plain = rows[hybrid.plain]
+    stay = max(0, hybrid.scanned - hybrid.replaced)
+    share = stay / hybrid.scanned if hybrid.scanned else 0.0
+    return ReferenceCounts(
+        virtual=min(stay, int(arrays.virtual[plain].sum())),
+        native=hybrid.chunks,
+        bytes_referenced=int(share * int(arrays.virtual_bytes[plain].sum())),
+        bytes_stored=hybrid.nbytes,
+    )
+
+
+def hybrid_window(grid: Sequence[int], axis: int, limit: int, hybrid: Hybrid) -> tuple[int, ...]:
+    """Return how many chunks a manifest spans, so that no task stores much more than others."""
+    window = list(window_of(grid, axis, limit))
+    tasks = -(-hybrid.nbytes // WINDOW_BYTES)
+    if tasks > 1 and grid[axis]:
+        window[axis] = max(1, min(window[axis], -(-grid[axis] // tasks)))
+    return tuple(window)
+
+
+def with_grid(zarr_json: bytes, grids: Sequence[AxisGrid]) -> bytes:
+    """Return the document of an array with its rectilinear grid, where it has one.
+
+    Lengths that repeat are written once, with their number.
+    """
+    if all(grid.bounds is None for grid in grids):
+        return zarr_json
+    document = json.loads(zarr_json)
+    document["chunk_grid"] = {
+        "name": "rectilinear",
+        "configuration": {"kind": "inline", "chunk_shapes": [_lengths(grid) for grid in grids]},
+    }
+    return dump(document)
+
+
+def _lengths(grid: AxisGrid) -> list[int | list[int]]:
+    if grid.bounds is None:
+        # every length as zarr sees it: also the last chunk is as long as the others
+        return [[grid.edge, len(grid)]]
+    sizes = np.diff(grid.bounds)
+    cuts = [0, *(np.flatnonzero(np.diff(sizes)) + 1).tolist(), len(sizes)]
+    runs = itertools.pairwise(cuts)
+    return [
+        [int(sizes[low]), high - low] if high - low > 1 else int(sizes[low]) for low, high in runs
+    ]

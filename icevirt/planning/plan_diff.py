@@ -1,0 +1,188 @@
+"""What a build would take from, change in, and add to what its group holds.
+
+Compared are the arrays' metadata, which say all that a reader depends on: which variables there
+are, their types, dimensions, lengths and how they decode. Chunks and codecs decide about speed
+only, and more steps are what a new build is for: these are told and stop nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+from icevirt.archive.difference import PlanChange
+from icevirt.archive.plan import BuildPlan, Mode, PlannedArray
+from icevirt.archive.schema import DECODING, decoder_of
+from icevirt.model.attributes import recorded_dtypes
+from icevirt.planning.edits.file_edits import Edit
+from icevirt.versioning.merge.lost_changes import Loss
+
+_SHOWN = 10  # variables in a line
+
+
+type Edits = tuple[Edit, str]
+"""What a person set in all files, and the function that set more."""
+
+
+def plan_changes(
+    last: Mapping[str, bytes], files: int, plan: BuildPlan, edits: tuple[Edits, Edits]
+) -> list[PlanChange]:
+    """Compare a plan with the arrays that it replaces.
+
+    Args:
+        last: zarr.json of the arrays, by path, as they are now.
+        files: How many files the last build was made of; 0 unknown.
+        plan: The new one.
+        edits: Of the last build, and of the new one.
+    """
+    old = {path: json.loads(raw) for path, raw in last.items()}
+    new = {array.path: array for array in plan.arrays}
+    steps: dict[str, dict[tuple[int, int], list[str]]] = {}
+    changes = [*_presence(old, new)]
+    for path, array in new.items():
+        if path in old:
+            now = json.loads(array.zarr_json)
+            corrected = _is_corrected(array.source_path, edits)
+            changes += _of_array(
+                path, old[path], now, stored=_is_stored(array), corrected=corrected
+            )
+            changes += _lengths(path, old[path], now, plan.concat_dim, steps)
+    changes += _steps(steps)
+    if 0 < len(plan.files) < files:
+        changes.append(PlanChange(what=f"files {files:,} → {len(plan.files):,}", stops=False))
+    return changes
+
+
+def changes_of_others(
+    found: Iterable[Loss], commits: Mapping[str, tuple[str, str]]
+) -> Iterator[PlanChange]:
+    """Yield what a build would undo of the work of others, a line for each of their commits.
+
+    Args:
+        found: What it would undo.
+        commits: Id and message of the commit that changed a path last, where that is known.
+    """
+    lines: dict[tuple[bool, str], list[str]] = {}
+    for loss in found:
+        commit = commits.get(loss.path)
+        by = "an earlier commit" if commit is None else f"commit {commit[0]} ({commit[1]!r})"
+        lines.setdefault((loss.stops, by), []).append(f"{loss.path} ({loss.what})")
+    for (stops, by), listed in lines.items():
+        what = "would be lost" if stops else "would be undone"
+        yield PlanChange(what=f"work of {by} {what}: {_listed(listed)}", stops=stops)
+
+
+def _presence(old: Collection[str], new: Mapping[str, PlannedArray]) -> Iterator[PlanChange]:
+    gone = [path for path in old if path not in new]
+    added = [path for path in new if path not in old]
+    if gone:
+        yield PlanChange(what=f"{_counted(len(gone))} vanished: {_listed(gone)}", stops=True)
+    if added:
+        yield PlanChange(what=f"{_counted(len(added))} new: {_listed(added)}", stops=False)
+
+
+def _of_array(
+    path: str, old: Mapping[str, Any], new: Mapping[str, Any], *, stored: bool, corrected: bool
+) -> Iterator[PlanChange]:
+    facts = [("data type", "data_type"), ("dimensions", "dimension_names")]
+    for name, key in (*facts, ("fill value", "fill_value")):
+        if old.get(key) != new.get(key):
+            yield _changed(path, name, old.get(key), new.get(key), stops=True)
+    for name in DECODING:
+        was, now = _attribute(old, name), _attribute(new, name)
+        if was != now:
+            recounted = _is_reference_date(name, was, now) and not corrected
+            yield _changed(path, name, was, now, stops=not recounted)
+    if not stored:
+        return
+    grids = [each["chunk_grid"]["configuration"] for each in (old, new)]
+    if grids[0] != grids[1]:
+        edges = [grid.get("chunk_shape", grid.get("chunk_shapes")) for grid in grids]
+        yield _changed(path, "chunks", *edges, stops=False)
+    codecs = [[decoder_of(codec) for codec in each["codecs"]] for each in (old, new)]
+    if codecs[0] != codecs[1]:
+        names = [[_name(codec) for codec in each] for each in codecs]
+        yield _changed(path, "codecs", *(names if names[0] != names[1] else codecs), stops=False)
+
+
+def _is_stored(array: PlannedArray) -> bool:
+    """Say whether the chunks are those of the files, and not cut anew by each build."""
+    return array.mode in (Mode.concat, Mode.once) and not array.schema.whole
+
+
+def _attribute(document: Mapping[str, Any], name: str) -> Any:
+    value = (document.get("attributes") or {}).get(name)
+    dtype = recorded_dtypes(document).get(name)
+    return value if dtype is None else f"{value} ({dtype})"
+
+
+def _is_reference_date(name: str, was: Any, now: Any) -> bool:
+    """Say whether times count from another date, which changes no time."""
+    return name == "units" and all(
+        isinstance(each, str) and " since " in each for each in (was, now)
+    )
+
+
+def _is_corrected(path: str, edits: tuple[Edits, Edits]) -> bool:
+    """Say whether the units of an array differ because a person says something else of them.
+
+    Then the stored numbers stay, and another date changes all times.
+    """
+    (one, function), (other, again) = edits
+    return function != again or one.wanted(path).get("units") != other.wanted(path).get("units")
+
+
+def _lengths(
+    path: str,
+    old: Mapping[str, Any],
+    new: Mapping[str, Any],
+    along: Collection[str],
+    steps: dict[str, dict[tuple[int, int], list[str]]],
+) -> Iterator[PlanChange]:
+    """Yield lengths of dimensions that differ; those along which files lie are gathered."""
+    was, now = old["shape"], new["shape"]
+    names = new.get("dimension_names") or [None] * len(now)
+    if len(was) != len(now):
+        return  # the dimensions differ, which is told
+    for axis, (before, after) in enumerate(zip(was, now, strict=True)):
+        name = names[axis] or f"axis {axis}"
+        if before == after:
+            continue
+        if name in along:
+            steps.setdefault(name, {}).setdefault((before, after), []).append(path)
+        else:
+            yield _changed(path, f"length along {name}", before, after, stops=True)
+
+
+def _steps(
+    steps: Mapping[str, Mapping[tuple[int, int], list[str]]],
+) -> Iterator[PlanChange]:
+    for name, found in steps.items():
+        for (before, after), arrays in found.items():
+            yield PlanChange(
+                what=f"steps along {name} {before:,} → {after:,} of {_listed(arrays)}",
+                stops=after < before,
+            )
+
+
+def _changed(path: str, name: str, was: Any, now: Any, *, stops: bool) -> PlanChange:
+    told = " → ".join("none" if each is None else _told(each) for each in (was, now))
+    return PlanChange(what=f"{path}: {name} {told}", stops=stops)
+
+
+def _told(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _name(codec: Any) -> Any:
+    return codec.get("name") if isinstance(codec, Mapping) else codec
+
+
+def _counted(number: int) -> str:
+    return f"{number} variable" if number == 1 else f"{number} variables"
+
+
+def _listed(found: list[str]) -> str:
+    more = len(found) - _SHOWN
+    return ", ".join([*found[:_SHOWN], *([f"{more} more"] if more > 0 else [])])

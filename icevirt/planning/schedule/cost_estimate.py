@@ -1,0 +1,170 @@
+"""What a plan costs: how much work, memory and storage, and how many requests its readers make.
+
+Pure arithmetic over the plan's columns: nothing here depends on the number of references, and of
+a million files only sums are taken.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from icevirt.archive.cost import Access, ArrayCost, PlanCost
+from icevirt.archive.plan import BuildPlan, Mode, PlannedArray
+from icevirt.archive.report import ReferenceCounts
+from icevirt.planning.schedule.manifest_units import manifests_of
+from icevirt.planning.schedule.routing import route_of
+
+SMALL_CHUNK = 10_000
+"""Bytes; of smaller chunks a reader waits for requests and not for data."""
+
+LARGE_CHUNK = 256_000_000
+"""Bytes; of larger chunks a reader holds far more than it asked for, and cannot read a part."""
+
+_PER_REFERENCE = 200  # bytes that a task holds; the table and its manifest take 150 of them
+_PER_FILE_OF_TASK = 100  # bytes beside the name: places, checksum, and where the catalog has it
+_READING = 48 << 20  # bytes of the catalog that a task keeps at most
+_READ_OF_REFERENCE = 24  # bytes
+_NAMES = 2  # times that a name is held: as it was read, and in what is encoded
+_PER_FILE = 300  # bytes that a driver holds beside names
+_PER_ARRAY_OF_FILE = 30
+_COPIES = 3  # of values that are joined: pieces, the whole, chunks
+_SHOWN = 5  # arrays in a warning
+
+
+def costs_of(plan: BuildPlan) -> PlanCost:
+    """Return what executing a plan takes, and reading its dataset afterwards."""
+    references = sum((array.written for array in plan.arrays), ReferenceCounts())
+    of_arrays = tuple(map(_array, plan.arrays))
+    routing = route_of(plan)
+    return PlanCost(
+        files=len(plan.files),
+        arrays=len(plan.arrays),
+        references=references,
+        windows=sum(map(windows_of, plan.arrays)),
+        route=routing.kind.value,
+        route_told=routing.told(),
+        bytes_stored=references.bytes_stored,
+        scan_tasks=len(plan.files.parts),
+        write_tasks=manifests_of(plan),
+        task_memory=max((_task_memory(plan, array) for array in plan.arrays), default=0),
+        driver_memory=_driver_memory(plan),
+        of_arrays=of_arrays,
+        warnings=tuple(_warnings(plan, of_arrays)),
+    )
+
+
+def windows_of(array: PlannedArray) -> int:
+    """Return how many windows the chunk grid of an array is cut into."""
+    return math.prod(
+        -(-chunks // edge) for chunks, edge in zip(array.grid, array.window, strict=True)
+    )
+
+
+def _array(array: PlannedArray) -> ArrayCost:
+    counts = array.written
+    mean = counts.bytes_referenced // counts.virtual if counts.virtual else 0
+    stored = -(-(counts.bytes_referenced + counts.bytes_stored) // max(1, math.prod(array.grid)))
+    steps = array.axes or ((0,) if array.mode is Mode.given and array.shape else ())
+    others = [axis for axis in range(len(array.shape)) if axis not in steps]
+    points = math.prod(array.shape[axis] for axis in others)
+    if not steps:
+        return ArrayCost(
+            path=array.path, bytes_per_chunk=mean, points=points, map=None, series=None
+        )
+    return ArrayCost(
+        path=array.path,
+        bytes_per_chunk=mean,
+        points=points,
+        map=_access(array, others, stored),
+        series=_access(array, steps, stored),
+    )
+
+
+def _access(array: PlannedArray, axes: Sequence[int], stored: int) -> Access:
+    """Return what reading everything along some axes takes, at one place of the others."""
+    chunks = math.prod(array.grid[axis] for axis in axes)
+    manifests = math.prod(-(-array.grid[axis] // array.window[axis]) for axis in axes)
+    return Access(chunks=chunks, manifests=manifests, bytes=chunks * stored)
+
+
+# -- memory --------------------------------------------------------------------------------------
+
+
+def _task_memory(plan: BuildPlan, array: PlannedArray) -> int:
+    """Return what a task holds for one window: references, the files they lie in, and values."""
+    inside = math.prod(
+        min(chunks, edge) for chunks, edge in zip(array.grid, array.window, strict=True)
+    )
+    references = min(inside, array.references.total or inside)
+    total = sum(each.references.total for each in plan.arrays)
+    reading = min(_READING, _READ_OF_REFERENCE * total)
+    if array.mode is Mode.join:
+        values = math.prod(array.shape) * _width(array)
+        return reading + _PER_FILE_OF_TASK * len(array.files) + _COPIES * values
+    files = min(_files_of_window(array), references)
+    name = (plan.files.url.data.nbytes + plan.files.etag.data.nbytes) / max(1, len(plan.files))
+    of_files = int(files * (_PER_FILE_OF_TASK + _NAMES * name))
+    return reading + references * _PER_REFERENCE + of_files
+
+
+def _files_of_window(array: PlannedArray) -> int:
+    share = math.prod(
+        min(1.0, array.window[axis] / max(1, array.grid[axis])) for axis in array.axes
+    )
+    return math.ceil(share * len(array.files))
+
+
+def _driver_memory(plan: BuildPlan) -> int:
+    files = plan.files
+    names = files.url.data.nbytes + files.etag.data.nbytes
+    shares = sum(len(array.files) for array in plan.arrays)
+    return 2 * names + _PER_FILE * len(files) + _PER_ARRAY_OF_FILE * shares
+
+
+def _width(array: PlannedArray) -> int:
+    """Return the bytes of one value; 8 where that depends on the value."""
+    try:
+        return np.dtype(str(array.schema.data_type)).itemsize or 8
+    except (TypeError, ValueError):
+        return 8
+
+
+# -- warnings ------------------------------------------------------------------------------------
+
+
+def _warnings(plan: BuildPlan, costs: Sequence[ArrayCost]) -> Iterator[str]:
+    small = [
+        (cost.path, cost.bytes_per_chunk)
+        for array, cost in zip(plan.arrays, costs, strict=True)
+        if 0 < cost.bytes_per_chunk < SMALL_CHUNK and math.prod(array.grid) > 1
+    ]
+    if small:
+        yield (
+            f"chunks of {_listed(small)} hold fewer than 10 KB on average: a reader waits for"
+            " requests, not for data. Where they are read often, write the files in larger chunks"
+            " (nccopy -c)"
+        )
+    large = [
+        (cost.path, max(cost.bytes_per_chunk, _decoded(array)))
+        for array, cost in zip(plan.arrays, costs, strict=True)
+        if cost.bytes_per_chunk
+    ]
+    large = [each for each in large if each[1] > LARGE_CHUNK]
+    if large:
+        yield (
+            f"chunks of {_listed(large)} hold more than 256 MB: a reader holds all of one to read a"
+            " point of it. Write the files in smaller chunks (nccopy -c)"
+        )
+
+
+def _decoded(array: PlannedArray) -> int:
+    return math.prod(array.chunk_shape) * _width(array)
+
+
+def _listed(found: Sequence[tuple[str, int]]) -> str:
+    told = [f"{path} ({size:,} bytes)" for path, size in found[:_SHOWN]]
+    more = len(found) - len(told)
+    return ", ".join([*told, *([f"{more} more"] if more else [])])

@@ -1,0 +1,142 @@
+"""From a plan to the manifests that executors write, one item each.
+
+The direct route: files are in the order of the dataset, so a window along the first of the axes
+that files are placed along is a contiguous run of files, and its task reads only their parts of the
+catalog. No shuffle.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.plan import BuildPlan, Mode, PlannedArray
+from icevirt.model.snapshot import Extents
+from icevirt.planning.schedule.windows import boxes
+
+SHARED_REFERENCES = 10_000
+"""Arrays with fewer references share manifests, up to this many in one."""
+
+SHARED_BYTES = 16 << 20
+"""Hybrid arrays of which more is stored do not share manifests, so that many tasks store them."""
+
+BYTES_PER_REFERENCE = 1024
+"""Of values that are read, encoded and stored while one reference is written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """One window of one array."""
+
+    array: PlannedArray
+    box: Extents
+    run: tuple[int, int]  # the first of the plan's files that it needs, and the one behind the last
+
+    @property
+    def of(self) -> NDArray[np.int64]:
+        """The files that it needs: their positions in those of the array."""
+        if self.array.mode is not Mode.concat:
+            return np.arange(len(self.array.files))
+        return _files_of(self.array, self.box)
+
+    @property
+    def references(self) -> int:
+        """An upper bound of the references in the window."""
+        inside = math.prod(high - low for low, high in self.box)
+        return min(inside, self.array.references.total)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the window is work enough for a manifest of its own."""
+        hybrid = self.array.hybrid
+        return self.references > SHARED_REFERENCES or (
+            hybrid is not None and hybrid.nbytes > SHARED_BYTES
+        )
+
+    @property
+    def work(self) -> int:
+        """How long it takes, in references; storing values counts for many."""
+        hybrid = self.array.hybrid
+        if hybrid is None:
+            return self.references
+        share = self.references / max(1, self.array.references.total)
+        return self.references + int(share * hybrid.nbytes) // BYTES_PER_REFERENCE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """An item to be: what the driver holds of it until its task is sent."""
+
+    number: int
+    cuts: tuple[Cut, ...]
+
+    @property
+    def run(self) -> tuple[int, int]:
+        """The first of the plan's files that it needs, and the one behind the last."""
+        return min(cut.run[0] for cut in self.cuts), max(cut.run[1] for cut in self.cuts)
+
+    @property
+    def expected(self) -> int:
+        """References, and what counts as such."""
+        return sum(cut.work for cut in self.cuts)
+
+
+def drafts(plan: BuildPlan) -> Iterator[Draft]:
+    """Yield the items of a plan; small arrays over the same run of files share one.
+
+    No item holds two windows of one array.
+    """
+    for number, together in enumerate(_together(plan)):
+        yield Draft(number=number, cuts=tuple(together))
+
+
+def manifests_of(plan: BuildPlan) -> int:
+    """Return how many items there are, without making them."""
+    return sum(1 for _ in _together(plan))
+
+
+def _together(plan: BuildPlan) -> Iterator[list[Cut]]:
+    """Yield the windows that share a manifest."""
+    shared: dict[tuple[int, int], list[Cut]] = {}
+    for array in plan.arrays:
+        for cut in cuts(array):
+            if cut.is_alone:
+                yield [cut]
+                continue
+            open_cuts = shared.setdefault(cut.run, [])
+            full = sum(each.references for each in open_cuts) + cut.references > SHARED_REFERENCES
+            # a manifest has one table for each array, so an array's windows never share one
+            if full or any(each.array is array for each in open_cuts):
+                yield list(open_cuts)
+                open_cuts.clear()
+            open_cuts.append(cut)
+    yield from (open_cuts for open_cuts in shared.values() if open_cuts)
+
+
+def cuts(array: PlannedArray) -> Iterator[Cut]:
+    """Yield the windows of an array that some file has chunks in."""
+    everything = np.arange(len(array.files))
+    for box in boxes(array.grid, array.window):
+        of = _files_of(array, box) if array.mode is Mode.concat else everything
+        if len(of):  # else nobody wrote any of its chunks
+            rows = array.files[of]
+            yield Cut(array=array, box=box, run=(int(rows.min()), int(rows.max()) + 1))
+
+
+def _files_of(array: PlannedArray, box: Extents) -> NDArray[np.int64]:
+    """Return the files whose chunks can lie in the box; starts along the first axis ascend."""
+    if not array.axes:
+        return np.arange(len(array.files))
+    grids = array.grids
+    bounds = np.stack([grids[axis].begins(np.array(box[axis])) for axis in array.axes])
+    (low, high), starts, lengths = bounds[0], array.starts, array.lengths
+    first = int(np.searchsorted(starts[:, 0] + lengths[:, 0], low, side="right"))
+    last = int(np.searchsorted(starts[:, 0], high, side="left"))
+    of = np.arange(first, max(first, last))
+    ends = starts[of] + lengths[of]
+    inside = ((ends > bounds[:, 0]) & (starts[of] < bounds[:, 1])).all(axis=1)
+    return of if inside.all() else of[inside]

@@ -97,7 +97,7 @@ class Listed(Sequence):
 def make(archive: Archive) -> None:
     """Write the catalog."""
     from icevirt.archive.catalog import size_of_parts
-    from icevirt.spark.catalog import PartTables, mark, write_part
+    from icevirt.catalog.parts import PartTables, mark, write_part
     from icevirt.storage.local import LocalStorage
 
     storage, sources = LocalStorage(archive.root / "catalog"), archive.sources()
@@ -135,7 +135,7 @@ def _template(archive: Archive, files, seed: int):
 def _tables(archive: Archive, files, seed: int):
     from icevirt.archive.outcome import Outcome
     from icevirt.archive.scanned import ScannedFile, ScannedGroup
-    from icevirt.spark.rows import tables_of
+    from icevirt.catalog.part_builder import tables_of
 
     rng = np.random.default_rng(seed)
     return tables_of(
@@ -213,14 +213,14 @@ def build(archive: Archive) -> dict:
     from icevirt.api.stages import Job, Scan, write_all
     from icevirt.api.target import Target
     from icevirt.archive.sources import SourceFiles
+    from icevirt.catalog.facts_reader import read_facts
+    from icevirt.catalog.lookup import settled
     from icevirt.planning.combine.options import Wish
     from icevirt.planning.eras.group_plan import combine_eras
     from icevirt.planning.schedule.routing import route_of
     from icevirt.scan.contract import ScanOptions
-    from icevirt.spark.facts import read_facts
     from icevirt.spark.memory import give_back
     from icevirt.spark.session import local_session
-    from icevirt.spark.settled import settled
     from icevirt.storage.local import LocalStorage
 
     files = SourceFiles(archive.sources())  # as a listing leaves them

@@ -34,12 +34,12 @@ from icevirt import catalog_view, scan_file
 from icevirt.archive.catalog import parts_of
 from icevirt.archive.outcome import Outcome
 from icevirt.archive.scanned import ScannedFile, SourceFile
+from icevirt.catalog.facts_reader import read_facts
+from icevirt.catalog.lookup import settled
+from icevirt.catalog.part_builder import tables_of
+from icevirt.catalog.parts import mark, write_part
 from icevirt.model.chunks import ChunkType, Locations
 from icevirt.model.strings import Strings
-from icevirt.spark.catalog import mark, write_part
-from icevirt.spark.facts import read_facts
-from icevirt.spark.rows import tables_of
-from icevirt.spark.settled import settled
 from icevirt.storage.local import LocalStorage
 
 IDENTITY = "bench"

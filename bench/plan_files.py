@@ -37,6 +37,10 @@ from icevirt.archive.plan import FileRows
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.schema import ArraySchema
 from icevirt.archive.sources import SourceFiles
+from icevirt.catalog.facts_reader import read_facts
+from icevirt.catalog.lookup import settled
+from icevirt.catalog.part_builder import tables_of
+from icevirt.catalog.parts import mark, write_part
 from icevirt.errors import CombineError
 from icevirt.model.attributes import Attributes
 from icevirt.planning.combine.options import Wish
@@ -44,11 +48,7 @@ from icevirt.planning.eras.group_plan import combine_eras
 from icevirt.planning.schedule.balance_writes import dealt
 from icevirt.planning.schedule.manifest_units import drafts
 from icevirt.planning.schedule.write_tasks import bundles
-from icevirt.spark.catalog import mark, write_part
-from icevirt.spark.facts import read_facts
 from icevirt.spark.parcels import Parcel
-from icevirt.spark.rows import tables_of
-from icevirt.spark.settled import settled
 from icevirt.storage.local import LocalStorage
 
 PART = 256

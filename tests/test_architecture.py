@@ -18,7 +18,7 @@ LAYERS = (
     ("archive", "connect", "versioning"),
     ("planning",),
     ("wire", "storage", "objects"),
-    ("repo",),
+    ("repo", "catalog"),
     ("access", "scan"),
     ("spark", "display", "testing"),
     ("api", "xarray"),

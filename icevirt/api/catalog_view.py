@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 from icevirt.archive.catalog_view import TABLES
 from icevirt.archive.report import BadFile, ReferenceCounts
 from icevirt.archive.scan_report import CatalogSummary
+from icevirt.catalog.latest import newest
+from icevirt.catalog.parts import check_mark
+from icevirt.catalog.scan_identities import described_scans
+from icevirt.catalog.view import PartView, ddl, schema
 from icevirt.errors import InvalidInputError, StorageError
 from icevirt.model import paths
-from icevirt.spark.catalog import check_mark
-from icevirt.spark.described import described_scans
-from icevirt.spark.exploding import PartView, ddl, schema
-from icevirt.spark.newest import newest
 from icevirt.spark.runner import batch_of, slots
 from icevirt.storage.resolve import StorageLike, storage_of
 

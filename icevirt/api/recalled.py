@@ -10,11 +10,11 @@ from icevirt.api.inference import with_dimensions
 from icevirt.api.inputs import Inputs, Sources
 from icevirt.api.request import identity_of, shared, told_of
 from icevirt.archive.limits import Limits
+from icevirt.catalog.parts import check_mark
+from icevirt.catalog.requested_files import files_asked
+from icevirt.catalog.scan_identities import described_scans
 from icevirt.errors import InvalidInputError
 from icevirt.scan.contract import ScanOptions
-from icevirt.spark.asked import files_asked
-from icevirt.spark.catalog import check_mark
-from icevirt.spark.described import described_scans
 from icevirt.storage.protocol import Storage
 from icevirt.storage.resolve import StorageLike
 

@@ -17,6 +17,12 @@ from icevirt.archive.limits import DEFAULT, Limits
 from icevirt.archive.plan import BuildPlan, FileRows, WriteItem, WriteResult
 from icevirt.archive.report import BadFile, Progress
 from icevirt.archive.sources import SourceFiles
+from icevirt.catalog import parts
+from icevirt.catalog.facts_reader import ClosedCatalog, read_facts
+from icevirt.catalog.lookup import Settled, forget, settled
+from icevirt.catalog.parquet import damaged
+from icevirt.catalog.requested_files import note_asked
+from icevirt.catalog.scan_identities import describe_scan
 from icevirt.errors import (
     BuildError,
     FormatError,
@@ -35,19 +41,13 @@ from icevirt.planning.schedule.write_tasks import bundles, write_items
 from icevirt.repo.layout import chunk, manifest
 from icevirt.scan.contract import ScanOptions
 from icevirt.scan.elsewhere import prefixes_of
-from icevirt.spark import catalog as parts
-from icevirt.spark.asked import note_asked
-from icevirt.spark.described import describe_scan
 from icevirt.spark.differing import Differences
-from icevirt.spark.facts import ClosedCatalog, read_facts
 from icevirt.spark.parcels import Parcel
 from icevirt.spark.pieces import clear
 from icevirt.spark.runner import reporter, run_on_spark, run_shuffled, slots
 from icevirt.spark.scanning import ScanTask, run_scan
-from icevirt.spark.settled import Settled, forget, settled
 from icevirt.spark.shuffling import Needs, run_map
 from icevirt.spark.source_values import Reading
-from icevirt.spark.tables import damaged
 from icevirt.spark.targets import TargetTask, look_at_targets
 from icevirt.spark.workers import Workers
 from icevirt.spark.writing import (

@@ -23,10 +23,10 @@ from icevirt.archive.packing import PackedBlock
 from icevirt.archive.scanned import Finding, Severity
 from icevirt.archive.schema import file_signature
 from icevirt.archive.shares import Share
+from icevirt.catalog import references
+from icevirt.catalog.part_builder import PartRows, findings_json
+from icevirt.catalog.parts import PartTables, complete_parts, write_part
 from icevirt.errors import ScanCrashError, ScanMemoryError, ScanTimeoutError
-from icevirt.spark import refs
-from icevirt.spark.catalog import PartTables, complete_parts, write_part
-from icevirt.spark.rows import PartRows, findings_json
 from icevirt.storage.below import Below
 from icevirt.storage.protocol import Storage
 from icevirt.version import __version__
@@ -140,7 +140,7 @@ class Pieces:
                 tally=scanned.tally,
             )
         self._storage.put(
-            catalog.path_of("refs", name), refs.encode(tables.refs, catalog.run_of(name))
+            catalog.path_of("refs", name), references.encode(tables.refs, catalog.run_of(name))
         )
         self._storage.put(f"found/{name}", found.dumps())
 
@@ -185,7 +185,7 @@ class Pieces:
         )
 
     def _refs(self, holders: Mapping[str, Sequence[_Found]]) -> Iterator[tuple[str, PackedBlock]]:
-        reader = refs.RefsReader(self._storage)
+        reader = references.RefsReader(self._storage)
         for path in sorted(holders):
             for each in holders[path]:
                 yield from ((path, block) for block in reader.blocks(each.name, path))
@@ -258,7 +258,7 @@ def _file(found: Sequence[_Found], arrays: Sequence[Mapping[str, Any]]) -> dict[
 
 
 def _places(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Say where references lead, as one task would: see `icevirt.spark.rows`."""
+    """Say where references lead, as one task would: see `icevirt.catalog.part_builder`."""
     told = {row["places"] for row in rows}
     others = {place for text in told if text for place in json.loads(text)}
     if not others:

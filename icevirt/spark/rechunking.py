@@ -21,6 +21,7 @@ from icevirt.archive.facts import FileColumns
 from icevirt.archive.hybrid import Hybrid
 from icevirt.archive.packing import Block
 from icevirt.archive.plan import FileRows, WindowTask
+from icevirt.catalog.references import Refs
 from icevirt.errors import CombineError, FormatError
 from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType
@@ -28,7 +29,6 @@ from icevirt.model.snapshot import Extents
 from icevirt.planning.combine.cf_packing import Lost, decoded, packing_of, repacked, same_packing
 from icevirt.planning.partial.chunk_alignment import native_chunks, slabs
 from icevirt.spark.encoding import ChunkEncoder, decode_whole
-from icevirt.spark.refs import Refs
 from icevirt.spark.source_values import Reading, SourceValues, checked
 from icevirt.storage.protocol import Storage
 

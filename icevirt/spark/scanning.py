@@ -15,16 +15,16 @@ from icevirt.archive.catalog import Part, run_of
 from icevirt.archive.limits import DEFAULT, Limits
 from icevirt.archive.outcome import Outcome
 from icevirt.archive.scanned import SourceFile
+from icevirt.catalog.in_progress import Journal
+from icevirt.catalog.part_builder import PartRows
+from icevirt.catalog.parts import complete_parts, write_part
 from icevirt.objects.grants import SourceAccess, granted
 from icevirt.scan.contract import ScanOptions
 from icevirt.scan.registry import in_use
 from icevirt.spark.ahead import Ahead
 from icevirt.spark.attempt import attempt
-from icevirt.spark.catalog import complete_parts, write_part
 from icevirt.spark.containment import Containment
-from icevirt.spark.journal import Journal
 from icevirt.spark.pieces import Pieces
-from icevirt.spark.rows import PartRows
 from icevirt.spark.watch import held_to
 from icevirt.storage.protocol import Storage
 

@@ -23,7 +23,7 @@ from icevirt.archive.blocks import dumps, joined, loads, part_of
 from icevirt.archive.packing import Block
 from icevirt.archive.plan import FileRows, Mode, WindowTask, WriteItem
 from icevirt.archive.unpacking import unpack
-from icevirt.spark.refs import RefsReader, places_of
+from icevirt.catalog.references import RefsReader, places_of
 from icevirt.storage.protocol import Storage
 
 _AT_ONCE = 4_000_000

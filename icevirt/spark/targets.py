@@ -15,10 +15,10 @@ import numpy as np
 from icevirt.archive.packing import Block
 from icevirt.archive.plan import FileRows
 from icevirt.archive.scanned import SourceFile
+from icevirt.catalog.references import RefsReader
 from icevirt.model.chunks import ChunkType
 from icevirt.objects.grants import SourceAccess, granted
 from icevirt.objects.listing import changed_since
-from icevirt.spark.refs import RefsReader
 from icevirt.storage.protocol import Storage
 
 _TOLD = 20  # changed files that a task brings home; the others are counted

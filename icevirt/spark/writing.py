@@ -20,6 +20,8 @@ from icevirt.archive.packing import Block
 from icevirt.archive.plan import Mode, WindowResult, WindowTask, WriteItem, WriteResult
 from icevirt.archive.record import dump_result, load_result
 from icevirt.archive.report import ReferenceCounts
+from icevirt.catalog.file_names import Files
+from icevirt.catalog.references import Refs, RefsReader, naming
 from icevirt.errors import CombineError, FormatError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
@@ -31,10 +33,8 @@ from icevirt.planning.equality import first_difference, same_values
 from icevirt.planning.relative_urls import with_names
 from icevirt.repo import content_names
 from icevirt.spark.encoding import decode_whole, encode_chunks, fill_of, plain_dtype
-from icevirt.spark.names import Files
 from icevirt.spark.parcels import Parcel
 from icevirt.spark.rechunking import Sink, plain_only, rechunked
-from icevirt.spark.refs import Refs, RefsReader, naming
 from icevirt.spark.shuffling import Arrived, Bound, bounds_of, within
 from icevirt.spark.source_values import Reading
 from icevirt.storage.protocol import Storage

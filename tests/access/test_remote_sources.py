@@ -8,6 +8,7 @@ import pytest
 import xarray as xr
 
 import icevirt
+from icevirt.catalog.part_builder import tables_of
 from icevirt.errors import (
     InvalidInputError,
     NotFoundError,
@@ -19,7 +20,6 @@ from icevirt.objects.source import open_source
 from icevirt.scan.contract import ScanOptions
 from icevirt.scan.registry import scan
 from icevirt.spark.attempt import attempt
-from icevirt.spark.rows import tables_of
 from servers import azurite
 from servers.faults import weak_etag, without
 

@@ -18,9 +18,9 @@ from icevirt.api import stages
 from icevirt.archive.catalog import path_of
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
-from icevirt.spark.facts import Chosen, read_facts
+from icevirt.catalog.facts_reader import Chosen, read_facts
+from icevirt.catalog.parquet import read_table
 from icevirt.spark.runner import run_in_process
-from icevirt.spark.tables import read_table
 
 
 def without_spark(monkeypatch):

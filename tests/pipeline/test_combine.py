@@ -9,6 +9,8 @@ import pytest
 from icevirt.archive.outcome import Outcome
 from icevirt.archive.plan import Mode
 from icevirt.archive.scanned import ScannedArray, ScannedFile, ScannedGroup, SourceFile
+from icevirt.catalog.part_builder import tables_of
+from icevirt.catalog.parts import write_part
 from icevirt.errors import CombineError
 from icevirt.model.attributes import Attributes
 from icevirt.model.chunks import ChunkTable, Locations
@@ -17,8 +19,6 @@ from icevirt.planning.eras.group_plan import combine_eras
 from icevirt.planning.schedule.balance_writes import balanced
 from icevirt.planning.schedule.manifest_units import drafts
 from icevirt.planning.schedule.write_tasks import write_items
-from icevirt.spark.catalog import write_part
-from icevirt.spark.rows import tables_of
 from icevirt.storage.memory import MemoryStorage
 
 from .support import closed_of

@@ -8,8 +8,8 @@ import xarray as xr
 
 import icevirt
 from icevirt.api import scan as scan_module
+from icevirt.catalog.in_progress import Journal
 from icevirt.scan import registry
-from icevirt.spark.journal import Journal
 from spark.stub_scanner import install
 
 from .support import assert_same_dataset, expected_dataset, told, without_spark

@@ -14,6 +14,10 @@ from icevirt.archive.outcome import Outcome
 from icevirt.archive.packing import Block
 from icevirt.archive.plan import FileRows
 from icevirt.archive.unpacking import unpack
+from icevirt.catalog import part_builder as rows
+from icevirt.catalog import references as refs
+from icevirt.catalog.part_builder import tables_of
+from icevirt.catalog.parts import write_part
 from icevirt.errors import FormatError, IcevirtError
 from icevirt.model.chunks import ChunkType, Locations
 from icevirt.model.strings import Strings
@@ -24,10 +28,8 @@ from icevirt.planning.schedule import routing as routes
 from icevirt.planning.schedule.manifest_units import drafts
 from icevirt.planning.schedule.routing import Route, route_of
 from icevirt.planning.schedule.write_tasks import bundles, write_items
-from icevirt.spark import refs, rows, shuffling, writing
-from icevirt.spark.catalog import write_part
+from icevirt.spark import shuffling, writing
 from icevirt.spark.parcels import Parcel
-from icevirt.spark.rows import tables_of
 from icevirt.spark.runner import run_on_spark, run_shuffled
 from icevirt.storage.memory import MemoryStorage
 from icevirt.wire.manifest import ManifestEncoding

@@ -8,6 +8,8 @@ import pytest
 from icevirt.archive.outcome import Outcome
 from icevirt.archive.plan import FileRows
 from icevirt.archive.report import ReferenceCounts
+from icevirt.catalog.part_builder import tables_of
+from icevirt.catalog.parts import write_part
 from icevirt.errors import FormatError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType
@@ -17,10 +19,8 @@ from icevirt.planning.schedule.balance_writes import balanced
 from icevirt.planning.schedule.manifest_units import drafts
 from icevirt.planning.schedule.write_tasks import bundles
 from icevirt.spark import writing
-from icevirt.spark.catalog import write_part
 from icevirt.spark.encoding import encode_chunks
 from icevirt.spark.parcels import Parcel
-from icevirt.spark.rows import tables_of
 from icevirt.storage.memory import MemoryStorage
 from icevirt.wire import manifest
 from icevirt.wire.manifest import ManifestEncoding

@@ -14,12 +14,13 @@ from icevirt.api.scan import scan_file
 from icevirt.archive.catalog import Part, parts_of, run_of
 from icevirt.archive.limits import Limits
 from icevirt.archive.scanned import SourceFile
+from icevirt.catalog import parts as catalog
+from icevirt.catalog.in_progress import Journal
 from icevirt.errors import BuildError, ScanError, ScanTimeoutError
 from icevirt.scan import registry
 from icevirt.scan.contract import ScanOptions
-from icevirt.spark import catalog, containment
+from icevirt.spark import containment
 from icevirt.spark.containment import Containment
-from icevirt.spark.journal import Journal
 from icevirt.spark.scanning import ScanTask, run_scan
 from icevirt.storage.local import LocalStorage
 from pipeline.support import assert_same_dataset, closed_of, expected_dataset, opened, write_days

@@ -9,9 +9,9 @@ import pytest
 import icevirt
 from icevirt.api import scan as scan_module
 from icevirt.api.request import limits_of
+from icevirt.catalog.in_progress import Journal
 from icevirt.errors import InvalidInputError
 from icevirt.scan import registry
-from icevirt.spark.journal import Journal
 from icevirt.spark.limits import limited_memory
 from pipeline.support import (
     assert_same_dataset,

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from icevirt.catalog.parts import mark
 from icevirt.errors import AlreadyExistsError, FormatError
 from icevirt.repo.repository import Repository
-from icevirt.spark.catalog import mark
 from icevirt.storage.local import LocalStorage
 
 

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from icevirt.archive.facts import Counts
-from icevirt.spark.growing import Codes, Columns, LabelColumns, narrow, numbers_of, rows_of
+from icevirt.catalog.arrow_columns import Codes, Columns, LabelColumns, narrow, numbers_of, rows_of
 
 
 def test_a_column_grows_wider_where_it_must():

@@ -6,10 +6,10 @@ import pytest
 from icevirt.archive.catalog import FILES, path_of
 from icevirt.archive.facts import FileColumns
 from icevirt.archive.plan import FileRows
+from icevirt.catalog.file_names import Files
+from icevirt.catalog.parts import _parquet
 from icevirt.errors import FormatError, ObjectNotFoundError
 from icevirt.model.strings import Strings
-from icevirt.spark.catalog import _parquet
-from icevirt.spark.names import Files
 from icevirt.storage.memory import MemoryStorage
 
 EMPTY = {"int32": 0, "int64": 0, "float64": 0.0, "string": ""}

@@ -15,12 +15,12 @@ from icevirt.archive.scanned import SourceFile
 from icevirt.archive.schema import ArraySchema, file_signature
 from icevirt.archive.sources import SourceFiles
 from icevirt.archive.unpacking import unpack
+from icevirt.catalog.facts_reader import Chosen, read_facts
+from icevirt.catalog.lookup import forget, rows_forgotten, settled
+from icevirt.catalog.part_builder import PartRows, tables_of
+from icevirt.catalog.parts import complete_parts, write_part
 from icevirt.errors import ScanError, ScanTimeoutError, StaleReferenceError
 from icevirt.model.attributes import Attributes
-from icevirt.spark.catalog import complete_parts, write_part
-from icevirt.spark.facts import Chosen, read_facts
-from icevirt.spark.rows import PartRows, tables_of
-from icevirt.spark.settled import forget, rows_forgotten, settled
 from icevirt.storage.memory import MemoryStorage
 from pipeline.support import closed_of
 from pipeline.test_combine import data, file, time

@@ -11,10 +11,10 @@ from icevirt.archive import catalog
 from icevirt.archive.facts import FileColumns
 from icevirt.archive.packing import PackedBlock, pack
 from icevirt.archive.unpacking import unpack
+from icevirt.catalog import references
 from icevirt.errors import FormatError, ObjectNotFoundError
 from icevirt.model.chunks import ChunkTable, Locations
 from icevirt.model.strings import Strings
-from icevirt.spark import refs
 from icevirt.storage.memory import MemoryStorage
 
 LONG = "/" + "deep/" * 2000  # longer than the statistics that Parquet keeps
@@ -66,16 +66,16 @@ def in_one_group(rows):
 
 
 @pytest.mark.parametrize("small", [-1, 1 << 20], ids=["by array", "at once"])
-@pytest.mark.parametrize("encoded", [refs.encode, in_one_group], ids=["now", "at first"])
+@pytest.mark.parametrize("encoded", [references.encode, in_one_group], ids=["now", "at first"])
 def test_each_array_reads_its_own_blocks_back(encoded, small, monkeypatch):
-    monkeypatch.setattr(refs, "_SMALL", small)
-    reader = refs.RefsReader(catalog_of(p=encoded(ROWS)))
+    monkeypatch.setattr(references, "_SMALL", small)
+    reader = references.RefsReader(catalog_of(p=encoded(ROWS)))
     for path in ("/a", "/b", LONG, "/é", "/none"):
         assert list(reader.blocks("p", path)) == [b for name, b in ROWS if name == path]
 
 
 def test_a_part_without_arrays_has_no_blocks():
-    assert list(refs.RefsReader(catalog_of(p=refs.encode([]))).blocks("p", "/a")) == []
+    assert list(references.RefsReader(catalog_of(p=references.encode([]))).blocks("p", "/a")) == []
 
 
 def groups_of(raw):
@@ -95,21 +95,21 @@ SIZE = block(1).nbytes
 def test_small_arrays_share_row_groups_and_equal_references_are_equal_bytes(
     shared, rows, monkeypatch
 ):
-    monkeypatch.setattr(refs, "_SHARED", shared)
-    raw = refs.encode(ROWS)
-    assert raw == refs.encode(list(ROWS))
+    monkeypatch.setattr(references, "_SHARED", shared)
+    raw = references.encode(ROWS)
+    assert raw == references.encode(list(ROWS))
     assert groups_of(raw) == rows
     for small in (-1, 1 << 20):
-        monkeypatch.setattr(refs, "_SMALL", small)
-        reader = refs.RefsReader(catalog_of(p=raw))
+        monkeypatch.setattr(references, "_SMALL", small)
+        reader = references.RefsReader(catalog_of(p=raw))
         for path in ("/a", "/b", LONG, "/é", "/none"):
             assert list(reader.blocks("p", path)) == [b for name, b in ROWS if name == path]
 
 
 @pytest.fixture
 def no_part_is_small(monkeypatch):
-    monkeypatch.setattr(refs, "_SMALL", -1)
-    monkeypatch.setattr(refs, "_SHARED", 0)
+    monkeypatch.setattr(references, "_SMALL", -1)
+    monkeypatch.setattr(references, "_SHARED", 0)
 
 
 def test_no_row_group_of_another_array_is_decoded(monkeypatch, no_part_is_small):
@@ -120,15 +120,17 @@ def test_no_row_group_of_another_array_is_decoded(monkeypatch, no_part_is_small)
         "read_row_group",
         lambda file, number, **how: decoded.append(number) or read(file, number, **how),
     )
-    reader = refs.RefsReader(catalog_of(p=refs.encode([row for row in ROWS if row[0] != LONG])))
+    reader = references.RefsReader(
+        catalog_of(p=references.encode([row for row in ROWS if row[0] != LONG]))
+    )
     list(reader.blocks("p", "/b"))
     assert decoded == [1]
 
 
 def test_a_part_is_fetched_once_however_many_arrays_are_read():
-    parts = {f"p{n}": refs.encode(ROWS) for n in range(3)}
+    parts = {f"p{n}": references.encode(ROWS) for n in range(3)}
     storage = catalog_of(**parts)
-    reader = refs.RefsReader(storage)
+    reader = references.RefsReader(storage)
     for path, _ in ROWS:
         for part in parts:
             assert list(reader.blocks(part, path))
@@ -136,17 +138,17 @@ def test_a_part_is_fetched_once_however_many_arrays_are_read():
 
 
 def test_the_parts_used_last_are_kept_within_the_budget(no_part_is_small):
-    raw = refs.encode(ROWS)
+    raw = references.encode(ROWS)
     storage = catalog_of(a=raw, b=raw, c=raw)
-    reader = refs.RefsReader(storage, budget=2 * refs._Part.of(raw, "").size)
+    reader = references.RefsReader(storage, budget=2 * references._Part.of(raw, "").size)
     for part in "abacab":
         list(reader.blocks(part, "/a"))
     assert storage.read == [catalog.path_of("refs", part) for part in "abcb"]
 
 
 def test_a_part_beyond_the_budget_is_read_all_the_same():
-    storage = catalog_of(a=refs.encode(ROWS))
-    reader = refs.RefsReader(storage, budget=0)
+    storage = catalog_of(a=references.encode(ROWS))
+    reader = references.RefsReader(storage, budget=0)
     assert list(reader.blocks("a", "/b")) == list(reader.blocks("a", "/b")) == [block(3)]
     assert len(storage.read) == 1
 
@@ -171,7 +173,7 @@ def many():
                 for n in rng.integers(1, 4, 5)
             ]
             rows += [(path, pack([0, 1], tables[:2])), (path, pack([2, 3, 4], tables[2:]))]
-        parts[f"p{part}"] = refs.encode(rows)
+        parts[f"p{part}"] = references.encode(rows)
     order = rng.permutation(35)
     files = FileColumns(
         parts=tuple(sorted(parts)),
@@ -202,7 +204,7 @@ def found(reader, files, path, takes):
 
 def one_by_one(storage, files, path, takes):
     """The same, by the obvious loop."""
-    reader = refs.RefsReader(storage)
+    reader = references.RefsReader(storage)
     rows = []
     for place in np.flatnonzero(takes).tolist():
         for packed in reader.blocks(files.parts[files.part[place]], path):
@@ -225,9 +227,9 @@ WAYS = {
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
 def test_arrays_are_found_however_many_were_read_before_their_time(way, budget, monkeypatch):
     for name, value in way.items():
-        monkeypatch.setattr(refs, name, value)
+        monkeypatch.setattr(references, name, value)
     storage, files = many()
-    reader = refs.RefsReader(storage, budget=budget)
+    reader = references.RefsReader(storage, budget=budget)
     some = np.arange(35) % 3 != 0
     for at, path in enumerate(PATHS):
         reader.expect(files, PATHS[at:])
@@ -237,7 +239,7 @@ def test_arrays_are_found_however_many_were_read_before_their_time(way, budget, 
 
 def test_arrays_that_are_expected_are_decoded_with_the_first(monkeypatch):
     storage, files = many()
-    reader = refs.RefsReader(storage)
+    reader = references.RefsReader(storage)
     everything = np.ones(35, np.bool_)
     reader.expect(files, PATHS)
     assert found(reader, files, "/a", everything)
@@ -253,7 +255,7 @@ def test_parts_are_kept_for_the_files_that_are_expected_and_no_others():
     storage, files = many()
     first = files.take(np.flatnonzero(files.part < 2))
     everything, some = np.ones(35, np.bool_), np.ones(len(first), np.bool_)
-    reader = refs.RefsReader(storage)
+    reader = references.RefsReader(storage)
     reader.expect(files, PATHS)
     assert found(reader, files, "/a", everything)
     storage.delete_below("refs")

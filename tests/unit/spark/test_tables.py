@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from icevirt.catalog import parquet
 from icevirt.errors import ObjectNotFoundError
-from icevirt.spark import tables
 from icevirt.storage.memory import MemoryStorage
 
 KINDS = {
@@ -29,7 +29,7 @@ ROWS = st.lists(st.tuples(*(st.none() | values for values in KINDS.values())), m
 def test_a_table_is_what_arrow_makes_of_the_same_values(rows):
     schema = pa.schema([(name, getattr(pa, name)()) for name in KINDS])
     columns = {name: [row[at] for row in rows] for at, name in enumerate(KINDS)}
-    made = tables.table_of(columns, schema)
+    made = parquet.table_of(columns, schema)
     made.validate(full=True)
     assert made.equals(pa.table(columns, schema=schema))
     assert [column.null_count for column in made] == [
@@ -38,14 +38,14 @@ def test_a_table_is_what_arrow_makes_of_the_same_values(rows):
 
 
 def test_texts_that_are_too_many_for_one_array_are_left_to_arrow(monkeypatch):
-    monkeypatch.setattr(tables, "_MOST", 10)
+    monkeypatch.setattr(parquet, "_MOST", 10)
     schema = pa.schema([("text", pa.string())])
-    assert tables.table_of({"text": [printable]}, schema)["text"].to_pylist() == [printable]
+    assert parquet.table_of({"text": [printable]}, schema)["text"].to_pylist() == [printable]
 
 
 def test_pandas_is_not_imported_to_write_a_table():
     code = (
-        "import sys, pyarrow as pa; from icevirt.spark.catalog import _parquet;"
+        "import sys, pyarrow as pa; from icevirt.catalog.parts import _parquet;"
         "_parquet({'a': [1, None], 'b': ['x', None]}, (('a', 'int64'), ('b', 'string')));"
         "sys.exit('pandas' in sys.modules)"
     )
@@ -71,14 +71,14 @@ class Slow(MemoryStorage):
 
 @pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 40])
 def test_tables_that_are_asked_for_ahead_come_in_order(count):
-    found = tables.read_tables(Slow(count), [f"t{n}" for n in range(count)], ["n"])
+    found = parquet.read_tables(Slow(count), [f"t{n}" for n in range(count)], ["n"])
     assert [table["n"][0].as_py() for table in found] == [*range(count)]
 
 
 def test_a_table_that_is_missing_ends_the_reading_where_it_stands():
     storage = Slow(200)
     storage.delete("t5")
-    found = tables.read_tables(storage, [f"t{n}" for n in range(200)], ["n"])
+    found = parquet.read_tables(storage, [f"t{n}" for n in range(200)], ["n"])
     assert [next(found)["n"][0].as_py() for _ in range(5)] == [0, 1, 2, 3, 4]
     with pytest.raises(ObjectNotFoundError):
         next(found)

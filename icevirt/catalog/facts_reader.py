@@ -21,8 +21,7 @@ from icevirt.archive.report import BadFile
 from icevirt.archive.scanned import ScannedGroup
 from icevirt.archive.schema import file_signature
 from icevirt.archive.sources import SourceFiles
-from icevirt.model.strings import Strings
-from icevirt.spark.growing import (
+from icevirt.catalog.arrow_columns import (
     Codes,
     Columns,
     LabelColumns,
@@ -32,8 +31,9 @@ from icevirt.spark.growing import (
     numbers_of,
     rows_of,
 )
-from icevirt.spark.stated import CHECKS, check_alike, finding_of, group_of, places_of, texts
-from icevirt.spark.tables import read_table, read_tables, telling_damage
+from icevirt.catalog.parquet import read_table, read_tables, telling_damage
+from icevirt.catalog.row_checks import CHECKS, check_alike, finding_of, group_of, places_of, texts
+from icevirt.model.strings import Strings
 from icevirt.storage.protocol import Storage
 
 _TOLD = ("code", "error", "findings", "places", "left_out")  # alike in most files

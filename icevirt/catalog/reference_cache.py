@@ -16,8 +16,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from icevirt.archive.unpacking import COLUMNS, Cells, PackedBlocks
-from icevirt.spark.growing import bytes_of, known, numbers_of, rows_of
-from icevirt.spark.tables import table_of
+from icevirt.catalog.arrow_columns import bytes_of, known, numbers_of, rows_of
+from icevirt.catalog.parquet import table_of
 
 _PART = "part"
 

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from icevirt.archive.catalog import path_of, scan_of
 from icevirt.archive.scanned import SourceFile
-from icevirt.spark.tables import read_table, table_of
+from icevirt.catalog.parquet import read_table, table_of
 from icevirt.storage.protocol import Storage
 
 _FOLDER = "asked"

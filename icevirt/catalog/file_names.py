@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from icevirt.archive import catalog
 from icevirt.archive.facts import FileColumns
 from icevirt.archive.plan import FileRows
+from icevirt.catalog.arrow_columns import bytes_of, numbers_of, rows_of
+from icevirt.catalog.parquet import read_table
 from icevirt.errors import FormatError
 from icevirt.model.strings import Strings
-from icevirt.spark.growing import bytes_of, numbers_of, rows_of
-from icevirt.spark.tables import read_table
 from icevirt.storage.protocol import Storage
 
 _COLUMNS = ["row", "url", "etag", "size", "last_modified"]

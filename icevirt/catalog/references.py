@@ -24,9 +24,9 @@ from icevirt.archive.blocks import part_of
 from icevirt.archive.packing import Block, PackedBlock
 from icevirt.archive.plan import FileRows
 from icevirt.archive.unpacking import unpack_all
+from icevirt.catalog.parquet import check_run, damaged, of_run, opened, table_of, telling_damage
+from icevirt.catalog.reference_cache import Pile, Shelf, numbered, of_array
 from icevirt.errors import FormatError, IcevirtError
-from icevirt.spark.shelf import Pile, Shelf, numbered, of_array
-from icevirt.spark.tables import check_run, damaged, of_run, opened, table_of, telling_damage
 from icevirt.storage.protocol import Storage
 
 _BLOCKS = 16  # of one array in a row group: what a reader of a huge file has in memory at once

@@ -17,9 +17,9 @@ from icevirt.archive.catalog_view import TABLES
 from icevirt.archive.packing import Block
 from icevirt.archive.schema import ArraySchema
 from icevirt.archive.unpacking import unpack
+from icevirt.catalog.parquet import read_table
+from icevirt.catalog.references import RefsReader
 from icevirt.model.chunks import ChunkType
-from icevirt.spark.refs import RefsReader
-from icevirt.spark.tables import read_table
 from icevirt.storage.protocol import Storage
 
 _TIME = pa.timestamp("us", "UTC")

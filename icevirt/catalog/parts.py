@@ -18,10 +18,10 @@ import pyarrow.parquet as pq
 
 from icevirt.archive import catalog
 from icevirt.archive.packing import PackedBlock
+from icevirt.catalog import references as refs
+from icevirt.catalog.parquet import of_run, table_of
 from icevirt.errors import AlreadyExistsError, FormatError, NotFoundError, ObjectNotFoundError
 from icevirt.model.json import loads
-from icevirt.spark import refs
-from icevirt.spark.tables import of_run, table_of
 from icevirt.storage.protocol import Storage
 
 _MARK = "catalog.json"

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from icevirt.spark.tables import telling_damage
+from icevirt.catalog.parquet import telling_damage
 from icevirt.storage.protocol import Storage
 
 _SCANS = "scans"

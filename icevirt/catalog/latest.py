@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from icevirt.archive import catalog
-from icevirt.spark.exploding import PartView
-from icevirt.spark.settled import rows_forgotten
-from icevirt.spark.tables import read_table
+from icevirt.catalog.lookup import rows_forgotten
+from icevirt.catalog.parquet import read_table
+from icevirt.catalog.view import PartView
 from icevirt.storage.protocol import Storage
 
 

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from icevirt.archive import catalog
 from icevirt.archive.limits import DEFAULT, Limits
 from icevirt.archive.sources import SourceFiles
+from icevirt.catalog.arrow_columns import are, bytes_of, numbers_of
+from icevirt.catalog.facts_reader import Chosen
+from icevirt.catalog.parquet import read_tables, telling_damage
+from icevirt.catalog.parts import complete_parts
 from icevirt.errors import ScanMemoryError, ScanTimeoutError
 from icevirt.model.strings import Strings
-from icevirt.spark.catalog import complete_parts
-from icevirt.spark.facts import Chosen
-from icevirt.spark.growing import are, bytes_of, numbers_of
-from icevirt.spark.tables import read_tables, telling_damage
 from icevirt.storage.protocol import Storage
 
 _KEY = ["url", "etag", "size", "last_modified"]

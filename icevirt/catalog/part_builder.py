@@ -18,8 +18,8 @@ from icevirt.archive.outcome import Outcome
 from icevirt.archive.packing import PackedBlock, pack
 from icevirt.archive.scanned import Finding, ScannedArray, ScannedFile
 from icevirt.archive.schema import ArraySchema, SchemaTexts, file_signature
+from icevirt.catalog.parts import PartTables
 from icevirt.model.chunks import ChunkTable, ChunkType
-from icevirt.spark.catalog import PartTables
 
 _VIRTUAL = int(ChunkType.virtual)
 

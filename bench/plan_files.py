@@ -48,8 +48,8 @@ from icevirt.planning.eras.group_plan import combine_eras
 from icevirt.planning.schedule.balance_writes import dealt
 from icevirt.planning.schedule.manifest_units import drafts
 from icevirt.planning.schedule.write_tasks import bundles
-from icevirt.spark.parcels import Parcel
 from icevirt.storage.local import LocalStorage
+from icevirt.tasks.task_payload import Parcel
 
 PART = 256
 IDENTITY = "bench"

@@ -33,7 +33,7 @@ from icevirt.api.scan import scan_file
 from icevirt.archive.scanned import SourceFile
 from icevirt.scan.contract import ScanOptions
 from icevirt.scan.registry import scan
-from icevirt.spark.ahead import Ahead
+from icevirt.tasks.prefetch import Ahead
 
 ROW = "{:<34} {:<22} {:>9} {:>12} {:>9} {:>7}"
 

@@ -20,6 +20,7 @@ LAYERS = (
     ("wire", "storage", "objects"),
     ("repo", "catalog"),
     ("access", "scan"),
+    ("tasks",),
     ("spark", "display", "testing"),
     ("api", "xarray"),
     ("cli",),

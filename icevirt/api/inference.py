@@ -18,7 +18,7 @@ from icevirt.model import paths
 from icevirt.objects.grants import in_force
 from icevirt.planning.combine.tolerance import COORDINATES
 from icevirt.scan.contract import ScanOptions
-from icevirt.spark.containment import Apart, attempt_as
+from icevirt.tasks.scan_subprocess import Apart, attempt_as
 
 
 def with_dimensions(

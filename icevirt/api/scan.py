@@ -42,9 +42,9 @@ from icevirt.planning.combine.deviation_rules import MAX_NATIVE_BYTES
 from icevirt.scan import registry
 from icevirt.scan.contract import ScanOptions
 from icevirt.scan.policy import PolicyLike
-from icevirt.spark.containment import Containment
 from icevirt.spark.session import spark_or_local
 from icevirt.storage.resolve import StorageLike
+from icevirt.tasks.scan_subprocess import Containment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -41,24 +41,24 @@ from icevirt.planning.schedule.write_tasks import bundles, write_items
 from icevirt.repo.layout import chunk, manifest
 from icevirt.scan.contract import ScanOptions
 from icevirt.scan.elsewhere import prefixes_of
-from icevirt.spark.differing import Differences
-from icevirt.spark.parcels import Parcel
-from icevirt.spark.pieces import clear
 from icevirt.spark.runner import reporter, run_on_spark, run_shuffled, slots
-from icevirt.spark.scanning import ScanTask, run_scan
-from icevirt.spark.shuffling import Needs, run_map
-from icevirt.spark.source_values import Reading
-from icevirt.spark.targets import TargetTask, look_at_targets
 from icevirt.spark.workers import Workers
-from icevirt.spark.writing import (
+from icevirt.storage.below import Below
+from icevirt.storage.protocol import Storage
+from icevirt.tasks.recheck_targets import TargetTask, look_at_targets
+from icevirt.tasks.scan import ScanTask, run_scan
+from icevirt.tasks.scan_pieces import clear
+from icevirt.tasks.shuffle import Needs, run_map
+from icevirt.tasks.source_values import Reading
+from icevirt.tasks.task_payload import Parcel
+from icevirt.tasks.value_difference import Differences
+from icevirt.tasks.write_manifests import (
     WriteTask,
     record_path,
     recorded_chunks,
     run_write,
     run_write_shuffled,
 )
-from icevirt.storage.below import Below
-from icevirt.storage.protocol import Storage
 from icevirt.wire.manifest import ManifestEncoding
 
 if TYPE_CHECKING:

@@ -199,7 +199,7 @@ class Target:
         Only objects that this build recorded are removed, and only while there is no repository
         that could refer to them and no other build that could.
         """
-        from icevirt.spark.writing import recorded
+        from icevirt.tasks.write_manifests import recorded
 
         record = self.record(build_id)
         builds = f"{WORK[0]}/builds"

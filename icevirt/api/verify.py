@@ -27,12 +27,12 @@ from icevirt.planning.schedule.sampling import sample
 from icevirt.repo.authorization import Authorization, authorized
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
-from icevirt.spark.comparing import compare_values
 from icevirt.spark.counting import counted
 from icevirt.spark.runner import run_in_process, run_on_spark, slots
 from icevirt.spark.session import spark_or_local
-from icevirt.spark.verifying import VerifyTask, check_references
 from icevirt.storage.resolve import StorageLike, storage_of
+from icevirt.tasks.verify_references import VerifyTask, check_references
+from icevirt.tasks.verify_values import compare_values
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

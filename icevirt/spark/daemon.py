@@ -16,11 +16,11 @@ from contextlib import suppress
 from icevirt.import_path import take_told
 
 STAGES = (
-    "icevirt.spark.scanning",
-    "icevirt.spark.shuffling",
-    "icevirt.spark.source_values",
-    "icevirt.spark.targets",
-    "icevirt.spark.writing",
+    "icevirt.tasks.scan",
+    "icevirt.tasks.shuffle",
+    "icevirt.tasks.source_values",
+    "icevirt.tasks.recheck_targets",
+    "icevirt.tasks.write_manifests",
     "icevirt_scanners.hdf5.scanner",
     "icevirt_scanners.kerchunk.scanner",
     "icevirt_scanners.netcdf3.scanner",

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 from icevirt.spark.daemon import STAGES, prepare
 from icevirt.spark.runner import run_one
-from icevirt.spark.watch import become_worker
+from icevirt.tasks.limit_enforcement import become_worker
 
 
 def main(*descriptors: str) -> None:

@@ -19,7 +19,7 @@ from icevirt.objects.listing import changed_since, list_sources
 from icevirt.objects.source import open_source
 from icevirt.scan.contract import ScanOptions
 from icevirt.scan.registry import scan
-from icevirt.spark.attempt import attempt
+from icevirt.tasks.scan_file import attempt
 from servers import azurite
 from servers.faults import weak_etag, without
 

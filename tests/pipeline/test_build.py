@@ -8,7 +8,7 @@ import pytest
 
 import icevirt
 from icevirt import errors
-from icevirt.spark import attempt
+from icevirt.tasks import scan_file
 
 from .support import (
     assert_same_dataset,
@@ -184,7 +184,7 @@ def test_a_catalog_that_is_named_is_kept_and_used(days, tmp_path, monkeypatch):
     """A second repository over the same files scans nothing."""
     catalog = tmp_path / "catalog"
     icevirt.build(days, tmp_path / "a", concat_dim="time", catalog=catalog)
-    monkeypatch.setattr(attempt, "scan", None)
+    monkeypatch.setattr(scan_file, "scan", None)
     report = icevirt.build(days, tmp_path / "b", concat_dim="time", catalog=catalog)
     assert (report.files_scanned, report.files_reused) == (0, 3)
     assert_same_dataset(opened(str(tmp_path / "b")), expected_dataset(days, "time"))

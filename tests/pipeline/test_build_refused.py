@@ -12,7 +12,7 @@ import pytest
 import icevirt
 from icevirt import errors
 from icevirt.api import building as build_module
-from icevirt.spark import writing
+from icevirt.tasks import write_manifests
 
 from .support import (
     opened,
@@ -176,13 +176,13 @@ def test_memory_is_no_place_for_a_build(days):
 
 def test_references_that_get_lost_on_the_way_stop_the_build(days, repo_path, monkeypatch):
     """What was scanned is what is committed, array by array."""
-    collect = writing.window_table
+    collect = write_manifests.window_table
 
     def lossy(*arguments):
         table = collect(*arguments)
         return table.take(np.arange(len(table) // 2)) if len(table) > 4 else table
 
-    monkeypatch.setattr(writing, "window_table", lossy)
+    monkeypatch.setattr(write_manifests, "window_table", lossy)
     with pytest.raises(errors.BuildError, match=r"/packed were lost.*scanned=12, written=6"):
         icevirt.build(days, repo_path, concat_dim="time")
     assert not Path(repo_path).exists()

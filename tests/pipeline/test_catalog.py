@@ -8,7 +8,7 @@ import pytest
 import icevirt
 from icevirt.api import building as build_module
 from icevirt.errors import BuildError, ScanError, SourcesChangedError
-from icevirt.spark import scanning
+from icevirt.tasks import scan as scanning
 from pipeline.support import without_spark, write_day
 
 

@@ -15,7 +15,7 @@ from icevirt.errors import (
     NotFoundError,
     ScanError,
 )
-from icevirt.spark import scanning
+from icevirt.tasks import scan as scanning
 
 from .support import opened, spoil
 

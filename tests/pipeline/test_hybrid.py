@@ -414,7 +414,7 @@ def test_whatever_the_files_values_are_theirs_or_the_build_stops(tmp_path_factor
 
 def test_a_worker_reads_in_a_process_apart(tmp_path, repo_path, monkeypatch):
     """Values, errors and changes come back from there."""
-    from icevirt.spark import source_values
+    from icevirt.tasks import source_values
 
     monkeypatch.setattr(source_values, "in_worker", lambda: True)
     files = names(tmp_path, 2)

@@ -14,8 +14,8 @@ from icevirt.api import building as build_module
 from icevirt.api import stages
 from icevirt.errors import BuildError, ObjectNotFoundError, StorageError
 from icevirt.model.chunks import ChunkType
-from icevirt.spark import writing
 from icevirt.storage import durable
+from icevirt.tasks import write_manifests
 
 from .support import (
     assert_same_dataset,
@@ -41,7 +41,7 @@ def tasks(monkeypatch):
 
     def run(task):
         seen.append(task)
-        return writing.run_write(task)
+        return write_manifests.run_write(task)
 
     monkeypatch.setattr(stages, "run_write", run)
     return seen
@@ -79,7 +79,7 @@ def test_an_attempt_that_ends_after_the_commit_changes_nothing(days, tmp_path, t
     report = icevirt.build(days, repo, concat_dim="time", catalog=tmp_path / "catalog")
     names = {path.name: path.read_bytes() for path in (repo / "manifests").iterdir()}
     for task in tasks:
-        writing.run_write(task)
+        write_manifests.run_write(task)
     assert {path.name: path.read_bytes() for path in (repo / "manifests").iterdir()} == names
     assert icevirt.Repository.open(repo).lookup_branch("main") == report.snapshot_id
     assert_sound(repo, days)
@@ -94,14 +94,14 @@ def test_an_attempt_whose_catalog_is_gone_fails_and_changes_nothing(days, tmp_pa
     icevirt.build(days, repo, concat_dim="time")
     for task in tasks:
         with pytest.raises(ObjectNotFoundError):
-            writing.run_write(task)
+            write_manifests.run_write(task)
     assert_sound(repo, days)
 
 
 def forget(task):
     """Remove what is recorded of a task's items."""
     for number in (number for parcel in task.parcels for number in parcel.numbers):
-        task.record.delete(writing.record_path(number))
+        task.record.delete(write_manifests.record_path(number))
 
 
 def test_a_zombie_that_read_something_else_writes_something_else(
@@ -109,7 +109,7 @@ def test_a_zombie_that_read_something_else_writes_something_else(
 ):
     """The same window twice at once, with other references: other bytes have another name."""
     repo = tmp_path / "repo"
-    moved = writing._moved
+    moved = write_manifests._moved
 
     def elsewhere(files, window, block):
         table = moved(files, window, block)
@@ -120,15 +120,15 @@ def test_a_zombie_that_read_something_else_writes_something_else(
 
     def run(task):
         tasks.append(task)
-        monkeypatch.setattr(writing, "_moved", elsewhere)
-        writing.run_write(task)  # an attempt that another one overtakes
+        monkeypatch.setattr(write_manifests, "_moved", elsewhere)
+        write_manifests.run_write(task)  # an attempt that another one overtakes
         forget(task)
-        monkeypatch.setattr(writing, "_moved", moved)
-        results = writing.run_write(task)
-        monkeypatch.setattr(writing, "_moved", elsewhere)
+        monkeypatch.setattr(write_manifests, "_moved", moved)
+        results = write_manifests.run_write(task)
+        monkeypatch.setattr(write_manifests, "_moved", elsewhere)
         forget(task)
-        writing.run_write(task)  # one that comes too late, and overwrites the record
-        monkeypatch.setattr(writing, "_moved", moved)
+        write_manifests.run_write(task)  # one that comes too late, and overwrites the record
+        monkeypatch.setattr(write_manifests, "_moved", moved)
         return results
 
     monkeypatch.setattr(stages, "run_write", run)

@@ -17,8 +17,8 @@ from fixtures import hdf5_cases
 from icevirt.api import scan as scan_module
 from icevirt.api import stages
 from icevirt.planning.schedule import split_large_file
-from icevirt.spark import scanning
-from icevirt.spark.pieces import Pieces
+from icevirt.tasks import scan as scanning
+from icevirt.tasks.scan_pieces import Pieces
 from scanners.random_trees import plans, write
 
 from .support import assert_same_dataset, expected_dataset, opened, told, without_spark, write_days

@@ -28,10 +28,10 @@ from icevirt.planning.schedule import routing as routes
 from icevirt.planning.schedule.manifest_units import drafts
 from icevirt.planning.schedule.routing import Route, route_of
 from icevirt.planning.schedule.write_tasks import bundles, write_items
-from icevirt.spark import shuffling, writing
-from icevirt.spark.parcels import Parcel
 from icevirt.spark.runner import run_on_spark, run_shuffled
 from icevirt.storage.memory import MemoryStorage
+from icevirt.tasks import shuffle, write_manifests
+from icevirt.tasks.task_payload import Parcel
 from icevirt.wire.manifest import ManifestEncoding
 
 from .support import assert_same_dataset, closed_of, expected_dataset, opened, write_days
@@ -53,7 +53,7 @@ def planned(files, *, per_part=3, change=lambda facts: facts, **wish):
 
 def task_of(items, catalog, repo):
     """Return the task for some items, which come as `bundles` yields them."""
-    return writing.WriteTask(
+    return write_manifests.WriteTask(
         parcels=tuple(map(Parcel.of, items)),
         catalog=catalog,
         repo=repo,
@@ -68,17 +68,17 @@ def written(catalog, plan, *, shuffled, tasks=2):
     repo = MemoryStorage()
     if not shuffled:
         together = bundles(plan, list(drafts(plan)), FileRows.of(plan.files))
-        writing.run_write(task_of(together, catalog, repo))
+        write_manifests.run_write(task_of(together, catalog, repo))
     else:
         items = list(write_items(plan))
-        needs, inbox = shuffling.Needs(), [[] for _ in items]
+        needs, inbox = shuffle.Needs(), [[] for _ in items]
         for number, item in enumerate(items):
             needs.add(number, item)
         for number, task in enumerate(needs.tasks(catalog, tasks)):
-            for to, row in shuffling.run_map(task, number):
+            for to, row in shuffle.run_map(task, number):
                 inbox[to].insert(0, row)  # rows come in any order
         for item, rows in zip(items, inbox, strict=True):
-            writing.run_write_shuffled(task_of([[item]], catalog, repo), rows)
+            write_manifests.run_write_shuffled(task_of([[item]], catalog, repo), rows)
     return {info.path: repo.get(info.path) for info in repo.list()}
 
 
@@ -157,24 +157,24 @@ def test_rows_that_are_sent_early_change_nothing(monkeypatch, limit):
     """A row is sent when it is large enough, or when a task holds too many references."""
     catalog, plan = planned(archive([4, 2, 0, 3, 1, 5]), max_references=6)
     direct = written(catalog, plan, shuffled=False)
-    monkeypatch.setattr(shuffling, "_AT_ONCE", limit)
+    monkeypatch.setattr(shuffle, "_AT_ONCE", limit)
     assert written(catalog, plan, shuffled=True) == direct
-    monkeypatch.setattr(shuffling.catalog, "BLOCK_REFS", limit)
+    monkeypatch.setattr(shuffle.catalog, "BLOCK_REFS", limit)
     assert written(catalog, plan, shuffled=True) == direct
 
 
 def test_a_window_is_sent_only_the_chunks_it_wants():
     """Windows that cut the field in three receive a third of it each."""
     catalog, plan = planned(archive([0, 1, 2]), max_references=1)
-    needs = shuffling.Needs()
+    needs = shuffle.Needs()
     items = list(write_items(plan))
     for number, item in enumerate(items):
         needs.add(number, item)
     sent = []
     for number, task in enumerate(needs.tasks(catalog, 1)):
-        for to, row in shuffling.run_map(task, number):
+        for to, row in shuffle.run_map(task, number):
             takes = np.ones(len(items[to].files), bool)
-            arrived = shuffling.Arrived([row]).located(items[to].files, takes, "/field")
+            arrived = shuffle.Arrived([row]).located(items[to].files, takes, "/field")
             sent += [len(block) for block in arrived]
     assert sent == [1] * 18  # three files of two steps and three columns
 
@@ -191,13 +191,13 @@ def test_a_huge_array_is_cut_into_blocks_that_nobody_has_to_hold_together(monkey
     assert [len(unpack(block)) for block in blocks] == [7] * 7 + [1]
     found = np.concatenate([unpack(block).index for block in blocks])
     assert found.tolist() == [[n, 0] for n in range(50)]
-    held, join = [], writing.joined
+    held, join = [], write_manifests.joined
 
     def counted(blocks):
         held.append(sum(map(len, blocks)))
         return join(blocks)
 
-    monkeypatch.setattr(writing, "joined", counted)
+    monkeypatch.setattr(write_manifests, "joined", counted)
     direct = written(catalog, plan, shuffled=False)
     assert max(held) <= 9  # what a window holds, and not the array
     assert sum(held) == 50 + 1  # and the coordinate

@@ -6,7 +6,7 @@ import pytest
 
 import icevirt
 from icevirt.api import scan as scan_module
-from icevirt.spark import scanning
+from icevirt.tasks import scan as scanning
 
 from .support import told, without_spark, write_day
 from .test_kills import KILLED, Mortal, in_child

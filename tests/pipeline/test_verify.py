@@ -19,7 +19,7 @@ from icevirt.archive.verification import DifferenceKind
 from icevirt.display.verify import verify_report
 from icevirt.errors import InvalidInputError, UnauthorizedError
 from icevirt.model.chunks import ChunkTable
-from icevirt.spark import comparing, matching
+from icevirt.tasks import verify_matching, verify_values
 from pipeline.support import without_spark, write_day
 
 
@@ -228,7 +228,7 @@ def test_real_files_have_no_difference(nemo_files, repo_path, monkeypatch):
 
 DEADLY = """
 import os, signal
-from icevirt.spark.comparing import compare_file
+from icevirt.tasks.verify_values import compare_file
 
 def compare(place, url, wanted):
     if url.endswith("{name}"):
@@ -245,7 +245,7 @@ def test_a_file_that_crashes_its_library_is_told_and_the_others_compared(
     (tmp_path / "deadly.py").write_text(DEADLY.format(name=name))
     monkeypatch.syspath_prepend(tmp_path)
     deadly = importlib.import_module("deadly")
-    monkeypatch.setattr(comparing, "compare_file", deadly.compare)
+    monkeypatch.setattr(verify_values, "compare_file", deadly.compare)
     report = verify(built, full=True)
     (difference,) = report.checked.differences
     assert difference.file.endswith(name)
@@ -322,9 +322,9 @@ def test_the_group_is_told_by_the_path_that_is_most_alike(first):
     """A dataset with several names in a file leads to no other one's group."""
     names = ["/in/a/e", "/in/b/e", "/in/d"]
     order = names[first:] + names[:first]
-    assert [matching.group_of(path, order) for path in ("/a/e", "/b/e", "/d")] == ["/in"] * 3
-    assert matching.group_of("/x/e", order) in {"/in/a", "/in/b"}
-    assert matching.group_of("/f", order) == "/"
+    assert [verify_matching.group_of(path, order) for path in ("/a/e", "/b/e", "/d")] == ["/in"] * 3
+    assert verify_matching.group_of("/x/e", order) in {"/in/a", "/in/b"}
+    assert verify_matching.group_of("/f", order) == "/"
 
 
 def test_who_verifies_hears_how_far_it_is(spark, tmp_path):

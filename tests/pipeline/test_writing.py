@@ -18,10 +18,10 @@ from icevirt.planning.eras.group_plan import combine_eras
 from icevirt.planning.schedule.balance_writes import balanced
 from icevirt.planning.schedule.manifest_units import drafts
 from icevirt.planning.schedule.write_tasks import bundles
-from icevirt.spark import writing
-from icevirt.spark.encoding import encode_chunks
-from icevirt.spark.parcels import Parcel
 from icevirt.storage.memory import MemoryStorage
+from icevirt.tasks import write_manifests
+from icevirt.tasks.chunk_encoding import encode_chunks
+from icevirt.tasks.task_payload import Parcel
 from icevirt.wire import manifest
 from icevirt.wire.manifest import ManifestEncoding
 
@@ -42,7 +42,7 @@ def run(files, *, per_part=2, threshold=512, catalog=None, repo=None, record=Non
     plan = combine_eras(facts, Wish(build_id="b", concat_dim=("time",), **wish))
     repo = MemoryStorage() if repo is None else repo
     (pile,) = balanced(plan, list(drafts(plan)), 1)
-    task = writing.WriteTask(
+    task = write_manifests.WriteTask(
         parcels=tuple(map(Parcel.of, bundles(plan, pile, FileRows.of(plan.files)))),
         catalog=catalog,
         repo=repo,
@@ -50,7 +50,7 @@ def run(files, *, per_part=2, threshold=512, catalog=None, repo=None, record=Non
         inline_threshold=threshold,
         encoding=ManifestEncoding(),
     )
-    results = sorted(writing.run_write(task), key=lambda result: result.number)
+    results = sorted(write_manifests.run_write(task), key=lambda result: result.number)
     return plan, tuple(results), repo
 
 
@@ -117,7 +117,7 @@ def test_values_are_put_in_their_places_as_the_general_way_puts_them(order, leng
     found = tables(plan, results, repo)["/time"]
     expected = np.arange(sum(lengths)) * 0.5
     assert np.frombuffer(found.inline.tobytes(), "<f8").tolist() == expected.tolist()
-    monkeypatch.setattr(writing, "_end_to_end", lambda window: False)
+    monkeypatch.setattr(write_manifests, "_end_to_end", lambda window: False)
     assert run(files)[1] == results
 
 
@@ -165,7 +165,7 @@ def test_a_second_run_writes_the_same_bytes_and_the_record_saves_the_work(monkey
     _, again, other = run(files)
     assert again == first
     assert {info.path: other.get(info.path) for info in other.list()} == before
-    monkeypatch.setattr(writing, "window_table", None)
+    monkeypatch.setattr(write_manifests, "window_table", None)
     _, resumed, _ = run(files, repo=repo, record=record)
     assert resumed == first
 

@@ -10,8 +10,8 @@ from icevirt.archive.scanned import SourceFile
 from icevirt.errors import NotFoundError
 from icevirt.objects.source import open_source
 from icevirt.scan.contract import ScanOptions
-from icevirt.spark.ahead import AHEAD, Ahead
-from icevirt.spark.attempt import attempt
+from icevirt.tasks.prefetch import AHEAD, Ahead
+from icevirt.tasks.scan_file import attempt
 
 
 @pytest.fixture

@@ -19,10 +19,10 @@ from icevirt.catalog.in_progress import Journal
 from icevirt.errors import BuildError, ScanError, ScanTimeoutError
 from icevirt.scan import registry
 from icevirt.scan.contract import ScanOptions
-from icevirt.spark import containment
-from icevirt.spark.containment import Containment
-from icevirt.spark.scanning import ScanTask, run_scan
 from icevirt.storage.local import LocalStorage
+from icevirt.tasks import scan_subprocess
+from icevirt.tasks.scan import ScanTask, run_scan
+from icevirt.tasks.scan_subprocess import Containment
 from pipeline.support import assert_same_dataset, closed_of, expected_dataset, opened, write_days
 
 from .stub_scanner import install
@@ -86,7 +86,7 @@ def test_one_child_scans_many_files_and_is_gone_in_the_end(tmp_path, monkeypatch
     started = []
     popen = subprocess.Popen
     monkeypatch.setattr(
-        containment.subprocess,
+        scan_subprocess.subprocess,
         "Popen",
         lambda *a, **k: started.append(popen(*a, **k)) or started[-1],
     )
@@ -101,9 +101,9 @@ def test_one_child_scans_many_files_and_is_gone_in_the_end(tmp_path, monkeypatch
 
 
 def test_a_child_whose_parent_is_gone_does_not_outlive_a_hanging_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(containment.Connection, "poll", lambda self, seconds: True)
+    monkeypatch.setattr(scan_subprocess.Connection, "poll", lambda self, seconds: True)
     alarmed = ScanTimeoutError("alarmed")
-    monkeypatch.setattr("icevirt.spark.containment.Containment._too_slow", lambda *_: alarmed)
+    monkeypatch.setattr("icevirt.tasks.scan_subprocess.Containment._too_slow", lambda *_: alarmed)
     file = write(tmp_path / "a.stub", "hang")
     with Containment(ScanOptions(), Limits(seconds=-4.5)) as contained:  # grace is five seconds
         assert contained.attempt(file).error is alarmed
@@ -151,7 +151,7 @@ def test_one_death_is_enough_for_all_poisonous_files_of_a_task(tmp_path):
 
 def test_where_nothing_died_no_child_is_started(tmp_path, monkeypatch):
     task = task_of(tmp_path, ["nothing"] * 4)
-    monkeypatch.setattr(containment, "multiprocessing", None)
+    monkeypatch.setattr(scan_subprocess, "multiprocessing", None)
     noted = []
     put = LocalStorage.put
     monkeypatch.setattr(
@@ -179,7 +179,7 @@ def test_an_error_that_python_lives_through_leaves_no_note(tmp_path):
 
 HANGING = """
     import signal, time
-    from icevirt.spark import watch
+    from icevirt.tasks import limit_enforcement as watch
     from icevirt.archive.limits import Limits
 
     with watch.held_to(Limits(seconds=0.1)):

@@ -12,7 +12,7 @@ from icevirt.api.request import limits_of
 from icevirt.catalog.in_progress import Journal
 from icevirt.errors import InvalidInputError
 from icevirt.scan import registry
-from icevirt.spark.limits import limited_memory
+from icevirt.tasks.limits import limited_memory
 from pipeline.support import (
     assert_same_dataset,
     expected_dataset,

@@ -14,8 +14,8 @@ from icevirt.errors import FormatError, SparkJobError
 from icevirt.spark.daemon import STAGES
 from icevirt.spark.runner import run_on_spark, slots
 from icevirt.spark.session import spark_or_local
-from icevirt.spark.watch import in_worker
 from icevirt.spark.workers import FEW_FILES, LARGE, Workers
+from icevirt.tasks.limit_enforcement import in_worker
 from pipeline.support import assert_same_dataset, expected_dataset, opened, write_days
 
 

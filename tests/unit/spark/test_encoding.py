@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as arrays
 
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import FormatError
-from icevirt.spark import encoding
+from icevirt.tasks import chunk_encoding
 
 ZSTD = {"name": "zstd", "configuration": {"level": 3, "checksum": False}}
 
@@ -54,8 +54,8 @@ def test_plain_numbers_are_encoded_as_zarr_encodes_them(values, endian, compress
         values, edges, steps, data.draw(st.sampled_from(fills)), codecs(endian, compressed)
     )
     at = tuple(s * e for s, e in zip(steps, edges, strict=True))
-    theirs = encoding._encode_by_zarr(json.loads(raw), values, at)
-    ours = encoding.encode_chunks(raw, values, at, len(theirs))
+    theirs = chunk_encoding._encode_by_zarr(json.loads(raw), values, at)
+    ours = chunk_encoding.encode_chunks(raw, values, at, len(theirs))
     assert [tuple(index) for index in ours.index.tolist()] == sorted(theirs)
     for row, key in enumerate(sorted(theirs)):
         start, size = int(ours.offset[row]), int(ours.length[row])
@@ -69,7 +69,8 @@ def test_plain_numbers_are_encoded_as_zarr_encodes_them(values, endian, compress
                 fill_value=0,
             )
             both = [
-                encoding.decode_whole(schema, tuple(edges), each) for each in (chunk, theirs[key])
+                chunk_encoding.decode_whole(schema, tuple(edges), each)
+                for each in (chunk, theirs[key])
             ]
             np.testing.assert_array_equal(*both)
         else:
@@ -87,8 +88,8 @@ def test_what_was_stored_whole_decodes_as_zarr_decodes_it(values):
         fill_value=0,
     )
     raw = values.astype("<f8").tobytes()
-    ours = encoding.decode_whole(schema, values.shape, raw)
-    assert ours.tobytes() == encoding._decode_by_zarr(schema, values.shape, raw).tobytes()
+    ours = chunk_encoding.decode_whole(schema, values.shape, raw)
+    assert ours.tobytes() == chunk_encoding._decode_by_zarr(schema, values.shape, raw).tobytes()
 
 
 def test_strings_are_left_to_zarr():
@@ -102,10 +103,13 @@ def test_strings_are_left_to_zarr():
         fill_value="",
     )
     made = json.loads(document(np.zeros(3), [3], [0], "", [{"name": "vlen-utf8"}]))
-    table = encoding.encode_chunks(
+    table = chunk_encoding.encode_chunks(
         json.dumps({**made, "data_type": "string"}).encode(), values, (0,), 1
     )
-    assert encoding.decode_whole(schema, (3,), table.inline.tobytes()).tolist() == values.tolist()
+    assert (
+        chunk_encoding.decode_whole(schema, (3,), table.inline.tobytes()).tolist()
+        == values.tolist()
+    )
 
 
 def test_a_chunk_of_a_wrong_size_is_refused():
@@ -114,14 +118,14 @@ def test_a_chunk_of_a_wrong_size_is_refused():
         dimension_names=("x",), chunk_shape=None, data_type="int32", codecs=("bytes",), fill_value=0
     )
     with pytest.raises(FormatError, match="wrong size"):
-        encoding.decode_whole(schema, (3,), b"1234")
+        chunk_encoding.decode_whole(schema, (3,), b"1234")
 
 
 def test_a_wrong_number_of_chunks_is_refused():
     """The plan and the values must agree."""
     raw = document(np.zeros(4), [2], [0], 0.0, codecs("little", False))
     with pytest.raises(FormatError, match="wrong number"):
-        encoding.encode_chunks(raw, np.zeros(4), (0,), 3)
+        chunk_encoding.encode_chunks(raw, np.zeros(4), (0,), 3)
 
 
 @pytest.mark.parametrize("value", [7, 0])
@@ -130,7 +134,7 @@ def test_a_chunk_of_nothing_but_fill_values_is_encoded_like_any_other(value):
     shuffle = {"name": "numcodecs.shuffle", "configuration": {"elementsize": 4}}
     chunk = np.full((2, 3), value, "i4")
     raw = json.loads(document(chunk, [2, 3], [0, 0], 7, [*codecs("little", False), shuffle]))
-    made = encoding.ChunkEncoder(raw, chunk.dtype).encode(chunk)
+    made = chunk_encoding.ChunkEncoder(raw, chunk.dtype).encode(chunk)
     assert len(made) == chunk.nbytes
     shuffled = np.frombuffer(chunk.tobytes(), np.uint8).reshape(6, 4).T
     assert made == shuffled.tobytes()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from icevirt.archive.plan import FileRows, WriteItem
-from icevirt.spark.parcels import Parcel, _Pickler
+from icevirt.tasks.task_payload import Parcel, _Pickler
 
 
 def passed(value):

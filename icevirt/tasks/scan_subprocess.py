@@ -2,7 +2,8 @@
 
 Damaged files can make libhdf5 crash, or run for ever. Files are scanned so where one of them is
 suspected to have killed a process already, and compared so always: one child reads file after
-file, and only where it dies is another started. The child runs `icevirt.spark.contained`.
+file, and only where it dies is another started. The child runs
+`icevirt.tasks.scan_subprocess_child`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from icevirt.errors import (
 from icevirt.import_path import command, environment
 from icevirt.objects.grants import SourceAccess, granted, in_force
 from icevirt.scan.contract import ScanOptions
-from icevirt.spark.attempt import attempt
+from icevirt.tasks.scan_file import attempt
 
 _START = 120.0  # seconds for Python and the scanners to come up on a busy machine
 
@@ -87,7 +88,7 @@ class Apart:
         arguments = theirs.fileno(), self._limits.memory, self._limits.seconds
         with theirs:
             self._child = subprocess.Popen(  # noqa: S603  # this interpreter, a module of ours
-                command("icevirt.spark.contained", *map(str, arguments)),
+                command("icevirt.tasks.scan_subprocess_child", *map(str, arguments)),
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

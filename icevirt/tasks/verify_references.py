@@ -24,8 +24,8 @@ from icevirt.objects.fetch import read
 from icevirt.planning.edits.file_edits import Edit
 from icevirt.repo.assets import Assets
 from icevirt.repo.repository import Repository
-from icevirt.spark.regions import region_of
 from icevirt.storage.protocol import Storage
+from icevirt.tasks.index_ranges import region_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

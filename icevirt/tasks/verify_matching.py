@@ -17,8 +17,8 @@ from icevirt.model.snapshot import ArrayNode, Node
 from icevirt.objects.answers import Checksum
 from icevirt.objects.authorize import Authorizer
 from icevirt.repo.session import Session
-from icevirt.spark.regions import region_of
-from icevirt.spark.verifying import checksum_of
+from icevirt.tasks.index_ranges import region_of
+from icevirt.tasks.verify_references import checksum_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,12 +21,12 @@ from icevirt.catalog.parts import complete_parts, write_part
 from icevirt.objects.grants import SourceAccess, granted
 from icevirt.scan.contract import ScanOptions
 from icevirt.scan.registry import in_use
-from icevirt.spark.ahead import Ahead
-from icevirt.spark.attempt import attempt
-from icevirt.spark.containment import Containment
-from icevirt.spark.pieces import Pieces
-from icevirt.spark.watch import held_to
 from icevirt.storage.protocol import Storage
+from icevirt.tasks.limit_enforcement import held_to
+from icevirt.tasks.prefetch import Ahead
+from icevirt.tasks.scan_file import attempt
+from icevirt.tasks.scan_pieces import Pieces
+from icevirt.tasks.scan_subprocess import Containment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

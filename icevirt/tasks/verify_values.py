@@ -50,17 +50,8 @@ from icevirt.repo.validation import any_grid
 from icevirt.scan.contract import ByteSource, ScanOptions
 from icevirt.scan.oracle import Oracle, oracle_for
 from icevirt.scan.registry import scan
-from icevirt.spark.containment import Apart
-from icevirt.spark.matching import (
-    Wanted,
-    chosen_of,
-    covers,
-    group_of,
-    is_elsewhere,
-    regions_of,
-    row_of,
-)
-from icevirt.spark.regions import (
+from icevirt.storage.memory import MemoryStorage
+from icevirt.tasks.index_ranges import (
     Box,
     bounds,
     box_at,
@@ -71,8 +62,17 @@ from icevirt.spark.regions import (
     region_of,
     told,
 )
-from icevirt.spark.verifying import VerifyTask, kind_of, look
-from icevirt.storage.memory import MemoryStorage
+from icevirt.tasks.scan_subprocess import Apart
+from icevirt.tasks.verify_matching import (
+    Wanted,
+    chosen_of,
+    covers,
+    group_of,
+    is_elsewhere,
+    regions_of,
+    row_of,
+)
+from icevirt.tasks.verify_references import VerifyTask, kind_of, look
 
 
 def compare_values(task: VerifyTask) -> Checked:

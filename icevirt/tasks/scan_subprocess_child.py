@@ -1,4 +1,4 @@
-"""The child of `icevirt.spark.containment`: does what it is told of files until nobody tells more.
+"""The child of `icevirt.tasks.scan_subprocess`: does what it is told of files until nobody tells more.
 
 Its memory is limited, and it dies by an alarm when a file takes too long, even when its parent is
 gone and the library never comes back to Python.
@@ -12,7 +12,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 
 from icevirt.scan.registry import scanners
-from icevirt.spark.limits import limited_memory
+from icevirt.tasks.limits import limited_memory
 
 _GRACE = 5.0  # seconds in which the parent's deadline comes first
 

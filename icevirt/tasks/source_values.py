@@ -30,8 +30,8 @@ from icevirt.objects.grants import SourceAccess, granted
 from icevirt.objects.opened import OpenedSource
 from icevirt.objects.source import open_source
 from icevirt.scan.oracle import Oracle, oracle_for
-from icevirt.spark.containment import Apart
-from icevirt.spark.watch import in_worker
+from icevirt.tasks.limit_enforcement import in_worker
+from icevirt.tasks.scan_subprocess import Apart
 
 _OPEN = 8  # files at a time
 

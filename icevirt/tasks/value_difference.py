@@ -13,8 +13,8 @@ from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import IcevirtError
 from icevirt.planning.equality import first_difference
-from icevirt.spark.containment import Apart
-from icevirt.spark.source_values import Reading, read_apart
+from icevirt.tasks.scan_subprocess import Apart
+from icevirt.tasks.source_values import Reading, read_apart
 
 _AT_ONCE = 1 << 22  # values
 _MOST = 1 << 24  # values that are looked at for the sake of a message

@@ -32,12 +32,12 @@ from icevirt.planning.axes.time_recoding import recoded_values
 from icevirt.planning.equality import first_difference, same_values
 from icevirt.planning.relative_urls import with_names
 from icevirt.repo import content_names
-from icevirt.spark.encoding import decode_whole, encode_chunks, fill_of, plain_dtype
-from icevirt.spark.parcels import Parcel
-from icevirt.spark.rechunking import Sink, plain_only, rechunked
-from icevirt.spark.shuffling import Arrived, Bound, bounds_of, within
-from icevirt.spark.source_values import Reading
 from icevirt.storage.protocol import Storage
+from icevirt.tasks.chunk_encoding import decode_whole, encode_chunks, fill_of, plain_dtype
+from icevirt.tasks.materialize import Sink, plain_only, rechunked
+from icevirt.tasks.shuffle import Arrived, Bound, bounds_of, within
+from icevirt.tasks.source_values import Reading
+from icevirt.tasks.task_payload import Parcel
 from icevirt.versioning.id_columns import column
 from icevirt.wire import manifest
 from icevirt.wire.manifest import ManifestEncoding

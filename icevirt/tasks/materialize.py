@@ -28,9 +28,9 @@ from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.snapshot import Extents
 from icevirt.planning.combine.cf_packing import Lost, decoded, packing_of, repacked, same_packing
 from icevirt.planning.partial.chunk_alignment import native_chunks, slabs
-from icevirt.spark.encoding import ChunkEncoder, decode_whole
-from icevirt.spark.source_values import Reading, SourceValues, checked
 from icevirt.storage.protocol import Storage
+from icevirt.tasks.chunk_encoding import ChunkEncoder, decode_whole
+from icevirt.tasks.source_values import Reading, SourceValues, checked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 
 from icevirt.archive.limits import Limits
-from icevirt.spark.limits import limited_memory
+from icevirt.tasks.limits import limited_memory
 
 _STDERR = 2
 _IS_WORKER = [False]

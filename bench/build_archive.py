@@ -145,7 +145,7 @@ def icevirt_side(files, options):
 
     spark = None
     if options.side == SPARK:
-        from icevirt.spark.session import local_session
+        from icevirt.execution.spark_session import local_session
 
         spark = local_session()
     report = icevirt.build(files, options.into, concat_dim="time", spark=spark)

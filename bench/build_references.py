@@ -215,12 +215,12 @@ def build(archive: Archive) -> dict:
     from icevirt.archive.sources import SourceFiles
     from icevirt.catalog.facts_reader import read_facts
     from icevirt.catalog.lookup import settled
+    from icevirt.execution.memory import give_back
+    from icevirt.execution.spark_session import local_session
     from icevirt.planning.combine.options import Wish
     from icevirt.planning.eras.group_plan import combine_eras
     from icevirt.planning.schedule.routing import route_of
     from icevirt.scan.contract import ScanOptions
-    from icevirt.spark.memory import give_back
-    from icevirt.spark.session import local_session
     from icevirt.storage.local import LocalStorage
 
     files = SourceFiles(archive.sources())  # as a listing leaves them

@@ -92,7 +92,7 @@ def measure(path: Path, slots: int, pieces: int) -> None:
     """Scan the file on so many slots in so many pieces, and print what it took."""
     import icevirt
     from icevirt.api import stages
-    from icevirt.spark.session import local_session
+    from icevirt.execution.spark_session import local_session
 
     session = local_session(app_name="scan-huge", cores=slots)
     session.range(slots, numPartitions=slots).mapInArrow(lambda rows: rows, "id long").collect()

@@ -45,7 +45,7 @@ _AS_OTHERS_START_IT = {
 @pytest.fixture(scope="session")
 def spark() -> Iterator[object]:
     """One local Spark session for all tests that are marked so, which plans as the callers' do."""
-    from icevirt.spark.session import local_session
+    from icevirt.execution.spark_session import local_session
 
     session = local_session(app_name="icevirt-tests", cores=2, config=_AS_OTHERS_START_IT)
     yield session

@@ -21,7 +21,7 @@ LAYERS = (
     ("repo", "catalog"),
     ("access", "scan"),
     ("tasks",),
-    ("spark", "display", "testing"),
+    ("execution", "display", "testing"),
     ("api", "xarray"),
     ("cli",),
 )

@@ -55,15 +55,15 @@ from icevirt.errors import (
     SparkJobError,
     StorageError,
 )
+from icevirt.execution.memory import give_back
+from icevirt.execution.process_pool import Workers
+from icevirt.execution.spark_session import spark_or_local
 from icevirt.model.json import JSON
 from icevirt.planning.combine.options import Wish
 from icevirt.planning.eras.group_plan import combine_eras
 from icevirt.planning.schedule.routing import Route, route_of
 from icevirt.repo.publish import BUILD_ID
 from icevirt.scan.contract import ScanOptions
-from icevirt.spark.memory import give_back
-from icevirt.spark.session import spark_or_local
-from icevirt.spark.workers import Workers
 from icevirt.storage.below import Below
 from icevirt.storage.protocol import Storage
 from icevirt.version import __version__

@@ -19,8 +19,8 @@ from icevirt.catalog.parts import check_mark
 from icevirt.catalog.scan_identities import described_scans
 from icevirt.catalog.view import PartView, ddl, schema
 from icevirt.errors import InvalidInputError, StorageError
+from icevirt.execution.spark_runner import batch_of, slots
 from icevirt.model import paths
-from icevirt.spark.runner import batch_of, slots
 from icevirt.storage.resolve import StorageLike, storage_of
 
 if TYPE_CHECKING:

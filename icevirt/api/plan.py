@@ -40,6 +40,7 @@ from icevirt.api.target import Target, digest_of
 from icevirt.archive.eras import EraRule
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.report import Progress
+from icevirt.execution.spark_session import spark_or_local
 from icevirt.model import paths
 from icevirt.objects.grants import SourceAccess, granted
 from icevirt.planning.axes.duplicates import Duplicates, check_rule
@@ -52,7 +53,6 @@ from icevirt.planning.combine.tolerance import ToleranceLike, tolerance_of
 from icevirt.planning.eras.group_plan import check_eras, combine_eras
 from icevirt.planning.schedule.cost_estimate import costs_of
 from icevirt.scan.policy import PolicyLike
-from icevirt.spark.session import spark_or_local
 from icevirt.storage.resolve import StorageLike
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, cast
 
 from icevirt.archive.report import BuildReport
 from icevirt.errors import ConflictError, InvalidInputError, VerificationError
+from icevirt.execution.process_pool import Workers
 from icevirt.objects.grants import in_force
 from icevirt.repo.repository import Repository
-from icevirt.spark.workers import Workers
 from icevirt.storage.protocol import Storage
 
 if TYPE_CHECKING:

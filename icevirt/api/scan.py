@@ -34,6 +34,7 @@ from icevirt.archive.readers import Readers
 from icevirt.archive.report import Progress, ReferenceCounts
 from icevirt.archive.scan_report import PathSummary, ScanReport
 from icevirt.archive.scanned import ScannedFile, SourceFile
+from icevirt.execution.spark_session import spark_or_local
 from icevirt.objects.grants import SourceAccess, granted
 from icevirt.objects.source import open_source
 from icevirt.planning import reader_support
@@ -42,7 +43,6 @@ from icevirt.planning.combine.deviation_rules import MAX_NATIVE_BYTES
 from icevirt.scan import registry
 from icevirt.scan.contract import ScanOptions
 from icevirt.scan.policy import PolicyLike
-from icevirt.spark.session import spark_or_local
 from icevirt.storage.resolve import StorageLike
 from icevirt.tasks.scan_subprocess import Containment
 

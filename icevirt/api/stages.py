@@ -31,6 +31,8 @@ from icevirt.errors import (
     SourcesChangedError,
     StorageError,
 )
+from icevirt.execution.process_pool import Workers
+from icevirt.execution.spark_runner import reporter, run_on_spark, run_shuffled, slots
 from icevirt.ids import ObjectId12
 from icevirt.objects.grants import in_force
 from icevirt.planning.schedule.balance_scans import dealt, pieces_of
@@ -41,8 +43,6 @@ from icevirt.planning.schedule.write_tasks import bundles, write_items
 from icevirt.repo.layout import chunk, manifest
 from icevirt.scan.contract import ScanOptions
 from icevirt.scan.elsewhere import prefixes_of
-from icevirt.spark.runner import reporter, run_on_spark, run_shuffled, slots
-from icevirt.spark.workers import Workers
 from icevirt.storage.below import Below
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.recheck_targets import TargetTask, look_at_targets

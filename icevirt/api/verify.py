@@ -17,6 +17,9 @@ from icevirt.archive.report import Progress
 from icevirt.archive.verification import Checked, VerifyReport, total
 from icevirt.connect.container import endpoint_of
 from icevirt.errors import InvalidInputError, UnauthorizedError
+from icevirt.execution.spark_progress import counted
+from icevirt.execution.spark_runner import run_in_process, run_on_spark, slots
+from icevirt.execution.spark_session import spark_or_local
 from icevirt.ids import ObjectId12
 from icevirt.model import paths
 from icevirt.model.config import VirtualChunkContainer
@@ -27,9 +30,6 @@ from icevirt.planning.schedule.sampling import sample
 from icevirt.repo.authorization import Authorization, authorized
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
-from icevirt.spark.counting import counted
-from icevirt.spark.runner import run_in_process, run_on_spark, slots
-from icevirt.spark.session import spark_or_local
 from icevirt.storage.resolve import StorageLike, storage_of
 from icevirt.tasks.verify_references import VerifyTask, check_references
 from icevirt.tasks.verify_values import compare_values

@@ -71,7 +71,7 @@ def demo(
 ) -> Answer:
     """Build a virtual dataset over real ocean-model files, open it, and compute with it."""
     import icevirt
-    from icevirt.spark.session import spark_or_local
+    from icevirt.execution.spark_session import spark_or_local
 
     files = sample_files()
     # on Spark, which so few files would not be worth: whoever sees this work has all that is needed

@@ -1,4 +1,4 @@
-"""The child of `icevirt.tasks.scan_subprocess`: does what it is told of files until nobody tells more.
+"""Child process of `icevirt.tasks.scan_subprocess`: scans or compares files until its parent ends.
 
 Its memory is limited, and it dies by an alarm when a file takes too long, even when its parent is
 gone and the library never comes back to Python.

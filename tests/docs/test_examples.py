@@ -22,7 +22,7 @@ TOLD = {
 
 def run(name: str, cwd: Path) -> str:
     """Run an example with warnings as errors of ours; return what it printed."""
-    from icevirt.spark.java import find_java, java_home
+    from icevirt.execution.java import find_java, java_home
 
     # the reader's own Spark session needs a Java, which this machine may have only from pip
     env = os.environ | {"JAVA_HOME": str(java_home(find_java()))}

@@ -20,7 +20,7 @@ from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.facts_reader import Chosen, read_facts
 from icevirt.catalog.parquet import read_table
-from icevirt.spark.runner import run_in_process
+from icevirt.execution.spark_runner import run_in_process
 
 
 def without_spark(monkeypatch):

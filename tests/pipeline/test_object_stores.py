@@ -15,8 +15,8 @@ import icevirt
 from icevirt.api import stages
 from icevirt.connect import patience, stores
 from icevirt.errors import ScanError, StorageError
+from icevirt.execution import spark_session
 from icevirt.planning.schedule.routing import Route
-from icevirt.spark import session
 from icevirt.storage import object_store
 from servers import azurite
 from servers.faults import ANSWER_LOST, DROPPED, refused, truncated
@@ -126,8 +126,8 @@ def test_all_of_a_build_lies_in_a_bucket(request, spark, tmp_path, monkeypatch, 
 @pytest.mark.parametrize("kind", ["s3", "azure", "gcs"])
 def test_few_files_of_a_bucket_are_built_by_forked_processes(request, tmp_path, monkeypatch, kind):
     """No thread or connection of who forks is needed by what is forked."""
-    monkeypatch.setattr(session, "running_session", lambda: None)
-    monkeypatch.setattr(session, "FILES_OF_WORKER", 2)
+    monkeypatch.setattr(spark_session, "running_session", lambda: None)
+    monkeypatch.setattr(spark_session, "FILES_OF_WORKER", 2)
     place = request.getfixturevalue(kind)
     files = write_days(tmp_path / "archive", DAYS)
     uploaded(place, files)

@@ -19,6 +19,7 @@ from icevirt.catalog import references as refs
 from icevirt.catalog.part_builder import tables_of
 from icevirt.catalog.parts import write_part
 from icevirt.errors import FormatError, IcevirtError
+from icevirt.execution.spark_runner import run_on_spark, run_shuffled
 from icevirt.model.chunks import ChunkType, Locations
 from icevirt.model.strings import Strings
 from icevirt.planning.combine.deviation_rules import Rules
@@ -28,7 +29,6 @@ from icevirt.planning.schedule import routing as routes
 from icevirt.planning.schedule.manifest_units import drafts
 from icevirt.planning.schedule.routing import Route, route_of
 from icevirt.planning.schedule.write_tasks import bundles, write_items
-from icevirt.spark.runner import run_on_spark, run_shuffled
 from icevirt.storage.memory import MemoryStorage
 from icevirt.tasks import shuffle, write_manifests
 from icevirt.tasks.task_payload import Parcel

@@ -60,7 +60,7 @@ PROGRAM = """
     import icevirt
     from icevirt.planning.schedule import routing as routes
     from icevirt.planning.combine.options import Wish
-    from icevirt.spark import session
+    from icevirt.execution import spark_session as session
     from noting_of_tests import NotingStorage, note
 
     repo, master, route, *files = sys.argv[1:]

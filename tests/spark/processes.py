@@ -57,7 +57,9 @@ def python_of(session):
 def workers_of(session):
     """Return Spark's Python workers: children of our daemon, which itself is a child of the JVM."""
     daemons = [
-        each for each in processes_of(session) if " -m icevirt.spark.daemon " in each.command
+        each
+        for each in processes_of(session)
+        if " -m icevirt.execution.spark_daemon " in each.command
     ]
     pids = {each.pid for each in daemons}
     return [each for each in daemons if each.parent in pids]

@@ -2,8 +2,8 @@
 
 import time
 
-from icevirt.spark.counting import counted
-from icevirt.spark.runner import run_on_spark
+from icevirt.execution.spark_progress import counted
+from icevirt.execution.spark_runner import run_on_spark
 
 
 def test_tasks_are_counted_while_they_run_and_those_of_others_are_not(spark):

@@ -6,12 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from icevirt.spark import daemon
-from icevirt.spark.runner import run_on_spark
+from icevirt.execution import spark_daemon
+from icevirt.execution.spark_runner import run_on_spark
 
 THREADS = """
 import json, os, sys
-from icevirt.spark.daemon import prepare
+from icevirt.execution.spark_daemon import prepare
 prepare()
 print(json.dumps([len(os.listdir("/proc/self/task")), "zarr" in sys.modules]))
 """
@@ -36,5 +36,5 @@ def test_nothing_that_is_imported_before_workers_are_forked_starts_a_thread():
 
 
 def test_workers_are_forked_with_all_they_need(spark):
-    found = run_on_spark(spark, imported, list(daemon.NEEDED))
-    assert found == [(True, "icevirt.spark.daemon")] * len(daemon.NEEDED)
+    found = run_on_spark(spark, imported, list(spark_daemon.NEEDED))
+    assert found == [(True, "icevirt.execution.spark_daemon")] * len(spark_daemon.NEEDED)

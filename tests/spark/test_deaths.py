@@ -47,7 +47,7 @@ SCANNER = """
 PROGRAM = """
     import sys
     import icevirt
-    from icevirt.spark.session import local_session
+    from icevirt.execution.spark_session import local_session
 
     with local_session(cores=2) as spark:
         icevirt.scan_files(

@@ -38,7 +38,7 @@ PROGRAM = """
     import icevirt
     from icevirt.planning.schedule import routing as routes
     from icevirt.planning.combine.options import Wish
-    from icevirt.spark.session import local_session
+    from icevirt.execution.spark_session import local_session
 
     sources, repo, catalog, master, route = sys.argv[1:]
     Wish.__init__.__kwdefaults__["max_references"] = 3  # many windows over few files

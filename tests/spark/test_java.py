@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from icevirt.errors import BuildError
-from icevirt.spark import java
+from icevirt.execution import java
 
 
 def fake_java(home: Path, version: str, *, status: int = 0) -> Path:

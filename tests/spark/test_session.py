@@ -9,13 +9,13 @@ import sys
 import pytest
 
 from icevirt.errors import BuildError, InvalidInputError
-from icevirt.spark import session as sessions
+from icevirt.execution import spark_session as sessions
 
 TOOLS = ("bash", "sh", "ps", "cat", "dirname", "basename", "uname", "readlink", "env", "ls", "rm")
 
 BUILD_LIKE = """
 import json, os, sys
-from icevirt.spark.session import running_session, spark_or_local
+from icevirt.execution.spark_session import running_session, spark_or_local
 
 def stage(batches):
     print("noise of a worker")
@@ -68,8 +68,8 @@ DEATHS = """
 import os, signal
 
 from icevirt.errors import SparkJobError
-from icevirt.spark.runner import run_on_spark, slots
-from icevirt.spark.session import local_session, spark_or_local
+from icevirt.execution.spark_runner import run_on_spark, slots
+from icevirt.execution.spark_session import local_session, spark_or_local
 
 def kill_jvm(spark):
     proc = spark.sparkContext._gateway.proc
@@ -117,7 +117,7 @@ def test_when_its_jvm_dies_that_is_told_and_the_next_session_is_a_new_one(tmp_pa
 def test_a_spark_that_does_not_start_is_one_error(tmp_path):
     (tmp_path / "sh").symlink_to("/bin/sh")  # and no bash
     ran = run_alone(
-        "from icevirt.spark.session import local_session; local_session()",
+        "from icevirt.execution.spark_session import local_session; local_session()",
         {"PATH": str(tmp_path), "HOME": str(tmp_path)},
         tmp_path,
     )

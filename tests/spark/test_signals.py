@@ -77,8 +77,8 @@ def assert_nothing_is_half_committed(repo, days):
 
 BUSY = """
     import os, sys, time
-    from icevirt.spark.runner import run_on_spark
-    from icevirt.spark.workers import Workers
+    from icevirt.execution.spark_runner import run_on_spark
+    from icevirt.execution.process_pool import Workers
     from noting import nap
 
     with Workers(2) as workers:

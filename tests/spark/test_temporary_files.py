@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from icevirt.spark import scratch
+from icevirt.execution import spark_scratch
 
 # a session of its own: another test may have started the JVM of this process
 JOB = """
@@ -15,8 +15,8 @@ import os, stat
 from pathlib import Path
 import icevirt
 from icevirt.objects.grants import SourceAccess
-from icevirt.spark.runner import run_on_spark
-from icevirt.spark.session import local_session
+from icevirt.execution.spark_runner import run_on_spark
+from icevirt.execution.spark_session import local_session
 
 keys = icevirt.s3_credentials(access_key_id="a", secret_access_key="b" * 5000)
 session = local_session(cores=1)
@@ -48,27 +48,27 @@ def fresh(monkeypatch, tmp_path):
     """An environment that says nothing of Spark's places, and a folder for temporary files."""
     for name in ("SPARK_LOCAL_DIRS", "SPARK_CONF_DIR", "SPARK_HOME"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(scratch.tempfile, "tempdir", str(tmp_path))
-    scratch._private.cache_clear()
+    monkeypatch.setattr(spark_scratch.tempfile, "tempdir", str(tmp_path))
+    spark_scratch._private.cache_clear()
     yield tmp_path
-    scratch._private.cache_clear()
+    spark_scratch._private.cache_clear()
 
 
 def test_each_place_that_spark_uses_gets_a_private_folder(fresh, monkeypatch):
     places = [fresh / "one", fresh / "two"]
     monkeypatch.setenv("SPARK_LOCAL_DIRS", ",".join(map(str, places)))
-    made = scratch.private_places()["SPARK_LOCAL_DIRS"].split(",")
+    made = spark_scratch.private_places()["SPARK_LOCAL_DIRS"].split(",")
     assert [os.path.dirname(each) for each in made] == [str(each) for each in places]
     assert [stat.S_IMODE(os.stat(each).st_mode) for each in made] == [0o700, 0o700]
 
 
 def test_without_such_places_it_is_the_folder_for_temporary_files(fresh):
-    (made,) = scratch.private_places().values()
+    (made,) = spark_scratch.private_places().values()
     assert os.path.dirname(made) == str(fresh)
     assert stat.S_IMODE(os.stat(made).st_mode) == 0o700
-    assert scratch.private_places() == {"SPARK_LOCAL_DIRS": made}
+    assert spark_scratch.private_places() == {"SPARK_LOCAL_DIRS": made}
 
 
 def test_a_configuration_of_spark_itself_stays_in_force(fresh, monkeypatch):
     monkeypatch.setenv("SPARK_CONF_DIR", str(fresh))
-    assert scratch.private_places() == {}
+    assert spark_scratch.private_places() == {}

@@ -11,10 +11,10 @@ import pytest
 import icevirt
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import FormatError, SparkJobError
-from icevirt.spark.daemon import STAGES
-from icevirt.spark.runner import run_on_spark, slots
-from icevirt.spark.session import spark_or_local
-from icevirt.spark.workers import FEW_FILES, LARGE, Workers
+from icevirt.execution.process_pool import FEW_FILES, LARGE, Workers
+from icevirt.execution.spark_daemon import STAGES
+from icevirt.execution.spark_runner import run_on_spark, slots
+from icevirt.execution.spark_session import spark_or_local
 from icevirt.tasks.limit_enforcement import in_worker
 from pipeline.support import assert_same_dataset, expected_dataset, opened, write_days
 
@@ -111,13 +111,13 @@ def test_who_is_interrupted_leaves_no_process_behind():
 
 def test_few_files_are_built_without_spark_and_the_same_way(tmp_path, monkeypatch):
     """The same manifests under the same names as with Spark's functions in this process."""
-    from icevirt.spark import session
+    from icevirt.execution import spark_session
 
     def no_spark(**_):
         raise AssertionError("Spark is started")
 
-    monkeypatch.setattr(session, "local_session", no_spark)
-    monkeypatch.setattr(session, "running_session", lambda: None)
+    monkeypatch.setattr(spark_session, "local_session", no_spark)
+    monkeypatch.setattr(spark_session, "running_session", lambda: None)
     days = write_days(tmp_path / "in", 3)
     report = icevirt.build(days, tmp_path / "repo", concat_dim="time", verify=5)
     assert report.files_scanned == 3

@@ -75,8 +75,8 @@ class OfDriver(PathFinder):
 
 sys.meta_path[sys.meta_path.index(PathFinder)] = OfDriver
 assert "" in sys.path or os.getcwd() in sys.path
-from icevirt.spark.session import local_session
-from icevirt.spark.workers import Workers
+from icevirt.execution.spark_session import local_session
+from icevirt.execution.process_pool import Workers
 
 with contextlib.ExitStack() as held:
     if WHERE == "spark":
@@ -187,8 +187,8 @@ import os
 from operator import methodcaller
 import beside, folder.deep, icevirt
 from icevirt.import_path import is_trusted
-from icevirt.spark.runner import run_on_spark
-from icevirt.spark.workers import Workers
+from icevirt.execution.spark_runner import run_on_spark
+from icevirt.execution.process_pool import Workers
 
 def own():
     return icevirt.http_credentials(bearer_token="own")

@@ -1,4 +1,4 @@
-"""The processes of `icevirt.spark.family`: children that run tasks, and the one that forks them.
+"""Child processes of `icevirt.execution.forkserver`: those that run tasks, and their parent.
 
 That one imports what tasks need before it forks, so that none imports it again and all share its
 memory. It runs no task itself: it tells the driver how children ended, and kills them when it is
@@ -16,8 +16,8 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any, NoReturn
 
-from icevirt.spark.daemon import STAGES, prepare
-from icevirt.spark.runner import run_one
+from icevirt.execution.spark_daemon import STAGES, prepare
+from icevirt.execution.spark_runner import run_one
 from icevirt.tasks.limit_enforcement import become_worker
 
 

@@ -20,9 +20,9 @@ import pyarrow as pa
 
 from icevirt.archive.report import Progress
 from icevirt.errors import IcevirtError, SparkJobError
-from icevirt.spark.aside import packed, unpacked
-from icevirt.spark.bridge import errors_of_spark, words_of
-from icevirt.spark.workers import Workers
+from icevirt.execution.process_pool import Workers
+from icevirt.execution.spark_jvm import errors_of_spark, words_of
+from icevirt.execution.task_transport import packed, unpacked
 from icevirt.storage.protocol import Storage
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from icevirt.spark.bridge import errors_of_spark
+from icevirt.execution.spark_jvm import errors_of_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from icevirt.archive.limits import ATTEMPTS
 from icevirt.errors import SparkJobError
-from icevirt.spark.family import Child, Family
+from icevirt.execution.forkserver import Child, Family
 
 FEW_FILES = 5000
 """Up to so many files, nobody who has no Spark session waits for one."""

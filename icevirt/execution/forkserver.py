@@ -1,7 +1,7 @@
 """Processes of this machine that run tasks, as their driver sees them.
 
 All of a family are forked from one process, which imported what they need; see
-`icevirt.spark.worker`.
+`icevirt.execution.forkserver_child`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ class Family:
         given = [theirs, *(line for _, line in lines)]
         try:
             self._process = subprocess.Popen(  # noqa: S603 - this interpreter, a module of ours
-                command("icevirt.spark.worker", *(str(each.fileno()) for each in given)),
+                command(
+                    "icevirt.execution.forkserver_child", *(str(each.fileno()) for each in given)
+                ),
                 pass_fds=[each.fileno() for each in given],
                 stdin=subprocess.DEVNULL,
                 stdout=self._said,

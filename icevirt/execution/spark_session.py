@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 from icevirt.archive.limits import ATTEMPTS
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import BuildError, InvalidInputError, SparkJobError
+from icevirt.execution.java import find_java, java_home
+from icevirt.execution.process_pool import FEW_FILES, FILES_OF_WORKER, LARGE, Workers
+from icevirt.execution.spark_jvm import errors_of_spark, forget_jvm, stop, words_of
+from icevirt.execution.spark_scratch import private_places
 from icevirt.import_path import VARIABLE, import_path, python_path
-from icevirt.spark.bridge import errors_of_spark, forget_jvm, stop, words_of
-from icevirt.spark.java import find_java, java_home
-from icevirt.spark.scratch import private_places
-from icevirt.spark.workers import FEW_FILES, FILES_OF_WORKER, LARGE, Workers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,7 +36,7 @@ _SETTINGS = {
     # a crash inside the HDF5 library names the line that called it
     "spark.python.worker.faulthandler.enabled": "true",
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
-    "spark.python.daemon.module": "icevirt.spark.daemon",
+    "spark.python.daemon.module": "icevirt.execution.spark_daemon",
     # plans of one shuffle and a few rows: compiling them and planning them again as they run takes
     # longer than that saves
     "spark.sql.adaptive.enabled": "false",

@@ -1,1 +1,0 @@
-"""The stages of a build, and the Spark that runs them."""

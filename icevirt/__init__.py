@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from icevirt.api.verify import verify
     from icevirt.archive.edits import FileChanges, FileFacts, VariableFacts
     from icevirt.archive.plan import BuildPlan
-    from icevirt.archive.report import BuildReport, RepositorySummary
-    from icevirt.archive.scan_report import ScanReport
+    from icevirt.archive.reports.build import BuildReport, RepositorySummary
+    from icevirt.archive.reports.scan import ScanReport
+    from icevirt.archive.reports.verification import VerifyReport
     from icevirt.archive.scanned import ScannedFile
-    from icevirt.archive.verification import VerifyReport
     from icevirt.connect.azure_credentials import (
         AzureRefreshableCredential,
         azure_anonymous_credentials,
@@ -275,7 +275,7 @@ _HOME = {
     "VariableFacts": "icevirt.archive.edits",
     "FileFacts": "icevirt.archive.edits",
     "FileChanges": "icevirt.archive.edits",
-    "BuildReport": "icevirt.archive.report",
+    "BuildReport": "icevirt.archive.reports.build",
     "CachingConfig": "icevirt.model.tuning",
     "CatalogView": "icevirt.api.catalog_view",
     "CheckReport": "icevirt.api.check",
@@ -321,10 +321,10 @@ _HOME = {
     "Repository": "icevirt.repo.repository",
     "RepositoryConfig": "icevirt.model.config",
     "RepositoryNotFoundError": "icevirt.errors",
-    "RepositorySummary": "icevirt.archive.report",
+    "RepositorySummary": "icevirt.archive.reports.build",
     "S3StaticCredentials": "icevirt.connect.s3_credentials",
     "ScanOptions": "icevirt.scan.contract",
-    "ScanReport": "icevirt.archive.scan_report",
+    "ScanReport": "icevirt.archive.reports.scan",
     "ScannedFile": "icevirt.archive.scanned",
     "Session": "icevirt.repo.session",
     "SessionMode": "icevirt.repo.session",
@@ -339,7 +339,7 @@ _HOME = {
     "Update": "icevirt.repo.views",
     "UpdateType": "icevirt.repo.views",
     "UpgradeReport": "icevirt.api.upgrade",
-    "VerifyReport": "icevirt.archive.verification",
+    "VerifyReport": "icevirt.archive.reports.verification",
     "VersionSelection": "icevirt.versioning.merge.conflicts",
     "VirtualChunkContainer": "icevirt.model.config",
     "VirtualChunkSpec": "icevirt.access.virtual_refs",

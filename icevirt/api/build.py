@@ -39,7 +39,7 @@ from icevirt.api.request import (
     shared,
 )
 from icevirt.archive.eras import EraRule
-from icevirt.archive.report import BuildReport, Progress
+from icevirt.archive.reports.build import BuildReport, Progress
 from icevirt.model import paths
 from icevirt.objects.grants import SourceAccess, granted
 from icevirt.planning.axes.duplicates import Duplicates, check_rule

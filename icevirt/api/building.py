@@ -45,7 +45,7 @@ from icevirt.api.stages import (
 from icevirt.api.target import Target, digest_of
 from icevirt.archive.limits import Limits
 from icevirt.archive.plan import BuildPlan, WriteResult
-from icevirt.archive.report import BuildReport, Progress
+from icevirt.archive.reports.build import BuildReport, Progress
 from icevirt.archive.sources import SourceFiles
 from icevirt.errors import (
     BuildError,

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from icevirt.archive.catalog_view import TABLES
-from icevirt.archive.report import BadFile, ReferenceCounts
-from icevirt.archive.scan_report import CatalogSummary
+from icevirt.archive.reports.build import BadFile, ReferenceCounts
+from icevirt.archive.reports.scan import CatalogSummary
 from icevirt.catalog.latest import newest
 from icevirt.catalog.parts import check_mark
 from icevirt.catalog.scan_identities import described_scans

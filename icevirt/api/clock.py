@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from icevirt.api.events import heard, tell
-from icevirt.archive.report import Progress
+from icevirt.archive.reports.build import Progress
 
 _INTERVAL = 10.0  # seconds between two records of a phase in the log
 

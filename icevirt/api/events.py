@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from icevirt.archive.report import BadFile, BuildReport, Progress
+from icevirt.archive.reports.build import BadFile, BuildReport, Progress
 from icevirt.errors import IcevirtError
 from icevirt.redaction import redacted
 

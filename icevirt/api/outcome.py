@@ -16,7 +16,7 @@ from icevirt.api.request import told_of
 from icevirt.api.target import Target
 from icevirt.archive.limits import Limits
 from icevirt.archive.plan import BuildPlan, PlannedArray, WriteResult
-from icevirt.archive.report import ArraySummary, BadFile, BuildReport, ReferenceCounts
+from icevirt.archive.reports.build import ArraySummary, BadFile, BuildReport, ReferenceCounts
 from icevirt.errors import ScanMemoryError, ScanTimeoutError
 from icevirt.model.json import JSON
 from icevirt.model.repo_info import SnapshotInfo

@@ -39,7 +39,7 @@ from icevirt.api.stages import Scan, closed_catalog, scan_missing
 from icevirt.api.target import Target, digest_of
 from icevirt.archive.eras import EraRule
 from icevirt.archive.plan import BuildPlan
-from icevirt.archive.report import Progress
+from icevirt.archive.reports.build import Progress
 from icevirt.execution.spark_session import spark_or_local
 from icevirt.model import paths
 from icevirt.objects.grants import SourceAccess, granted

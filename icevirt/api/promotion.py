@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
-from icevirt.archive.report import BuildReport
+from icevirt.archive.reports.build import BuildReport
 from icevirt.errors import ConflictError, InvalidInputError, VerificationError
 from icevirt.execution.process_pool import Workers
 from icevirt.objects.grants import in_force

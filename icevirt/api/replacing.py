@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from icevirt.api.provenance import provenance_of
 from icevirt.api.target import Target
-from icevirt.archive.difference import PlanChange, PlanDifference
 from icevirt.archive.plan import BuildPlan
+from icevirt.archive.reports.difference import PlanChange, PlanDifference
 from icevirt.errors import PlanChangedError
 from icevirt.model.json import JSON
 from icevirt.model.metadata import document_of

@@ -30,9 +30,9 @@ from icevirt.api.request import (
 from icevirt.api.stages import Scan, scan_missing, scanned_catalog
 from icevirt.archive.facts import ArrayColumns, Counts
 from icevirt.archive.limits import Limits
-from icevirt.archive.readers import Readers
-from icevirt.archive.report import Progress, ReferenceCounts
-from icevirt.archive.scan_report import PathSummary, ScanReport
+from icevirt.archive.reports.build import Progress, ReferenceCounts
+from icevirt.archive.reports.readers import Readers
+from icevirt.archive.reports.scan import PathSummary, ScanReport
 from icevirt.archive.scanned import ScannedFile, SourceFile
 from icevirt.execution.spark_session import spark_or_local
 from icevirt.objects.grants import SourceAccess, granted

@@ -15,7 +15,7 @@ from icevirt.api.target import Target
 from icevirt.archive import catalog as schema
 from icevirt.archive.limits import DEFAULT, Limits
 from icevirt.archive.plan import BuildPlan, FileRows, WriteItem, WriteResult
-from icevirt.archive.report import BadFile, Progress
+from icevirt.archive.reports.build import BadFile, Progress
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog import parts
 from icevirt.catalog.facts_reader import ClosedCatalog, read_facts

@@ -13,8 +13,8 @@ import numpy as np
 
 from icevirt.api.clock import Clock
 from icevirt.api.provenance import provenance_of
-from icevirt.archive.report import Progress
-from icevirt.archive.verification import Checked, VerifyReport, total
+from icevirt.archive.reports.build import Progress
+from icevirt.archive.reports.verification import Checked, VerifyReport, total
 from icevirt.connect.container import endpoint_of
 from icevirt.errors import InvalidInputError, UnauthorizedError
 from icevirt.execution.spark_progress import counted

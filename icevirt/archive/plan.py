@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.cost import PlanCost
-from icevirt.archive.difference import PlanDifference
 from icevirt.archive.eras import Eras
 from icevirt.archive.facts import Coded, FileColumns
 from icevirt.archive.hybrid import AxisGrid, Hybrid
-from icevirt.archive.report import BadFile, ReferenceCounts
+from icevirt.archive.reports.build import BadFile, ReferenceCounts
+from icevirt.archive.reports.cost import PlanCost
+from icevirt.archive.reports.difference import PlanDifference
 from icevirt.archive.schema import ArraySchema
 from icevirt.archive.times import Recoding
 from icevirt.ids import ObjectId8

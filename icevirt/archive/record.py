@@ -9,7 +9,7 @@ import json
 from dataclasses import asdict
 
 from icevirt.archive.plan import WindowResult, WriteResult
-from icevirt.archive.report import ReferenceCounts
+from icevirt.archive.reports.build import ReferenceCounts
 from icevirt.errors import FormatError
 
 

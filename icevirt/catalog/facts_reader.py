@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from icevirt.archive import catalog
 from icevirt.archive.facts import ArrayColumns, CatalogFacts, Counts, FileColumns
-from icevirt.archive.report import BadFile
+from icevirt.archive.reports.build import BadFile
 from icevirt.archive.scanned import ScannedGroup
 from icevirt.archive.schema import file_signature
 from icevirt.archive.sources import SourceFiles

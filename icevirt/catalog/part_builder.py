@@ -13,9 +13,9 @@ import numpy as np
 import zstandard
 
 from icevirt.archive import catalog
+from icevirt.archive.blocks.packing import PackedBlock, pack
 from icevirt.archive.limits import DEFAULT, Limits
 from icevirt.archive.outcome import Outcome
-from icevirt.archive.packing import PackedBlock, pack
 from icevirt.archive.scanned import Finding, ScannedArray, ScannedFile
 from icevirt.archive.schema import ArraySchema, SchemaTexts, file_signature
 from icevirt.catalog.parts import PartTables

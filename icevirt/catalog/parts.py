@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from icevirt.archive import catalog
-from icevirt.archive.packing import PackedBlock
+from icevirt.archive.blocks.packing import PackedBlock
 from icevirt.catalog import references as refs
 from icevirt.catalog.parquet import of_run, table_of
 from icevirt.errors import AlreadyExistsError, FormatError, NotFoundError, ObjectNotFoundError

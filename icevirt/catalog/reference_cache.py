@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from icevirt.archive.unpacking import COLUMNS, Cells, PackedBlocks
+from icevirt.archive.blocks.unpacking import COLUMNS, Cells, PackedBlocks
 from icevirt.catalog.arrow_columns import bytes_of, known, numbers_of, rows_of
 from icevirt.catalog.parquet import table_of
 

@@ -20,10 +20,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from icevirt.archive import catalog
-from icevirt.archive.blocks import part_of
-from icevirt.archive.packing import Block, PackedBlock
+from icevirt.archive.blocks.cutting import part_of
+from icevirt.archive.blocks.packing import Block, PackedBlock
+from icevirt.archive.blocks.unpacking import unpack_all
 from icevirt.archive.plan import FileRows
-from icevirt.archive.unpacking import unpack_all
 from icevirt.catalog.parquet import check_run, damaged, of_run, opened, table_of, telling_damage
 from icevirt.catalog.reference_cache import Pile, Shelf, numbered, of_array
 from icevirt.errors import FormatError, IcevirtError

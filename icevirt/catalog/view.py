@@ -13,10 +13,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from icevirt.archive import catalog
+from icevirt.archive.blocks.packing import Block
+from icevirt.archive.blocks.unpacking import unpack
 from icevirt.archive.catalog_view import TABLES
-from icevirt.archive.packing import Block
 from icevirt.archive.schema import ArraySchema
-from icevirt.archive.unpacking import unpack
 from icevirt.catalog.parquet import read_table
 from icevirt.catalog.references import RefsReader
 from icevirt.model.chunks import ChunkType

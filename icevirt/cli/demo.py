@@ -18,7 +18,7 @@ from icevirt.errors import BuildError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from icevirt.archive.report import BuildReport, RepositorySummary
+    from icevirt.archive.reports.build import BuildReport, RepositorySummary
 
 _VARIABLE = "tos"  # sea surface temperature
 

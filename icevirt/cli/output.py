@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from icevirt.archive.report import Progress
+    from icevirt.archive.reports.build import Progress
 
 _WIDTH = 10_000  # where no terminal reads, lines are as long as they need to be
 

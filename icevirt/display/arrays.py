@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from rich.table import Table
 from rich.text import Text
 
-from icevirt.archive.report import ArraySummary
+from icevirt.archive.reports.build import ArraySummary
 from icevirt.display.text import box, references, size, words
 
 _HEADINGS = ("array", "type", "shape", "chunks of", "references", "in files", "stored", "read by")

@@ -11,13 +11,13 @@ from enum import Enum
 from functools import singledispatch
 from typing import Any
 
-from icevirt.archive.cost import Access, PlanCost
 from icevirt.archive.eras import Era
 from icevirt.archive.plan import BuildPlan
-from icevirt.archive.report import BuildReport
-from icevirt.archive.scan_report import ScanReport
+from icevirt.archive.reports.build import BuildReport
+from icevirt.archive.reports.cost import Access, PlanCost
+from icevirt.archive.reports.scan import ScanReport
+from icevirt.archive.reports.verification import VerifyReport
 from icevirt.archive.scanned import ScannedFile
-from icevirt.archive.verification import VerifyReport
 from icevirt.display.plan import array_of
 from icevirt.display.scanned import summary_of
 from icevirt.model.json import JSON

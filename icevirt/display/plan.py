@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from icevirt.archive.cost import Access, ArrayCost
-from icevirt.archive.difference import PlanDifference
 from icevirt.archive.plan import BuildPlan, PlannedArray
-from icevirt.archive.report import ArraySummary
+from icevirt.archive.reports.build import ArraySummary
+from icevirt.archive.reports.cost import Access, ArrayCost
+from icevirt.archive.reports.difference import PlanDifference
 from icevirt.display.arrays import array_table, facts
 from icevirt.display.eras import eras
 from icevirt.display.report import bad_file, listed

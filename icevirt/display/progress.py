@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
-from icevirt.archive.report import Progress
+from icevirt.archive.reports.build import Progress
 from icevirt.display.text import plain
 
 

@@ -8,10 +8,10 @@ from rich.console import RenderableType
 
 from icevirt.archive.eras import Eras
 from icevirt.archive.plan import BuildPlan
-from icevirt.archive.report import BuildReport, RepositorySummary
-from icevirt.archive.scan_report import CatalogSummary, ScanReport
+from icevirt.archive.reports.build import BuildReport, RepositorySummary
+from icevirt.archive.reports.scan import CatalogSummary, ScanReport
+from icevirt.archive.reports.verification import VerifyReport
 from icevirt.archive.scanned import ScannedFile
-from icevirt.archive.verification import VerifyReport
 from icevirt.display.check import check_report
 from icevirt.display.eras import eras
 from icevirt.display.plan import build_plan

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from icevirt.archive.report import BadFile, BuildReport
+from icevirt.archive.reports.build import BadFile, BuildReport
 from icevirt.display.arrays import array_table, facts
 from icevirt.display.text import references, seconds, size, words
 

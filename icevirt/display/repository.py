@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 from rich.tree import Tree
 
-from icevirt.archive.report import ArraySummary, GroupSummary, RepositorySummary
+from icevirt.archive.reports.build import ArraySummary, GroupSummary, RepositorySummary
 from icevirt.display.arrays import facts
 from icevirt.display.text import box, count, entry, references, shortened, size, words
 

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from icevirt.archive.scan_report import CatalogSummary, PathSummary, ScanReport
+from icevirt.archive.reports.scan import CatalogSummary, PathSummary, ScanReport
 from icevirt.display.arrays import facts
 from icevirt.display.report import bad_file, listed
 from icevirt.display.text import references, seconds, size, words

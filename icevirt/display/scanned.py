@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from icevirt.archive.report import ArraySummary
+from icevirt.archive.reports.build import ArraySummary
 from icevirt.archive.scanned import ScannedArray, ScannedFile
 from icevirt.display.arrays import array_table, facts
 from icevirt.display.text import size, words

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from icevirt.archive.verification import Checked, Difference, VerifyReport
+from icevirt.archive.reports.verification import Checked, Difference, VerifyReport
 from icevirt.display.text import count, seconds, words
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from icevirt.archive.report import Progress
+from icevirt.archive.reports.build import Progress
 from icevirt.errors import IcevirtError, SparkJobError
 from icevirt.execution.process_pool import Workers
 from icevirt.execution.spark_jvm import errors_of_spark, words_of

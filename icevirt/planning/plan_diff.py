@@ -11,8 +11,8 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from icevirt.archive.difference import PlanChange
 from icevirt.archive.plan import BuildPlan, Mode, PlannedArray
+from icevirt.archive.reports.difference import PlanChange
 from icevirt.archive.schema import DECODING, decoder_of
 from icevirt.model.attributes import recorded_dtypes
 from icevirt.planning.edits.file_edits import Edit

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from icevirt.archive.report import (
+from icevirt.archive.reports.build import (
     ArraySummary,
     GroupSummary,
     ReferenceCounts,

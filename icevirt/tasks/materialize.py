@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from icevirt.archive.blocks.packing import Block
 from icevirt.archive.facts import FileColumns
 from icevirt.archive.hybrid import Hybrid
-from icevirt.archive.packing import Block
 from icevirt.archive.plan import FileRows, WindowTask
 from icevirt.catalog.references import Refs
 from icevirt.errors import CombineError, FormatError

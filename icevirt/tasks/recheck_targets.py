@@ -12,7 +12,7 @@ from itertools import islice
 
 import numpy as np
 
-from icevirt.archive.packing import Block
+from icevirt.archive.blocks.packing import Block
 from icevirt.archive.plan import FileRows
 from icevirt.archive.scanned import SourceFile
 from icevirt.catalog.references import RefsReader

@@ -16,10 +16,10 @@ from itertools import pairwise
 from typing import Any
 
 from icevirt.archive import catalog
+from icevirt.archive.blocks.packing import PackedBlock
 from icevirt.archive.catalog import Part
 from icevirt.archive.limits import Limits
 from icevirt.archive.outcome import Outcome
-from icevirt.archive.packing import PackedBlock
 from icevirt.archive.scanned import Finding, Severity
 from icevirt.archive.schema import file_signature
 from icevirt.archive.shares import Share

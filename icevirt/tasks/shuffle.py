@@ -19,10 +19,10 @@ import zstandard
 from numpy.typing import NDArray
 
 from icevirt.archive import catalog
-from icevirt.archive.blocks import dumps, joined, loads, part_of
-from icevirt.archive.packing import Block
+from icevirt.archive.blocks.cutting import dumps, joined, loads, part_of
+from icevirt.archive.blocks.packing import Block
+from icevirt.archive.blocks.unpacking import unpack
 from icevirt.archive.plan import FileRows, Mode, WindowTask, WriteItem
-from icevirt.archive.unpacking import unpack
 from icevirt.catalog.references import RefsReader, places_of
 from icevirt.storage.protocol import Storage
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from icevirt.archive.reports.verification import Checked, Difference
 from icevirt.archive.scanned import ScannedArray
-from icevirt.archive.verification import Checked, Difference
 from icevirt.ids import ObjectId12
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable, ChunkType

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.verification import MOST_SHOWN, Checked, Difference, DifferenceKind
+from icevirt.archive.reports.verification import MOST_SHOWN, Checked, Difference, DifferenceKind
 from icevirt.errors import IcevirtError, NotFoundError, ObjectNotFoundError, StaleReferenceError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType

@@ -18,8 +18,8 @@ import numpy as np
 
 from icevirt.access.arrays import decoding, open_array
 from icevirt.access.attributes import shown
+from icevirt.archive.reports.verification import Checked, Difference, DifferenceKind, total
 from icevirt.archive.scanned import ScannedArray, ScannedFile
-from icevirt.archive.verification import Checked, Difference, DifferenceKind, total
 from icevirt.errors import (
     IcevirtError,
     ScanCrashError,

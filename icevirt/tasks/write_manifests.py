@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.blocks import joined, part_of
+from icevirt.archive.blocks.cutting import joined, part_of
+from icevirt.archive.blocks.packing import Block
 from icevirt.archive.facts import FileColumns
-from icevirt.archive.packing import Block
 from icevirt.archive.plan import Mode, WindowResult, WindowTask, WriteItem, WriteResult
 from icevirt.archive.record import dump_result, load_result
-from icevirt.archive.report import ReferenceCounts
+from icevirt.archive.reports.build import ReferenceCounts
 from icevirt.catalog.file_names import Files
 from icevirt.catalog.references import Refs, RefsReader, naming
 from icevirt.errors import CombineError, FormatError

@@ -13,7 +13,7 @@ import xarray as xr
 
 import icevirt
 from icevirt.api import building as build_module
-from icevirt.archive.verification import DifferenceKind
+from icevirt.archive.reports.verification import DifferenceKind
 from icevirt.cli import main
 from icevirt.errors import (
     ObjectNotFoundError,

@@ -118,7 +118,9 @@ def test_long_phases_are_logged_every_few_seconds(told, monkeypatch):
     watch = clock.Clock()
     with watch.phase("scan"):
         for done in range(6):
-            step = icevirt.archive.report.Progress(phase="scan", done=done, total=5, seconds=done)
+            step = icevirt.archive.reports.build.Progress(
+                phase="scan", done=done, total=5, seconds=done
+            )
             watch.step(step)
     assert [each["done"] for each in of(told(), "progress")] == [2, 5]
     assert of(told(), "progress")[0]["seconds_left"] == 3

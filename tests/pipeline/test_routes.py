@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import icevirt
-from icevirt.archive.blocks import dumps, joined, loads, part_of
+from icevirt.archive.blocks.cutting import dumps, joined, loads, part_of
+from icevirt.archive.blocks.packing import Block
+from icevirt.archive.blocks.unpacking import unpack
 from icevirt.archive.outcome import Outcome
-from icevirt.archive.packing import Block
 from icevirt.archive.plan import FileRows
-from icevirt.archive.unpacking import unpack
 from icevirt.catalog import part_builder as rows
 from icevirt.catalog import references as refs
 from icevirt.catalog.part_builder import tables_of

@@ -15,7 +15,7 @@ from rich.console import Console
 
 import icevirt
 from fixtures import hdf5_cases
-from icevirt.archive.verification import DifferenceKind
+from icevirt.archive.reports.verification import DifferenceKind
 from icevirt.display.verify import verify_report
 from icevirt.errors import InvalidInputError, UnauthorizedError
 from icevirt.model.chunks import ChunkTable

@@ -7,7 +7,7 @@ import pytest
 
 from icevirt.archive.outcome import Outcome
 from icevirt.archive.plan import FileRows
-from icevirt.archive.report import ReferenceCounts
+from icevirt.archive.reports.build import ReferenceCounts
 from icevirt.catalog.part_builder import tables_of
 from icevirt.catalog.parts import write_part
 from icevirt.errors import FormatError

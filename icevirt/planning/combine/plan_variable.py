@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from icevirt.archive.facts import ArrayColumns, CatalogFacts, Coded, by_first_appearance
 from icevirt.archive.hybrid import AxisGrid, Hybrid
 from icevirt.archive.plan import Mode, PlannedArray, grids_of
-from icevirt.archive.report import ReferenceCounts
+from icevirt.archive.reports.build import ReferenceCounts
 from icevirt.archive.scanned import ScannedArray
 from icevirt.archive.schema import DECODING, ArraySchema
 from icevirt.archive.times import Recoding

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from icevirt.archive.facts import ArrayColumns
 from icevirt.archive.hybrid import AxisGrid, Hybrid
 from icevirt.archive.plan import PlannedArray
-from icevirt.archive.report import ReferenceCounts
+from icevirt.archive.reports.build import ReferenceCounts
 from icevirt.archive.scanned import dump
 from icevirt.archive.schema import differences
 from icevirt.errors import CombineError

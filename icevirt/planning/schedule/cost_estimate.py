@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from icevirt.archive.cost import Access, ArrayCost, PlanCost
 from icevirt.archive.plan import BuildPlan, Mode, PlannedArray
-from icevirt.archive.report import ReferenceCounts
+from icevirt.archive.reports.build import ReferenceCounts
+from icevirt.archive.reports.cost import Access, ArrayCost, PlanCost
 from icevirt.planning.schedule.manifest_units import manifests_of
 from icevirt.planning.schedule.routing import route_of
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from icevirt.archive.plan import WindowResult, WriteResult
 from icevirt.archive.record import dump_result, load_result
-from icevirt.archive.report import ReferenceCounts
+from icevirt.archive.reports.build import ReferenceCounts
 from icevirt.errors import FormatError
 
 COUNTS = st.integers(0, 2**62)

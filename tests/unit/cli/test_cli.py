@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 import icevirt
-from icevirt.archive.report import Progress
+from icevirt.archive.reports.build import Progress
 from icevirt.cli import main
 from icevirt.errors import CombineError
 from unit.display import samples

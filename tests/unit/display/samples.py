@@ -7,8 +7,7 @@ import numpy as np
 from icevirt.archive.eras import Absence, Change, Choice, Era, Eras, Run
 from icevirt.archive.facts import FileColumns
 from icevirt.archive.plan import BuildPlan, Mode, PlannedArray
-from icevirt.archive.readers import Readers
-from icevirt.archive.report import (
+from icevirt.archive.reports.build import (
     ArraySummary,
     BadFile,
     BuildReport,
@@ -16,6 +15,7 @@ from icevirt.archive.report import (
     ReferenceCounts,
     RepositorySummary,
 )
+from icevirt.archive.reports.readers import Readers
 from icevirt.archive.scanned import Finding, ScannedArray, ScannedFile, ScannedGroup, SourceFile
 from icevirt.archive.schema import ArraySchema
 from icevirt.ids import ObjectId8

@@ -6,7 +6,7 @@ import json
 import pytest
 from rich.console import Console
 
-from icevirt.archive.report import BadFile, Progress
+from icevirt.archive.reports.build import BadFile, Progress
 from icevirt.display.document import document
 from icevirt.display.progress import ProgressDisplay, ProgressLines
 from icevirt.display.render import render

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icevirt.archive.report import ReferenceCounts
+from icevirt.archive.reports.build import ReferenceCounts
 from icevirt.display import text
 
 

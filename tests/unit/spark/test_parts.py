@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from icevirt.archive.blocks.unpacking import unpack
 from icevirt.archive.catalog import parts_of, run_of, scan_of, status_of
 from icevirt.archive.limits import Limits
 from icevirt.archive.outcome import Outcome
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.schema import ArraySchema, file_signature
 from icevirt.archive.sources import SourceFiles
-from icevirt.archive.unpacking import unpack
 from icevirt.catalog.facts_reader import Chosen, read_facts
 from icevirt.catalog.lookup import forget, rows_forgotten, settled
 from icevirt.catalog.part_builder import PartRows, tables_of

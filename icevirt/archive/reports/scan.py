@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from icevirt.archive.readers import Readers
-from icevirt.archive.report import BadFile, ReferenceCounts
+from icevirt.archive.reports.build import BadFile, ReferenceCounts
+from icevirt.archive.reports.readers import Readers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

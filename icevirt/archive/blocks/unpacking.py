@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.packing import Block, PackedBlock
+from icevirt.archive.blocks.packing import Block, PackedBlock
 from icevirt.errors import FormatError
 from icevirt.model.chunks import ChunkType, Locations
 from icevirt.model.ranges import gather

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from icevirt.archive.readers import Readers
+from icevirt.archive.reports.readers import Readers
 from icevirt.model.json import JSON
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
-from icevirt.archive.packing import Block, PackedBlock, packed_columns
-from icevirt.archive.unpacking import unpack
+from icevirt.archive.blocks.packing import Block, PackedBlock, packed_columns
+from icevirt.archive.blocks.unpacking import unpack
 from icevirt.model.chunks import ChunkType, Locations
 from icevirt.model.ranges import gather
 

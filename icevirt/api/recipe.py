@@ -18,7 +18,7 @@ from typing import Any, Literal
 from icevirt.api.build import build
 from icevirt.api.plan import plan
 from icevirt.api.recipe_text import toml
-from icevirt.connect.named import is_named
+from icevirt.connect.credentials.keywords import is_named
 from icevirt.connect.urls import is_url
 from icevirt.errors import InvalidInputError, NotFoundError
 from icevirt.objects.grants import REQUESTER_PAYS

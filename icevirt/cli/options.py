@@ -192,7 +192,7 @@ Containers = Annotated[
 
 def _access(given: object) -> tuple[str, str]:
     """Read PREFIX=HOW; secrets have no place on a command line."""
-    from icevirt.connect.named import is_named
+    from icevirt.connect.credentials.keywords import is_named
     from icevirt.objects.grants import REQUESTER_PAYS
 
     prefix, _, how = str(given).rpartition("=")
@@ -218,7 +218,7 @@ Access = Annotated[
 
 def _authorized(given: object) -> tuple[str | tuple[str, str], str | None]:
     """Read PREFIX, PREFIX=ENDPOINT, PREFIX=HOW or PREFIX=ENDPOINT=HOW."""
-    from icevirt.connect.named import is_named
+    from icevirt.connect.credentials.keywords import is_named
 
     rest, how = str(given), None
     if is_named(rest.rpartition("=")[2]):

@@ -13,8 +13,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from icevirt.connect.address import Address
-from icevirt.connect.profile import profile_region
-from icevirt.connect.secret import Secret
+from icevirt.connect.credentials.aws_profile import profile_region
+from icevirt.connect.credentials.secret import Secret
 from icevirt.errors import InvalidInputError
 from icevirt.model.config import ObjectStoreConfig
 

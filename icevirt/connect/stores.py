@@ -17,19 +17,25 @@ from types import ModuleType
 from typing import Any
 
 from icevirt.connect.address import Address
-from icevirt.connect.credentials import Anonymous, Credentials, FromEnv, NoCredentials, Refreshable
+from icevirt.connect.credentials.aws_profile import PROFILE, from_profile
+from icevirt.connect.credentials.common import (
+    Anonymous,
+    Credentials,
+    FromEnv,
+    NoCredentials,
+    Refreshable,
+)
+from icevirt.connect.credentials.secret import Secret
 from icevirt.connect.destination import destination
 from icevirt.connect.failures import opened
 from icevirt.connect.library import obstore
 from icevirt.connect.options import Options, options_of
-from icevirt.connect.profile import PROFILE, from_profile
-from icevirt.connect.secret import Secret
 from icevirt.errors import InvalidInputError, UnauthorizedError
 from icevirt.model.config import ObjectStoreConfig
 
 _MOST = 64  # stores open at once; each holds a pool of connections
 _IN_VAIN = 60.0  # seconds in which refusals are not taken for the end of new credentials
-_RETRIES = {  # over what breaks by chance; `icevirt.connect.patience` is for the rest
+_RETRIES = {  # over what breaks by chance; `icevirt.connect.retry` is for the rest
     "max_retries": 5,
     "backoff": {
         "init_backoff": timedelta(milliseconds=100),

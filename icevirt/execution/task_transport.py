@@ -17,9 +17,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from icevirt.connect.carried import Carried
-from icevirt.connect.credentials import Refreshable
-from icevirt.connect.secret import Secret
+from icevirt.connect.credentials.common import Refreshable
+from icevirt.connect.credentials.secret import Secret
+from icevirt.connect.pickled_function import Carried
 from icevirt.connect.stores import Bucket
 from icevirt.errors import BuildError, StorageError
 from icevirt.objects.authorize import Access

@@ -7,10 +7,10 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from icevirt.connect.credentials import Anonymous, FromEnv
+from icevirt.connect.credentials.common import Anonymous, FromEnv
 from icevirt.connect.failures import asked, is_refusal
 from icevirt.connect.library import obstore
-from icevirt.connect.patience import Tries
+from icevirt.connect.retry import Tries
 from icevirt.connect.stores import Bucket
 from icevirt.errors import ObjectNotFoundError, StorageError
 from icevirt.objects import answers

@@ -15,8 +15,8 @@ from typing import Any
 
 from icevirt.connect.address import PROVIDERS, Address
 from icevirt.connect.container import canonical, persistable
+from icevirt.connect.credentials.keywords import HOW, credentials_named
 from icevirt.connect.endpoint import plain
-from icevirt.connect.named import HOW, credentials_named
 from icevirt.connect.stores import Bucket, bucket_of
 from icevirt.errors import InvalidInputError
 from icevirt.model.config import ObjectStoreConfig, VirtualChunkContainer

@@ -16,7 +16,7 @@ from typing import Any
 from icevirt.archive.scanned import SourceFile
 from icevirt.connect.address import Address
 from icevirt.connect.library import obstore
-from icevirt.connect.patience import on_store
+from icevirt.connect.retry import on_store
 from icevirt.connect.stores import Bucket
 from icevirt.errors import InvalidInputError, NotFoundError, ObjectNotFoundError, ScanError
 from icevirt.objects.answers import Meta

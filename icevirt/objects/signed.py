@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from urllib.parse import quote
 
-from icevirt.connect.credentials import Anonymous
+from icevirt.connect.credentials.common import Anonymous
 from icevirt.connect.failures import asked
 from icevirt.connect.library import obstore
 from icevirt.connect.stores import Bucket

@@ -7,8 +7,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from icevirt.connect.container import canonical_store
-from icevirt.connect.credentials import Anonymous, FromEnv, NoCredentials, Refreshable
-from icevirt.connect.http_credentials import FromNetrc, HttpCredentials
+from icevirt.connect.credentials.common import Anonymous, FromEnv, NoCredentials, Refreshable
+from icevirt.connect.credentials.http import FromNetrc, HttpCredentials
 from icevirt.errors import InvalidInputError
 from icevirt.model.config import ObjectStoreConfig
 from icevirt.objects.web import Site, site_of

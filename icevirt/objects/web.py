@@ -17,10 +17,10 @@ from email.message import Message
 from email.utils import parsedate_to_datetime
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
-from icevirt.connect.credentials import Refreshable
+from icevirt.connect.credentials.common import Refreshable
+from icevirt.connect.credentials.http_tokens import TOKENS, Token
 from icevirt.connect.jitter import jitter
-from icevirt.connect.patience import SERVERS, Server
-from icevirt.connect.tokens import TOKENS, Token
+from icevirt.connect.retry import SERVERS, Server
 from icevirt.errors import IcevirtError, InvalidInputError, StorageError, UnauthorizedError
 from icevirt.objects import answers
 from icevirt.objects.answers import Answer, Check, Meta

@@ -10,9 +10,9 @@ from typing import Any
 
 from icevirt.connect import urls
 from icevirt.connect.address import PROVIDERS
-from icevirt.connect.credentials import Credentials
+from icevirt.connect.credentials.common import Credentials
+from icevirt.connect.credentials.keywords import credentials_named
 from icevirt.connect.endpoint import plain
-from icevirt.connect.named import credentials_named
 from icevirt.errors import InvalidInputError
 from icevirt.model.config import RepositoryConfig
 from icevirt.objects.authorize import Access, normalized

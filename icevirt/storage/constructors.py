@@ -8,11 +8,11 @@ from datetime import datetime
 from typing import Any
 
 from icevirt.connect.address import Address
-from icevirt.connect.azure_credentials import azure_credentials
-from icevirt.connect.credentials import Credentials
-from icevirt.connect.gcs_credentials import gcs_credentials
+from icevirt.connect.credentials.azure import azure_credentials
+from icevirt.connect.credentials.common import Credentials
+from icevirt.connect.credentials.gcs import gcs_credentials
+from icevirt.connect.credentials.s3 import s3_credentials
 from icevirt.connect.options import CHECKSUMS, TIGRIS, TIGRIS_HEADERS
-from icevirt.connect.s3_credentials import s3_credentials
 from icevirt.connect.stores import bucket_of
 from icevirt.errors import InvalidInputError
 from icevirt.model.config import ObjectStoreConfig

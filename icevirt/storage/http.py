@@ -7,9 +7,9 @@ from typing import Never
 from urllib.parse import urlsplit
 
 from icevirt.connect.address import Address
-from icevirt.connect.credentials import Credentials, Refreshable
+from icevirt.connect.credentials.common import Credentials, Refreshable
+from icevirt.connect.credentials.http import FromNetrc, HttpCredentials
 from icevirt.connect.failures import asked
-from icevirt.connect.http_credentials import FromNetrc, HttpCredentials
 from icevirt.connect.library import obstore
 from icevirt.connect.stores import bucket_of
 from icevirt.errors import (

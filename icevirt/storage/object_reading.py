@@ -10,7 +10,7 @@ from typing import Any
 from icevirt.connect.address import Address
 from icevirt.connect.failures import asked
 from icevirt.connect.library import obstore
-from icevirt.connect.patience import Tries, patiently
+from icevirt.connect.retry import Tries, patiently
 from icevirt.connect.stores import Bucket
 from icevirt.errors import InvalidInputError, ObjectNotFoundError, StorageError
 from icevirt.storage import keys

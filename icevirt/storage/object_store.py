@@ -23,7 +23,7 @@ from typing import Any
 from icevirt.connect.failures import asked
 from icevirt.connect.jitter import jitter
 from icevirt.connect.library import obstore
-from icevirt.connect.patience import patiently
+from icevirt.connect.retry import patiently
 from icevirt.connect.stores import Bucket
 from icevirt.errors import ObjectNotFoundError, StorageError
 from icevirt.storage.object_reading import ObjectReading

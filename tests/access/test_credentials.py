@@ -24,7 +24,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import icevirt
-from icevirt.connect import patience, stores
+from icevirt.connect import retry, stores
 from icevirt.connect.container import canonical
 from icevirt.connect.stores import bucket_of
 from icevirt.errors import IcevirtError, InvalidInputError, UnauthorizedError
@@ -98,7 +98,7 @@ class Place:
         for each in (self.good, self.good_tls, self.evil, self.evil_tls, self.wall):
             each.forget()
             each.redirect = ""
-        patience.SERVERS.forget()
+        retry.SERVERS.forget()
 
     def leaked(self) -> list[bytes]:
         """Return what the servers that nobody authorized got of credentials."""
@@ -134,8 +134,8 @@ def place(tmp_path_factory):
         patch.setenv("AZURE_STORAGE_SAS_TOKEN", "sv=2020&sp=r&sig=CANARYsignature")
         # walls and strangers are not asked twice
         patch.setattr(stores, "_RETRIES", stores._NO_RETRIES)
-        patch.setattr(patience, "TOTAL", 0.0)
-        patch.setattr(patience, "_UNKNOWN", 0.0)
+        patch.setattr(retry, "TOTAL", 0.0)
+        patch.setattr(retry, "_UNKNOWN", 0.0)
         patch.setattr(web, "Patience", partial(web.Patience, tries=1))
         connections._trust.cache_clear()
         yield made

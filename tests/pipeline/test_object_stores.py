@@ -13,7 +13,7 @@ import xarray as xr
 
 import icevirt
 from icevirt.api import stages
-from icevirt.connect import patience, stores
+from icevirt.connect import retry, stores
 from icevirt.errors import ScanError, StorageError
 from icevirt.execution import spark_session
 from icevirt.planning.schedule.routing import Route
@@ -146,8 +146,8 @@ def test_few_files_of_a_bucket_are_built_by_forked_processes(request, tmp_path, 
 def bucket(s3_proxy, monkeypatch, tmp_path):
     """Days in a bucket behind a proxy; whoever waits does so shortly, but as often as usual."""
     without_spark(monkeypatch)
-    monkeypatch.setattr(patience, "_FIRST_PAUSE", 0.02)
-    monkeypatch.setattr(patience, "_LONGEST_PAUSE", 0.05)
+    monkeypatch.setattr(retry, "_FIRST_PAUSE", 0.02)
+    monkeypatch.setattr(retry, "_LONGEST_PAUSE", 0.05)
     monkeypatch.setattr(stores, "_RETRIES", stores._RETRIES | {"max_retries": 1})
     monkeypatch.setattr(object_store, "_pause", lambda _: None)
     for name, value in {
@@ -159,9 +159,9 @@ def bucket(s3_proxy, monkeypatch, tmp_path):
     }.items():
         monkeypatch.setenv(name, value)
     uploaded(s3_proxy.direct, write_days(tmp_path / "archive", DAYS))
-    patience.SERVERS.forget()
+    retry.SERVERS.forget()
     yield s3_proxy
-    patience.SERVERS.forget()
+    retry.SERVERS.forget()
 
 
 def build(bucket, name="repo"):
@@ -209,7 +209,7 @@ def test_a_storm_costs_a_build_time_only(bucket, stage, tmp_path):
 
 @pytest.mark.parametrize("stage", [stage for stage in STAGES if stage != "end"])
 def test_a_store_that_stays_away_is_named_and_the_next_run_goes_on(bucket, stage, monkeypatch):
-    monkeypatch.setattr(patience, "TOTAL", 1.0)
+    monkeypatch.setattr(retry, "TOTAL", 1.0)
     method, target = STAGES[stage]
     nth = 3 if stage in ("scan", "catalog") else 1
     bucket.rules.add(refused(503, "SlowDown"), method=method, target=target, nth=nth, times=1e9)
@@ -234,7 +234,7 @@ def test_a_store_that_stays_away_is_named_and_the_next_run_goes_on(bucket, stage
 
 
 def test_a_committed_build_succeeds_though_its_work_cannot_be_removed(bucket, monkeypatch):
-    monkeypatch.setattr(patience, "TOTAL", 1.0)
+    monkeypatch.setattr(retry, "TOTAL", 1.0)
     method, target = STAGES["end"]
     # each part removes its note first
     bucket.rules.add(refused(503), method=method, target=target, nth=DAYS + 1, times=1e9)

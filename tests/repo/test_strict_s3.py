@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import zarr
 
-from icevirt.connect import patience
+from icevirt.connect import retry
 from icevirt.errors import ConflictError, StorageError
 from icevirt.model.chunks import ChunkTable
 from icevirt.repo.repository import Repository
@@ -21,7 +21,7 @@ REPO = r"/repo/repo(\?|$)"
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.setattr(object_store, "_LONGEST_PAUSE", 0.02)
-    monkeypatch.setattr(patience, "TOTAL", 3.0)
+    monkeypatch.setattr(retry, "TOTAL", 3.0)
 
 
 def prepared(strict_s3):

@@ -20,7 +20,7 @@ from icevirt import (
     s3_storage,
     tigris_storage,
 )
-from icevirt.connect import patience
+from icevirt.connect import retry
 from icevirt.errors import InvalidInputError, ObjectNotFoundError, StorageError
 from icevirt.storage import object_store
 from icevirt.storage.object_store import ObjectStorage
@@ -39,7 +39,7 @@ REPO = r"(/|%2F)repo$"
 def impatient(monkeypatch):
     """Retry at once; a test may put something of its own in the pauses."""
     monkeypatch.setattr(object_store, "_pause", lambda _: None)
-    monkeypatch.setattr(patience, "TOTAL", 3.0)
+    monkeypatch.setattr(retry, "TOTAL", 3.0)
 
 
 @pytest.fixture

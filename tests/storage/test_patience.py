@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import obstore
 import pytest
 
-from icevirt.connect import patience, stores
+from icevirt.connect import retry, stores
 from icevirt.errors import StorageError
 from icevirt.objects.buckets import BucketReach
 from servers.faults import ANSWER_LOST, DROPPED, Rules, refused, truncated
@@ -21,12 +21,12 @@ MORE = 4  # failures than the library gets over by itself
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """Wait shortly, but send as often as with pauses of usual length."""
-    monkeypatch.setattr(patience, "_FIRST_PAUSE", 0.02)
-    monkeypatch.setattr(patience, "_LONGEST_PAUSE", 0.05)
+    monkeypatch.setattr(retry, "_FIRST_PAUSE", 0.02)
+    monkeypatch.setattr(retry, "_LONGEST_PAUSE", 0.05)
     monkeypatch.setattr(stores, "_RETRIES", stores._RETRIES | {"max_retries": 1})
-    patience.SERVERS.forget()
+    retry.SERVERS.forget()
     yield
-    patience.SERVERS.forget()
+    retry.SERVERS.forget()
 
 
 @pytest.fixture(params=["s3", "azure", "gcs"])
@@ -98,8 +98,8 @@ def test_a_listing_that_breaks_off_goes_on_where_it_was(s3_proxy):
 
 def test_a_store_that_is_down_is_named_in_bounded_time_and_left_alone(line, monkeypatch):
     rules, _, storage = line
-    monkeypatch.setattr(patience, "TOTAL", 4.0)
-    monkeypatch.setattr(patience, "_REST", 0.5)
+    monkeypatch.setattr(retry, "TOTAL", 4.0)
+    monkeypatch.setattr(retry, "_REST", 0.5)
     rules.add(refused(503, "SlowDown"), times=1e9)
     begin = time.monotonic()
     with pytest.raises(StorageError, match="fewer requests") as caught:
@@ -110,13 +110,13 @@ def test_a_store_that_is_down_is_named_in_bounded_time_and_left_alone(line, monk
     assert "tried_for" in caught.value.facts
 
     sent = len(rules.requests)
-    for number in range(patience._CERTAIN - 1):  # a few may be about their objects: each is asked
+    for number in range(retry._CERTAIN - 1):  # a few may be about their objects: each is asked
         with pytest.raises(StorageError, match=f"/dir/{number}'"):
             storage.get(f"dir/{number}")
         assert len(rules.requests) == sent + number + 1
     with pytest.raises(StorageError, match="/dir/more'"):
         storage.get("dir/more")
-    assert len(rules.requests) == sent + patience._CERTAIN - 1  # so many are not
+    assert len(rules.requests) == sent + retry._CERTAIN - 1  # so many are not
 
     time.sleep(0.6)
     rules.clear()
@@ -127,7 +127,7 @@ def test_a_store_that_is_down_is_named_in_bounded_time_and_left_alone(line, monk
 
 def test_an_object_that_always_fails_costs_others_nothing(line, monkeypatch):
     rules, _, storage = line
-    monkeypatch.setattr(patience, "TOTAL", 2.0)
+    monkeypatch.setattr(retry, "TOTAL", 2.0)
     rules.add(refused(500), target=r"dir(/|%2F)a", times=1e9)
     for name in "abcabc":
         if name == "a":

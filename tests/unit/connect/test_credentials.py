@@ -8,7 +8,7 @@ import icechunk
 import pytest
 
 import icevirt
-from icevirt.connect.credentials import Anonymous, FromEnv, Refreshable, Refresher
+from icevirt.connect.credentials.common import Anonymous, FromEnv, Refreshable, Refresher
 from icevirt.connect.stores import bucket_of
 from icevirt.errors import InvalidInputError, StorageError
 

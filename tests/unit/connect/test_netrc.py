@@ -5,7 +5,7 @@ import base64
 import pytest
 
 import icevirt
-from icevirt.connect.http_credentials import FromNetrc
+from icevirt.connect.credentials.http import FromNetrc
 from icevirt.errors import InvalidInputError
 
 SECRET = "CANARY-48"

@@ -5,7 +5,7 @@ import icechunk.storage
 import pytest
 
 import icevirt
-from icevirt.connect.credentials import Anonymous
+from icevirt.connect.credentials.common import Anonymous
 from icevirt.connect.stores import bucket_of
 from icevirt.errors import InvalidInputError
 from icevirt.model.config import ObjectStoreConfig
@@ -91,7 +91,7 @@ def test_the_files_of_amazons_tools_give_keys_and_region(monkeypatch, tmp_path):
         "[work]\naws_access_key_id = B\naws_secret_access_key = CANARY%%\n"
     )
     (tmp_path / ".aws/config").write_text("[profile work]\nregion = ap-east-1\n")
-    from icevirt.connect.profile import from_profile
+    from icevirt.connect.credentials.aws_profile import from_profile
 
     assert options("s3://bucket/p")["region"] == "us-east-1"
     assert from_profile() == icevirt.S3StaticCredentials("A", "CANARY")

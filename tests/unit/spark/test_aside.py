@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 import icevirt
-from icevirt.connect.carried import Carried
+from icevirt.connect.pickled_function import Carried
 from icevirt.errors import BuildError
 from icevirt.execution import spark_runner, task_transport
 from icevirt.objects.authorize import Access

@@ -11,8 +11,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from icevirt.connect.credentials import Refreshable, expiry, one_of, refreshable
-from icevirt.connect.secret import Secret, secret
+from icevirt.connect.credentials.common import Refreshable, expiry, one_of, refreshable
+from icevirt.connect.credentials.secret import Secret, secret
 from icevirt.errors import InvalidInputError
 
 _FILES = (".netrc", "_netrc")

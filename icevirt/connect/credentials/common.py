@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, runtime_checkable
 
-from icevirt.connect.carried import carried
+from icevirt.connect.pickled_function import carried
 from icevirt.errors import InvalidInputError, StorageError
 
 _MARGIN = timedelta(minutes=1)  # a request that starts now should still end in time

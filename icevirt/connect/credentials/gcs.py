@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from icevirt.connect.credentials import (
+from icevirt.connect.credentials.common import (
     Anonymous,
     FromEnv,
     Refreshable,
@@ -15,7 +15,7 @@ from icevirt.connect.credentials import (
     one_of,
     refreshable,
 )
-from icevirt.connect.secret import Secret, secret
+from icevirt.connect.credentials.secret import Secret, secret
 from icevirt.errors import InvalidInputError
 
 

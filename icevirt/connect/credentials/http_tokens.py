@@ -14,8 +14,8 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from icevirt.connect.credentials import Refreshable, refreshed
-from icevirt.connect.http_credentials import HttpCredentials
+from icevirt.connect.credentials.common import Refreshable, refreshed
+from icevirt.connect.credentials.http import HttpCredentials
 
 _MARGIN = 60.0  # seconds before the end at which others are fetched; half of a shorter life
 _MOST = 64  # functions whose answers are remembered

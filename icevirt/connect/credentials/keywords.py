@@ -12,11 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from icevirt.connect.azure_credentials import azure_refreshable_credentials
-from icevirt.connect.credentials import Anonymous, Credentials, FromEnv, Refreshable
-from icevirt.connect.gcs_credentials import gcs_refreshable_credentials
-from icevirt.connect.http_credentials import FromNetrc, http_refreshable_credentials
-from icevirt.connect.s3_credentials import s3_refreshable_credentials
+from icevirt.connect.credentials.azure import azure_refreshable_credentials
+from icevirt.connect.credentials.common import Anonymous, Credentials, FromEnv, Refreshable
+from icevirt.connect.credentials.gcs import gcs_refreshable_credentials
+from icevirt.connect.credentials.http import FromNetrc, http_refreshable_credentials
+from icevirt.connect.credentials.s3 import s3_refreshable_credentials
 from icevirt.errors import InvalidInputError
 
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")

@@ -50,7 +50,7 @@ def write(root, total):
     """Write all manifests and publish them."""
     from icevirt.archive.scanned import ScannedGroup
     from icevirt.ids import ObjectId8
-    from icevirt.model.config import VirtualChunkContainer, local_filesystem_store
+    from icevirt.model.config.document import VirtualChunkContainer, local_filesystem_store
     from icevirt.model.snapshot import ManifestFileInfo, ManifestRef
     from icevirt.planning.schedule.windows import split_rules
     from icevirt.repo.publish import publish

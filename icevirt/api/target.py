@@ -18,7 +18,7 @@ from icevirt.errors import (
 )
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId8, ObjectId12
 from icevirt.model import paths
-from icevirt.model.config import RepositoryConfig
+from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.repo_info import RepoInfo, SnapshotInfo
 from icevirt.model.snapshot import Node, Snapshot
 from icevirt.planning.containers import merged

@@ -22,7 +22,7 @@ from icevirt.execution.spark_runner import run_in_process, run_on_spark, slots
 from icevirt.execution.spark_session import spark_or_local
 from icevirt.ids import ObjectId12
 from icevirt.model import paths
-from icevirt.model.config import VirtualChunkContainer
+from icevirt.model.config.document import VirtualChunkContainer
 from icevirt.model.snapshot import Snapshot
 from icevirt.objects.authorize import Access, entry_text
 from icevirt.planning.edits.file_edits import Edit, recorded

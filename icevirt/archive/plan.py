@@ -23,7 +23,7 @@ from icevirt.archive.reports.difference import PlanDifference
 from icevirt.archive.schema import ArraySchema
 from icevirt.archive.times import Recoding
 from icevirt.ids import ObjectId8
-from icevirt.model.config import RepositoryConfig, SplitRule, VirtualChunkContainer
+from icevirt.model.config.document import RepositoryConfig, SplitRule, VirtualChunkContainer
 from icevirt.model.snapshot import Extents
 
 

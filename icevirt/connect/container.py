@@ -18,7 +18,7 @@ from icevirt.connect.endpoint import HOST_AND_PORT, endpoint
 from icevirt.connect.headers import container_headers
 from icevirt.connect.options import TIGRIS
 from icevirt.errors import InvalidInputError
-from icevirt.model.config import ObjectStoreConfig, VirtualChunkContainer
+from icevirt.model.config.document import ObjectStoreConfig, VirtualChunkContainer
 
 type _Rule = Callable[[Any], Any]
 

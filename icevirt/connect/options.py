@@ -16,7 +16,7 @@ from icevirt.connect.address import Address
 from icevirt.connect.credentials.aws_profile import profile_region
 from icevirt.connect.credentials.secret import Secret
 from icevirt.errors import InvalidInputError
-from icevirt.model.config import ObjectStoreConfig
+from icevirt.model.config.document import ObjectStoreConfig
 
 type Pairs = tuple[tuple[str, Any], ...]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from icevirt.connect.options import is_secret
 from icevirt.errors import InvalidInputError
-from icevirt.model.config import ObjectStoreConfig
+from icevirt.model.config.document import ObjectStoreConfig
 
 _SECRET_HEADERS = ("authorization", "cookie", "proxy-authorization")
 

@@ -31,7 +31,7 @@ from icevirt.connect.failures import opened
 from icevirt.connect.library import obstore
 from icevirt.connect.options import Options, options_of
 from icevirt.errors import InvalidInputError, UnauthorizedError
-from icevirt.model.config import ObjectStoreConfig
+from icevirt.model.config.document import ObjectStoreConfig
 
 _MOST = 64  # stores open at once; each holds a pool of connections
 _IN_VAIN = 60.0  # seconds in which refusals are not taken for the end of new credentials

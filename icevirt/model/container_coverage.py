@@ -8,7 +8,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from icevirt.model.config import VirtualChunkContainer
+from icevirt.model.config.document import VirtualChunkContainer
 from icevirt.model.strings import Strings
 
 _ROWS_AT_ONCE = 1 << 14

@@ -14,7 +14,7 @@ from typing import Any
 from icevirt.connect import urls
 from icevirt.connect.container import endpoint_of
 from icevirt.errors import InvalidInputError, UnauthorizedError
-from icevirt.model.config import VirtualChunkContainer
+from icevirt.model.config.document import VirtualChunkContainer
 from icevirt.objects.endpoints import endpoint_if_valid
 from icevirt.objects.locations import object_key
 

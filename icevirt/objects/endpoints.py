@@ -11,7 +11,7 @@ from icevirt.connect.endpoint import plain
 from icevirt.connect.options import azure_endpoint_of_environment
 from icevirt.connect.stores import bucket_of
 from icevirt.errors import InvalidInputError
-from icevirt.model.config import VirtualChunkContainer
+from icevirt.model.config.document import VirtualChunkContainer
 
 type Prefix = str | tuple[str, str]
 """A url_prefix, or one with the endpoint that the container names."""

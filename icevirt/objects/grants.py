@@ -19,7 +19,7 @@ from icevirt.connect.credentials.keywords import HOW, credentials_named
 from icevirt.connect.endpoint import plain
 from icevirt.connect.stores import Bucket, bucket_of
 from icevirt.errors import InvalidInputError
-from icevirt.model.config import ObjectStoreConfig, VirtualChunkContainer
+from icevirt.model.config.document import ObjectStoreConfig, VirtualChunkContainer
 from icevirt.objects.authorize import Access
 from icevirt.objects.endpoints import Prefix, allowed_endpoints
 from icevirt.objects.sites import site_for

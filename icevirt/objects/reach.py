@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from icevirt.connect.container import canonical
 from icevirt.connect.stores import Bucket, bucket_of
 from icevirt.errors import InvalidInputError
-from icevirt.model.config import VirtualChunkContainer
+from icevirt.model.config.document import VirtualChunkContainer
 from icevirt.objects.answers import Answer, Check
 from icevirt.objects.authorize import RemoteGrant
 from icevirt.objects.buckets import BucketReach

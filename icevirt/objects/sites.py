@@ -10,7 +10,7 @@ from icevirt.connect.container import canonical_store
 from icevirt.connect.credentials.common import Anonymous, FromEnv, NoCredentials, Refreshable
 from icevirt.connect.credentials.http import FromNetrc, HttpCredentials
 from icevirt.errors import InvalidInputError
-from icevirt.model.config import ObjectStoreConfig
+from icevirt.model.config.document import ObjectStoreConfig
 from icevirt.objects.web import Site, site_of
 
 

@@ -12,7 +12,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from icevirt.connect.container import endpoint_of
 from icevirt.connect.urls import local_path
 from icevirt.errors import InvalidInputError
-from icevirt.model.config import (
+from icevirt.model.config.document import (
     ObjectStoreConfig,
     VirtualChunkContainer,
     local_filesystem_store,

@@ -14,7 +14,7 @@ from icevirt.connect.credentials.common import Credentials
 from icevirt.connect.credentials.keywords import credentials_named
 from icevirt.connect.endpoint import plain
 from icevirt.errors import InvalidInputError
-from icevirt.model.config import RepositoryConfig
+from icevirt.model.config.document import RepositoryConfig
 from icevirt.objects.authorize import Access, normalized
 from icevirt.objects.endpoints import Prefix, endpoint_if_valid
 

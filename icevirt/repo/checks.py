@@ -8,7 +8,7 @@ from icevirt.errors import InvalidInputError
 from icevirt.model import container_coverage
 from icevirt.model.arguments import checked
 from icevirt.model.chunks import ChunkTable, ChunkType
-from icevirt.model.config import RepositoryConfig
+from icevirt.model.config.document import RepositoryConfig
 from icevirt.versioning import chunk_tables
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from icevirt.errors import SessionStateError
 from icevirt.ids import ObjectId12
-from icevirt.model.config import RepositoryConfig
+from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.json import JSONObject
 from icevirt.model.repo_info import RepoInfo, SnapshotInfo
 from icevirt.model.snapshot import Snapshot

@@ -13,7 +13,7 @@ import numpy as np
 
 from icevirt.errors import FormatError
 from icevirt.model.chunks import ChunkTable
-from icevirt.model.config import RepositoryConfig
+from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.snapshot import ArrayNode, ManifestFileInfo, ManifestRef, Node, Snapshot
 from icevirt.repo.assets import Assets
 from icevirt.repo.reader import ArrayReader

@@ -20,7 +20,7 @@ from icevirt.errors import (
     StorageError,
 )
 from icevirt.ids import ObjectId12
-from icevirt.model.config import RepositoryConfig
+from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.repo_info import RepoAvailability, RepoInfo, SnapshotInfo
 from icevirt.repo import layout, v1
 from icevirt.repo.clock import Watch

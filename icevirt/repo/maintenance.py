@@ -9,7 +9,7 @@ from typing import Any, Literal
 from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId12
 from icevirt.model.arguments import checked
-from icevirt.model.config import RepositoryConfig
+from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.repo_info import ExpirationRan, RepoInfo
 from icevirt.repo import collect, commit, trimming, upgrade
 from icevirt.repo.assets import Assets

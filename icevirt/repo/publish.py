@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from icevirt.errors import BuildError, ConflictError, RefNotFoundError, StorageError
 from icevirt.ids import ObjectId8, ObjectId12
-from icevirt.model.config import RepositoryConfig, SplitRule, VirtualChunkContainer
+from icevirt.model.config.document import RepositoryConfig, SplitRule, VirtualChunkContainer
 from icevirt.model.json import JSONObject
 from icevirt.model.repo_info import RepoInfo
 from icevirt.model.snapshot import ManifestFileInfo, Snapshot

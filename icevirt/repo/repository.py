@@ -8,8 +8,8 @@ from typing import Any, Self
 
 from icevirt.errors import RepositoryNotFoundError
 from icevirt.model.arguments import checked
-from icevirt.model.config import RepositoryConfig
-from icevirt.model.sections import merged
+from icevirt.model.config.document import RepositoryConfig
+from icevirt.model.config.sections import merged
 from icevirt.objects.staleness import OnStale
 from icevirt.repo import creation
 from icevirt.repo.assets import Assets

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from icevirt.model.arguments import checked
-from icevirt.model.config import RepositoryConfig
+from icevirt.model.config.document import RepositoryConfig
 from icevirt.repo import history
 from icevirt.repo.assets import Assets
 from icevirt.repo.head import Head, refuse_read_only

@@ -10,7 +10,7 @@ from typing import Any
 from icevirt.errors import InvalidInputError
 from icevirt.model import repo_info
 from icevirt.model.arguments import checked
-from icevirt.model.config import RepositoryConfig
+from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.json import JSONObject
 from icevirt.repo.head import Head
 from icevirt.repo.views import RepoStatus

@@ -12,7 +12,7 @@ from icevirt.archive.reports.build import (
     RepositorySummary,
 )
 from icevirt.model.chunks import ChunkTable, ChunkType
-from icevirt.model.config import RepositoryConfig
+from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.metadata import document_of
 from icevirt.model.repo_info import RepoInfo
 from icevirt.model.snapshot import ArrayNode, GroupNode, Snapshot

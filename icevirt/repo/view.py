@@ -19,7 +19,7 @@ from icevirt.ids import ObjectId8
 from icevirt.model import paths
 from icevirt.model.arguments import index_row
 from icevirt.model.chunks import ChunkTable, ChunkType
-from icevirt.model.config import RepositoryConfig
+from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.json import JSONObject
 from icevirt.model.snapshot import ArrayNode, Node, Snapshot
 from icevirt.objects.staleness import OnStale

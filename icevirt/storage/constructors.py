@@ -15,7 +15,7 @@ from icevirt.connect.credentials.s3 import s3_credentials
 from icevirt.connect.options import CHECKSUMS, TIGRIS, TIGRIS_HEADERS
 from icevirt.connect.stores import bucket_of
 from icevirt.errors import InvalidInputError
-from icevirt.model.config import ObjectStoreConfig
+from icevirt.model.config.document import ObjectStoreConfig
 from icevirt.storage.http import http_storage
 from icevirt.storage.object_store import ObjectStorage
 from icevirt.storage.protocol import Storage

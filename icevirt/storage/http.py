@@ -18,7 +18,7 @@ from icevirt.errors import (
     ObjectNotFoundError,
     ReadOnlyError,
 )
-from icevirt.model.config import ObjectStoreConfig
+from icevirt.model.config.document import ObjectStoreConfig
 from icevirt.storage.object_reading import ObjectReading
 from icevirt.storage.protocol import ObjectInfo, Version
 

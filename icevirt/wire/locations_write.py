@@ -16,7 +16,7 @@ import numpy as np
 import zstandard
 
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
-from icevirt.model.config import MAX_LEVEL
+from icevirt.model.config.document import MAX_LEVEL
 from icevirt.model.json import JSONObject
 from icevirt.model.strings import Strings
 from icevirt.wire.dictionary import MAX_LOCATION, Dictionary

@@ -28,7 +28,7 @@ from icevirt.connect import retry, stores
 from icevirt.connect.container import canonical
 from icevirt.connect.stores import bucket_of
 from icevirt.errors import IcevirtError, InvalidInputError, UnauthorizedError
-from icevirt.model.config import ObjectStoreConfig, VirtualChunkContainer
+from icevirt.model.config.document import ObjectStoreConfig, VirtualChunkContainer
 from icevirt.objects import connections, fetch, web
 from icevirt.objects.authorize import Authorizer
 from icevirt.objects.grants import SourceAccess

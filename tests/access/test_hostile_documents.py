@@ -19,7 +19,7 @@ import icevirt
 from access.hostile import COSTLY, USES, kept, made, restored, used, with_config, with_metadata
 from access.virtual import document
 from icevirt.errors import FormatError, InvalidInputError
-from icevirt.model.config import RepositoryConfig
+from icevirt.model.config.document import RepositoryConfig
 from icevirt.repo.check import check
 from icevirt.repo.repository import Repository
 from icevirt.repo.summary import summary

@@ -9,7 +9,7 @@ import pytest
 import icevirt
 from access.remote import CHUNK, refer, values
 from icevirt.errors import ObjectNotFoundError, StorageError
-from icevirt.model.config import ObjectStoreConfig
+from icevirt.model.config.document import ObjectStoreConfig
 from icevirt.objects import web
 from icevirt.objects.answers import Meta
 from icevirt.objects.web import Patience, site_of

@@ -15,7 +15,7 @@ from zarr.testing.strategies import arrays
 
 import icevirt
 from access.dtypes import DTYPES
-from icevirt.model.config import RepositoryConfig
+from icevirt.model.config.document import RepositoryConfig
 from icevirt.repo.repository import Repository
 
 THRESHOLDS = st.sampled_from([0, 16, 512])  # bytes; native, mixed, inline

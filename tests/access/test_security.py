@@ -10,7 +10,7 @@ from access.hosts import TOKEN, VALUES, array, with_token
 from access.remote import refer
 from icevirt.connect.container import endpoint_of
 from icevirt.errors import InvalidInputError, StorageError, UnauthorizedError
-from icevirt.model.config import ObjectStoreConfig, RepositoryConfig, VirtualChunkContainer
+from icevirt.model.config.document import ObjectStoreConfig, RepositoryConfig, VirtualChunkContainer
 from icevirt.objects.authorize import Authorizer
 from icevirt.objects.reach import reach_of
 from icevirt.redaction import without_secrets

@@ -19,7 +19,7 @@ from zarr.testing.stateful import (
 )
 
 from access.hierarchy import HIERARCHY, array, buffer
-from icevirt.model.config import RepositoryConfig
+from icevirt.model.config.document import RepositoryConfig
 from icevirt.repo.repository import Repository
 from icevirt.storage.local import LocalStorage
 from icevirt.storage.memory import MemoryStorage

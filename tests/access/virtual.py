@@ -8,7 +8,7 @@ import numpy as np
 
 from icevirt.connect.urls import file_url
 from icevirt.model.chunks import ChunkTable, Locations
-from icevirt.model.config import (
+from icevirt.model.config.document import (
     RepositoryConfig,
     VirtualChunkContainer,
     local_filesystem_store,

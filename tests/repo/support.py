@@ -7,7 +7,11 @@ from pathlib import Path
 import numpy as np
 
 from icevirt.model.chunks import ChunkTable, Locations
-from icevirt.model.config import RepositoryConfig, VirtualChunkContainer, local_filesystem_store
+from icevirt.model.config.document import (
+    RepositoryConfig,
+    VirtualChunkContainer,
+    local_filesystem_store,
+)
 from icevirt.repo.check import check
 
 

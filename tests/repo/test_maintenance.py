@@ -19,7 +19,7 @@ from icevirt.errors import (
 )
 from icevirt.ids import INITIAL_SNAPSHOT_ID
 from icevirt.model.chunks import ChunkTable
-from icevirt.model.config import SplitRule
+from icevirt.model.config.document import SplitRule
 from icevirt.model.repo_info import RepoAvailability
 from icevirt.repo.repository import Repository
 from icevirt.repo.views import RepoStatus, UpdateType

@@ -8,7 +8,7 @@ import zarr
 import icevirt
 from icevirt.errors import InvalidInputError
 from icevirt.model.chunks import ChunkTable
-from icevirt.model.config import RepositoryConfig
+from icevirt.model.config.document import RepositoryConfig
 from icevirt.repo.repository import Repository
 from repo.support import array_json
 

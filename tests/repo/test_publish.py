@@ -16,7 +16,7 @@ from icevirt.errors import (
     RefNotFoundError,
 )
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId8
-from icevirt.model.config import SplitRule
+from icevirt.model.config.document import SplitRule
 from icevirt.model.repo_info import RepoAvailability, RepoInitialized
 from icevirt.model.snapshot import ManifestRef
 from icevirt.repo import publish as publishing

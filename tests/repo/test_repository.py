@@ -20,7 +20,11 @@ from icevirt.errors import (
     StorageError,
 )
 from icevirt.ids import INITIAL_SNAPSHOT_ID
-from icevirt.model.config import RepositoryConfig, VirtualChunkContainer, local_filesystem_store
+from icevirt.model.config.document import (
+    RepositoryConfig,
+    VirtualChunkContainer,
+    local_filesystem_store,
+)
 from icevirt.model.repo_info import RepoAvailability
 from icevirt.repo.repository import Repository
 from icevirt.repo.summary import summary

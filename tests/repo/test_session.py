@@ -19,7 +19,7 @@ from icevirt.errors import (
 )
 from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType
-from icevirt.model.config import SplitRule
+from icevirt.model.config.document import SplitRule
 from icevirt.model.snapshot import ArrayNode, GroupNode
 from icevirt.repo.repository import Repository
 from icevirt.versioning.merge.conflicts import ConflictDetector

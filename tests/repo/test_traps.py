@@ -17,7 +17,7 @@ import icevirt
 from icevirt.errors import FormatError, InvalidInputError
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId12
 from icevirt.model.chunks import ChunkTable, Locations
-from icevirt.model.config import (
+from icevirt.model.config.document import (
     ObjectStoreConfig,
     RepositoryConfig,
     SplitRule,

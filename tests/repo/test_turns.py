@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icevirt.model.chunks import ChunkTable, ChunkType
-from icevirt.model.config import SplitRule
+from icevirt.model.config.document import SplitRule
 from icevirt.repo.repository import Repository
 from repo.support import array_json, sound
 

@@ -7,7 +7,7 @@ import zarr
 from fixtures import hdf5_cases
 from icevirt import Repository, local_filesystem_store
 from icevirt.api.scan import scan_file
-from icevirt.model.config import RepositoryConfig, VirtualChunkContainer
+from icevirt.model.config.document import RepositoryConfig, VirtualChunkContainer
 from pipeline.support import official
 from scanners.materialise import materialise
 

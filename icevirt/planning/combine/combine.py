@@ -18,7 +18,7 @@ from icevirt.archive.plan import BuildPlan, Mode, PlannedArray
 from icevirt.archive.scanned import ScannedGroup
 from icevirt.archive.times import Recoding
 from icevirt.model import paths
-from icevirt.model.config import SplitRule
+from icevirt.model.config.document import SplitRule
 from icevirt.planning import reader_support
 from icevirt.planning.axes import duplicates, time_recoding
 from icevirt.planning.axes import gaps as holes

@@ -11,7 +11,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from icevirt.model.config import SplitRule
+from icevirt.model.config.document import SplitRule
 from icevirt.model.snapshot import Extents
 
 MAX_REFERENCES = 500_000

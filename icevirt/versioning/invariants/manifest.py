@@ -9,7 +9,7 @@ import numpy as np
 from icevirt.errors import InvalidInputError
 from icevirt.model import container_coverage
 from icevirt.model.chunks import ChunkTable, ChunkType
-from icevirt.model.config import RepositoryConfig
+from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.snapshot import ArrayNode, ManifestRef
 from icevirt.versioning.invariants.problem import Problem
 from icevirt.versioning.manifest_splitting import grid_of

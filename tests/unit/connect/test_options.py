@@ -8,7 +8,7 @@ import icevirt
 from icevirt.connect.credentials.common import Anonymous
 from icevirt.connect.stores import bucket_of
 from icevirt.errors import InvalidInputError
-from icevirt.model.config import ObjectStoreConfig
+from icevirt.model.config.document import ObjectStoreConfig
 
 NAMES = (
     "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION",

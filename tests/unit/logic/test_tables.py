@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from icevirt.model import container_coverage
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
-from icevirt.model.config import VirtualChunkContainer, local_filesystem_store
+from icevirt.model.config.document import VirtualChunkContainer, local_filesystem_store
 from icevirt.model.strings import Strings
 from icevirt.versioning import chunk_tables as tables
 

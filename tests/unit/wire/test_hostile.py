@@ -20,7 +20,7 @@ from flatbuffers import flexbuffers
 from icevirt.errors import FormatError, IcevirtError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable
-from icevirt.model.config import RepositoryConfig
+from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.transaction_log import TransactionLog
 from icevirt.wire import config_yaml, header, manifest, repo_info, snapshot, transaction_log
 from icevirt.wire.build import build

@@ -13,15 +13,15 @@ from typing import Any
 
 from icevirt.errors import InvalidInputError
 from icevirt.model.arguments import checked
-from icevirt.model.json import JSONObject
-from icevirt.model.manifest_config import ManifestConfig
-from icevirt.model.sections import Number, Part, merged, unusable
-from icevirt.model.tuning import (
+from icevirt.model.config.manifests import ManifestConfig
+from icevirt.model.config.sections import Number, Part, merged, unusable
+from icevirt.model.config.tuning import (
     CachingConfig,
     CompressionConfig,
     RepoUpdateRetryConfig,
     StorageSettings,
 )
+from icevirt.model.json import JSONObject
 from icevirt.redaction import redacted, without_secrets
 
 MAX_LEVEL = 22

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from icevirt.errors import InvalidInputError
-from icevirt.model.sections import Section
+from icevirt.model.config.sections import Section
 
 
 @dataclass(frozen=True, slots=True)

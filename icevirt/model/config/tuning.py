@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from icevirt.model.sections import Section, Word
+from icevirt.model.config.sections import Section, Word
 
 
 class CompressionAlgorithm(Word):

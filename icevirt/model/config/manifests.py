@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any as Anything
 
 from icevirt.errors import InvalidInputError
-from icevirt.model.preload_config import ManifestPreloadConfig
-from icevirt.model.sections import Section
+from icevirt.model.config.preload import ManifestPreloadConfig
+from icevirt.model.config.sections import Section
 
 _ANY_ARRAY, _ANY_DIMENSION = "any_array", "Any"
 _MAX_CHUNKS = (1 << 32) - 1

@@ -56,7 +56,7 @@ def make(root: Path, snapshots: int) -> None:
     import icevirt
     from icevirt.ids import ObjectId12
     from icevirt.model.repo_info import NewCommit, SnapshotInfo, Update
-    from icevirt.wire import repo_info
+    from icevirt.wire.repo_info import file as repo_info
 
     repo = icevirt.Repository.create(icevirt.local_filesystem_storage(str(root)))
     if snapshots > 1:

@@ -102,7 +102,7 @@ def write(root, total):
 def _manifest(node, first, count):
     from icevirt.model.chunks import ChunkTable, Locations
     from icevirt.model.strings import Strings
-    from icevirt.wire import manifest
+    from icevirt.wire.manifests import manifest
 
     at = np.arange(first, first + count)
     files = np.unique(at // PER_FILE)

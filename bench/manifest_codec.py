@@ -93,7 +93,8 @@ def with_icevirt(root: Path, rows: int, per_file: int, level: int) -> dict[str, 
     from icevirt.model.chunks import ChunkTable, Locations
     from icevirt.model.strings import Strings
     from icevirt.model.transaction_log import TransactionLog
-    from icevirt.wire import manifest, transaction_log
+    from icevirt.wire import transaction_log
+    from icevirt.wire.manifests import manifest
 
     names, offsets, lengths = inputs(rows, per_file)
     node, clock = ObjectId8.random(), Clock()

@@ -91,7 +91,7 @@ def _manifest(node: Any, archive: Path, first: int, last: int) -> Any:
     """Return the manifest of some days, and write their files."""
     from icevirt.model.chunks import ChunkTable, Locations
     from icevirt.model.strings import Strings
-    from icevirt.wire import manifest
+    from icevirt.wire.manifests import manifest
 
     shape = (last - first, SIDE, SIDE)
     index = np.indices(shape, np.uint32).reshape(3, -1).T.copy()

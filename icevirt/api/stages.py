@@ -59,7 +59,7 @@ from icevirt.tasks.write_manifests import (
     run_write,
     run_write_shuffled,
 )
-from icevirt.wire.manifest import ManifestEncoding
+from icevirt.wire.manifests.manifest import ManifestEncoding
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -21,11 +21,11 @@ from icevirt.repo.cache import Cache
 from icevirt.storage.protocol import Storage, Written
 from icevirt.versioning import chunk_tables
 from icevirt.versioning.id_columns import column
-from icevirt.wire import manifest as manifest_file
 from icevirt.wire import snapshot as snapshot_file
 from icevirt.wire import snapshot_summary
 from icevirt.wire import transaction_log as log_file
-from icevirt.wire.manifest import ManifestEncoding
+from icevirt.wire.manifests import manifest as manifest_file
+from icevirt.wire.manifests.manifest import ManifestEncoding
 
 CACHE_BYTES = 256 * 1024 * 1024
 _NODE_BYTES = 600  # a decoded node without its document, roughly

@@ -31,7 +31,7 @@ from icevirt.versioning.invariants.repo_info import of_repo_info
 from icevirt.versioning.invariants.snapshot import of_snapshot
 from icevirt.versioning.invariants.transaction_log import of_log
 from icevirt.wire import header
-from icevirt.wire import manifest as manifest_file
+from icevirt.wire.manifests import manifest as manifest_file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from icevirt.repo import layout
 from icevirt.storage.protocol import ObjectInfo, Storage
 from icevirt.versioning.history.garbage_collection import is_old
 from icevirt.versioning.id_columns import ID, of_names, places
-from icevirt.wire import content_names
+from icevirt.wire.documents import content_names
 
 _IDS = 1 << 20  # in one list
 _TRIES = 5

@@ -30,7 +30,7 @@ from icevirt.versioning.history import ops_log
 from icevirt.versioning.repo_updates import Edit
 from icevirt.versioning.unsafe_settings import refuse_unconditional
 from icevirt.versioning.v1_guard import refuse_v1
-from icevirt.wire import repo_info
+from icevirt.wire.repo_info import file
 
 _TRIES = 100
 _IMMEDIATE = 5
@@ -98,7 +98,7 @@ class Head:
 
     def backup(self, name: str) -> RepoInfo:
         """Read a backup. Raises ``ObjectNotFoundError``, ``FormatError``."""
-        return repo_info.decode(self.storage.get(layout.backup(ops_log.checked_backup(name))))
+        return file.decode(self.storage.get(layout.backup(ops_log.checked_backup(name))))
 
     def update(self, *edits: Edit, even_read_only: bool = False) -> RepoInfo:
         """Apply edits in their order, all or none, and return the result.
@@ -133,7 +133,7 @@ class Head:
 
     def create(self, first: RepoInfo, *edits: Edit) -> RepoInfo | None:
         """Make the repository with edits done already; None when somebody else made one."""
-        after, backups = self._edited(first, repo_info.encode(first), edits)
+        after, backups = self._edited(first, file.encode(first), edits)
         return after if self._publish(after, backups, None) else None
 
     def _edited(
@@ -149,13 +149,13 @@ class Head:
             name = ops_log.backup_name(now, ObjectId12.random())
             limit = RepositoryConfig.from_document(changed.config).ops_log_limit
             after = ops_log.logged(changed, kind, now=now, backup=name, limit=limit)
-            backups[name] = raw or repo_info.encode(info)
+            backups[name] = raw or file.encode(info)
             info, raw = after, b""
         return info, backups
 
     def _publish(self, after: RepoInfo, backups: dict[str, bytes], was: _RepoObject | None) -> bool:
         refuse_unconditional(after.config, self.storage.url)
-        body, now = repo_info.encode(after), self.now()
+        body, now = file.encode(after), self.now()
         for name, raw in backups.items():
             self.storage.put(layout.backup(name), raw)
             self.watch.check(self.storage, layout.backup(name), now)
@@ -210,7 +210,7 @@ class Head:
         except ObjectNotFoundError:
             return None
         last = self._last
-        info = last.info if last is not None and last.raw == raw else repo_info.decode(raw)
+        info = last.info if last is not None and last.raw == raw else file.decode(raw)
         self._last = _RepoObject(info, raw, version)
         return self._last
 

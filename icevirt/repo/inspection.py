@@ -20,7 +20,7 @@ from icevirt.repo.assets import Assets
 from icevirt.repo.head import Head
 from icevirt.versioning.history.timestamps import moment
 from icevirt.wire import header
-from icevirt.wire import manifest as manifest_file
+from icevirt.wire.manifests import manifest as manifest_file
 
 _SETS = (
     "new_groups",

@@ -24,7 +24,7 @@ from icevirt.repo.sessions import Sessions
 from icevirt.repo.settings import Settings
 from icevirt.storage.protocol import Storage
 from icevirt.storage.resolve import StorageLike, storage_of
-from icevirt.wire.manifest import ManifestEncoding
+from icevirt.wire.manifests.manifest import ManifestEncoding
 
 
 class Repository(Sessions, Refs, Past, Inspection, Settings, Maintenance):

@@ -16,7 +16,7 @@ from icevirt.repo.head import Head, refuse_read_only
 from icevirt.storage.protocol import Written
 from icevirt.versioning.history import garbage_collection, ops_log, ops_log_trimming
 from icevirt.versioning.v1_guard import refuse_v1
-from icevirt.wire import repo_info
+from icevirt.wire.repo_info import file
 
 _FOLDER = layout.backup("").rstrip("/")
 
@@ -116,10 +116,10 @@ def _cut_backup(head: Head, name: str, older_than: int, dry_run: bool) -> RepoIn
     path = layout.backup(ops_log.checked_backup(name))
     while True:
         raw, version = head.storage.get_versioned(path)
-        before = repo_info.decode(raw)
+        before = file.decode(raw)
         cut = ops_log_trimming.trimmed(before, older_than) or before
         if cut == before or dry_run:
             return cut
-        outcome = head.storage.put_if(path, repo_info.encode(cut), was=version)
+        outcome = head.storage.put_if(path, file.encode(cut), was=version)
         if isinstance(outcome, Written):
             return cut

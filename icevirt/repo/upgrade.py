@@ -26,7 +26,7 @@ from icevirt.repo.v1_files import V1Files
 from icevirt.storage.protocol import Storage
 from icevirt.versioning.repo_updates import MAIN
 from icevirt.versioning.v1_migration import Carried, V1State, carry, migrated, refuse_incomplete
-from icevirt.wire.ref import Ref
+from icevirt.wire.documents.ref import Ref
 
 PREFETCH = 64
 """Snapshots that are read side by side."""

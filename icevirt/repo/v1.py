@@ -34,7 +34,7 @@ from icevirt.storage.protocol import Storage
 from icevirt.versioning.repo_updates import MAIN, Edit
 from icevirt.versioning.unsafe_settings import refuse_unconditional
 from icevirt.versioning.v1_guard import refuse_update
-from icevirt.wire.ref import Ref
+from icevirt.wire.documents.ref import Ref
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from icevirt.model.repo_info import SnapshotInfo
 from icevirt.repo.assets import Assets
 from icevirt.storage.protocol import Lost, Storage, Version, Written
 from icevirt.versioning.repo_updates import MAIN
-from icevirt.wire import config_yaml, ref
-from icevirt.wire.ref import Ref
+from icevirt.wire.documents import config_yaml, ref
+from icevirt.wire.documents.ref import Ref
 
 FOLDER = "refs"
 CONFIG = "config.yaml"

@@ -39,8 +39,8 @@ from icevirt.tasks.shuffle import Arrived, Bound, bounds_of, within
 from icevirt.tasks.source_values import Reading
 from icevirt.tasks.task_payload import Parcel
 from icevirt.versioning.id_columns import column
-from icevirt.wire import manifest
-from icevirt.wire.manifest import ManifestEncoding
+from icevirt.wire.manifests import manifest
+from icevirt.wire.manifests.manifest import ManifestEncoding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,17 +21,18 @@ from icevirt.model.snapshot import (
     Node,
     Snapshot,
 )
-from icevirt.wire import header, metadata
-from icevirt.wire.build import build
-from icevirt.wire.header import FileKind
-from icevirt.wire.read import Damage, Reader, reading
-from icevirt.wire.schema import (
+from icevirt.wire import header
+from icevirt.wire.documents import metadata
+from icevirt.wire.flatbuffer.builder import build
+from icevirt.wire.flatbuffer.reader import Damage, Reader, reading
+from icevirt.wire.flatbuffer.schema import (
     CHUNK_INDEX_RANGE_LAYOUT,
     DIMENSION_SHAPE_LAYOUT,
     MANIFEST_FILE_INFO_LAYOUT,
     SNAPSHOT,
     Values,
 )
+from icevirt.wire.header import FileKind
 
 _ARRAY, _GROUP = 1, 2  # tags of the union NodeData
 

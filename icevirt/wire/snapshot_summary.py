@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from icevirt.ids import ObjectId12
 from icevirt.model.repo_info import SnapshotInfo
-from icevirt.wire import header, metadata
+from icevirt.wire import header
+from icevirt.wire.documents import metadata
+from icevirt.wire.flatbuffer.reader import Reader, reading
+from icevirt.wire.flatbuffer.schema import NODE_SNAPSHOT, SNAPSHOT, Field, Table, Vector
 from icevirt.wire.header import FileKind
-from icevirt.wire.read import Reader, reading
-from icevirt.wire.schema import NODE_SNAPSHOT, SNAPSHOT, Field, Table, Vector
 
 _UNREAD = Field("nodes", Vector(NODE_SNAPSHOT, columnar=True), required=True)
 _SUMMARY = Table(

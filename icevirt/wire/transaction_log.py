@@ -15,14 +15,14 @@ from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.transaction_log import Move, NodeType, TransactionLog
 from icevirt.wire import frame, header
-from icevirt.wire.build import Builder
-from icevirt.wire.columns_read import Tables
-from icevirt.wire.columns_write import BLOCK, Records, Rows, Tail, vector_blocks
+from icevirt.wire.flatbuffer.builder import Builder
+from icevirt.wire.flatbuffer.columns_read import Tables
+from icevirt.wire.flatbuffer.columns_write import BLOCK, Records, Rows, Tail, vector_blocks
+from icevirt.wire.flatbuffer.payload import Payload
+from icevirt.wire.flatbuffer.reader import Damage, Reader, reading
+from icevirt.wire.flatbuffer.schema import CHUNK_INDICES, TRANSACTION_LOG, Values
 from icevirt.wire.header import FileKind
-from icevirt.wire.payload import Payload
-from icevirt.wire.ranges import Places, ascends
-from icevirt.wire.read import Damage, Reader, reading
-from icevirt.wire.schema import CHUNK_INDICES, TRANSACTION_LOG, Values
+from icevirt.wire.row_order import Places, ascends
 
 NODE_SETS = (
     "new_groups",

@@ -20,7 +20,8 @@ from icevirt.repo.repository import Repository
 from icevirt.repo.summary import summary
 from icevirt.storage.local import LocalStorage
 from icevirt.storage.memory import MemoryStorage
-from icevirt.wire import repo_info, snapshot
+from icevirt.wire import snapshot
+from icevirt.wire.repo_info import file
 
 LATER = datetime(2100, 1, 1, tzinfo=UTC)
 
@@ -41,7 +42,7 @@ def made(path):
 
 
 def tip(storage):
-    info = repo_info.decode(storage.get(layout.REPO))
+    info = file.decode(storage.get(layout.REPO))
     return info.branches["main"]
 
 
@@ -57,8 +58,8 @@ def with_metadata(storage, path, document):
 
 def with_config(storage, config):
     """Put a document in the place of the persisted configuration."""
-    info = repo_info.decode(storage.get(layout.REPO))
-    storage.put(layout.REPO, repo_info.encode(replace(info, config=config)))
+    info = file.decode(storage.get(layout.REPO))
+    storage.put(layout.REPO, file.encode(replace(info, config=config)))
 
 
 def authorized(storage):

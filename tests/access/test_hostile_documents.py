@@ -24,7 +24,7 @@ from icevirt.repo.check import check
 from icevirt.repo.repository import Repository
 from icevirt.repo.summary import summary
 from icevirt.storage.local import LocalStorage
-from icevirt.wire import repo_info
+from icevirt.wire.repo_info import file
 from repo.v1 import NAMES, in_memory, unpacked
 
 SECONDS = float(os.environ.get("ICEVIRT_FUZZ_SECONDS", "6"))
@@ -264,7 +264,7 @@ def _named(at, name):
 
 
 def config_of(repository):
-    return dict(repo_info.decode(repository[1]["repo"]).config)
+    return dict(file.decode(repository[1]["repo"]).config)
 
 
 @pytest.mark.parametrize("place", PLACES, ids=".".join)

@@ -14,7 +14,7 @@ from icevirt.repo.head import Head
 from icevirt.repo.repository import Repository
 from icevirt.storage.memory import MemoryStorage
 from icevirt.versioning.history.expiration import expire
-from icevirt.wire import repo_info
+from icevirt.wire.repo_info import file
 
 SOUND = {
     "build_id": "0123456789abcdef0123",
@@ -82,10 +82,10 @@ def test_what_is_no_build_counts_as_none(document):
 
 def changed(storage, change):
     """Change what a repository says of its snapshots, which are in the order of their time."""
-    info = repo_info.decode(storage.get(layout.REPO))
+    info = file.decode(storage.get(layout.REPO))
     history = sorted(info.snapshots.values(), key=lambda told: told.flushed_at)
     snapshots = {each.id: each for each in change(history)}
-    storage.put(layout.REPO, repo_info.encode(replace(info, snapshots=snapshots)))
+    storage.put(layout.REPO, file.encode(replace(info, snapshots=snapshots)))
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ from icevirt import errors
 from icevirt.display.document import document
 from icevirt.repo import layout
 from icevirt.storage.local import LocalStorage
-from icevirt.wire import repo_info, snapshot
+from icevirt.wire import snapshot
+from icevirt.wire.repo_info import file as repo_info
 
 from .support import opened, without_spark, write_day, write_days
 

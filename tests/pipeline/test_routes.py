@@ -32,7 +32,7 @@ from icevirt.planning.schedule.write_tasks import bundles, write_items
 from icevirt.storage.memory import MemoryStorage
 from icevirt.tasks import shuffle, write_manifests
 from icevirt.tasks.task_payload import Parcel
-from icevirt.wire.manifest import ManifestEncoding
+from icevirt.wire.manifests.manifest import ManifestEncoding
 
 from .support import assert_same_dataset, closed_of, expected_dataset, opened, write_days
 from .test_combine import data, facts_of, file, static, time

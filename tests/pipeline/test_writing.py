@@ -22,8 +22,8 @@ from icevirt.storage.memory import MemoryStorage
 from icevirt.tasks import write_manifests
 from icevirt.tasks.chunk_encoding import encode_chunks
 from icevirt.tasks.task_payload import Parcel
-from icevirt.wire import manifest
-from icevirt.wire.manifest import ManifestEncoding
+from icevirt.wire.manifests import manifest
+from icevirt.wire.manifests.manifest import ManifestEncoding
 
 from .support import closed_of
 from .test_combine import BYTES, data, file, static, time

@@ -16,12 +16,12 @@ from icevirt.repo.check import check
 from icevirt.storage.local import LocalStorage
 from icevirt.versioning.invariants.repo_info import of_repo_info
 from icevirt.wire import header
-from icevirt.wire import manifest as manifest_file
-from icevirt.wire import repo_info as repo_file
 from icevirt.wire import snapshot as snapshot_file
 from icevirt.wire import transaction_log as log_file
 from icevirt.wire.header import FileKind
-from icevirt.wire.locations_write import LocationCompression, LocationEncoding
+from icevirt.wire.manifests import manifest as manifest_file
+from icevirt.wire.manifests.locations_write import LocationCompression, LocationEncoding
+from icevirt.wire.repo_info import file as repo_file
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ import pytest
 from icevirt.errors import FormatError
 from icevirt.repo import layout
 from icevirt.repo.repository import Repository
-from icevirt.wire.build import build
+from icevirt.wire.flatbuffer.builder import build
+from icevirt.wire.flatbuffer.reader import Reader
+from icevirt.wire.flatbuffer.schema import SNAPSHOT, TRANSACTION_LOG, Table
 from icevirt.wire.header import FileKind, pack, unpack
-from icevirt.wire.read import Reader
-from icevirt.wire.schema import SNAPSHOT, TRANSACTION_LOG, Table
 from repo.support import array_json, group_json
 from unit.wire.test_manifest import slowly
 from unit.wire.test_newer import newer, written

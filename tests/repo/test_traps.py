@@ -27,9 +27,9 @@ from icevirt.model.transaction_log import TransactionLog
 from icevirt.planning.schedule.windows import MAX_REFERENCES, window_of
 from icevirt.repo import layout
 from icevirt.repo.repository import Repository
-from icevirt.wire import repo_info as repo_file
 from icevirt.wire import snapshot as snapshot_file
 from icevirt.wire import transaction_log as log_file
+from icevirt.wire.repo_info import file as repo_file
 from repo.support import array_json, group_json, sound
 
 ROOT = str(INITIAL_SNAPSHOT_ID)

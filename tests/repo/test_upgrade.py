@@ -21,7 +21,7 @@ from icevirt.repo.head import Head
 from icevirt.repo.repository import Repository
 from icevirt.repo.upgrade import upgrade
 from icevirt.versioning.merge.conflicts import ConflictDetector
-from icevirt.wire import repo_info as repo_file
+from icevirt.wire.repo_info import file as repo_file
 from repo import v1_racers
 from repo.faulty import VERBS, Faulty, deaths
 from repo.support import array_json, sound

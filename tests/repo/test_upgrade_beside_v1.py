@@ -8,7 +8,7 @@ from icevirt.repo.head import Head
 from icevirt.repo.repository import Repository
 from icevirt.storage.memory import MemoryStorage
 from icevirt.versioning.history.timestamps import moment
-from icevirt.wire import config_yaml
+from icevirt.wire.documents import config_yaml
 from repo.faulty import deaths
 from repo.support import array_json, sound
 from repo.upgrading import history, run, written

@@ -19,11 +19,10 @@ from icevirt.model.repo_info import (
 )
 from icevirt.model.snapshot import ArrayNode, GroupNode, ManifestFileInfo, Snapshot
 from icevirt.model.transaction_log import Move, NodeType, TransactionLog
-from icevirt.wire import repo_info, snapshot, transaction_log
-from icevirt.wire.build import build
-from icevirt.wire.header import FileKind, pack, unpack
-from icevirt.wire.read import Reader
-from icevirt.wire.schema import (
+from icevirt.wire import snapshot, transaction_log
+from icevirt.wire.flatbuffer.builder import build
+from icevirt.wire.flatbuffer.reader import Reader
+from icevirt.wire.flatbuffer.schema import (
     REPO,
     REPO_STATUS,
     SNAPSHOT,
@@ -33,6 +32,8 @@ from icevirt.wire.schema import (
     Table,
     Vector,
 )
+from icevirt.wire.header import FileKind, pack, unpack
+from icevirt.wire.repo_info import file
 from unit.wire.wire_values import repo_infos, snapshots, transaction_logs
 
 A, B, C = (ObjectId12(bytes([n]) * 12) for n in (1, 2, 3))
@@ -72,7 +73,7 @@ def test_a_snapshot_reads_back(value):
 @given(repo_infos())
 @settings(max_examples=60)
 def test_a_repo_info_reads_back(value):
-    assert repo_info.decode(repo_info.encode(value)) == value
+    assert file.decode(file.encode(value)) == value
 
 
 @given(transaction_logs())
@@ -206,15 +207,15 @@ def small_repo(**changes):
 
 def test_only_the_root_has_no_parent_and_row_0_is_a_parent():
     """An absent parent_offset means row 0; the root says -1."""
-    raw = repo_info.encode(small_repo())
+    raw = file.encode(small_repo())
     rows = raw_values(raw, FileKind.repo_info, SLOW_REPO)["snapshots"]
     assert [(row["id"], row["parent_offset"]) for row in rows] == [(A, 1), (B, -1), (C, 0)]
-    found = repo_info.decode(raw).snapshots
+    found = file.decode(raw).snapshots
     assert (found[C].parent_id, found[B].parent_id) == (A, None)
 
 
 def test_refs_and_tags_ascend_by_name():
-    raw = repo_info.encode(
+    raw = file.encode(
         small_repo(
             branches={"z": A, "main": C, "é": B},
             tags={"b": A, "a": B},
@@ -229,9 +230,7 @@ def test_refs_and_tags_ascend_by_name():
 
 def test_the_newest_update_stands_first():
     """The official client takes its time for that of the repository."""
-    rows = raw_values(repo_info.encode(small_repo()), FileKind.repo_info, SLOW_REPO)[
-        "latest_updates"
-    ]
+    rows = raw_values(file.encode(small_repo()), FileKind.repo_info, SLOW_REPO)["latest_updates"]
     assert [row["updated_at"] for row in rows] == [2, 1]
 
 
@@ -255,7 +254,7 @@ def test_the_newest_update_stands_first():
 )
 def test_what_would_end_the_official_clients_process_is_not_written(changes):
     with pytest.raises(InvalidInputError):
-        repo_info.encode(small_repo(**changes))
+        file.encode(small_repo(**changes))
 
 
 @pytest.mark.parametrize(
@@ -275,28 +274,28 @@ def test_only_names_of_backups_are_read_as_such(name):
     bad = (newest, dataclasses.replace(oldest, backup_path=name))
     for changes in ({"latest_updates": bad}, {"repo_before_updates": name}):
         with pytest.raises(FormatError, match="not the name of a backup"):
-            repo_info.decode(repo_info.encode(small_repo(**changes)))
+            file.decode(file.encode(small_repo(**changes)))
 
 
 def test_an_empty_name_of_a_backup_is_not_taken_for_none():
-    _, payload = unpack(repo_info.encode(small_repo()), FileKind.repo_info)
+    _, payload = unpack(file.encode(small_repo()), FileKind.repo_info)
     count = (40).to_bytes(4, "little")
     assert payload.count(count + b"repo.") == 1
     payload = payload.replace(count + b"repo.", bytes(4) + b"repo.")
     with pytest.raises(FormatError, match="not the name of a backup"):
-        repo_info.decode(pack(FileKind.repo_info, payload))
+        file.decode(pack(FileKind.repo_info, payload))
 
 
 def test_no_pruned_logs_are_an_absent_vector():
     """The official writer never stores an empty one."""
     empty = dataclasses.replace(ROOT_INFO, pruned_ancestor_tx_logs=())
-    raw = repo_info.encode(small_repo(snapshots={A: CHILD, B: empty, C: GRANDCHILD}))
+    raw = file.encode(small_repo(snapshots={A: CHILD, B: empty, C: GRANDCHILD}))
     rows = raw_values(raw, FileKind.repo_info, SLOW_REPO)["snapshots"]
     assert rows[1]["pruned_ancestor_tx_logs"] is None
 
 
 def repo_values():
-    return raw_values(repo_info.encode(small_repo()), FileKind.repo_info, SLOW_REPO)
+    return raw_values(file.encode(small_repo()), FileKind.repo_info, SLOW_REPO)
 
 
 def damaged_repo(change):
@@ -327,12 +326,12 @@ def set_in(*path, to):
 )
 def test_what_would_end_the_official_clients_process_is_not_read(change):
     with pytest.raises(FormatError):
-        repo_info.decode(damaged_repo(change))
+        file.decode(damaged_repo(change))
 
 
 def test_an_availability_of_the_future_takes_no_writes():
     raw = damaged_repo(set_in("status", "availability", to=2))
-    assert repo_info.decode(raw).status.availability is RepoAvailability.read_only
+    assert file.decode(raw).status.availability is RepoAvailability.read_only
 
 
 def test_defaults_are_not_stored():
@@ -410,8 +409,8 @@ def repo_of_the_future():
 
 def test_fields_of_a_newer_client_are_read_over_but_never_lost():
     """Dropping pruned_ancestor_tx_logs was such a loss: clients of 2.0 knew no better."""
-    found = repo_info.decode(repo_of_the_future())
+    found = file.decode(repo_of_the_future())
     assert found.newer_tables == ("SnapshotInfo",)
     assert dataclasses.replace(found, newer_tables=()) == small_repo()
     with pytest.raises(InvalidInputError, match="newer client"):
-        repo_info.encode(dataclasses.replace(found, tags={"t": A}))
+        file.encode(dataclasses.replace(found, tags={"t": A}))

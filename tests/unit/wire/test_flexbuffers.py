@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icevirt.errors import InvalidInputError
-from icevirt.wire import flex_read, flex_write
-from icevirt.wire.read import Damage
+from icevirt.wire.documents import flex_read, flex_write
+from icevirt.wire.flatbuffer.reader import Damage
 from unit.wire.wire_values import json_values
 
 

@@ -14,8 +14,10 @@ import pytest
 from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkType
 from icevirt.model.snapshot import ArrayNode
-from icevirt.wire import manifest, repo_info, snapshot, transaction_log
+from icevirt.wire import snapshot, transaction_log
 from icevirt.wire.header import SIZE
+from icevirt.wire.manifests import manifest
+from icevirt.wire.repo_info import file as repo_info
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "icechunk"
 GOLDEN = sorted(path.stem for path in FIXTURES.glob("*.zip"))

@@ -22,12 +22,15 @@ from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.transaction_log import TransactionLog
-from icevirt.wire import config_yaml, header, manifest, repo_info, snapshot, transaction_log
-from icevirt.wire.build import build
+from icevirt.wire import header, snapshot, transaction_log
+from icevirt.wire.documents import config_yaml
+from icevirt.wire.flatbuffer.builder import build
+from icevirt.wire.flatbuffer.reader import Reader
+from icevirt.wire.flatbuffer.schema import BYTES, SNAPSHOT
 from icevirt.wire.header import FileKind
-from icevirt.wire.locations_write import LocationCompression, LocationEncoding
-from icevirt.wire.read import Reader
-from icevirt.wire.schema import BYTES, SNAPSHOT
+from icevirt.wire.manifests import manifest
+from icevirt.wire.manifests.locations_write import LocationCompression, LocationEncoding
+from icevirt.wire.repo_info import file
 from unit.wire.wire_values import virtual_table
 
 SECONDS = float(os.environ.get("ICEVIRT_FUZZ_SECONDS", "8"))
@@ -36,7 +39,7 @@ FIXTURES = Path(__file__).parents[3] / "fixtures" / "icechunk"
 
 def read_all_of_repo_info(raw):
     """Decode, and ask for all that is decoded only when somebody asks for it."""
-    found = repo_info.decode(raw)
+    found = file.decode(raw)
     log = tuple(found.latest_updates)
     return dataclasses.replace(found, snapshots=dict(found.snapshots), latest_updates=log)
 

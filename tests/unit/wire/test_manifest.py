@@ -11,12 +11,13 @@ from icevirt.errors import FormatError, InvalidInputError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
 from icevirt.model.strings import StringsWithin
-from icevirt.wire import header, locations_read, manifest
-from icevirt.wire.build import build
+from icevirt.wire import header
+from icevirt.wire.flatbuffer.builder import build
+from icevirt.wire.flatbuffer.reader import Reader
+from icevirt.wire.flatbuffer.schema import ARRAY_MANIFEST, CHUNK_REF, MANIFEST, Field, Table, Vector
 from icevirt.wire.header import FileKind
-from icevirt.wire.locations_write import LocationCompression, LocationEncoding
-from icevirt.wire.read import Reader
-from icevirt.wire.schema import ARRAY_MANIFEST, CHUNK_REF, MANIFEST, Field, Table, Vector
+from icevirt.wire.manifests import locations_read, manifest
+from icevirt.wire.manifests.locations_write import LocationCompression, LocationEncoding
 from unit.wire.wire_values import manifests, meaning, virtual_table
 
 NODE = ObjectId8(b"12345678")

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icevirt.wire import msgpack
-from icevirt.wire.read import Damage
+from icevirt.wire.documents import msgpack_read
+from icevirt.wire.flatbuffer.reader import Damage
 
 CASES = {
     "null": ("c0", None),
@@ -40,7 +40,7 @@ CASES = {
 
 @pytest.mark.parametrize(("raw", "value"), CASES.values(), ids=CASES.keys())
 def test_every_form_of_a_json_value_is_read(raw, value):
-    found = msgpack.loads(bytes.fromhex(raw))
+    found = msgpack_read.loads(bytes.fromhex(raw))
     assert found == value
     assert type(found) is type(value)
 
@@ -50,7 +50,7 @@ def test_a_value_cut_short_or_followed_by_junk_is_refused(raw):
     whole = bytes.fromhex(raw)
     for part in [whole[:n] for n in range(len(whole))] + [whole + b"\xc0"]:
         with pytest.raises(Damage):
-            msgpack.loads(part)
+            msgpack_read.loads(part)
 
 
 @pytest.mark.parametrize(
@@ -67,10 +67,10 @@ def test_a_value_cut_short_or_followed_by_junk_is_refused(raw):
 )
 def test_what_json_has_not_is_refused(raw):
     with pytest.raises(Damage):
-        msgpack.loads(bytes.fromhex(raw))
+        msgpack_read.loads(bytes.fromhex(raw))
 
 
 @given(st.binary(max_size=60))
 def test_any_bytes_are_read_or_refused(raw):
     with suppress(Damage):
-        msgpack.loads(raw)
+        msgpack_read.loads(raw)

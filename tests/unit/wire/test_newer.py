@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 from icevirt.errors import FormatError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.snapshot import Snapshot
-from icevirt.wire import manifest, snapshot, transaction_log
-from icevirt.wire.build import build
-from icevirt.wire.columns_read import Tables
-from icevirt.wire.header import FileKind, pack, unpack
-from icevirt.wire.payload import Payload
-from icevirt.wire.read import Reader, Span
-from icevirt.wire.schema import (
+from icevirt.wire import snapshot, transaction_log
+from icevirt.wire.flatbuffer.builder import build
+from icevirt.wire.flatbuffer.columns_read import Tables
+from icevirt.wire.flatbuffer.payload import Payload
+from icevirt.wire.flatbuffer.reader import Reader, Span
+from icevirt.wire.flatbuffer.schema import (
     ARRAY_MANIFEST,
     CHUNK_REF,
     MANIFEST,
@@ -28,6 +27,8 @@ from icevirt.wire.schema import (
     Table,
     Vector,
 )
+from icevirt.wire.header import FileKind, pack, unpack
+from icevirt.wire.manifests import manifest
 
 NODE, A = ObjectId8(b"12345678"), ObjectId12(b"a" * 12)
 NEWS = Field("news", U64)

@@ -18,8 +18,10 @@ from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, Locations
 from icevirt.model.snapshot import ArrayNode, ManifestFileInfo, ManifestRef
 from icevirt.model.strings import Strings
-from icevirt.wire import manifest, repo_info, snapshot, transaction_log
-from icevirt.wire.locations_write import LocationCompression, LocationEncoding
+from icevirt.wire import snapshot, transaction_log
+from icevirt.wire.manifests import manifest
+from icevirt.wire.manifests.locations_write import LocationCompression, LocationEncoding
+from icevirt.wire.repo_info import file
 
 FILES, PER_FILE, BYTES = 12, 100, 40
 # rows of each virtual array: one is long enough for the official client to train a dictionary
@@ -161,7 +163,7 @@ def rewritten(root, into, how):
     for path in (into / "snapshots").iterdir():
         path.write_bytes(snapshot.encode(with_manifests(snapshot.decode(path.read_bytes()), made)))
     path = into / "repo"
-    path.write_bytes(repo_info.encode(repo_info.decode(path.read_bytes())))
+    path.write_bytes(file.encode(file.decode(path.read_bytes())))
     return {str(new.id): str(old) for old, new in made.items()}
 
 
@@ -200,7 +202,7 @@ def test_the_official_client_commits_on_top_and_leaves_other_manifests_alone(
     used = {info.id for info in repo.list_manifest_files(tip)}
     assert len(used - before) == 1
     assert zarr.open_group(repo.readonly_session("main").store, mode="r")["native"][0] == 7
-    newest = repo_info.decode((root / "repo").read_bytes())
+    newest = file.decode((root / "repo").read_bytes())
     assert str(newest.branches["main"]) == tip
 
 
@@ -211,9 +213,9 @@ def test_the_official_client_expires_and_collects_what_icevirt_wrote(original, a
     now = dt.datetime.now(dt.UTC)
     before = values(repo.readonly_session("main"))
     assert repo.expire_snapshots(now)
-    pruned = repo_info.decode((root / "repo").read_bytes())
+    pruned = file.decode((root / "repo").read_bytes())
     assert any(info.pruned_ancestor_tx_logs for info in pruned.snapshots.values())
-    (root / "repo").write_bytes(repo_info.encode(pruned))  # pruned logs survive a rewrite
+    (root / "repo").write_bytes(file.encode(pruned))  # pruned logs survive a rewrite
     again = opened(root, archive)
     assert again.inspect_repo_info() == {
         **repo.inspect_repo_info(),
@@ -227,7 +229,7 @@ def test_a_manifest_of_many_kinds_is_read_row_by_row(original, archive, tmp_path
     """Virtual with a time, inline and native in one array, with several arrays in one file."""
     root = tmp_path / "mixed"
     shutil.copytree(original, root)
-    tip = repo_info.decode((root / "repo").read_bytes()).branches["main"]
+    tip = file.decode((root / "repo").read_bytes()).branches["main"]
     path = root / "snapshots" / str(tip)
     found = snapshot.decode(path.read_bytes())
     array, other = found.node("/virtual"), found.node("/virtual-b")
@@ -300,7 +302,7 @@ def test_a_manifest_larger_than_the_window_of_its_frame_is_read_whole(
     root = tmp_path / "large"
     shutil.copytree(original, root)
     n = 100_000
-    tip = repo_info.decode((root / "repo").read_bytes()).branches["main"]
+    tip = file.decode((root / "repo").read_bytes()).branches["main"]
     path = root / "snapshots" / str(tip)
     found = snapshot.decode(path.read_bytes())
     rows = np.arange(n)

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from icevirt.model.ranges import copy_ranges, gather
 from icevirt.model.strings import Strings
-from icevirt.wire import distinct
-from icevirt.wire.distinct import equal_ranges, first_uses
-from icevirt.wire.payload import array, condensed
-from icevirt.wire.ranges import ascends
+from icevirt.wire.flatbuffer.payload import array, condensed
+from icevirt.wire.manifests import distinct_rows
+from icevirt.wire.manifests.distinct_rows import equal_ranges, first_uses
+from icevirt.wire.row_order import ascends
 from unit.wire.wire_values import indices
 
 DATA = np.random.default_rng(3).integers(0, 4, 400, np.uint8)
@@ -70,7 +70,9 @@ def test_colliding_digests_change_nothing(pairs):
     """The bytes are compared all the same."""
     start, length = columns(pairs)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(distinct, "_digest", lambda data, start, length: np.zeros(len(start), "<u8"))
+        patch.setattr(
+            distinct_rows, "_digest", lambda data, start, length: np.zeros(len(start), "<u8")
+        )
         collided = equal_ranges(DATA, start, length)
     for one, other in zip(collided, equal_ranges(DATA, start, length), strict=True):
         assert one.tolist() == other.tolist()
@@ -114,4 +116,4 @@ def test_many_ranges_look_distinct_only_if_they_are(repeat, order, expected):
     n = 1 << 17
     numbers = np.arange(n) // repeat if order == "runs" else np.arange(n) % (n // repeat)
     data = numbers.astype("<u8").view(np.uint8)
-    assert distinct.looks_distinct(data, np.arange(n) * 8, np.full(n, 8)) is expected
+    assert distinct_rows.looks_distinct(data, np.arange(n) * 8, np.full(n, 8)) is expected

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from icevirt.model.repo_info import UPDATE_KINDS
-from icevirt.wire import schema
-from icevirt.wire.layout import layout
-from icevirt.wire.schema import Scalar, Struct, Table, Text, Union, Vector
+from icevirt.wire.flatbuffer import schema
+from icevirt.wire.flatbuffer.layout import layout
+from icevirt.wire.flatbuffer.schema import Scalar, Struct, Table, Text, Union, Vector
 
 FBS = Path(__file__).parents[3] / "fixtures" / "icechunk" / "icechunk.fbs"
 TEXT = re.sub(r"//.*", "", FBS.read_text())

@@ -11,7 +11,8 @@ from icevirt.errors import FormatError, InvalidInputError
 from icevirt.ids import ObjectId12
 from icevirt.model.lazy import minus, plus
 from icevirt.model.repo_info import RepoAvailability, RepoInfo, RepoStatus, SnapshotInfo
-from icevirt.wire import flex_write, repo_info, snapshot_infos
+from icevirt.wire.documents import flex_write
+from icevirt.wire.repo_info import file, snapshots_read
 from unit.wire.wire_values import ids12, repo_infos
 from unit.wire.wire_values import snapshot_infos as drawn_infos
 
@@ -19,7 +20,7 @@ ROOT, CHILD = (ObjectId12(bytes([n]) * 12) for n in (7, 3))
 
 
 def reread(value):
-    return repo_info.decode(repo_info.encode(value))
+    return file.decode(file.encode(value))
 
 
 def repo_of(*infos):
@@ -41,7 +42,7 @@ def test_what_is_changed_is_written_as_if_it_had_been_read(value, many, data):
     """However often the changes on top are folded into the columns."""
     lazy, plain = reread(value).snapshots, dict(value.snapshots)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(snapshot_infos, "_MANY_CHANGES", many)
+        patch.setattr(snapshots_read, "_MANY_CHANGES", many)
         for _ in range(data.draw(st.integers(0, 4))):
             key = data.draw(st.sampled_from(list(plain)) | ids12)
             info = data.draw(drawn_infos(key, list(plain)))
@@ -49,7 +50,7 @@ def test_what_is_changed_is_written_as_if_it_had_been_read(value, many, data):
     assert dict(lazy) == plain
     assert len(lazy) == len(plain)
     ours, theirs = (dataclasses.replace(value, snapshots=each) for each in (lazy, plain))
-    assert repo_info.encode(ours) == repo_info.encode(theirs)
+    assert file.encode(ours) == file.encode(theirs)
     assert reread(ours).snapshots == plain
 
 
@@ -76,7 +77,7 @@ def test_a_child_keeps_its_parent_or_is_refused(changed):
     edited = read.snapshots.with_changed(ROOT, changed)
     if changed is None:
         with pytest.raises(InvalidInputError, match="parent"):
-            repo_info.encode(dataclasses.replace(read, snapshots=edited))
+            file.encode(dataclasses.replace(read, snapshots=edited))
     else:
         found = reread(dataclasses.replace(read, snapshots=edited)).snapshots
         assert found[CHILD].parent_id == ROOT
@@ -84,8 +85,8 @@ def test_a_child_keeps_its_parent_or_is_refused(changed):
 
 def test_damaged_metadata_is_told_when_it_is_asked_for(monkeypatch):
     monkeypatch.setattr(flex_write, "dumps", lambda value: b"\xff" * 9)
-    raw = repo_info.encode(repo_of(an_info(ROOT, metadata={"a": 1})))
-    found = repo_info.decode(raw)
+    raw = file.encode(repo_of(an_info(ROOT, metadata={"a": 1})))
+    found = file.decode(raw)
     with pytest.raises(FormatError, match="metadata"):
         found.snapshots[ROOT]
 

@@ -13,18 +13,12 @@ from icevirt.errors import FormatError
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId8, ObjectId12
 from icevirt.model.metadata import node_of
 from icevirt.model.snapshot import Snapshot
-from icevirt.wire import (
-    config_yaml,
-    manifest,
-    msgpack,
-    msgpack_write,
-    ref,
-    snapshot,
-    snapshot_summary,
-)
+from icevirt.wire import snapshot, snapshot_summary
 from icevirt.wire import transaction_log as log_file
+from icevirt.wire.documents import config_yaml, msgpack_read, msgpack_write, ref
+from icevirt.wire.documents.ref import Ref
 from icevirt.wire.header import FIELDS
-from icevirt.wire.ref import Ref
+from icevirt.wire.manifests import manifest
 from repo.support import array_json
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "icechunk"
@@ -48,7 +42,7 @@ def root(request, tmp_path):
 
 @given(JSON)
 def test_message_pack_reads_back(value):
-    assert msgpack.loads(msgpack_write.dumps(value)) == value
+    assert msgpack_read.loads(msgpack_write.dumps(value)) == value
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from icevirt.errors import FormatError
-from icevirt.wire.layout import inline_size
-from icevirt.wire.schema import (
+from icevirt.wire.flatbuffer.layout import inline_size
+from icevirt.wire.flatbuffer.schema import (
     BYTES,
     Field,
     Kind,

@@ -15,9 +15,9 @@ import numpy as np
 from icevirt.ids import ObjectId12
 from icevirt.model.ops_log import IDS, OpsLog, with_ids
 from icevirt.model.repo_info import Update, UpdateKind
-from icevirt.wire import updates
-from icevirt.wire.columns_write import Tail, vector_blocks
-from icevirt.wire.ranges import Bytes, Places
+from icevirt.wire.flatbuffer.columns_write import Tail, vector_blocks
+from icevirt.wire.repo_info import updates
+from icevirt.wire.row_order import Bytes, Places
 
 _REMEMBERED = 4096  # forms of entries; a log has a thousand entries, unless configured otherwise
 _ALIGN = 8

@@ -9,11 +9,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.wire.layout import inline_size
-from icevirt.wire.payload import Payload, Where, array, moved
-from icevirt.wire.ranges import Bytes, Places, gather
-from icevirt.wire.read import Damage, Span
-from icevirt.wire.schema import Table
+from icevirt.wire.flatbuffer.layout import inline_size
+from icevirt.wire.flatbuffer.payload import Payload, Where, array, moved
+from icevirt.wire.flatbuffer.reader import Damage, Span
+from icevirt.wire.flatbuffer.schema import Table
+from icevirt.wire.row_order import Bytes, Places, gather
 
 _EMPTY = (4, 4)  # the vtable of a table without fields
 

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from icevirt.model.chunks import FARTHEST, ChunkTable, ChunkType, Locations
 from icevirt.model.strings import StringsWithin
-from icevirt.wire.columns_read import Tables
-from icevirt.wire.locations_read import Locator
-from icevirt.wire.payload import array
-from icevirt.wire.ranges import Bytes, ascends, gather
-from icevirt.wire.read import Damage, Span
-from icevirt.wire.schema import CHUNK_REF
+from icevirt.wire.flatbuffer.columns_read import Tables
+from icevirt.wire.flatbuffer.payload import array
+from icevirt.wire.flatbuffer.reader import Damage, Span
+from icevirt.wire.flatbuffer.schema import CHUNK_REF
+from icevirt.wire.manifests.locations_read import Locator
+from icevirt.wire.row_order import Bytes, ascends, gather
 
 # field, what a row that has it is; later ones win
 _KINDS = (

@@ -7,9 +7,9 @@ follows from the spec byte of the file, since upgraded repositories hold files o
 from __future__ import annotations
 
 from icevirt.model.json import JSON, JSONObject
-from icevirt.wire import flex_read, flex_write, msgpack, msgpack_write
-from icevirt.wire.read import Damage
-from icevirt.wire.schema import Values
+from icevirt.wire.documents import flex_read, flex_write, msgpack_read, msgpack_write
+from icevirt.wire.flatbuffer.reader import Damage
+from icevirt.wire.flatbuffer.schema import Values
 
 
 def to_items(metadata: JSONObject, spec_version: int = 2) -> list[Values]:
@@ -21,7 +21,7 @@ def to_items(metadata: JSONObject, spec_version: int = 2) -> list[Values]:
 
 def from_items(items: list[Values], spec_version: int) -> dict[str, JSON]:
     """Read items of a file of this spec version. Raises ``Damage``."""
-    loads = msgpack.loads if spec_version == 1 else flex_read.loads
+    loads = msgpack_read.loads if spec_version == 1 else flex_read.loads
     found: dict[str, JSON] = {}
     for row, item in enumerate(items):
         try:

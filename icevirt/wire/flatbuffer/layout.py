@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
-from icevirt.wire.schema import Field, Scalar, Struct, Table, Union
+from icevirt.wire.flatbuffer.schema import Field, Scalar, Struct, Table, Union
 
 OFFSET = 4  # bytes of a reference to something outside the table
 

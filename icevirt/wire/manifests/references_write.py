@@ -15,10 +15,18 @@ from numpy.typing import NDArray
 
 from icevirt.errors import InvalidInputError
 from icevirt.model.chunks import ChunkTable, ChunkType
-from icevirt.wire.columns_write import BLOCK, Pool, Records, Rows, Tail, pooled, vector_blocks
-from icevirt.wire.locations_write import Packed
-from icevirt.wire.ranges import Bytes, Places
-from icevirt.wire.schema import CHUNK_REF
+from icevirt.wire.flatbuffer.columns_write import (
+    BLOCK,
+    Pool,
+    Records,
+    Rows,
+    Tail,
+    pooled,
+    vector_blocks,
+)
+from icevirt.wire.flatbuffer.schema import CHUNK_REF
+from icevirt.wire.manifests.locations_write import Packed
+from icevirt.wire.row_order import Bytes, Places
 
 _RANGE = frozenset({"index", "offset", "length"})
 _TIME = "checksum_last_modified"

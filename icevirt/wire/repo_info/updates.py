@@ -18,10 +18,10 @@ from icevirt.model.repo_info import (
     Update,
     UpdateKind,
 )
-from icevirt.wire import build
-from icevirt.wire.build import Encoded
-from icevirt.wire.read import Damage
-from icevirt.wire.schema import UPDATE, Values
+from icevirt.wire.flatbuffer import builder
+from icevirt.wire.flatbuffer.builder import Encoded
+from icevirt.wire.flatbuffer.reader import Damage
+from icevirt.wire.flatbuffer.schema import UPDATE, Values
 
 # "repo.", milliseconds before the year 3000, a random id. Anything else could name other objects.
 BACKUP_FORM = [
@@ -42,7 +42,7 @@ def encoded(update: Update) -> Encoded:
         "updated_at": update.updated_at,
         "backup_path": update.backup_path,
     }
-    return build.encoded(UPDATE, values)
+    return builder.encoded(UPDATE, values)
 
 
 def backup_name(name: str | None) -> str | None:

@@ -14,15 +14,22 @@ from numpy.typing import NDArray
 from icevirt.ids import ObjectId12
 from icevirt.model.lazy import Lazy
 from icevirt.model.repo_info import SnapshotInfo
-from icevirt.wire import metadata
-from icevirt.wire.columns_read import Tables
+from icevirt.wire.documents import metadata
+from icevirt.wire.flatbuffer.columns_read import Tables
+from icevirt.wire.flatbuffer.payload import Payload
+from icevirt.wire.flatbuffer.reader import (
+    ALWAYS_ALLOWED,
+    MAX_SHARING,
+    TABLE_COST,
+    Damage,
+    Span,
+    reading,
+)
+from icevirt.wire.flatbuffer.schema import METADATA_ITEM, SNAPSHOT_INFO
 from icevirt.wire.header import FileKind
-from icevirt.wire.locations_read import text
-from icevirt.wire.payload import Payload
-from icevirt.wire.ranges import Bytes, Places, gather
-from icevirt.wire.read import ALWAYS_ALLOWED, MAX_SHARING, TABLE_COST, Damage, Span, reading
-from icevirt.wire.schema import METADATA_ITEM, SNAPSHOT_INFO
-from icevirt.wire.snapshot_columns import EMPTY, NO_PARENT, Items, Lists, SnapshotColumns
+from icevirt.wire.manifests.locations_read import text
+from icevirt.wire.repo_info.snapshot_columns import EMPTY, NO_PARENT, Items, Lists, SnapshotColumns
+from icevirt.wire.row_order import Bytes, Places, gather
 
 _MANY_CHANGES = 64
 _FEW = 32  # snapshots that are asked for one by one

@@ -10,8 +10,8 @@ import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from icevirt.wire.layout import layout
-from icevirt.wire.schema import (
+from icevirt.wire.flatbuffer.layout import layout
+from icevirt.wire.flatbuffer.schema import (
     BYTES,
     Field,
     Kind,

@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.wire.ranges import Bytes, Places
-from icevirt.wire.read import Damage
+from icevirt.wire.flatbuffer.reader import Damage
+from icevirt.wire.row_order import Bytes, Places
 
 type Where = Places | range
 

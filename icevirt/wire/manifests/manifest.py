@@ -19,19 +19,19 @@ from icevirt.model.config.document import MAX_LEVEL
 from icevirt.model.json import JSONObject
 from icevirt.model.manifest import Manifest
 from icevirt.wire import frame, header
-from icevirt.wire.build import Builder
-from icevirt.wire.columns_read import Tables
-from icevirt.wire.columns_write import Tail
-from icevirt.wire.dictionary import Dictionary
+from icevirt.wire.flatbuffer.builder import Builder
+from icevirt.wire.flatbuffer.columns_read import Tables
+from icevirt.wire.flatbuffer.columns_write import Tail
+from icevirt.wire.flatbuffer.payload import Payload
+from icevirt.wire.flatbuffer.reader import Damage, Reader, reading
+from icevirt.wire.flatbuffer.schema import ARRAY_MANIFEST, CHUNK_REF, MANIFEST, Values
 from icevirt.wire.header import FileKind
-from icevirt.wire.locations_read import Locator
-from icevirt.wire.locations_write import LocationCompression, packed, trained
-from icevirt.wire.payload import Payload
-from icevirt.wire.ranges import ascends
-from icevirt.wire.read import Damage, Reader, reading
-from icevirt.wire.references_read import read_table
-from icevirt.wire.references_write import write_table
-from icevirt.wire.schema import ARRAY_MANIFEST, CHUNK_REF, MANIFEST, Values
+from icevirt.wire.manifests.dictionary import Dictionary
+from icevirt.wire.manifests.locations_read import Locator
+from icevirt.wire.manifests.locations_write import LocationCompression, packed, trained
+from icevirt.wire.manifests.references_read import read_table
+from icevirt.wire.manifests.references_write import write_table
+from icevirt.wire.row_order import ascends
 
 # Manifest.compression_algorithm. Its default is 1, so that 0 must be stored.
 _PLAIN, _ZSTD = 0, 1

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from icevirt.model.chunks import Locations
 from icevirt.model.strings import Strings, StringsWithin
-from icevirt.wire.columns_read import Tables
-from icevirt.wire.dictionary import Dictionary, content_sizes
-from icevirt.wire.distinct import equal_ranges, first_uses, looks_distinct
+from icevirt.wire.flatbuffer.columns_read import Tables
+from icevirt.wire.flatbuffer.payload import Payload, array
+from icevirt.wire.flatbuffer.reader import Damage, reading
 from icevirt.wire.header import FileKind
-from icevirt.wire.payload import Payload, array
-from icevirt.wire.ranges import Bytes, Places, gather
-from icevirt.wire.read import Damage, reading
+from icevirt.wire.manifests.dictionary import Dictionary, content_sizes
+from icevirt.wire.manifests.distinct_rows import equal_ranges, first_uses, looks_distinct
+from icevirt.wire.row_order import Bytes, Places, gather
 
 type Rows = Places | slice  # a slice: all of them
 

@@ -15,14 +15,14 @@ from icevirt.ids import ObjectId12
 from icevirt.model.ops_log import IDS, NO_ID, OpsLog
 from icevirt.model.repo_info import UPDATE_KINDS, UpdateKind
 from icevirt.model.strings import Strings
-from icevirt.wire import updates
-from icevirt.wire.columns_read import Tables
-from icevirt.wire.distinct import equal_ranges, first_uses
-from icevirt.wire.locations_read import text
-from icevirt.wire.payload import Payload, array
-from icevirt.wire.ranges import Places, gather
-from icevirt.wire.read import Damage, Reader, Span
-from icevirt.wire.schema import OBJECT_ID_12, UPDATE, UPDATE_TYPE, Text
+from icevirt.wire.flatbuffer.columns_read import Tables
+from icevirt.wire.flatbuffer.payload import Payload, array
+from icevirt.wire.flatbuffer.reader import Damage, Reader, Span
+from icevirt.wire.flatbuffer.schema import OBJECT_ID_12, UPDATE, UPDATE_TYPE, Text
+from icevirt.wire.manifests.distinct_rows import equal_ranges, first_uses
+from icevirt.wire.manifests.locations_read import text
+from icevirt.wire.repo_info import updates
+from icevirt.wire.row_order import Places, gather
 
 _IN_COLUMNS = {
     member

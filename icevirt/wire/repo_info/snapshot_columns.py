@@ -17,8 +17,8 @@ from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId12
 from icevirt.model.repo_info import SnapshotInfo
 from icevirt.model.strings import Strings
-from icevirt.wire import metadata
-from icevirt.wire.ranges import Bytes, Places, gather
+from icevirt.wire.documents import metadata
+from icevirt.wire.row_order import Bytes, Places, gather
 
 NO_PARENT = -1
 

@@ -10,8 +10,8 @@ import math
 import struct
 
 from icevirt.model.json import JSON
-from icevirt.wire.flex_write import MAX_DEPTH
-from icevirt.wire.read import Damage
+from icevirt.wire.documents.flex_write import MAX_DEPTH
+from icevirt.wire.flatbuffer.reader import Damage
 
 _CONSTANTS: dict[int, JSON] = {0xC0: None, 0xC2: False, 0xC3: True}
 _NUMBERS = {

@@ -9,8 +9,8 @@ import math
 import struct
 
 from icevirt.model.json import JSON
-from icevirt.wire.flex_write import MAX_DEPTH, FlexType
-from icevirt.wire.read import MAX_SHARING, Damage
+from icevirt.wire.documents.flex_write import MAX_DEPTH, FlexType
+from icevirt.wire.flatbuffer.reader import MAX_SHARING, Damage
 
 _FLOATS = {2: "<e", 4: "<f", 8: "<d"}
 _ELEMENTS = {

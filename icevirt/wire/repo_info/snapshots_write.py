@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from icevirt.wire.columns_write import (
+from icevirt.wire.flatbuffer.columns_write import (
     BLOCK,
     Pool,
     Records,
@@ -20,9 +20,9 @@ from icevirt.wire.columns_write import (
     references,
     vector_blocks,
 )
-from icevirt.wire.ranges import Bytes, Places, copy_ranges
-from icevirt.wire.schema import METADATA_ITEM, SNAPSHOT_INFO
-from icevirt.wire.snapshot_columns import SnapshotColumns
+from icevirt.wire.flatbuffer.schema import METADATA_ITEM, SNAPSHOT_INFO
+from icevirt.wire.repo_info.snapshot_columns import SnapshotColumns
+from icevirt.wire.row_order import Bytes, Places, copy_ranges
 
 _FIELDS = frozenset({"id", "parent_offset", "flushed_at", "message", "metadata"})
 _PRUNED = "pruned_ancestor_tx_logs"

@@ -19,8 +19,8 @@ from icevirt.model.chunks import ChunkTable, ChunkType, Locations
 from icevirt.model.config.document import MAX_LEVEL
 from icevirt.model.json import JSONObject
 from icevirt.model.strings import Strings
-from icevirt.wire.dictionary import MAX_LOCATION, Dictionary
-from icevirt.wire.ranges import Places
+from icevirt.wire.manifests.dictionary import MAX_LOCATION, Dictionary
+from icevirt.wire.row_order import Places
 
 
 class LocationEncoding(Enum):

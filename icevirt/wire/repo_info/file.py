@@ -15,24 +15,22 @@ from icevirt.ids import ObjectId12
 from icevirt.model.json import JSONObject
 from icevirt.model.ops_log import OpsLog
 from icevirt.model.repo_info import RepoInfo
-from icevirt.wire import (
-    flex_read,
-    flex_write,
-    header,
-    metadata,
+from icevirt.wire import header
+from icevirt.wire.documents import flex_read, flex_write, metadata
+from icevirt.wire.flatbuffer.builder import Builder
+from icevirt.wire.flatbuffer.columns_write import Tail
+from icevirt.wire.flatbuffer.payload import Payload
+from icevirt.wire.flatbuffer.reader import Damage, Reader, reading
+from icevirt.wire.flatbuffer.schema import REPO, Values
+from icevirt.wire.header import FileKind
+from icevirt.wire.repo_info import (
     ops_log_read,
     ops_log_write,
-    snapshot_infos,
-    snapshot_infos_write,
+    snapshots_read,
+    snapshots_write,
     updates,
 )
-from icevirt.wire.build import Builder
-from icevirt.wire.columns_write import Tail
-from icevirt.wire.header import FileKind
-from icevirt.wire.payload import Payload
-from icevirt.wire.read import Damage, Reader, reading
-from icevirt.wire.schema import REPO, Values
-from icevirt.wire.snapshot_infos import SnapshotInfos
+from icevirt.wire.repo_info.snapshots_read import SnapshotInfos
 
 MAIN = "main"
 
@@ -46,7 +44,7 @@ def encode(info: RepoInfo, *, level: int = 3) -> bytes:
             client's file and would lose something.
     """
     _check(info)
-    snapshots = snapshot_infos.columns_of(info.snapshots)
+    snapshots = snapshots_read.columns_of(info.snapshots)
     rows = snapshots.rows()
     values = {
         "spec_version": info.spec_version,
@@ -67,7 +65,7 @@ def encode(info: RepoInfo, *, level: int = 3) -> bytes:
     tail = Tail(len(small.out))
     for place, columns in small.open:
         is_log = isinstance(columns, OpsLog)
-        small.link(place, (ops_log_write if is_log else snapshot_infos_write).write(tail, columns))
+        small.link(place, (ops_log_write if is_log else snapshots_write).write(tail, columns))
     payload = b"".join([small.out, *(part.tobytes() for part in tail.blocks())])
     return header.pack(FileKind.repo_info, payload, level=level)
 
@@ -79,7 +77,7 @@ def decode(raw: bytes) -> RepoInfo:
         reader = Reader(payload)
         values = reader.root(REPO)
         columns = Payload(payload)
-        snapshots = snapshot_infos.read(columns, values["snapshots"], spec_version, reader.newer)
+        snapshots = snapshots_read.read(columns, values["snapshots"], spec_version, reader.newer)
         return RepoInfo(
             spec_version=values["spec_version"],
             tags=_refs(values["tags"], snapshots),

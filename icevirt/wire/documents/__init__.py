@@ -1,0 +1,1 @@
+"""JSON values in the encodings of the format: FlexBuffers, MessagePack, YAML, reference files."""

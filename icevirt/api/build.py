@@ -41,7 +41,7 @@ from icevirt.api.request import (
 from icevirt.archive.eras import EraRule
 from icevirt.archive.reports.build import BuildReport, Progress
 from icevirt.model import paths
-from icevirt.objects.grants import SourceAccess, granted
+from icevirt.objects.source_access import SourceAccess, granted
 from icevirt.planning.axes.duplicates import Duplicates, check_rule
 from icevirt.planning.axes.gaps import Holes, check_holes
 from icevirt.planning.combine.combine_attrs import CombineAttrs, check_policy

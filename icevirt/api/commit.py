@@ -13,7 +13,7 @@ from icevirt.archive.scanned import SourceFile
 from icevirt.errors import BuildError, SourcesChangedError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.snapshot import ManifestFileInfo, ManifestRef
-from icevirt.objects.listing import changed_since
+from icevirt.objects.source_lists.listing import changed_since
 from icevirt.repo.publish import BuiltArray, publish
 
 _SHOWN = 10  # names in a message

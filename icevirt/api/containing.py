@@ -12,7 +12,7 @@ from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.plan import BuildPlan
 from icevirt.errors import InvalidInputError
 from icevirt.model.strings import Strings
-from icevirt.objects.grants import in_force
+from icevirt.objects.source_access import in_force
 from icevirt.planning.containers import containers_for
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # what stands unchanged as the host of a URL

@@ -15,7 +15,7 @@ from icevirt.archive.limits import Limits
 from icevirt.archive.scanned import ScannedArray, SourceFile
 from icevirt.errors import IcevirtError
 from icevirt.model import paths
-from icevirt.objects.grants import in_force
+from icevirt.objects.source_access import in_force
 from icevirt.planning.combine.tolerance import COORDINATES
 from icevirt.scan.contract import ScanOptions
 from icevirt.tasks.scan_subprocess import Apart, attempt_as

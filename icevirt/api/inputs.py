@@ -20,11 +20,11 @@ from icevirt.connect.address import Address
 from icevirt.connect.urls import is_url
 from icevirt.errors import IcevirtError, InvalidInputError
 from icevirt.objects.answers import opaque
-from icevirt.objects.grants import carrying
-from icevirt.objects.listing import changed_since, list_sources
 from icevirt.objects.locations import object_key
-from icevirt.objects.rows import Row, bad_row
-from icevirt.objects.tables import rows_of, rows_of_arrow
+from icevirt.objects.source_access import carrying
+from icevirt.objects.source_lists.formats import rows_of, rows_of_arrow
+from icevirt.objects.source_lists.listing import changed_since, list_sources
+from icevirt.objects.source_lists.rows import Row, bad_row
 
 _SECOND = 1_000_000_000
 _AT_A_TIME = 16  # files of servers that are asked for

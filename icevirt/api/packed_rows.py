@@ -10,7 +10,7 @@ from itertools import batched
 from operator import attrgetter
 
 from icevirt.archive.scanned import SourceFile
-from icevirt.objects.rows import Row
+from icevirt.objects.source_lists.rows import Row
 
 _ROWS = 1 << 12  # that are looked at together
 

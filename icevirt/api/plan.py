@@ -42,7 +42,7 @@ from icevirt.archive.plan import BuildPlan
 from icevirt.archive.reports.build import Progress
 from icevirt.execution.spark_session import spark_or_local
 from icevirt.model import paths
-from icevirt.objects.grants import SourceAccess, granted
+from icevirt.objects.source_access import SourceAccess, granted
 from icevirt.planning.axes.duplicates import Duplicates, check_rule
 from icevirt.planning.axes.gaps import Holes, check_holes
 from icevirt.planning.combine.combine_attrs import CombineAttrs, check_policy

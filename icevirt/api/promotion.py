@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 from icevirt.archive.reports.build import BuildReport
 from icevirt.errors import ConflictError, InvalidInputError, VerificationError
 from icevirt.execution.process_pool import Workers
-from icevirt.objects.grants import in_force
+from icevirt.objects.source_access import in_force
 from icevirt.repo.repository import Repository
 from icevirt.storage.protocol import Storage
 

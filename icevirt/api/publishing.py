@@ -23,9 +23,9 @@ from icevirt.connect.address import Address
 from icevirt.connect.urls import as_local_path, file_url, is_url, local_path
 from icevirt.errors import BuildError, InvalidInputError, NotFoundError
 from icevirt.model.strings import Strings
-from icevirt.objects.grants import carrying
-from icevirt.objects.listing import list_sources
-from icevirt.objects.remote_listing import remote_files
+from icevirt.objects.source_access import carrying
+from icevirt.objects.source_lists.listing import list_sources
+from icevirt.objects.source_lists.remote_listing import remote_files
 from icevirt.planning.containers import containers_for
 
 _AT_A_TIME = 16  # files that are asked for

@@ -21,7 +21,7 @@ from icevirt.api.recipe_text import toml
 from icevirt.connect.credentials.keywords import is_named
 from icevirt.connect.urls import is_url
 from icevirt.errors import InvalidInputError, NotFoundError
-from icevirt.objects.grants import REQUESTER_PAYS
+from icevirt.objects.source_access import REQUESTER_PAYS
 
 VERSION = 1
 """Of the file; a recipe of another one is refused."""

@@ -35,8 +35,8 @@ from icevirt.archive.reports.readers import Readers
 from icevirt.archive.reports.scan import PathSummary, ScanReport
 from icevirt.archive.scanned import ScannedFile, SourceFile
 from icevirt.execution.spark_session import spark_or_local
-from icevirt.objects.grants import SourceAccess, granted
 from icevirt.objects.source import open_source
+from icevirt.objects.source_access import SourceAccess, granted
 from icevirt.planning import reader_support
 from icevirt.planning.combine.data_vars import DataVarsLike, data_vars_of
 from icevirt.planning.combine.deviation_rules import MAX_NATIVE_BYTES

@@ -34,7 +34,7 @@ from icevirt.errors import (
 from icevirt.execution.process_pool import Workers
 from icevirt.execution.spark_runner import reporter, run_on_spark, run_shuffled, slots
 from icevirt.ids import ObjectId12
-from icevirt.objects.grants import in_force
+from icevirt.objects.source_access import in_force
 from icevirt.planning.schedule.balance_scans import dealt, pieces_of
 from icevirt.planning.schedule.balance_writes import dealt as dealt_items
 from icevirt.planning.schedule.manifest_units import drafts

@@ -193,7 +193,7 @@ Containers = Annotated[
 def _access(given: object) -> tuple[str, str]:
     """Read PREFIX=HOW; secrets have no place on a command line."""
     from icevirt.connect.credentials.keywords import is_named
-    from icevirt.objects.grants import REQUESTER_PAYS
+    from icevirt.objects.source_access import REQUESTER_PAYS
 
     prefix, _, how = str(given).rpartition("=")
     if not prefix or not (is_named(how) or how == REQUESTER_PAYS):

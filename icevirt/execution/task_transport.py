@@ -23,7 +23,7 @@ from icevirt.connect.pickled_function import Carried
 from icevirt.connect.stores import Bucket
 from icevirt.errors import BuildError, StorageError
 from icevirt.objects.authorize import Access
-from icevirt.objects.grants import SourceAccess
+from icevirt.objects.source_access import SourceAccess
 from icevirt.storage.protocol import Storage
 
 _THROUGH_SPARK = 4 << 20  # bytes of all tasks together that go the short way

@@ -2,7 +2,7 @@
 
 Nothing outside an authorised prefix is ever granted: not by ``..``, percent-encoding, another
 scheme or host. Symbolic links are caught where a file is opened (`icevirt.objects.descriptors`),
-redirects where they arrive (`icevirt.objects.web`). Pure: nothing is opened here.
+redirects where they arrive (`icevirt.objects.http.client`). Pure: nothing is opened here.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class RemoteGrant:
     container: VirtualChunkContainer
     credentials: Any = field(default=None, repr=False)
     endpoints: frozenset[str] = frozenset()  # that were authorized with the prefix
-    # what was made of the three, shared by all grants of the container; see `icevirt.objects.reach`
+    # what was made of the three, shared by all grants of the container; see
+    # `icevirt.objects.backends`
     made: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
 

@@ -15,7 +15,7 @@ from icevirt.connect.stores import Bucket
 from icevirt.errors import ObjectNotFoundError, StorageError
 from icevirt.objects import answers
 from icevirt.objects.answers import Answer, Check, Meta
-from icevirt.objects.hosts import HOSTS
+from icevirt.objects.http.host_limits import HOSTS
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,10 @@ from icevirt.errors import StorageError
 from icevirt.objects import answers
 from icevirt.objects.answers import Answer, Body, Checksum, Meta
 from icevirt.objects.authorize import RemoteGrant
+from icevirt.objects.backends import Reach, reach_for_grant
 from icevirt.objects.buckets import BucketReach
 from icevirt.objects.coalescing import Coalescing, coalesce
-from icevirt.objects.hosts import HOSTS
-from icevirt.objects.reach import Reach, reach_for_grant
+from icevirt.objects.http.host_limits import HOSTS
 
 _MOST = 1 << 62  # no object is as long
 

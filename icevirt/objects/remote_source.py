@@ -18,11 +18,11 @@ from icevirt.connect.address import Address
 from icevirt.errors import NotFoundError, ObjectNotFoundError, ScanError, StaleReferenceError
 from icevirt.objects import answers
 from icevirt.objects.answers import Answer, Body, Meta
-from icevirt.objects.grants import in_force
-from icevirt.objects.hosts import HOSTS
+from icevirt.objects.backends import Reach, bucket_reach
+from icevirt.objects.http.host_limits import HOSTS
 from icevirt.objects.locations import object_key
 from icevirt.objects.opened import OpenedSource
-from icevirt.objects.reach import Reach, bucket_reach
+from icevirt.objects.source_access import in_force
 
 _BLOCK = 64 * 1024
 _FIRST = 8 * _BLOCK

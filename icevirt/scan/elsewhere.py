@@ -24,10 +24,10 @@ from icevirt.connect.urls import file_url, is_url, local_path
 from icevirt.errors import NotFoundError, ScanError, StaleReferenceError, UnsupportedError
 from icevirt.model.chunks import Locations
 from icevirt.model.strings import Strings
-from icevirt.objects.listing import changed_since
 from icevirt.objects.opened import OpenedSource
 from icevirt.objects.remote_source import RemoteSource
 from icevirt.objects.source import LocalSource
+from icevirt.objects.source_lists.listing import changed_since
 from icevirt.scan.contract import ByteSource
 
 _FILE = "file://"

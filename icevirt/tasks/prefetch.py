@@ -15,11 +15,11 @@ from typing import Self
 from icevirt.archive.scanned import SourceFile
 from icevirt.connect.urls import is_url
 from icevirt.errors import IcevirtError
-from icevirt.objects.grants import carrying
-from icevirt.objects.hosts import HOSTS
+from icevirt.objects.http.host_limits import HOSTS
 from icevirt.objects.opened import OpenedSource
 from icevirt.objects.remote_source import reach_for
 from icevirt.objects.source import open_source
+from icevirt.objects.source_access import carrying
 
 AHEAD = 8
 """Files that are opened or waited for at a time."""

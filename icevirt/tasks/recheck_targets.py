@@ -17,8 +17,8 @@ from icevirt.archive.plan import FileRows
 from icevirt.archive.scanned import SourceFile
 from icevirt.catalog.references import RefsReader
 from icevirt.model.chunks import ChunkType
-from icevirt.objects.grants import SourceAccess, granted
-from icevirt.objects.listing import changed_since
+from icevirt.objects.source_access import SourceAccess, granted
+from icevirt.objects.source_lists.listing import changed_since
 from icevirt.storage.protocol import Storage
 
 _TOLD = 20  # changed files that a task brings home; the others are counted

@@ -18,7 +18,7 @@ from icevirt.archive.scanned import SourceFile
 from icevirt.catalog.in_progress import Journal
 from icevirt.catalog.part_builder import PartRows
 from icevirt.catalog.parts import complete_parts, write_part
-from icevirt.objects.grants import SourceAccess, granted
+from icevirt.objects.source_access import SourceAccess, granted
 from icevirt.scan.contract import ScanOptions
 from icevirt.scan.registry import in_use
 from icevirt.storage.protocol import Storage

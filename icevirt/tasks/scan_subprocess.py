@@ -28,7 +28,7 @@ from icevirt.errors import (
     ScanTimeoutError,
 )
 from icevirt.import_path import command, environment
-from icevirt.objects.grants import SourceAccess, granted, in_force
+from icevirt.objects.source_access import SourceAccess, granted, in_force
 from icevirt.scan.contract import ScanOptions
 from icevirt.tasks.scan_file import attempt
 

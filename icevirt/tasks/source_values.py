@@ -26,9 +26,9 @@ from icevirt.errors import (
     StaleReferenceError,
     UnsupportedError,
 )
-from icevirt.objects.grants import SourceAccess, granted
 from icevirt.objects.opened import OpenedSource
 from icevirt.objects.source import open_source
+from icevirt.objects.source_access import SourceAccess, granted
 from icevirt.scan.oracle import Oracle, oracle_for
 from icevirt.tasks.limit_enforcement import in_worker
 from icevirt.tasks.scan_subprocess import Apart

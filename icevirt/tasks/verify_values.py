@@ -35,8 +35,8 @@ from icevirt.model.metadata import document_of
 from icevirt.model.snapshot import ArrayNode
 from icevirt.objects.answers import Checksum
 from icevirt.objects.authorize import Authorizer
-from icevirt.objects.grants import SourceAccess, granted
 from icevirt.objects.source import open_source
+from icevirt.objects.source_access import SourceAccess, granted
 from icevirt.planning.axes.time_recoding import bounds_of, counting_array, missing_of, units_of
 from icevirt.planning.axes.time_units import InexactError, recoded
 from icevirt.planning.combine.cf_packing import decoded, packing_in, packing_of, same_packing

@@ -27,7 +27,7 @@ from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
 from icevirt.model.container_coverage import begins
 from icevirt.model.ranges import copy_ranges
-from icevirt.objects.grants import granted
+from icevirt.objects.source_access import granted
 from icevirt.planning.axes.time_recoding import recoded_values
 from icevirt.planning.equality import first_difference, same_values
 from icevirt.planning.relative_urls import with_names

@@ -29,10 +29,11 @@ from icevirt.connect.container import canonical
 from icevirt.connect.stores import bucket_of
 from icevirt.errors import IcevirtError, InvalidInputError, UnauthorizedError
 from icevirt.model.config.document import ObjectStoreConfig, VirtualChunkContainer
-from icevirt.objects import connections, fetch, web
+from icevirt.objects import fetch
 from icevirt.objects.authorize import Authorizer
-from icevirt.objects.grants import SourceAccess
-from icevirt.objects.reach import reach_of
+from icevirt.objects.backends import reach_of
+from icevirt.objects.http import client, connections
+from icevirt.objects.source_access import SourceAccess
 from icevirt.repo.authorization import authorized
 from servers.listeners import Listener, listening, write_authority
 
@@ -136,7 +137,7 @@ def place(tmp_path_factory):
         patch.setattr(stores, "_RETRIES", stores._NO_RETRIES)
         patch.setattr(retry, "TOTAL", 0.0)
         patch.setattr(retry, "_UNKNOWN", 0.0)
-        patch.setattr(web, "Patience", partial(web.Patience, tries=1))
+        patch.setattr(client, "Patience", partial(client.Patience, tries=1))
         connections._trust.cache_clear()
         yield made
     connections._trust.cache_clear()
@@ -440,8 +441,8 @@ def test_a_scan_of_a_file_takes_no_secret_along_a_redirect(listeners, kind):
     good.redirect = f"{evil.url}/data/a.bin"
     store = ObjectStoreConfig(kind, reaching(kind, SPELLINGS[kind][0], good.url))
     access = SourceAccess.of({PREFIXES[kind]: (store, CREDENTIALS[kind])})
-    from icevirt.objects.grants import granted
     from icevirt.objects.remote_source import RemoteSource
+    from icevirt.objects.source_access import granted
 
     with granted(access), pytest.raises(UnauthorizedError, match="redirected"):
         RemoteSource(PREFIXES[kind] + "a.nc")

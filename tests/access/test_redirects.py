@@ -8,7 +8,7 @@ from access.hosts import TOKEN, VALUES, array, with_token
 from access.remote import refer
 from icevirt.errors import StorageError, UnauthorizedError
 from icevirt.model.config.document import ObjectStoreConfig
-from icevirt.objects import connections
+from icevirt.objects.http import connections
 from servers.faults import redirected
 
 

@@ -10,9 +10,9 @@ import icevirt
 from access.remote import CHUNK, refer, values
 from icevirt.errors import ObjectNotFoundError, StorageError
 from icevirt.model.config.document import ObjectStoreConfig
-from icevirt.objects import web
 from icevirt.objects.answers import Meta
-from icevirt.objects.web import Patience, site_of
+from icevirt.objects.http import client
+from icevirt.objects.http.client import Patience, site_of
 from servers.faults import (
     DROPPED,
     Fault,
@@ -31,7 +31,7 @@ VALUES = values(8)
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
     """Do not wait between tries."""
-    monkeypatch.setattr(web, "_pause", lambda _failed: 0.0)
+    monkeypatch.setattr(client, "_pause", lambda _failed: 0.0)
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def test_a_server_that_says_nothing_is_given_up(server):
 
 
 def test_no_other_try_begins_when_the_time_is_up(server, monkeypatch):
-    monkeypatch.setattr(web, "_pause", lambda _failed: 0.1)
+    monkeypatch.setattr(client, "_pause", lambda _failed: 0.1)
     server.rules.add(refused(503), times=1e9)
     with pytest.raises(StorageError):
         ask(site_of(server.url + "/data/", patience=Patience(total=0.15)))
@@ -156,7 +156,7 @@ def test_no_other_try_begins_when_the_time_is_up(server, monkeypatch):
 def test_a_server_may_say_when_to_come_back(server, monkeypatch):
     waited = []
     clock = SimpleNamespace(sleep=waited.append, monotonic=time.monotonic)
-    monkeypatch.setattr(web, "time", clock)
+    monkeypatch.setattr(client, "time", clock)
     server.rules.add(refused(503, retry_after="7"), nth=1)
     server.rules.add(refused(503, retry_after="86400"), nth=2)
     ask(site_of(server.url + "/data/"))

@@ -15,8 +15,8 @@ from icevirt.errors import (
     ScanError,
     StaleReferenceError,
 )
-from icevirt.objects.listing import changed_since, list_sources
 from icevirt.objects.source import open_source
+from icevirt.objects.source_lists.listing import changed_since, list_sources
 from icevirt.scan.contract import ScanOptions
 from icevirt.scan.registry import scan
 from icevirt.tasks.scan_file import attempt

@@ -12,7 +12,7 @@ from icevirt.connect.container import endpoint_of
 from icevirt.errors import InvalidInputError, StorageError, UnauthorizedError
 from icevirt.model.config.document import ObjectStoreConfig, RepositoryConfig, VirtualChunkContainer
 from icevirt.objects.authorize import Authorizer
-from icevirt.objects.reach import reach_of
+from icevirt.objects.backends import reach_of
 from icevirt.redaction import without_secrets
 from icevirt.repo.authorization import authorized
 from icevirt.repo.repository import Repository

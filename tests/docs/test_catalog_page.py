@@ -7,7 +7,7 @@ import pytest
 
 from icevirt.archive import catalog
 from icevirt.archive.catalog_view import TABLES
-from icevirt.objects.grants import SourceAccess
+from icevirt.objects.source_access import SourceAccess
 from pipeline.support import write_days
 
 PAGE = (Path(__file__).parents[2] / "docs" / "catalog.md").read_text()

@@ -9,7 +9,7 @@ import xarray as xr
 
 import icevirt
 from icevirt.errors import IcevirtError, InvalidInputError, StorageError
-from icevirt.objects.grants import SourceAccess, carrying, granted, in_force
+from icevirt.objects.source_access import SourceAccess, carrying, granted, in_force
 from servers.faults import redirected, refused
 
 from .support import without_spark, write_days

@@ -9,7 +9,7 @@ import zarr
 
 import icevirt
 from icevirt.errors import ScanError, StorageError
-from icevirt.objects import web
+from icevirt.objects.http import client
 from servers.faults import DROPPED, refused, weak_etag, without
 
 from .support import expected_dataset, without_spark, write_days
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.servers
 def archive(http_server, tmp_path, monkeypatch):
     """Three days on a web server: the server, their URLs, and the files."""
     without_spark(monkeypatch)
-    monkeypatch.setattr(web, "_pause", lambda _failed: 0.0)
+    monkeypatch.setattr(client, "_pause", lambda _failed: 0.0)
     files = write_days(tmp_path / "archive")
     for path in files:
         http_server.files.put(f"data/{Path(path).name}", Path(path).read_bytes())

@@ -16,7 +16,7 @@ import icevirt
 from icevirt.api.inputs import Inputs
 from icevirt.connect.urls import file_url
 from icevirt.errors import IcevirtError, InvalidInputError
-from icevirt.objects.listing import list_sources
+from icevirt.objects.source_lists.listing import list_sources
 from servers.places import BUCKET
 
 from .support import official, without_spark

@@ -7,7 +7,7 @@ import xarray as xr
 import icevirt
 from icevirt.api import building, inputs, plan, scan
 from icevirt.errors import CombineError, InvalidInputError
-from icevirt.objects.listing import list_sources
+from icevirt.objects.source_lists.listing import list_sources
 
 from .support import (
     assert_same_dataset,

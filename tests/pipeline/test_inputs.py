@@ -19,7 +19,7 @@ import icevirt
 from icevirt.api.inputs import Inputs
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import IcevirtError, InvalidInputError, NotFoundError
-from icevirt.objects.listing import list_sources
+from icevirt.objects.source_lists.listing import list_sources
 
 from .support import without_spark, write_day, write_days
 
@@ -337,7 +337,7 @@ def test_an_asset_is_chosen_by_name(days, tmp_path):
     ],
 )
 def test_a_relative_href_is_resolved_against_the_item(own, href, found, tmp_path):
-    from icevirt.objects.stac import row_of_item
+    from icevirt.objects.source_lists.stac import row_of_item
 
     told = item("", nc={"href": href, "roles": ["data"]})
     told["links"] = [{"rel": "self", "href": own}]

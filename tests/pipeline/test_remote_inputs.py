@@ -134,8 +134,8 @@ def test_lists_lie_in_buckets_too(bucket):
 
 @pytest.mark.parametrize("most", [2000, 1], ids=["a listing a branch", "one listing"])
 def test_large_folders_are_listed_side_by_side(bucket, monkeypatch, most):
-    from icevirt.objects import remote_listing
-    from icevirt.objects.listing import list_sources
+    from icevirt.objects.source_lists import remote_listing
+    from icevirt.objects.source_lists.listing import list_sources
 
     store = bucket.direct.store()
     for name in ("in/deep/a/1.nc", "in/deep/a/b/2.nc", "in/deep/c d/3.nc", "in/deep/4.nc"):

@@ -11,7 +11,7 @@ import xarray as xr
 
 import icevirt
 from icevirt.errors import IcevirtError, InvalidInputError
-from icevirt.objects import web
+from icevirt.objects.http import client
 from servers.faults import redirected, refused, truncated
 
 from .support import expected_dataset, without_spark, write_days
@@ -153,7 +153,7 @@ FAULTS = {
 def signing(http_server, tmp_path, monkeypatch):
     """A server that sends clients on to signed URLs, as archives in front of buckets do."""
     without_spark(monkeypatch)
-    monkeypatch.setattr(web, "_pause", lambda _failed: 0.0)
+    monkeypatch.setattr(client, "_pause", lambda _failed: 0.0)
     paths = write_days(tmp_path / "archive")
     for path in paths:
         name = Path(path).name

@@ -11,9 +11,9 @@ import xarray as xr
 import icevirt
 from icevirt.connect.credentials.http_tokens import TOKENS
 from icevirt.errors import InvalidInputError, ScanError, StorageError
-from icevirt.objects import web
-from icevirt.objects.grants import SourceAccess, granted
+from icevirt.objects.http import client
 from icevirt.objects.source import open_source
+from icevirt.objects.source_access import SourceAccess, granted
 from servers.faults import Rules, refused, without
 from servers.ranges import Files
 from servers.serving import served
@@ -30,7 +30,7 @@ DAYS = 12
 def archive(tmp_path, monkeypatch):
     """Twelve days behind tokens that are good for 20 requests."""
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(web, "_pause", lambda _failed: 0.0)
+    monkeypatch.setattr(client, "_pause", lambda _failed: 0.0)
     TOKENS.reset()
     server, rules = Expiring(Files()), Rules()
     with served(server.answer, rules) as url:

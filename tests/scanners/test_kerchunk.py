@@ -16,8 +16,8 @@ from kerchunk.hdf import SingleHdf5ToZarr
 from icevirt.archive.scanned import Severity
 from icevirt.connect.urls import file_url
 from icevirt.errors import ScanError, UnsupportedError
-from icevirt.objects.listing import list_sources
 from icevirt.objects.source import open_source
+from icevirt.objects.source_lists.listing import list_sources
 from icevirt.scan.contract import ScanOptions
 from icevirt_scanners.kerchunk.scanner import KerchunkScanner
 from scanners.kerchunk_files import parquet, references, scan, target_in, write, zarray

@@ -10,8 +10,8 @@ import xarray as xr
 
 import icevirt
 from icevirt.errors import ScanError, StorageError, UnsupportedError
-from icevirt.objects.grants import SourceAccess, granted
 from icevirt.objects.source import open_source
+from icevirt.objects.source_access import SourceAccess, granted
 from icevirt.scan import values
 from icevirt.scan.contract import ScanOptions
 from icevirt_scanners.virtualizarr.scanner import VirtualizarrScanner

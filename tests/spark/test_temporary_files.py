@@ -14,7 +14,7 @@ JOB = """
 import os, stat
 from pathlib import Path
 import icevirt
-from icevirt.objects.grants import SourceAccess
+from icevirt.objects.source_access import SourceAccess
 from icevirt.execution.spark_runner import run_on_spark
 from icevirt.execution.spark_session import local_session
 

@@ -5,9 +5,9 @@ from email.message import Message
 import pytest
 
 from icevirt.errors import StorageError
-from icevirt.objects import web
+from icevirt.objects.http import client
 from icevirt.objects.source import LocalSource
-from icevirt.objects.tables import rows_of
+from icevirt.objects.source_lists.formats import rows_of
 
 DATES = (
     "",
@@ -23,21 +23,21 @@ NUMBERS = ("", "x", "-1", "\xb2", "\u0663", "1.5", "9" * 20, "9" * 5000, "1e5")
 
 @pytest.mark.parametrize("date", DATES)
 def test_a_date_that_is_none_is_unknown(date):
-    found = web._seconds(date)
+    found = client._seconds(date)
     assert found is None or isinstance(found, float)
 
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_a_number_that_is_none_is_unknown(number):
-    assert web._retry_after(number) is None
+    assert client._retry_after(number) is None
     headers = Message()
     headers["etag"] = '"a"'
-    assert web._meta(headers, number).size is None
+    assert client._meta(headers, number).size is None
 
 
 @pytest.mark.parametrize("told", ["bytes 0-\u0663/9", f"bytes 0-{'9' * 5000}/*", "bytes -1-2/3"])
 def test_a_range_that_is_none_is_no_range(told):
-    assert web._RANGE.fullmatch(told) is None
+    assert client._RANGE.fullmatch(told) is None
 
 
 MEMORY = "/proc/self/mem"  # whose first page nobody has: the kernel answers EIO

@@ -10,9 +10,9 @@ from icevirt.api.inputs import Inputs
 from icevirt.api.packed_rows import PackedRows
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import InvalidInputError, StorageError
-from icevirt.objects import list_streams, tables
-from icevirt.objects.list_streams import LONGEST_LINE, RemoteStream
 from icevirt.objects.opened import OpenedSource
+from icevirt.objects.source_lists import formats, streams
+from icevirt.objects.source_lists.streams import LONGEST_LINE, RemoteStream
 from icevirt.repo.check import check
 from icevirt.repo.repository import Repository
 
@@ -56,22 +56,22 @@ def test_a_small_file_that_unpacks_to_a_huge_line_is_refused_early(tmp_path, nam
 
     def read():
         with pytest.raises(InvalidInputError, match="longer than 16 MiB"):
-            list(tables.rows_of(str(tmp_path / name)))
+            list(formats.rows_of(str(tmp_path / name)))
 
     assert peak_of(read) < BOUND
 
 
 def test_a_packed_document_is_bounded_after_it_is_unpacked(tmp_path, monkeypatch):
-    monkeypatch.setattr(list_streams, "LARGEST_DOCUMENT", 1000)
+    monkeypatch.setattr(streams, "LARGEST_DOCUMENT", 1000)
     with gzip.open(tmp_path / "l.json.gz", "wb") as file:
         file.write(b" " * 1001)
     with pytest.raises(InvalidInputError, match=r"\.jsonl"):
-        list(tables.rows_of(str(tmp_path / "l.json.gz")))
+        list(formats.rows_of(str(tmp_path / "l.json.gz")))
 
 
 def test_lines_up_to_the_longest_are_read(tmp_path):
     (tmp_path / "l").write_bytes(b"a" * (LONGEST_LINE - 1) + b"\n" + b"b\n")
-    assert [len(row.url) for row in tables.rows_of(str(tmp_path / "l"))] == [LONGEST_LINE - 1, 1]
+    assert [len(row.url) for row in formats.rows_of(str(tmp_path / "l"))] == [LONGEST_LINE - 1, 1]
 
 
 def test_millions_of_rows_are_held_in_a_few_bytes_each():
@@ -106,10 +106,10 @@ class Held(OpenedSource):
 
 
 def test_lists_on_servers_are_read_in_ranges(monkeypatch):
-    monkeypatch.setattr(list_streams, "_BUFFER", 1000)
+    monkeypatch.setattr(streams, "_BUFFER", 1000)
     source = Held(b"".join(b"s3://b/%d.nc\n" % n for n in range(1000)))
-    monkeypatch.setattr(tables, "open_source", lambda _: source)
-    rows = list(tables.rows_of("s3://b/l"))
+    monkeypatch.setattr(formats, "open_source", lambda _: source)
+    rows = list(formats.rows_of("s3://b/l"))
     assert [row.url for row in rows] == [f"s3://b/{n}.nc" for n in range(1000)]
     assert source.most <= 1000
 

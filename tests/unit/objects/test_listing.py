@@ -8,8 +8,8 @@ import pytest
 
 from icevirt.connect.urls import file_url, local_path
 from icevirt.errors import InvalidInputError, NotFoundError, StorageError
-from icevirt.objects.expanding import natural
-from icevirt.objects.listing import list_sources
+from icevirt.objects.source_lists.globs import natural
+from icevirt.objects.source_lists.listing import list_sources
 
 
 def made(folder, *names):

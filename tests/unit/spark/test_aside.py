@@ -9,7 +9,7 @@ from icevirt.connect.pickled_function import Carried
 from icevirt.errors import BuildError
 from icevirt.execution import spark_runner, task_transport
 from icevirt.objects.authorize import Access
-from icevirt.objects.grants import SourceAccess
+from icevirt.objects.source_access import SourceAccess
 from icevirt.storage.local import LocalStorage
 
 TASKS = [bytes([number]) * 1000 for number in range(5)]

@@ -9,7 +9,7 @@ from typing import IO
 
 from icevirt.errors import InvalidInputError
 from icevirt.objects.opened import OpenedSource
-from icevirt.objects.rows import bad_row
+from icevirt.objects.source_lists.rows import bad_row
 
 LONGEST_LINE = 16 << 20  # bytes; a STAC item with all its assets takes a hundredth
 LARGEST_DOCUMENT = 512 << 20  # bytes of JSON, or of Parquet on stdin

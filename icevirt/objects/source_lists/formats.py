@@ -22,11 +22,20 @@ import pyarrow.parquet as pq
 from icevirt.connect.urls import as_local_path, is_url
 from icevirt.errors import InvalidInputError, NotFoundError, StorageError
 from icevirt.model.json import loads
-from icevirt.objects.inventory import inventory_rows, is_inventory
-from icevirt.objects.list_streams import RemoteStream, lines_of, whole
-from icevirt.objects.rows import MODIFIED, URL, Row, bad_row, column_of, no_urls, row, row_of
 from icevirt.objects.source import open_source
-from icevirt.objects.stac import is_stac, items_in, row_of_item
+from icevirt.objects.source_lists.rows import (
+    MODIFIED,
+    URL,
+    Row,
+    bad_row,
+    column_of,
+    no_urls,
+    row,
+    row_of,
+)
+from icevirt.objects.source_lists.s3_inventory import inventory_rows, is_inventory
+from icevirt.objects.source_lists.stac import is_stac, items_in, row_of_item
+from icevirt.objects.source_lists.streams import RemoteStream, lines_of, whole
 
 _PARQUET = (".parquet", ".pq")
 _CSV = (".csv", ".tsv")

@@ -11,7 +11,7 @@ from icevirt.connect.credentials.common import Anonymous, FromEnv, NoCredentials
 from icevirt.connect.credentials.http import FromNetrc, HttpCredentials
 from icevirt.errors import InvalidInputError
 from icevirt.model.config.document import ObjectStoreConfig
-from icevirt.objects.web import Site, site_of
+from icevirt.objects.http.client import Site, site_of
 
 
 def site_for(prefix: str, store: ObjectStoreConfig | None, credentials: Any) -> Site:

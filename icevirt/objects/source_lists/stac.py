@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urljoin
 
 from icevirt.connect.urls import as_local_path, file_url, is_url
-from icevirt.objects.rows import Row, bad_row, row
+from icevirt.objects.source_lists.rows import Row, bad_row, row
 
 _TYPES = ("netcdf", "hdf", "x-hdf5")
 """What the media types of NetCDF and HDF5 files have in their names."""

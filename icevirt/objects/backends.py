@@ -12,9 +12,9 @@ from icevirt.objects.answers import Answer, Check
 from icevirt.objects.authorize import RemoteGrant
 from icevirt.objects.buckets import BucketReach
 from icevirt.objects.endpoints import allowed_endpoints
-from icevirt.objects.foreign import ForeignReach
-from icevirt.objects.signed import SignedReach, repeats_secrets
-from icevirt.objects.sites import site_for
+from icevirt.objects.fsspec_reader import ForeignReach
+from icevirt.objects.http.signed_reads import SignedReach, repeats_secrets
+from icevirt.objects.http.sites import site_for
 
 
 class Reach(Protocol):

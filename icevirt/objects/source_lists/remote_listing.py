@@ -20,11 +20,11 @@ from icevirt.connect.retry import on_store
 from icevirt.connect.stores import Bucket
 from icevirt.errors import InvalidInputError, NotFoundError, ObjectNotFoundError, ScanError
 from icevirt.objects.answers import Meta
-from icevirt.objects.changes import change
-from icevirt.objects.expanding import is_pattern, natural
-from icevirt.objects.grants import carrying, in_force
-from icevirt.objects.hosts import HOSTS
+from icevirt.objects.change_text import change
+from icevirt.objects.http.host_limits import HOSTS
 from icevirt.objects.remote_source import reach_for, source_file
+from icevirt.objects.source_access import carrying, in_force
+from icevirt.objects.source_lists.globs import is_pattern, natural
 
 _FEW = 8000  # objects, which one listing tells soon
 _MOST = 2000  # branches of a folder that are worth a listing each

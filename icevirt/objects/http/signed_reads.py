@@ -21,7 +21,7 @@ from icevirt.connect.library import obstore
 from icevirt.connect.stores import Bucket
 from icevirt.errors import StorageError
 from icevirt.objects.answers import Answer, Check
-from icevirt.objects.web import site_of
+from icevirt.objects.http.client import site_of
 
 # not all of amazonaws.com: anybody has load balancers there
 _OWN = re.compile(
@@ -29,7 +29,7 @@ _OWN = re.compile(
     r"|[a-z0-9]+\.blob\.(core\.windows\.net|fabric\.microsoft\.com))"
 )
 _GOOD_FOR = timedelta(minutes=15)
-_SAFE = "/!$&'()*+,;=:@~"  # of a path, as `icevirt.objects.web` writes it
+_SAFE = "/!$&'()*+,;=:@~"  # of a path, as `icevirt.objects.http.client` writes it
 _TOKENS = ("AWS_SESSION_TOKEN", "AWS_TOKEN")
 _SHARED = ("AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_SAS_KEY")
 _REFUSED = ("400", "401", "403")

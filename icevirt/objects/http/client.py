@@ -24,7 +24,7 @@ from icevirt.connect.retry import SERVERS, Server
 from icevirt.errors import IcevirtError, InvalidInputError, StorageError, UnauthorizedError
 from icevirt.objects import answers
 from icevirt.objects.answers import Answer, Check, Meta
-from icevirt.objects.connections import CONNECTIONS, Connection, HungUpError, Origin, kind_of
+from icevirt.objects.http.connections import CONNECTIONS, Connection, HungUpError, Origin, kind_of
 
 _HOPS = 5
 _REDIRECTS = (301, 302, 303, 307, 308)

@@ -22,8 +22,8 @@ from icevirt.errors import InvalidInputError
 from icevirt.model.config.document import ObjectStoreConfig, VirtualChunkContainer
 from icevirt.objects.authorize import Access
 from icevirt.objects.endpoints import Prefix, allowed_endpoints
-from icevirt.objects.sites import site_for
-from icevirt.objects.web import Site
+from icevirt.objects.http.client import Site
+from icevirt.objects.http.sites import site_for
 
 REQUESTER_PAYS = "requester-pays"
 """Says that whoever reads a bucket of S3 pays; with the credentials of the environment."""

@@ -53,7 +53,7 @@ def write(root, total):
     from icevirt.model.config.document import VirtualChunkContainer, local_filesystem_store
     from icevirt.model.snapshot import ManifestFileInfo, ManifestRef
     from icevirt.planning.schedule.windows import split_rules
-    from icevirt.repo.publish import publish
+    from icevirt.repo.commits.build_commit import publish
     from icevirt.storage.local import LocalStorage
 
     storage = LocalStorage(root)
@@ -203,7 +203,7 @@ def collect(root):
 
 def check_it(root):
     """Check all invariants with icevirt."""
-    from icevirt.repo.check import check
+    from icevirt.repo.maintenance.check import check
 
     report = check(root)
     return {"references": report.references, "problems": [str(p) for p in report.problems[:3]]}

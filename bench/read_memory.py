@@ -53,7 +53,7 @@ def make(root: Path, refs: int) -> None:
     from icevirt.ids import ObjectId8
     from icevirt.model.config.document import VirtualChunkContainer, local_filesystem_store
     from icevirt.model.snapshot import ManifestFileInfo, ManifestRef
-    from icevirt.repo.publish import publish
+    from icevirt.repo.commits.build_commit import publish
     from icevirt.storage.local import LocalStorage
 
     archive = root / "archive"

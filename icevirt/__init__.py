@@ -108,12 +108,18 @@ if TYPE_CHECKING:
         StorageTimeoutSettings,
     )
     from icevirt.model.repo_info import RepoAvailability
-    from icevirt.repo.collect import GCSummary
+    from icevirt.repo.history.types import (
+        ManifestFileInfo,
+        RepoStatus,
+        SnapshotInfo,
+        Update,
+        UpdateType,
+    )
+    from icevirt.repo.maintenance.garbage_collection import GCSummary
+    from icevirt.repo.maintenance.ops_log_trimming import OpsLogTrimSummary
+    from icevirt.repo.maintenance.stats import ChunkStorageStats
     from icevirt.repo.repository import Repository
     from icevirt.repo.session import ForkSession, Session, SessionMode
-    from icevirt.repo.stats import ChunkStorageStats
-    from icevirt.repo.trimming import OpsLogTrimSummary
-    from icevirt.repo.views import ManifestFileInfo, RepoStatus, SnapshotInfo, Update, UpdateType
     from icevirt.scan.contract import ScanOptions
     from icevirt.storage.constructors import (
         azure_storage,
@@ -279,7 +285,7 @@ _HOME = {
     "CachingConfig": "icevirt.model.config.tuning",
     "CatalogView": "icevirt.api.catalog_view",
     "CheckReport": "icevirt.api.check",
-    "ChunkStorageStats": "icevirt.repo.stats",
+    "ChunkStorageStats": "icevirt.repo.maintenance.stats",
     "ChunkType": "icevirt.model.chunks",
     "CompressionAlgorithm": "icevirt.model.config.tuning",
     "CompressionConfig": "icevirt.model.config.tuning",
@@ -292,7 +298,7 @@ _HOME = {
     "FeatureFlag": "icevirt.versioning.feature_flags",
     "ForkSession": "icevirt.repo.session",
     "FormatError": "icevirt.errors",
-    "GCSummary": "icevirt.repo.collect",
+    "GCSummary": "icevirt.repo.maintenance.garbage_collection",
     "GcsBearerCredential": "icevirt.connect.credentials.gcs",
     "HttpAccess": "icevirt.connect.credentials.common",
     "IcevirtError": "icevirt.errors",
@@ -301,7 +307,7 @@ _HOME = {
     "JsonFormatter": "icevirt.display.events",
     "LocalFileSystemAccess": "icevirt.connect.credentials.common",
     "ManifestConfig": "icevirt.model.config.manifests",
-    "ManifestFileInfo": "icevirt.repo.views",
+    "ManifestFileInfo": "icevirt.repo.history.types",
     "ManifestPreloadCondition": "icevirt.model.config.preload",
     "ManifestPreloadConfig": "icevirt.model.config.preload",
     "ManifestSplitCondition": "icevirt.model.config.manifests",
@@ -311,12 +317,12 @@ _HOME = {
     "NodeNotFoundError": "icevirt.errors",
     "NotFoundError": "icevirt.errors",
     "ObjectStoreConfig": "icevirt.model.config.document",
-    "OpsLogTrimSummary": "icevirt.repo.trimming",
+    "OpsLogTrimSummary": "icevirt.repo.maintenance.ops_log_trimming",
     "ReadOnlyError": "icevirt.errors",
     "RebaseFailedError": "icevirt.errors",
     "RefNotFoundError": "icevirt.errors",
     "RepoAvailability": "icevirt.model.repo_info",
-    "RepoStatus": "icevirt.repo.views",
+    "RepoStatus": "icevirt.repo.history.types",
     "RepoUpdateRetryConfig": "icevirt.model.config.tuning",
     "Repository": "icevirt.repo.repository",
     "RepositoryConfig": "icevirt.model.config.document",
@@ -329,15 +335,15 @@ _HOME = {
     "Session": "icevirt.repo.session",
     "SessionMode": "icevirt.repo.session",
     "SessionStateError": "icevirt.errors",
-    "SnapshotInfo": "icevirt.repo.views",
+    "SnapshotInfo": "icevirt.repo.history.types",
     "SnapshotNotFoundError": "icevirt.errors",
     "StorageConcurrencySettings": "icevirt.model.config.tuning",
     "StorageError": "icevirt.errors",
     "StorageRetriesSettings": "icevirt.model.config.tuning",
     "StorageSettings": "icevirt.model.config.tuning",
     "StorageTimeoutSettings": "icevirt.model.config.tuning",
-    "Update": "icevirt.repo.views",
-    "UpdateType": "icevirt.repo.views",
+    "Update": "icevirt.repo.history.types",
+    "UpdateType": "icevirt.repo.history.types",
     "UpgradeReport": "icevirt.api.upgrade",
     "VerifyReport": "icevirt.archive.reports.verification",
     "VersionSelection": "icevirt.versioning.merge.conflicts",

@@ -16,8 +16,8 @@ from icevirt.access.reading import Reader
 from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.snapshot import ArrayNode
+from icevirt.repo.commits.change_set import check_grid
 from icevirt.repo.session import Session
-from icevirt.repo.staging import check_grid
 
 
 class Writer:

@@ -62,7 +62,7 @@ from icevirt.model.json import JSON
 from icevirt.planning.combine.options import Wish
 from icevirt.planning.eras.group_plan import combine_eras
 from icevirt.planning.schedule.routing import Route, route_of
-from icevirt.repo.publish import BUILD_ID
+from icevirt.repo.commits.build_commit import BUILD_ID
 from icevirt.scan.contract import ScanOptions
 from icevirt.storage.below import Below
 from icevirt.storage.protocol import Storage

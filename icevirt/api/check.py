@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from icevirt.repo.check import CheckReport, check
+from icevirt.repo.maintenance.check import CheckReport, check
 
 __all__ = ["CheckReport", "check"]

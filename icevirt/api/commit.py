@@ -14,7 +14,7 @@ from icevirt.errors import BuildError, SourcesChangedError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.snapshot import ManifestFileInfo, ManifestRef
 from icevirt.objects.source_lists.listing import changed_since
-from icevirt.repo.publish import BuiltArray, publish
+from icevirt.repo.commits.build_commit import BuiltArray, publish
 
 _SHOWN = 10  # names in a message
 

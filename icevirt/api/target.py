@@ -22,10 +22,12 @@ from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.repo_info import RepoInfo, SnapshotInfo
 from icevirt.model.snapshot import Node, Snapshot
 from icevirt.planning.containers import merged
-from icevirt.repo import content_names, creation, history, layout
+from icevirt.repo import creation, layout
 from icevirt.repo.assets import Assets
-from icevirt.repo.head import Head, refuse_read_only
+from icevirt.repo.history import walks
 from icevirt.repo.layout import WORK
+from icevirt.repo.maintenance import content_names
+from icevirt.repo.repo_info_file import Head, refuse_read_only
 from icevirt.storage.below import Below
 from icevirt.storage.protocol import Storage
 from icevirt.versioning import repo_updates
@@ -215,7 +217,7 @@ class Target:
 
     def _ancestry(self) -> Iterator[SnapshotInfo]:
         if self.info is not None:
-            yield from history.ancestry(self.info, repo_updates.branch_tip(self.info, self.branch))
+            yield from walks.ancestry(self.info, repo_updates.branch_tip(self.info, self.branch))
 
 
 def made_by(assets: Assets, build: SnapshotInfo, group: str) -> dict[str, Node]:

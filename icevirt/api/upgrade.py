@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from icevirt.repo.repository import Repository
-from icevirt.repo.upgrade import UpgradeReport
+from icevirt.repo.v1.upgrade import UpgradeReport
 
 __all__ = ["UpgradeReport", "upgrade_icechunk_repository"]
 

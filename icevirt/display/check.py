@@ -6,8 +6,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from icevirt.display.text import count, words
-from icevirt.repo.check import CheckReport
-from icevirt.repo.chunk_bytes import ChunksReport
+from icevirt.repo.maintenance.check import CheckReport
+from icevirt.repo.maintenance.chunk_bytes import ChunksReport
 
 
 def check_report(report: CheckReport) -> RenderableType:

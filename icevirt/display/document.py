@@ -23,7 +23,7 @@ from icevirt.display.scanned import summary_of
 from icevirt.model.json import JSON
 from icevirt.objects.endpoints import entry_of
 from icevirt.planning.schedule.cost_estimate import costs_of
-from icevirt.repo.check import CheckReport
+from icevirt.repo.maintenance.check import CheckReport
 
 
 @singledispatch

@@ -22,8 +22,8 @@ from icevirt.display.scanned import scanned_file
 from icevirt.display.text import words
 from icevirt.display.upgrade import upgrade_report
 from icevirt.display.verify import verify_report
-from icevirt.repo.check import CheckReport
-from icevirt.repo.upgrade import UpgradeReport
+from icevirt.repo.maintenance.check import CheckReport
+from icevirt.repo.v1.upgrade import UpgradeReport
 
 
 @singledispatch

@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from icevirt.display.text import count, words
-from icevirt.repo.upgrade import UpgradeReport
+from icevirt.repo.v1.upgrade import UpgradeReport
 
 
 def upgrade_report(report: UpgradeReport) -> RenderableType:

@@ -1,7 +1,7 @@
 """A repository's objects as values: the one place where wire and storage meet.
 
 Snapshots, manifests and transaction logs are immutable and cached by id. The repo info is read anew
-each time; `icevirt.repo.head` changes it.
+each time; `icevirt.repo.repo_info_file` changes it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from icevirt.model.manifest import Manifest
 from icevirt.model.repo_info import SnapshotInfo
 from icevirt.model.snapshot import ManifestFileInfo, Snapshot
 from icevirt.model.transaction_log import TransactionLog
-from icevirt.repo import content_names, layout
+from icevirt.repo import layout
 from icevirt.repo.cache import Cache
+from icevirt.repo.maintenance import content_names
 from icevirt.storage.protocol import Storage, Written
 from icevirt.versioning import chunk_tables
 from icevirt.versioning.id_columns import column

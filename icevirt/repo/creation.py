@@ -14,7 +14,7 @@ from icevirt.model.snapshot import Snapshot
 from icevirt.model.transaction_log import TransactionLog
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets
-from icevirt.repo.head import Head
+from icevirt.repo.repo_info_file import Head
 from icevirt.storage.protocol import Storage
 from icevirt.versioning import repo_updates
 from icevirt.versioning.config_merge import persistable

@@ -15,8 +15,8 @@ from icevirt.model import paths
 from icevirt.model.arguments import checked, index_row
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.snapshot import ArrayNode, Snapshot
-from icevirt.repo import checks, validation
-from icevirt.repo.staging import Staging, check_grid
+from icevirt.repo.commits import reference_checks, validation
+from icevirt.repo.commits.change_set import Staging, check_grid
 from icevirt.repo.view import SessionMode, View
 from icevirt.versioning import chunk_tables, hierarchy, move_and_reindex
 from icevirt.versioning.diff import Diff, diff_of
@@ -235,7 +235,7 @@ class Editing(View):
         return path
 
     def _check_chunks(self, path: str, chunks: ChunkTable) -> None:
-        checks.check_chunks(self.config, path, chunks)
+        reference_checks.check_chunks(self.config, path, chunks)
 
 
 def _native(index: NDArray[np.int64], key: ObjectId12, length: int) -> ChunkTable:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from icevirt.model.arguments import checked
 from icevirt.repo import layout
-from icevirt.repo.head import Head
+from icevirt.repo.repo_info_file import Head
 from icevirt.versioning import feature_flags, repo_updates
 
 

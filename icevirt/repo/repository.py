@@ -14,12 +14,12 @@ from icevirt.objects.staleness import OnStale
 from icevirt.repo import creation
 from icevirt.repo.assets import Assets
 from icevirt.repo.authorization import Authorization, authorized
-from icevirt.repo.head import Head
-from icevirt.repo.inspection import Inspection
-from icevirt.repo.maintenance import Maintenance
+from icevirt.repo.history.api import Past
+from icevirt.repo.maintenance.api import Maintenance
+from icevirt.repo.maintenance.inspection import Inspection
 from icevirt.repo.options import DEFAULT, Options
-from icevirt.repo.past import Past
 from icevirt.repo.refs import Refs
+from icevirt.repo.repo_info_file import Head
 from icevirt.repo.sessions import Sessions
 from icevirt.repo.settings import Settings
 from icevirt.storage.protocol import Storage

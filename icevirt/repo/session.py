@@ -14,11 +14,11 @@ from icevirt.errors import ConflictError, SessionStateError
 from icevirt.model import paths
 from icevirt.model.arguments import checked
 from icevirt.model.snapshot import Snapshot
-from icevirt.repo import commit, rebase
-from icevirt.repo.commit import Draft
+from icevirt.repo.commits import commit, rebase
+from icevirt.repo.commits.change_set import Staging
+from icevirt.repo.commits.commit import Draft
 from icevirt.repo.editing import Editing
 from icevirt.repo.settings import as_json
-from icevirt.repo.staging import Staging
 from icevirt.repo.view import Context, SessionMode
 from icevirt.versioning.merge.conflicts import ConflictSolver
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from icevirt.model.arguments import checked
 from icevirt.model.config.document import RepositoryConfig
-from icevirt.repo import history
 from icevirt.repo.assets import Assets
-from icevirt.repo.head import Head, refuse_read_only
+from icevirt.repo.history import walks
 from icevirt.repo.options import Options
+from icevirt.repo.repo_info_file import Head, refuse_read_only
 from icevirt.repo.session import Context, Session, SessionMode
 from icevirt.versioning import feature_flags, repo_updates
 from icevirt.versioning.merge.conflicts import ConflictSolver
@@ -51,7 +51,7 @@ class Sessions:
             SnapshotNotFoundError: There is no such snapshot, or none is that old.
         """
         info = self._head.read().info
-        key = history.resolve(info, branch=branch, tag=tag, snapshot_id=snapshot_id, as_of=as_of)
+        key = walks.resolve(info, branch=branch, tag=tag, snapshot_id=snapshot_id, as_of=as_of)
         return Session(self._context(), self._assets.snapshot(key))
 
     def writable_session(self, branch: str) -> Session:

@@ -12,8 +12,8 @@ from icevirt.model import repo_info
 from icevirt.model.arguments import checked
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.json import JSONObject
-from icevirt.repo.head import Head
-from icevirt.repo.views import RepoStatus
+from icevirt.repo.history.types import RepoStatus
+from icevirt.repo.repo_info_file import Head
 from icevirt.versioning import feature_flags as flags
 from icevirt.versioning import repo_updates
 from icevirt.versioning.config_merge import persistable, rebased

@@ -18,8 +18,8 @@ from icevirt.model.repo_info import RepoInfo
 from icevirt.model.snapshot import ArrayNode, GroupNode, Snapshot
 from icevirt.objects.endpoints import entry_of
 from icevirt.planning.reader_support import readers_of_document
-from icevirt.repo import history
 from icevirt.repo.assets import Assets
+from icevirt.repo.history import walks
 from icevirt.repo.repository import Repository
 from icevirt.versioning.history.timestamps import shown
 
@@ -38,7 +38,7 @@ def summary(
     if branch is None and tag is None and snapshot_id is None:
         branch = "main"
     info = repo.head.read().info
-    key = history.resolve(info, branch=branch, tag=tag, snapshot_id=snapshot_id)
+    key = walks.resolve(info, branch=branch, tag=tag, snapshot_id=snapshot_id)
     return _summary(repo.storage.url, info, repo.assets, repo.assets.snapshot(key))
 
 
@@ -52,7 +52,7 @@ def _summary(url: str, info: RepoInfo, assets: Assets, snapshot: Snapshot) -> Re
         snapshot_id=str(snapshot.id),
         message=snapshot.message,
         written_at=shown(snapshot.flushed_at),
-        snapshots=sum(1 for _ in history.ancestry(info, snapshot.id)),
+        snapshots=sum(1 for _ in walks.ancestry(info, snapshot.id)),
         containers=tuple(map(entry_of, config.virtual_chunk_containers.values())),
         groups=tuple(_groups(snapshot)),
         arrays=tuple(array_summary(assets, node) for node in snapshot.arrays()),

@@ -23,12 +23,12 @@ from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.json import JSONObject
 from icevirt.model.snapshot import ArrayNode, Node, Snapshot
 from icevirt.objects.staleness import OnStale
-from icevirt.repo import hook
+from icevirt.repo import store_hook
 from icevirt.repo.assets import Assets
-from icevirt.repo.head import Head
+from icevirt.repo.commits.change_set import Staging
 from icevirt.repo.options import DEFAULT, Options
 from icevirt.repo.reader import ArrayReader, Found, joined
-from icevirt.repo.staging import Staging
+from icevirt.repo.repo_info_file import Head
 from icevirt.versioning import chunk_tables
 
 
@@ -123,7 +123,7 @@ class View:
     @property
     def store(self) -> Any:
         """A zarr store over the session."""
-        return hook.store_of(self)
+        return store_hook.store_of(self)
 
     # -- nodes -------------------------------------------------------------------------------
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from icevirt.access.arrays import open_array
 from icevirt.errors import FormatError
+from icevirt.repo.commits.validation import any_grid
 from icevirt.repo.session import Session
-from icevirt.repo.validation import any_grid
 
 type Box = tuple[slice, ...]
 

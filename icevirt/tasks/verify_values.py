@@ -44,9 +44,9 @@ from icevirt.planning.combine.tolerance import difference_of, limit_for
 from icevirt.planning.edits.corrections import COUNTING
 from icevirt.planning.edits.renames import with_attributes
 from icevirt.planning.equality import same_values
+from icevirt.repo.commits.validation import any_grid
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
-from icevirt.repo.validation import any_grid
 from icevirt.scan.contract import ByteSource, ScanOptions
 from icevirt.scan.oracle import Oracle, oracle_for
 from icevirt.scan.registry import scan

@@ -31,7 +31,7 @@ from icevirt.objects.source_access import granted
 from icevirt.planning.axes.time_recoding import recoded_values
 from icevirt.planning.equality import first_difference, same_values
 from icevirt.planning.relative_urls import with_names
-from icevirt.repo import content_names
+from icevirt.repo.maintenance import content_names
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.chunk_encoding import decode_whole, encode_chunks, fill_of, plain_dtype
 from icevirt.tasks.materialize import Sink, plain_only, rechunked

@@ -15,7 +15,7 @@ from icevirt.cli.output import console
 from icevirt.display.render import render
 from icevirt.errors import IcevirtError
 from icevirt.repo import layout
-from icevirt.repo.check import check
+from icevirt.repo.maintenance.check import check
 from icevirt.repo.repository import Repository
 from icevirt.repo.summary import summary
 from icevirt.storage.local import LocalStorage

@@ -20,7 +20,7 @@ from access.hostile import COSTLY, USES, kept, made, restored, used, with_config
 from access.virtual import document
 from icevirt.errors import FormatError, InvalidInputError
 from icevirt.model.config.document import RepositoryConfig
-from icevirt.repo.check import check
+from icevirt.repo.maintenance.check import check
 from icevirt.repo.repository import Repository
 from icevirt.repo.summary import summary
 from icevirt.storage.local import LocalStorage

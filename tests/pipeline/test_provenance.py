@@ -10,7 +10,7 @@ from icevirt.errors import FormatError
 from icevirt.ids import INITIAL_SNAPSHOT_ID
 from icevirt.model.repo_info import SnapshotInfo
 from icevirt.repo import layout
-from icevirt.repo.head import Head
+from icevirt.repo.repo_info_file import Head
 from icevirt.repo.repository import Repository
 from icevirt.storage.memory import MemoryStorage
 from icevirt.versioning.history.expiration import expire

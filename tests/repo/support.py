@@ -12,7 +12,7 @@ from icevirt.model.config.document import (
     VirtualChunkContainer,
     local_filesystem_store,
 )
-from icevirt.repo.check import check
+from icevirt.repo.maintenance.check import check
 
 
 def sound(storage) -> bool:

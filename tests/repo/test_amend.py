@@ -8,7 +8,7 @@ import zarr
 from icevirt.errors import ConflictError, ReadOnlyError, SessionStateError
 from icevirt.ids import INITIAL_SNAPSHOT_ID
 from icevirt.model.chunks import ChunkTable
-from icevirt.repo.views import UpdateType
+from icevirt.repo.history.types import UpdateType
 from repo.support import array_json, group_json, sound
 
 ROOT = str(INITIAL_SNAPSHOT_ID)

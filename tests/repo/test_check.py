@@ -12,7 +12,7 @@ from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, Locations
 from icevirt.model.snapshot import ManifestFileInfo
 from icevirt.model.strings import Strings
-from icevirt.repo.check import check
+from icevirt.repo.maintenance.check import check
 from icevirt.storage.local import LocalStorage
 from icevirt.versioning.invariants.repo_info import of_repo_info
 from icevirt.wire import header

@@ -14,9 +14,9 @@ import zarr
 from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType
-from icevirt.repo import content_names
-from icevirt.repo.check import check
-from icevirt.repo.chunk_sizes import ChunkSizes
+from icevirt.repo.maintenance import content_names
+from icevirt.repo.maintenance.check import check
+from icevirt.repo.maintenance.chunk_sizes import ChunkSizes
 from icevirt.repo.repository import Repository
 from icevirt.storage.local import LocalStorage
 from icevirt.storage.protocol import ObjectInfo
@@ -166,7 +166,7 @@ def test_a_chunk_of_several_arrays_names_them_and_counts_once(repo, repo_path):
 
 def test_chunks_larger_than_a_piece_are_compared_in_pieces(repo, repo_path, monkeypatch):
     write(repo)
-    monkeypatch.setattr("icevirt.repo.chunk_bytes._PIECE", 999)
+    monkeypatch.setattr("icevirt.repo.maintenance.chunk_bytes._PIECE", 999)
     assert counts(check(repo_path, chunks=True)) == (4, 0, 0)
     change(files(repo_path)[0], flipped(3998))
     assert counts(check(repo_path, chunks=True)) == (3, 1, 0)

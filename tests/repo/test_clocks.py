@@ -17,7 +17,7 @@ import zarr
 
 from icevirt.errors import StorageError
 from icevirt.model.chunks import ChunkTable
-from icevirt.repo.check import check
+from icevirt.repo.maintenance.check import check
 from icevirt.repo.repository import Repository
 from icevirt.storage.memory import MemoryStorage
 from icevirt.storage.protocol import Lost
@@ -197,7 +197,7 @@ def test_a_commit_that_waits_eleven_minutes_leaves_a_repository_for_all(local, m
     """Its snapshot was written; then others kept it from being published, and it rebased."""
     storage, waited = local.icevirt(), 660 * SECOND
     with monkeypatch.context() as patched:
-        patched.setattr("icevirt.repo.head._now", lambda: real() - 2 * waited)
+        patched.setattr("icevirt.repo.repo_info_file._now", lambda: real() - 2 * waited)
         commit(Repository.create(storage), "first")
 
     class Kept:
@@ -232,7 +232,7 @@ def test_a_snapshot_that_waited_eleven_minutes_to_be_published_leaves_one_too(lo
     """Others changed something else meanwhile, so that it is published as it was written."""
     storage, waited = local.icevirt(), 660 * SECOND
     with monkeypatch.context() as patched:
-        patched.setattr("icevirt.repo.head._now", lambda: real() - 2 * waited)
+        patched.setattr("icevirt.repo.repo_info_file._now", lambda: real() - 2 * waited)
         Repository.create(storage)
 
     class Kept:

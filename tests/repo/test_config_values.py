@@ -7,7 +7,7 @@ import icevirt
 from icevirt.errors import InvalidInputError
 from icevirt.model.config import document as config
 from icevirt.model.config.document import ObjectStoreConfig, RepositoryConfig
-from icevirt.repo.publish import publish
+from icevirt.repo.commits.build_commit import publish
 from icevirt.repo.repository import Repository
 from icevirt.versioning.merge.kept_nodes import Claim
 

@@ -5,7 +5,7 @@ import pytest
 
 from icevirt.errors import InvalidInputError, SessionStateError
 from icevirt.ids import INITIAL_SNAPSHOT_ID
-from icevirt.repo.views import UpdateType
+from icevirt.repo.history.types import UpdateType
 from repo.support import sound
 
 ROOT = str(INITIAL_SNAPSHOT_ID)

@@ -21,8 +21,8 @@ from icevirt.ids import INITIAL_SNAPSHOT_ID
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.config.document import SplitRule
 from icevirt.model.repo_info import RepoAvailability
+from icevirt.repo.history.types import RepoStatus, UpdateType
 from icevirt.repo.repository import Repository
-from icevirt.repo.views import RepoStatus, UpdateType
 from icevirt.storage.memory import MemoryStorage
 from icevirt.versioning.merge.conflicts import ConflictDetector
 from repo.faulty import deaths

@@ -12,8 +12,8 @@ import zarr
 from icevirt.ids import INITIAL_SNAPSHOT_ID
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.config.document import SplitRule
+from icevirt.repo.history.types import UpdateType
 from icevirt.repo.repository import Repository
-from icevirt.repo.views import UpdateType
 from repo.support import array_json, group_json
 
 ROOT = str(INITIAL_SNAPSHOT_ID)

@@ -19,11 +19,11 @@ from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId8
 from icevirt.model.config.document import SplitRule
 from icevirt.model.repo_info import RepoAvailability, RepoInitialized
 from icevirt.model.snapshot import ManifestRef
-from icevirt.repo import publish as publishing
 from icevirt.repo.assets import Assets
-from icevirt.repo.publish import BUILD_ID, find_build, publish
+from icevirt.repo.commits import build_commit as publishing
+from icevirt.repo.commits.build_commit import BUILD_ID, find_build, publish
+from icevirt.repo.history.types import RepoStatus
 from icevirt.repo.repository import Repository
-from icevirt.repo.views import RepoStatus
 from icevirt.storage.local import LocalStorage
 from icevirt.storage.memory import MemoryStorage
 from icevirt.versioning.merge.build_merge import BuiltArray

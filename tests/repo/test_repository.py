@@ -26,9 +26,9 @@ from icevirt.model.config.document import (
     local_filesystem_store,
 )
 from icevirt.model.repo_info import RepoAvailability
+from icevirt.repo.history.types import RepoStatus
 from icevirt.repo.repository import Repository
 from icevirt.repo.summary import summary
-from icevirt.repo.views import RepoStatus
 from icevirt.storage.memory import MemoryStorage
 from icevirt.versioning.history.timestamps import micros
 from repo.faulty import deaths

@@ -190,7 +190,7 @@ def test_other_changes_survive_stale_reads(strict_s3, reads):
 def test_a_store_that_only_shows_the_past_makes_the_outcome_unknown_not_a_conflict(
     strict_s3, monkeypatch
 ):
-    monkeypatch.setattr("icevirt.repo.head.pause", lambda _: None)
+    monkeypatch.setattr("icevirt.repo.repo_info_file.pause", lambda _: None)
     repo = prepared(strict_s3)
     strict_s3.rules.add(ANSWER_LOST, method="PUT", target=REPO)
     strict_s3.cloud.lag_after_put("/repo/repo", 10**6)

@@ -8,8 +8,8 @@ import zarr
 
 from icevirt.errors import InvalidInputError, ReadOnlyError, StorageError
 from icevirt.model.repo_info import RepoAvailability
+from icevirt.repo.history.types import RepoStatus, UpdateType
 from icevirt.repo.repository import Repository
-from icevirt.repo.views import RepoStatus, UpdateType
 from repo.support import group_json, sound
 
 

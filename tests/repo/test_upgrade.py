@@ -16,10 +16,10 @@ import zarr
 from icevirt.errors import FormatError, IcevirtError, StorageError
 from icevirt.model import repo_info
 from icevirt.model.chunks import ChunkTable
-from icevirt.repo.check import check
-from icevirt.repo.head import Head
+from icevirt.repo.maintenance.check import check
+from icevirt.repo.repo_info_file import Head
 from icevirt.repo.repository import Repository
-from icevirt.repo.upgrade import upgrade
+from icevirt.repo.v1.upgrade import upgrade
 from icevirt.versioning.merge.conflicts import ConflictDetector
 from icevirt.wire.repo_info import file as repo_file
 from repo import v1_racers

@@ -3,8 +3,8 @@
 import pytest
 
 from icevirt.errors import ConflictError, FormatError, IcevirtError
-from icevirt.repo.check import check
-from icevirt.repo.head import Head
+from icevirt.repo.maintenance.check import check
+from icevirt.repo.repo_info_file import Head
 from icevirt.repo.repository import Repository
 from icevirt.storage.memory import MemoryStorage
 from icevirt.versioning.history.timestamps import moment

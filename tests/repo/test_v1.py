@@ -25,10 +25,10 @@ from icevirt.errors import (
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.config.document import VirtualChunkContainer, local_filesystem_store
 from icevirt.model.repo_info import RepoAvailability
-from icevirt.repo.publish import publish
+from icevirt.repo.commits.build_commit import publish
+from icevirt.repo.history.types import RepoStatus
 from icevirt.repo.repository import Repository
 from icevirt.repo.summary import summary
-from icevirt.repo.views import RepoStatus
 from icevirt.storage.protocol import Lost
 from icevirt.versioning.history.timestamps import moment
 from icevirt.versioning.merge.conflicts import (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from icevirt.repo.check import check
+from icevirt.repo.maintenance.check import check
 from icevirt.repo.repository import Repository
 from repo.v1 import NAMES, commit, in_memory, official, unpacked
 

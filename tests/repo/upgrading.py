@@ -4,9 +4,9 @@ import icechunk
 import numpy as np
 import zarr
 
-from icevirt.repo.head import Head
+from icevirt.repo.repo_info_file import Head
 from icevirt.repo.repository import Repository
-from icevirt.repo.upgrade import upgrade
+from icevirt.repo.v1.upgrade import upgrade
 
 
 def run(storage, *, delete=True, dry_run=False):

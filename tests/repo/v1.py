@@ -9,7 +9,7 @@ import numpy as np
 from icevirt.errors import FormatError
 from icevirt.model.chunks import ChunkTable
 from icevirt.repo.assets import Assets
-from icevirt.repo.head import Head
+from icevirt.repo.repo_info_file import Head
 from icevirt.repo.repository import Repository
 from icevirt.storage.local import LocalStorage
 from icevirt.storage.memory import MemoryStorage

@@ -20,7 +20,7 @@ import pytest
 import icevirt
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId12
 from icevirt.model.repo_info import NewCommit
-from icevirt.repo.publish import BUILD_ID
+from icevirt.repo.commits.build_commit import BUILD_ID
 from pipeline.support import assert_same_dataset, expected_dataset, official, opened, write_days
 
 from .dying import MOMENTS, Run

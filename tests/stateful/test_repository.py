@@ -28,7 +28,7 @@ from hypothesis.stateful import (
 
 from icevirt.errors import AlreadyExistsError, ConflictError, IcevirtError, SnapshotNotFoundError
 from icevirt.ids import INITIAL_SNAPSHOT_ID
-from icevirt.repo.check import check
+from icevirt.repo.maintenance.check import check
 from icevirt.repo.repository import Repository
 from icevirt.versioning.merge.conflicts import BasicConflictSolver
 from servers.places import LocalPlace, S3Place

@@ -1,6 +1,6 @@
 """One step of a rebase: our changes, made again on top of a commit that came first.
 
-What it takes is decided here, over values; `icevirt.repo.rebase` fetches them.
+What it takes is decided here, over values; `icevirt.repo.commits.rebase` fetches them.
 """
 
 from __future__ import annotations

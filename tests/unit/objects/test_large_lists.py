@@ -13,7 +13,7 @@ from icevirt.errors import InvalidInputError, StorageError
 from icevirt.objects.opened import OpenedSource
 from icevirt.objects.source_lists import formats, streams
 from icevirt.objects.source_lists.streams import LONGEST_LINE, RemoteStream
-from icevirt.repo.check import check
+from icevirt.repo.maintenance.check import check
 from icevirt.repo.repository import Repository
 
 GIGABYTES = 5 << 30

@@ -18,11 +18,11 @@ from icevirt.errors import ConflictError, IcevirtError, ObjectNotFoundError, Sto
 from icevirt.ids import ObjectId12
 from icevirt.model.lazy import Lazy
 from icevirt.model.repo_info import RepoInfo, SnapshotInfo, UpdateKind
-from icevirt.repo import history
-from icevirt.repo.current import Current
-from icevirt.repo.head import Head, pause
-from icevirt.repo.v1 import V1Current
-from icevirt.repo.v1_files import V1Files
+from icevirt.repo.history import walks
+from icevirt.repo.repo_info_file import Head, pause
+from icevirt.repo.repo_state import Current
+from icevirt.repo.v1.as_v2 import V1Current
+from icevirt.repo.v1.files import V1Files
 from icevirt.storage.protocol import Storage
 from icevirt.versioning.repo_updates import MAIN
 from icevirt.versioning.v1_migration import Carried, V1State, carry, migrated, refuse_incomplete
@@ -210,7 +210,7 @@ def _past(head: Head) -> list[UpdateKind]:
     """Return the ops log as far back as it can be read."""
     found: list[UpdateKind] = []
     with suppress(ObjectNotFoundError):  # backups may be trimmed
-        for entry in history.operations(head):
+        for entry in walks.operations(head):
             found.append(entry.kind)  # noqa: PERF401 - what came before an error counts
     return found
 

@@ -17,9 +17,9 @@ from icevirt.model.repo_info import RepoInfo, SnapshotInfo
 from icevirt.model.snapshot import Snapshot
 from icevirt.model.transaction_log import TransactionLog
 from icevirt.repo.assets import Assets
-from icevirt.repo.flush import write_manifests
-from icevirt.repo.head import Head, refuse_read_only
-from icevirt.repo.staging import Staging
+from icevirt.repo.commits.change_set import Staging
+from icevirt.repo.commits.manifest_writer import write_manifests
+from icevirt.repo.repo_info_file import Head, refuse_read_only
 from icevirt.versioning import repo_updates
 from icevirt.versioning.diff import combined
 from icevirt.versioning.history.timestamps import stamp

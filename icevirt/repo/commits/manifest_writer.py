@@ -16,8 +16,8 @@ from icevirt.model.chunks import ChunkTable
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.snapshot import ArrayNode, ManifestFileInfo, ManifestRef, Node, Snapshot
 from icevirt.repo.assets import Assets
+from icevirt.repo.commits.change_set import Staging
 from icevirt.repo.reader import ArrayReader
-from icevirt.repo.staging import Staging
 from icevirt.versioning import chunk_tables
 from icevirt.versioning.manifest_splitting import Boxes, Grid, grid_of
 

@@ -11,7 +11,7 @@ from icevirt.ids import ObjectId12
 from icevirt.model.repo_info import RepoInfo, SnapshotInfo, Update
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets
-from icevirt.repo.head import Head
+from icevirt.repo.repo_info_file import Head
 from icevirt.versioning import repo_updates
 from icevirt.versioning.diff import Diff, diff_of
 from icevirt.versioning.history.timestamps import micros

@@ -21,12 +21,14 @@ from icevirt.model.json import JSONObject
 from icevirt.model.repo_info import RepoInfo
 from icevirt.model.snapshot import ManifestFileInfo, Snapshot
 from icevirt.planning.containers import merged
-from icevirt.repo import creation, history, layout, validation
+from icevirt.repo import creation, layout
 from icevirt.repo.assets import Assets
-from icevirt.repo.commit import info_of
-from icevirt.repo.current import Current
-from icevirt.repo.flush import manifest_files as files_of
-from icevirt.repo.head import Head, pause, refuse_read_only
+from icevirt.repo.commits import validation
+from icevirt.repo.commits.commit import info_of
+from icevirt.repo.commits.manifest_writer import manifest_files as files_of
+from icevirt.repo.history import walks
+from icevirt.repo.repo_info_file import Head, pause, refuse_read_only
+from icevirt.repo.repo_state import Current
 from icevirt.repo.settings import as_json
 from icevirt.storage.protocol import Storage
 from icevirt.storage.resolve import StorageLike, storage_of
@@ -151,7 +153,7 @@ def find_build(info: RepoInfo, branch: str, build_id: str) -> str | None:
     """Return the newest snapshot of a branch that this build made, or None."""
     if branch not in info.branches:
         return None
-    for snapshot in history.ancestry(info, info.branches[branch]):
+    for snapshot in walks.ancestry(info, info.branches[branch]):
         if snapshot.metadata.get(BUILD_ID) == build_id:
             return str(snapshot.id)
     return None
@@ -242,7 +244,7 @@ class _Publisher:
         tip = repo_updates.branch_tip(info, build.branch)
         if build.expected_parent is None or tip == build.expected_parent:
             return
-        if build.expected_parent not in {known.id for known in history.ancestry(info, tip)}:
+        if build.expected_parent not in {known.id for known in walks.ancestry(info, tip)}:
             raise ConflictError(
                 "the branch was reset since the build was planned",
                 do="Run the build again: it plans on the branch as it is now.",

@@ -28,8 +28,8 @@ from icevirt.model.repo_info import (
     UpdateKind,
 )
 from icevirt.repo import layout
-from icevirt.repo.current import Current
-from icevirt.repo.v1_files import V1Files
+from icevirt.repo.repo_state import Current
+from icevirt.repo.v1.files import V1Files
 from icevirt.storage.protocol import Storage
 from icevirt.versioning.repo_updates import MAIN, Edit
 from icevirt.versioning.unsafe_settings import refuse_unconditional

@@ -16,12 +16,14 @@ from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.manifest import Manifest
 from icevirt.model.repo_info import CommitAmended, RepoInfo, SnapshotInfo
 from icevirt.model.snapshot import ArrayNode, ManifestRef, Snapshot
-from icevirt.repo import history, layout, v1_files
+from icevirt.repo import layout
 from icevirt.repo.assets import Assets
-from icevirt.repo.chunk_bytes import ChunkBytes, ChunksReport
-from icevirt.repo.chunk_sizes import ChunkSizes
-from icevirt.repo.head import Head
-from icevirt.repo.upgrade import left_behind
+from icevirt.repo.history import walks
+from icevirt.repo.maintenance.chunk_bytes import ChunkBytes, ChunksReport
+from icevirt.repo.maintenance.chunk_sizes import ChunkSizes
+from icevirt.repo.repo_info_file import Head
+from icevirt.repo.v1 import files
+from icevirt.repo.v1.upgrade import left_behind
 from icevirt.storage.protocol import ObjectInfo, Storage
 from icevirt.storage.resolve import StorageLike, storage_of
 from icevirt.versioning.id_columns import ID, id_at
@@ -142,14 +144,14 @@ class _Check:
         try:
             left = left_behind(head, info)
         except IcevirtError as error:
-            yield Problem(file=v1_files.FOLDER, code="v1-left", what=str(error))
+            yield Problem(file=files.FOLDER, code="v1-left", what=str(error))
             return
         if left is not None and left.edits:
             what = f"V1 clients made {len(left.edits)} changes that V2 lacks: upgrade it again"
-            yield Problem(file=v1_files.FOLDER, code="v1-changes", what=what)
+            yield Problem(file=files.FOLDER, code="v1-changes", what=what)
         elif left is not None:
             what = "branches of V1 are left, to which V1 clients can still commit"
-            yield Problem(file=v1_files.FOLDER, code="v1-left", what=what, advice=True)
+            yield Problem(file=files.FOLDER, code="v1-left", what=what, advice=True)
 
     def _is_expired_v1(self, info: RepoInfo, told: SnapshotInfo) -> bool:
         """Say whether the log may be that of a longer history, which V1 clients do not keep."""
@@ -168,7 +170,7 @@ class _Check:
                 if path not in self._sizes:
                     yield Problem(file=path, code="missing", what="the ops log names it")
         try:
-            for _ in history.operations(head):
+            for _ in walks.operations(head):
                 pass
         except IcevirtError as error:
             yield Problem(file="repo", code="ops-log", what=str(error))

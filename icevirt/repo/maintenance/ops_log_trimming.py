@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from icevirt.errors import FormatError, ObjectNotFoundError
 from icevirt.model.repo_info import GCRan, RepoInfo
 from icevirt.repo import layout
-from icevirt.repo.head import Head, refuse_read_only
+from icevirt.repo.repo_info_file import Head, refuse_read_only
 from icevirt.storage.protocol import Written
 from icevirt.versioning.history import garbage_collection, ops_log, ops_log_trimming
 from icevirt.versioning.v1_guard import refuse_v1

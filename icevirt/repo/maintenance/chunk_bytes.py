@@ -20,9 +20,10 @@ from icevirt.errors import IcevirtError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.snapshot import ArrayNode
-from icevirt.repo import content_names, layout
+from icevirt.repo import layout
 from icevirt.repo.assets import Assets
-from icevirt.repo.chunk_sizes import ChunkSizes
+from icevirt.repo.maintenance import content_names
+from icevirt.repo.maintenance.chunk_sizes import ChunkSizes
 from icevirt.versioning.id_columns import ID, id_at, of_rows, places
 from icevirt.versioning.invariants.problem import Problem
 

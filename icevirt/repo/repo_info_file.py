@@ -22,9 +22,10 @@ from icevirt.errors import (
 from icevirt.ids import ObjectId12
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.repo_info import RepoAvailability, RepoInfo, SnapshotInfo
-from icevirt.repo import layout, v1
-from icevirt.repo.clock import Watch
-from icevirt.repo.current import Current
+from icevirt.repo import layout
+from icevirt.repo.commits.clock import Watch
+from icevirt.repo.repo_state import Current
+from icevirt.repo.v1 import as_v2
 from icevirt.storage.protocol import Lost, Storage, Version
 from icevirt.versioning.history import ops_log
 from icevirt.versioning.repo_updates import Edit
@@ -69,7 +70,7 @@ class Head:
             FormatError: It is damaged.
         """
         # an upgrade may end between the first and the second look
-        return self._repo_object() or v1.find(self.storage, self._told) or self._repo_object()
+        return self._repo_object() or as_v2.find(self.storage, self._told) or self._repo_object()
 
     def read(self) -> Current:
         """Read it.
@@ -123,7 +124,7 @@ class Head:
 
     def swap(self, current: Current, *edits: Edit) -> RepoInfo | None:
         """Apply edits to what was read; None when somebody else changed it meanwhile."""
-        if isinstance(current, v1.V1Current):
+        if isinstance(current, as_v2.V1Current):
             return current.swap(edits)
         assert isinstance(current, _RepoObject)
         after, backups = self._edited(current.info, current.raw, edits)

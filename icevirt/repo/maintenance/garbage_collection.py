@@ -17,10 +17,11 @@ import numpy as np
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId12
 from icevirt.model.chunks import ChunkType
 from icevirt.model.repo_info import GCRan, RepoInfo, SnapshotInfo
-from icevirt.repo import content_names, layout
+from icevirt.repo import layout
 from icevirt.repo.assets import Assets
-from icevirt.repo.chunk_sizes import ChunkSizes
-from icevirt.repo.head import Head, refuse_read_only
+from icevirt.repo.maintenance import content_names
+from icevirt.repo.maintenance.chunk_sizes import ChunkSizes
+from icevirt.repo.repo_info_file import Head, refuse_read_only
 from icevirt.versioning.history import garbage_collection
 from icevirt.versioning.history.garbage_collection import Candidates
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from icevirt.repo import history, layout
+from icevirt.repo import layout
 from icevirt.repo.assets import Assets
-from icevirt.repo.head import Head
-from icevirt.repo.views import ManifestFileInfo, SnapshotInfo, Update
+from icevirt.repo.history import walks
+from icevirt.repo.history.types import ManifestFileInfo, SnapshotInfo, Update
+from icevirt.repo.repo_info_file import Head
 from icevirt.versioning import repo_updates
 from icevirt.versioning.diff import Diff
 from icevirt.versioning.history import ancestry_graph as history_graph
@@ -29,8 +30,8 @@ class Past:
     ) -> Iterator[SnapshotInfo]:
         """Yield a version and those before it, newest first; exactly one argument names it."""
         info = self._head.read().info
-        tip = history.resolve(info, branch=branch, tag=tag, snapshot_id=snapshot_id)
-        return (SnapshotInfo.of(found) for found in history.ancestry(info, tip))
+        tip = walks.resolve(info, branch=branch, tag=tag, snapshot_id=snapshot_id)
+        return (SnapshotInfo.of(found) for found in walks.ancestry(info, tip))
 
     def ancestry_graph(
         self,
@@ -56,12 +57,12 @@ class Past:
         info = self._head.read().info
         if branch is None and tag is None and snapshot_id is None:
             return history_graph.graph(info, history_graph.lanes(info.branches), plain=plain)
-        tip = history.resolve(info, branch=branch, tag=tag, snapshot_id=snapshot_id)
+        tip = walks.resolve(info, branch=branch, tag=tag, snapshot_id=snapshot_id)
         return history_graph.graph(info, {"": tip}, plain=plain)
 
     def ops_log(self) -> Iterator[Update]:
         """Yield every operation on the repository, newest first; raises ``FormatError``."""
-        return (Update.of(update) for update in history.operations(self._head))
+        return (Update.of(update) for update in walks.operations(self._head))
 
     def lookup_snapshot(self, snapshot_id: str) -> SnapshotInfo:
         """Return the facts about a snapshot. Raises ``SnapshotNotFoundError``."""
@@ -91,8 +92,6 @@ class Past:
                 not an ancestor of the second.
         """
         info = self._head.read().info
-        before = history.resolve(
-            info, branch=from_branch, tag=from_tag, snapshot_id=from_snapshot_id
-        )
-        after = history.resolve(info, branch=to_branch, tag=to_tag, snapshot_id=to_snapshot_id)
-        return history.diff(self._assets, info, before, after)
+        before = walks.resolve(info, branch=from_branch, tag=from_tag, snapshot_id=from_snapshot_id)
+        after = walks.resolve(info, branch=to_branch, tag=to_tag, snapshot_id=to_snapshot_id)
+        return walks.diff(self._assets, info, before, after)

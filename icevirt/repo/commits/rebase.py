@@ -9,10 +9,10 @@ from icevirt.errors import ConflictError, RebaseFailedError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.repo_info import RepoInfo, SnapshotInfo
 from icevirt.model.transaction_log import TransactionLog
-from icevirt.repo import history
 from icevirt.repo.assets import Assets
-from icevirt.repo.head import Head
-from icevirt.repo.staging import Staging
+from icevirt.repo.commits.change_set import Staging
+from icevirt.repo.history import walks
+from icevirt.repo.repo_info_file import Head
 from icevirt.versioning import repo_updates
 from icevirt.versioning.diff import combined
 from icevirt.versioning.merge import rebase
@@ -43,7 +43,7 @@ def newer(info: RepoInfo, branch: str, base: ObjectId12) -> list[SnapshotInfo]:
     """
     tip = repo_updates.branch_tip(info, branch)
     found: list[SnapshotInfo] = []
-    for snapshot in history.ancestry(info, tip):
+    for snapshot in walks.ancestry(info, tip):
         if snapshot.id == base:
             return found[::-1]
         found.append(snapshot)

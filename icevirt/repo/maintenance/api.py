@@ -11,16 +11,18 @@ from icevirt.ids import ObjectId12
 from icevirt.model.arguments import checked
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.repo_info import ExpirationRan, RepoInfo
-from icevirt.repo import collect, commit, trimming, upgrade
 from icevirt.repo.assets import Assets
-from icevirt.repo.collect import GCSummary
-from icevirt.repo.commit import Draft
-from icevirt.repo.head import Head
+from icevirt.repo.commits import commit
+from icevirt.repo.commits.change_set import Staging
+from icevirt.repo.commits.commit import Draft
+from icevirt.repo.maintenance import garbage_collection, ops_log_trimming
+from icevirt.repo.maintenance.garbage_collection import GCSummary
+from icevirt.repo.maintenance.ops_log_trimming import OpsLogTrimSummary
+from icevirt.repo.maintenance.stats import ChunkStorageStats, storage_stats
+from icevirt.repo.repo_info_file import Head
 from icevirt.repo.settings import as_json
-from icevirt.repo.staging import Staging
-from icevirt.repo.stats import ChunkStorageStats, storage_stats
-from icevirt.repo.trimming import OpsLogTrimSummary
-from icevirt.repo.upgrade import UpgradeReport
+from icevirt.repo.v1 import upgrade
+from icevirt.repo.v1.upgrade import UpgradeReport
 from icevirt.versioning import repo_updates
 from icevirt.versioning.history import expiration
 from icevirt.versioning.history.timestamps import micros, moment
@@ -102,7 +104,7 @@ class Maintenance:
             "delete_object_older_than",
             do="Pass a time before the oldest session that is still open began.",
         )
-        return collect.collect(self._assets, self._head, cutoff, dry_run=dry_run)
+        return garbage_collection.collect(self._assets, self._head, cutoff, dry_run=dry_run)
 
     def trim_ops_log(self, older_than: datetime, *, dry_run: bool = False) -> OpsLogTrimSummary:
         """Forget what was done before a time, and delete the backups of `repo` from then.
@@ -123,7 +125,7 @@ class Maintenance:
         """
         cutoff = micros(older_than)
         self._refuse_future(cutoff, "older_than", do="Pass a time in the past.")
-        return trimming.trim(self._head, cutoff, dry_run=dry_run)
+        return ops_log_trimming.trim(self._head, cutoff, dry_run=dry_run)
 
     def rewrite_manifests(
         self,

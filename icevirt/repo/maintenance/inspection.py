@@ -17,7 +17,7 @@ from icevirt.model.snapshot import ArrayNode, Node
 from icevirt.model.transaction_log import TransactionLog
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets
-from icevirt.repo.head import Head
+from icevirt.repo.repo_info_file import Head
 from icevirt.versioning.history.timestamps import moment
 from icevirt.wire import header
 from icevirt.wire.manifests import manifest as manifest_file

@@ -1,4 +1,4 @@
-"""The state of a repository as it was read; `icevirt.repo.head` replaces it."""
+"""The state of a repository as it was read; `icevirt.repo.repo_info_file` replaces it."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ from itertools import islice, pairwise
 from icevirt.errors import ObjectNotFoundError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.repo_info import RepoInfo, SnapshotInfo
-from icevirt.repo import history
 from icevirt.repo.assets import Assets
+from icevirt.repo.history import walks
 
 _LOOKED_AT = 100  # commits; the names of older ones are not worth reading more snapshots
 
@@ -20,7 +20,7 @@ def last_changes(
     """Return for each path the newest commit that changed it, as far as recent commits tell."""
     found: dict[str, SnapshotInfo] = {}
     left = {*paths}
-    for after, before in pairwise(islice(history.ancestry(info, tip), _LOOKED_AT)):
+    for after, before in pairwise(islice(walks.ancestry(info, tip), _LOOKED_AT)):
         if not left:
             break
         now, then = assets.snapshot(after.id), assets.snapshot(before.id)
@@ -55,7 +55,7 @@ def only_rearranged(
 
 
 def _logs(info: RepoInfo, tip: ObjectId12, since: ObjectId12) -> Iterator[ObjectId12]:
-    for snapshot in history.ancestry(info, tip):
+    for snapshot in walks.ancestry(info, tip):
         if snapshot.id == since:
             return
         yield snapshot.id

@@ -1,0 +1,4 @@
+"""Keeps a repository small and checks it.
+
+expiration, garbage collection, trimming, `check`, inspection.
+"""

@@ -161,7 +161,8 @@ def with_icevirt(what: str, root: Path) -> dict[str, float]:
     import xarray as xr
 
     import icevirt
-    from icevirt.access import backend, datastore, store
+    from icevirt.access.store import zarr_store as store
+    from icevirt.access.xarray import backend, datastore
 
     # what is not there until it is asked for; imports are not what is measured
     _ = icevirt.Repository, icevirt.local_filesystem_storage, backend, datastore, store

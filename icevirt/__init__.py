@@ -13,11 +13,11 @@ from icevirt.version import __version__
 
 if TYPE_CHECKING:
     from icevirt import errors
-    from icevirt.access.kerchunk import to_kerchunk
-    from icevirt.access.store import IcevirtStore
+    from icevirt.access.interop.from_virtualizarr import from_virtualizarr
+    from icevirt.access.interop.kerchunk import to_kerchunk
+    from icevirt.access.interop.to_virtualizarr import to_virtualizarr
+    from icevirt.access.store.zarr_store import IcevirtStore
     from icevirt.access.virtual_refs import VirtualChunkSpec
-    from icevirt.access.virtualizarr import from_virtualizarr
-    from icevirt.access.virtualizarr_out import to_virtualizarr
     from icevirt.api.build import build
     from icevirt.api.catalog_view import CatalogView, catalog_view
     from icevirt.api.check import CheckReport, check
@@ -302,7 +302,7 @@ _HOME = {
     "GcsBearerCredential": "icevirt.connect.credentials.gcs",
     "HttpAccess": "icevirt.connect.credentials.common",
     "IcevirtError": "icevirt.errors",
-    "IcevirtStore": "icevirt.access.store",
+    "IcevirtStore": "icevirt.access.store.zarr_store",
     "InvalidInputError": "icevirt.errors",
     "JsonFormatter": "icevirt.display.events",
     "LocalFileSystemAccess": "icevirt.connect.credentials.common",
@@ -360,7 +360,7 @@ _HOME = {
     "catalog_view": "icevirt.api.catalog_view",
     "check": "icevirt.api.check",
     "containers_credentials": "icevirt.connect.credentials.common",
-    "from_virtualizarr": "icevirt.access.virtualizarr",
+    "from_virtualizarr": "icevirt.access.interop.from_virtualizarr",
     "fsspec_store": "icevirt.model.config.document",
     "gcs_anonymous_credentials": "icevirt.connect.credentials.gcs",
     "gcs_credentials": "icevirt.connect.credentials.gcs",
@@ -390,8 +390,8 @@ _HOME = {
     "dump_recipe": "icevirt.api.recipe",
     "scan_files": "icevirt.api.scan",
     "tigris_storage": "icevirt.storage.constructors",
-    "to_kerchunk": "icevirt.access.kerchunk",
-    "to_virtualizarr": "icevirt.access.virtualizarr_out",
+    "to_kerchunk": "icevirt.access.interop.kerchunk",
+    "to_virtualizarr": "icevirt.access.interop.to_virtualizarr",
     "upgrade_icechunk_repository": "icevirt.api.upgrade",
     "verify": "icevirt.api.verify",
 }

@@ -3,6 +3,6 @@
 To read, no import is needed: ``xr.open_dataset(path, engine="icevirt")``.
 """
 
-from icevirt.access.xarray_writing import to_icechunk
+from icevirt.access.xarray.writing import to_icechunk
 
 __all__ = ["to_icechunk"]

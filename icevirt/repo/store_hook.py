@@ -12,5 +12,5 @@ from typing import Any
 
 def store_of(session: Any) -> Any:
     """Return a zarr store over a session."""
-    access = importlib.import_module("icevirt.access.store")
+    access = importlib.import_module("icevirt.access.store.zarr_store")
     return access.IcevirtStore(session, on_stale=session.on_stale)

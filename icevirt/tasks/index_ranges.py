@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.access.arrays import open_array
+from icevirt.access.store.arrays import open_array
 from icevirt.errors import FormatError
 from icevirt.repo.commits.validation import any_grid
 from icevirt.repo.session import Session

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from icevirt.access.arrays import decoding, open_array
-from icevirt.access.attributes import shown
+from icevirt.access.store.arrays import decoding, open_array
+from icevirt.access.xarray.attributes import shown
 from icevirt.archive.reports.verification import Checked, Difference, DifferenceKind, total
 from icevirt.archive.scanned import ScannedArray, ScannedFile
 from icevirt.errors import (

@@ -53,7 +53,7 @@ class Remote:
         return repo.readonly_session("main")
 
     def store(self, authorize: Any = "as made", **options: Any):
-        from icevirt.access.store import IcevirtStore
+        from icevirt.access.store.zarr_store import IcevirtStore
 
         return IcevirtStore(self.session(authorize), **options)
 

@@ -13,8 +13,8 @@ from xarray.backends.store import StoreBackendEntrypoint
 
 from access.compare import same, same_dataset
 from access.netcdf import translate, write_odd
-from icevirt.access.attributes import fill_value, shown
-from icevirt.access.datastore import IcevirtDataStore
+from icevirt.access.xarray.attributes import fill_value, shown
+from icevirt.access.xarray.datastore import IcevirtDataStore
 from icevirt.errors import InvalidInputError, NodeNotFoundError
 from icevirt.model.metadata import node_of
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from icevirt.access.backend import IcevirtBackendEntrypoint
+from icevirt.access.xarray.backend import IcevirtBackendEntrypoint
 from icevirt.errors import (
     InvalidInputError,
     NodeNotFoundError,

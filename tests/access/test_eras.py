@@ -9,8 +9,8 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from icevirt.access.backend import IcevirtBackendEntrypoint
-from icevirt.access.era_arrays import Steps
+from icevirt.access.xarray.backend import IcevirtBackendEntrypoint
+from icevirt.access.xarray.era_arrays import Steps
 from icevirt.errors import CombineError, FormatError, InvalidInputError, NodeNotFoundError
 from icevirt.repo.repository import Repository
 
@@ -234,7 +234,7 @@ def test_points_are_read_as_from_memory(interleaved, points):
 
 
 def test_nothing_is_read_of_eras_that_were_not_asked_for(interleaved, monkeypatch):
-    from icevirt.access.lazy import LazyArray
+    from icevirt.access.xarray.lazy import LazyArray
 
     dataset, read = opened(interleaved[0]), []
     plain = LazyArray.__getitem__

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icevirt.access.keys import (
+from icevirt.access.store.keys import (
     ChunkKey,
     MetadataKey,
     chunk_keys,

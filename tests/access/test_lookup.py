@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from access.virtual import make
-from icevirt.access.lookup import Lookup, row_of
-from icevirt.access.reading import Reader
+from icevirt.access.store.lookup import Lookup, row_of
+from icevirt.access.store.reading import Reader
 from icevirt.model.chunks import ChunkTable, Locations
 from icevirt.versioning.chunk_tables import RowFinder
 

@@ -12,7 +12,7 @@ import zarr
 from zarr.core.buffer import default_buffer_prototype
 
 from access.virtual import VALUES, make
-from icevirt.access.store import IcevirtStore
+from icevirt.access.store.zarr_store import IcevirtStore
 from icevirt.errors import InvalidInputError, StaleReferenceError, StorageError
 from icevirt.objects.staleness import StaleReferenceWarning, Verification
 

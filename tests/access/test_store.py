@@ -12,8 +12,8 @@ from zarr.core.buffer import default_buffer_prototype
 
 import icevirt
 from access.virtual import VALUES, make
-from icevirt.access import gather, ranges
-from icevirt.access.store import IcevirtStore
+from icevirt.access.store import ranges, request_batcher
+from icevirt.access.store.zarr_store import IcevirtStore
 from icevirt.errors import ReadOnlyError, StorageError
 from icevirt.repo.repository import Repository
 
@@ -249,7 +249,7 @@ def test_large_chunks_asked_for_together_are_read_in_threads(virtual, monkeypatc
         return wait(one)
 
     monkeypatch.setattr(ranges.InSource, "wait", noted)
-    monkeypatch.setattr(gather, "_QUICK", 39)
+    monkeypatch.setattr(request_batcher, "_QUICK", 39)
 
     async def read(keys):
         return [

@@ -17,7 +17,7 @@ from zarr.testing.store import StoreTests
 from zarr.testing.utils import assert_bytes_equal
 
 from access.hierarchy import GROUP, HIERARCHY, array, buffer
-from icevirt.access.store import IcevirtStore
+from icevirt.access.store.zarr_store import IcevirtStore
 from icevirt.errors import InvalidInputError, NodeNotFoundError, SessionStateError
 from icevirt.repo.repository import Repository
 from icevirt.storage.local import LocalStorage

@@ -9,7 +9,7 @@ import xarray as xr
 import zarr
 
 from access.virtual import VALUES, make
-from icevirt.access.reading import Reader
+from icevirt.access.store.reading import Reader
 from icevirt.errors import InvalidInputError, StaleReferenceError, StorageError, UnauthorizedError
 from icevirt.model.chunks import ChunkTable, Locations
 

@@ -12,16 +12,16 @@ from typing import ClassVar
 from numpy.typing import ArrayLike
 from zarr.core.buffer import Buffer
 
-from icevirt.access import listing
-from icevirt.access.keys import ChunkKey, parse
-from icevirt.access.reference_store import ReferenceStore
+from icevirt.access.store import listing
+from icevirt.access.store.keys import ChunkKey, parse
+from icevirt.access.store.reference_store import ReferenceStore
+from icevirt.access.store.writing import Writer
 from icevirt.access.virtual_refs import (
     ChecksumLike,
     VirtualChunkSpec,
     table_of,
     table_of_grid,
 )
-from icevirt.access.writing import Writer
 from icevirt.errors import InvalidInputError
 from icevirt.model.snapshot import ArrayNode
 from icevirt.objects.staleness import OnStale, Staleness

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
-from icevirt.access.dask_writing import ForkingWriter
-from icevirt.access.store import IcevirtStore
+from icevirt.access.store.zarr_store import IcevirtStore
+from icevirt.access.xarray.dask_writing import ForkingWriter
 from icevirt.errors import InvalidInputError, ReadOnlyError
 from icevirt.model import paths
 from icevirt.model.attributes import EXTENSION, Attributes, recorded_dtypes

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from icevirt.access.attributes import FILL, shown
+from icevirt.access.xarray.attributes import FILL, shown
 from icevirt.errors import UnsupportedError
 from icevirt.model.json import JSON
 from icevirt.model.metadata import document_of

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.access.references import absolute
-from icevirt.access.store import IcevirtStore
+from icevirt.access.store.zarr_store import IcevirtStore
 from icevirt.errors import UnsupportedError
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable, ChunkType

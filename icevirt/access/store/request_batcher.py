@@ -15,10 +15,10 @@ from weakref import WeakKeyDictionary
 
 from zarr.abc.store import ByteRequest
 
-from icevirt.access.away import Away
-from icevirt.access.ranges import InRemote, Range
-from icevirt.access.reading import Reader
-from icevirt.access.resolve import Request, Wanted, sort_out
+from icevirt.access.store.network_batcher import Away
+from icevirt.access.store.ranges import InRemote, Range
+from icevirt.access.store.reading import Reader
+from icevirt.access.store.resolve import Request, Wanted, sort_out
 from icevirt.objects.answers import Body
 
 _THREADS = 4

@@ -11,8 +11,8 @@ import json
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.access.keys import METADATA, ChunkKey, MetadataKey, parse_writable
-from icevirt.access.reading import Reader
+from icevirt.access.store.keys import METADATA, ChunkKey, MetadataKey, parse_writable
+from icevirt.access.store.reading import Reader
 from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.snapshot import ArrayNode

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from icevirt.access import references
 from icevirt.access.references import Batch, ChunkSource
-from icevirt.access.session_store import SessionStore
+from icevirt.access.store.session_store import SessionStore
 from icevirt.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ class ReferenceStore(SessionStore):
             yield batch
 
     def refs_table(self, path: str) -> pa.Table:
-        """Return the references of an array as an Arrow table; see `icevirt.access.arrow`."""
-        from icevirt.access.arrow import refs_table
+        """Return the references of an array as an Arrow table."""
+        from icevirt.access.interop.arrow import refs_table
 
         return refs_table(self._session, path)
 
@@ -56,7 +56,7 @@ class ReferenceStore(SessionStore):
             NodeNotFoundError: There is no such array.
             InvalidInputError: The array has no such value.
         """
-        from icevirt.access import tracing
+        from icevirt.access import value_to_chunk
 
         if (index is None) == (labels is None):
             raise InvalidInputError(
@@ -65,7 +65,7 @@ class ReferenceStore(SessionStore):
                 path=path,
             )
         if labels is not None:
-            index = tracing.index_of(self, self._session.snapshot, path, labels)
+            index = value_to_chunk.index_of(self, self._session.snapshot, path, labels)
         assert index is not None
-        chunk = tracing.chunk_of(self._session.array(path), index)
+        chunk = value_to_chunk.chunk_of(self._session.array(path), index)
         return references.source_of_chunk(self._session, path, chunk)

@@ -13,7 +13,7 @@ from typing import Any, cast
 import zarr
 from xarray.backends.common import ArrayWriter
 
-from icevirt.access.store import IcevirtStore
+from icevirt.access.store.zarr_store import IcevirtStore
 from icevirt.repo.session import ForkSession, Session
 
 type Region = tuple[slice, ...]

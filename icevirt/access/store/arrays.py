@@ -16,7 +16,7 @@ from zarr.abc.store import Store
 from zarr.core.metadata import ArrayV3Metadata
 from zarr.storage import StorePath
 
-from icevirt.access.session_store import SessionStore
+from icevirt.access.store.session_store import SessionStore
 from icevirt.errors import IcevirtError, StorageError
 from icevirt.model.metadata import document_of, using
 from icevirt.model.snapshot import ArrayNode

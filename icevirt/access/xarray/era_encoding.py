@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from xarray import Variable
 
-from icevirt.access.era_arrays import Steps
+from icevirt.access.xarray.era_arrays import Steps
 
 _PACKING = ("dtype", "scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
 _CODECS = ("fill_value", "filters", "serializer", "compressors")  # made for packed values

@@ -15,9 +15,9 @@ from xarray.backends import AbstractDataStore
 from xarray.core import indexing
 from zarr.abc.store import Store
 
-from icevirt.access.arrays import array_of
-from icevirt.access.attributes import shown
-from icevirt.access.lazy import LazyArray
+from icevirt.access.store.arrays import array_of
+from icevirt.access.xarray.attributes import shown
+from icevirt.access.xarray.lazy import LazyArray
 from icevirt.errors import InvalidInputError
 from icevirt.model import paths
 from icevirt.model.metadata import document_of, using

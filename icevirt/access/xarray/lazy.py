@@ -10,7 +10,7 @@ from xarray.backends import BackendArray
 from xarray.coding import strings
 from xarray.core import indexing
 
-from icevirt.access.arrays import decoding
+from icevirt.access.store.arrays import decoding
 
 _ALL = indexing.IndexingSupport.VECTORIZED
 

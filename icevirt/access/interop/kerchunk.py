@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from icevirt.access.kerchunk_metadata import array_documents, dumped, group_documents
-from icevirt.access.outgoing import INLINE_NATIVE, Outgoing, nodes_below, outgoing
+from icevirt.access.interop.export import INLINE_NATIVE, Outgoing, nodes_below, outgoing
+from icevirt.access.interop.kerchunk_metadata import array_documents, dumped, group_documents
 from icevirt.connect.urls import local_path
 from icevirt.errors import AlreadyExistsError, InvalidInputError, UnsupportedError
 from icevirt.model.names import problem

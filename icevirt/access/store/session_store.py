@@ -12,9 +12,9 @@ from typing import Any, ClassVar, Self
 from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 
-from icevirt.access import listing
-from icevirt.access.gather import Gatherer
-from icevirt.access.reading import Reader
+from icevirt.access.store import listing
+from icevirt.access.store.reading import Reader
+from icevirt.access.store.request_batcher import Gatherer
 from icevirt.errors import ReadOnlyError
 from icevirt.objects.staleness import OnStale, Staleness, Verification
 from icevirt.repo.session import Session

@@ -166,7 +166,7 @@ def _root(given: StorageLike, options: Mapping[str, Any] | None) -> StorageLike:
 def _open(
     root: StorageLike, version: dict[str, Any], authorize: Authorization, on_stale: OnStale
 ) -> tuple[Store, Snapshot]:
-    from icevirt.access.store import IcevirtStore
+    from icevirt.access.store.zarr_store import IcevirtStore
     from icevirt.repo.repository import Repository
 
     if version["tag"] is None and version["snapshot_id"] is None and version["branch"] is None:
@@ -180,7 +180,7 @@ def dataset_of(store: Store, snapshot: Snapshot, group: str, decoders: dict[str,
     """Return a group of a snapshot as a dataset, read from a store over it."""
     from xarray.backends.store import StoreBackendEntrypoint
 
-    from icevirt.access.datastore import IcevirtDataStore
+    from icevirt.access.xarray.datastore import IcevirtDataStore
 
     found = IcevirtDataStore(store, snapshot, group)
     if not decoders.keys() <= set(_DECODERS):
@@ -210,8 +210,8 @@ def check_eras(eras: str | None) -> None:
 
 def _of_all_eras(store: Store, snapshot: Snapshot, group: str, decoders: dict[str, Any]) -> Dataset:
     """Return a group of all eras as one dataset; one that has no eras as it is."""
-    from icevirt.access.era_groups import eras_around, refuse_lacking
-    from icevirt.access.eras import concatenated
+    from icevirt.access.xarray.era_groups import eras_around, refuse_lacking
+    from icevirt.access.xarray.eras import concatenated
 
     around = eras_around(snapshot, group)
     if around is None:
@@ -226,7 +226,7 @@ def _all_of_all_eras(
     store: Store, snapshot: Snapshot, group: str, decoders: dict[str, Any]
 ) -> dict[str, Dataset]:
     """Return a group and those below it, as if eras were one."""
-    from icevirt.access.era_groups import groups_with_eras
+    from icevirt.access.xarray.era_groups import groups_with_eras
     from icevirt.model import paths
 
     top = paths.canonical(group)

@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 from zarr.abc.store import ByteRequest
 
-from icevirt.access import listing
-from icevirt.access.byte_ranges import bounds
-from icevirt.access.keys import ChunkKey, MetadataKey, metadata_key, parse
-from icevirt.access.locating import Locator
-from icevirt.access.lookup import Lookup, Row
-from icevirt.access.ranges import InMemory, Range, waited
-from icevirt.access.resolve import ChunksWanted, Request, Wanted, plan, sort_out
+from icevirt.access.store import listing
+from icevirt.access.store.byte_ranges import bounds
+from icevirt.access.store.keys import ChunkKey, MetadataKey, metadata_key, parse
+from icevirt.access.store.locating import Locator
+from icevirt.access.store.lookup import Lookup, Row
+from icevirt.access.store.ranges import InMemory, Range, waited
+from icevirt.access.store.resolve import ChunksWanted, Request, Wanted, plan, sort_out
 from icevirt.model.chunks import ChunkType
 from icevirt.model.snapshot import ArrayNode
 from icevirt.objects.answers import Body

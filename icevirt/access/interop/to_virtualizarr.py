@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from icevirt.access.attributes import shown
-from icevirt.access.outgoing import INLINE_NATIVE, Outgoing, outgoing
+from icevirt.access.interop.export import INLINE_NATIVE, Outgoing, outgoing
+from icevirt.access.xarray.attributes import shown
 from icevirt.errors import InvalidInputError, UnsupportedError
 from icevirt.model import paths
 from icevirt.model.attributes import EXTENSION, recorded_dtypes

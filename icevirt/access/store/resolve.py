@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from zarr.abc.store import ByteRequest
 
-from icevirt.access.byte_ranges import all_bounds
-from icevirt.access.keys import ChunkKey, MetadataKey, parse
+from icevirt.access.store.byte_ranges import all_bounds
+from icevirt.access.store.keys import ChunkKey, MetadataKey, parse
 from icevirt.model.chunks import ChunkType
 from icevirt.repo.reader import Found
 

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from xarray import Dataset, Variable
 from xarray.core import indexing
 
-from icevirt.access.era_arrays import EraArray, SameArray, Steps
-from icevirt.access.era_encoding import equal, shared
-from icevirt.access.era_groups import DO, EraGroups
+from icevirt.access.xarray.era_arrays import EraArray, SameArray, Steps
+from icevirt.access.xarray.era_encoding import equal, shared
+from icevirt.access.xarray.era_groups import DO, EraGroups
 from icevirt.archive.eras import ERA
 from icevirt.archive.schema import DECODING
 from icevirt.errors import CombineError

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.access.keys import CHUNK, METADATA, ChunkKey, chunk_keys, metadata_key, parse
+from icevirt.access.store.keys import CHUNK, METADATA, ChunkKey, chunk_keys, metadata_key, parse
 from icevirt.errors import UnsupportedError
 from icevirt.model.snapshot import ArrayNode, Node
 

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from zarr.core.buffer import default_buffer_prototype
 
-from icevirt.access.store import IcevirtStore
+from icevirt.access.store.zarr_store import IcevirtStore
 from icevirt.access.virtual_refs import ChecksumLike
-from icevirt.access.xarray_writing import to_icechunk
+from icevirt.access.xarray.writing import to_icechunk
 from icevirt.errors import InvalidInputError, ReadOnlyError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes

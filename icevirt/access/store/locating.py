@@ -12,8 +12,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.access.ranges import InMemory, InObject, InRemote, InSource, Range, Source
-from icevirt.access.resolve import FetchPlan
+from icevirt.access.store.ranges import InMemory, InObject, InRemote, InSource, Range, Source
+from icevirt.access.store.resolve import FetchPlan
 from icevirt.connect import urls
 from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations

@@ -12,7 +12,7 @@ from __future__ import annotations
 from asyncio import Task, TimerHandle, get_running_loop
 from collections.abc import Sequence
 
-from icevirt.access.ahead import Ahead, Wanted
+from icevirt.access.store.readahead import Ahead, Wanted
 from icevirt.objects import remote
 from icevirt.objects.answers import Body
 

@@ -1,0 +1,1 @@
+"""References exchanged with other libraries: kerchunk, VirtualiZarr, Arrow."""

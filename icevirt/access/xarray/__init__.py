@@ -1,0 +1,4 @@
+"""The xarray engine.
+
+groups of a session as Datasets and DataTrees, and Datasets written to a session.
+"""

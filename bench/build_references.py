@@ -209,9 +209,9 @@ def _arrays(archive: Archive, file, rng):
 
 def build(archive: Archive) -> dict:
     """Do what a build does behind its scan; return what it took."""
-    from icevirt.api.commit import commit, refuse_losses
-    from icevirt.api.stages import Job, Scan, write_all
-    from icevirt.api.target import Target
+    from icevirt.api.pipeline.commit import commit, refuse_losses
+    from icevirt.api.pipeline.stages import Job, Scan, write_all
+    from icevirt.api.pipeline.target import Target
     from icevirt.archive.sources import SourceFiles
     from icevirt.catalog.facts_reader import read_facts
     from icevirt.catalog.lookup import settled

@@ -91,7 +91,7 @@ class Watch:
 def measure(path: Path, slots: int, pieces: int) -> None:
     """Scan the file on so many slots in so many pieces, and print what it took."""
     import icevirt
-    from icevirt.api import stages
+    from icevirt.api.pipeline import stages
     from icevirt.execution.spark_session import local_session
 
     session = local_session(app_name="scan-huge", cores=slots)

@@ -10,17 +10,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from icevirt.api.building import Request, Session, until_unchanged
-from icevirt.api.clock import Clock
-from icevirt.api.containing import NamedContainers
-from icevirt.api.editing import Edits, Preprocess
-from icevirt.api.events import tell_committed, telling_failures
-from icevirt.api.inputs import Sources
-from icevirt.api.nested import nest_of
-from icevirt.api.promotion import check_promotion, prepare, promoted, refuse_differences
-from icevirt.api.publishing import Publication
-from icevirt.api.recalled import inputs_of
-from icevirt.api.request import (
+from icevirt.api.arguments import (
     FILE_MEMORY,
     FILE_TIMEOUT,
     ConcatDim,
@@ -38,6 +28,16 @@ from icevirt.api.request import (
     scan_options,
     shared,
 )
+from icevirt.api.editing import Edits, Preprocess
+from icevirt.api.pipeline.build_steps import Request, Session, until_unchanged
+from icevirt.api.pipeline.events import tell_committed, telling_failures
+from icevirt.api.pipeline.phase_clock import Clock
+from icevirt.api.pipeline.promotion import check_promotion, prepare, promoted, refuse_differences
+from icevirt.api.sources.catalog_inputs import inputs_of
+from icevirt.api.sources.inputs import Sources
+from icevirt.api.sources.named_containers import NamedContainers
+from icevirt.api.sources.nested_lists import nest_of
+from icevirt.api.sources.published_urls import Publication
 from icevirt.archive.eras import EraRule
 from icevirt.archive.reports.build import BuildReport, Progress
 from icevirt.model import paths

@@ -8,15 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from icevirt.api.containing import NamedContainers
-from icevirt.api.editing import Edits, Preprocess
-from icevirt.api.inputs import Sources
-from icevirt.api.keeping import kept_of
-from icevirt.api.nested import nest_of
-from icevirt.api.publishing import Publication, published
-from icevirt.api.recalled import inputs_of
-from icevirt.api.replacing import Replacing
-from icevirt.api.request import (
+from icevirt.api.arguments import (
     FILE_MEMORY,
     FILE_TIMEOUT,
     ConcatDim,
@@ -35,8 +27,16 @@ from icevirt.api.request import (
     scan_options,
     shared,
 )
-from icevirt.api.stages import Scan, closed_catalog, scan_missing
-from icevirt.api.target import Target, digest_of
+from icevirt.api.editing import Edits, Preprocess
+from icevirt.api.pipeline.kept_dimensions import kept_of
+from icevirt.api.pipeline.replacing import Replacing
+from icevirt.api.pipeline.stages import Scan, closed_catalog, scan_missing
+from icevirt.api.pipeline.target import Target, digest_of
+from icevirt.api.sources.catalog_inputs import inputs_of
+from icevirt.api.sources.inputs import Sources
+from icevirt.api.sources.named_containers import NamedContainers
+from icevirt.api.sources.nested_lists import nest_of
+from icevirt.api.sources.published_urls import Publication, published
 from icevirt.archive.eras import EraRule
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.reports.build import Progress

@@ -12,12 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.api.clock import Clock
-from icevirt.api.events import telling_failures
-from icevirt.api.inference import with_dimensions
-from icevirt.api.inputs import Inputs, Sources
-from icevirt.api.recalled import scans_alike
-from icevirt.api.request import (
+from icevirt.api.arguments import (
     FILE_MEMORY,
     FILE_TIMEOUT,
     ConcatDim,
@@ -27,7 +22,12 @@ from icevirt.api.request import (
     scan_options,
     shared,
 )
-from icevirt.api.stages import Scan, scan_missing, scanned_catalog
+from icevirt.api.pipeline.events import telling_failures
+from icevirt.api.pipeline.inference import with_dimensions
+from icevirt.api.pipeline.phase_clock import Clock
+from icevirt.api.pipeline.stages import Scan, scan_missing, scanned_catalog
+from icevirt.api.sources.catalog_inputs import scans_alike
+from icevirt.api.sources.inputs import Inputs, Sources
 from icevirt.archive.facts import ArrayColumns, Counts
 from icevirt.archive.limits import Limits
 from icevirt.archive.reports.build import Progress, ReferenceCounts

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from icevirt.api.clock import Clock
-from icevirt.api.provenance import provenance_of
+from icevirt.api.pipeline.phase_clock import Clock
+from icevirt.api.pipeline.provenance import provenance_of
 from icevirt.archive.reports.build import Progress
 from icevirt.archive.reports.verification import Checked, VerifyReport, total
 from icevirt.connect.container import endpoint_of

@@ -12,9 +12,9 @@ import zarr
 from icechunk.credentials import LocalFileSystemAccess
 
 import icevirt
-from icevirt.api import building as build_module
 from icevirt.api import plan as plan_module
-from icevirt.api import stages
+from icevirt.api.pipeline import build_steps as build_module
+from icevirt.api.pipeline import stages
 from icevirt.archive.catalog import path_of
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles

@@ -11,7 +11,7 @@ import pytest
 
 import icevirt
 from icevirt import errors
-from icevirt.api import building as build_module
+from icevirt.api.pipeline import build_steps as build_module
 from icevirt.tasks import write_manifests
 
 from .support import (

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import icevirt
-from icevirt.api import building as build_module
+from icevirt.api.pipeline import build_steps as build_module
 from icevirt.errors import BuildError, ScanError, SourcesChangedError
 from icevirt.tasks import scan as scanning
 from pipeline.support import without_spark, write_day
@@ -158,7 +158,7 @@ def test_a_file_that_never_rests_stops_the_build_in_the_end(days, repo_path, mon
 
 
 def test_a_catalog_that_loses_its_parts_is_told(days, tmp_path, monkeypatch):
-    from icevirt.api import stages
+    from icevirt.api.pipeline import stages
 
     scan_missing = stages.scan_missing
 

@@ -12,7 +12,7 @@ import pytest
 import xarray as xr
 
 import icevirt
-from icevirt.api import building as build_module
+from icevirt.api.pipeline import build_steps as build_module
 from icevirt.archive.reports.verification import DifferenceKind
 from icevirt.cli import main
 from icevirt.errors import (

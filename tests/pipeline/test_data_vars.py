@@ -406,7 +406,7 @@ def test_references_of_others_are_compared_too(tmp_path):
 
 def test_scans_that_stack_nothing_are_found_under_their_old_names():
     """Else what was scanned by an earlier version would have to be scanned again."""
-    from icevirt.api.request import told_of
+    from icevirt.api.arguments import told_of
     from icevirt.scan.contract import ScanOptions
 
     assert "data_vars" not in told_of(ScanOptions(concat_dim="time"))["options"]
@@ -441,7 +441,7 @@ def recorded(repo):
 
 def by_an_earlier_version(monkeypatch, files, repo, dimensions):
     """Build as before there were rules: what has the new dimension is recorded, and no rule is."""
-    from icevirt.api.building import Request
+    from icevirt.api.pipeline.build_steps import Request
 
     choices = Request.choices.fget
     with monkeypatch.context() as patch:
@@ -496,7 +496,7 @@ def test_a_rebuild_in_a_group_and_of_eras_keeps_dimensions(tmp_path, repo_path, 
         with netCDF4.Dataset(path, "r+") as file:
             file["field"].units = "K"
     how = {"group": "deep/er", "eras": "group"}
-    monkeypatch.setattr("icevirt.api.building.as_choice", lambda labels: None)
+    monkeypatch.setattr("icevirt.api.pipeline.build_steps.as_choice", lambda labels: None)
     stacked(files, repo_path, **how, data_vars=["field", "mask"])
     before = recorded(repo_path)
     assert before["deep/er/era_1/mask"][0] == "run"

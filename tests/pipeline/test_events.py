@@ -8,8 +8,8 @@ import sys
 import pytest
 
 import icevirt
-from icevirt.api import clock, stages
-from icevirt.api.events import tell
+from icevirt.api.pipeline import phase_clock, stages
+from icevirt.api.pipeline.events import tell
 from icevirt.cli.output import ProgressStyle, progress, tell_progress_as
 from icevirt.display.events import JsonFormatter
 from icevirt.errors import BuildError, ScanError
@@ -74,19 +74,19 @@ def test_nothing_is_looked_up_for_a_log_that_nobody_reads(tmp_path, monkeypatch)
 
 def test_a_build_that_goes_on_says_what_it_found(tmp_path, told, monkeypatch):
     days, catalog = write_days(tmp_path / "in", 3), tmp_path / "catalog"
-    commit = icevirt.api.building.commit
+    commit = icevirt.api.pipeline.build_steps.commit
     killed = BuildError("killed", do="Build again.")
 
     def die(*_, **__):
         raise KeyboardInterrupt(killed)
 
-    monkeypatch.setattr(icevirt.api.building, "commit", die)
-    monkeypatch.setattr(icevirt.api.building, "KEEP_SCAN_OF", 0)
+    monkeypatch.setattr(icevirt.api.pipeline.build_steps, "commit", die)
+    monkeypatch.setattr(icevirt.api.pipeline.build_steps, "KEEP_SCAN_OF", 0)
     with pytest.raises(KeyboardInterrupt):
         icevirt.build(days, tmp_path / "repo", concat_dim="time", catalog=catalog)
     assert of(told(), "build-failed")[0]["code"] == "KeyboardInterrupt"
     assert not of(told(), "resumed")
-    monkeypatch.setattr(icevirt.api.building, "commit", commit)
+    monkeypatch.setattr(icevirt.api.pipeline.build_steps, "commit", commit)
     report = icevirt.build(days, tmp_path / "repo", concat_dim="time", catalog=catalog)
     scan, write = of(told(), "resumed")
     assert (scan["phase"], scan["found"], scan["unit"]) == ("scan", 3, "files")
@@ -114,8 +114,8 @@ def test_files_that_are_left_out_are_named_with_their_error(tmp_path, told):
 
 def test_long_phases_are_logged_every_few_seconds(told, monkeypatch):
     now = iter(range(0, 1000, 4))
-    monkeypatch.setattr(clock.time, "monotonic", lambda: next(now))
-    watch = clock.Clock()
+    monkeypatch.setattr(phase_clock.time, "monotonic", lambda: next(now))
+    watch = phase_clock.Clock()
     with watch.phase("scan"):
         for done in range(6):
             step = icevirt.archive.reports.build.Progress(

@@ -13,7 +13,7 @@ import xarray as xr
 import zarr
 
 import icevirt
-from icevirt.api.inputs import Inputs
+from icevirt.api.sources.inputs import Inputs
 from icevirt.connect.urls import file_url
 from icevirt.errors import IcevirtError, InvalidInputError
 from icevirt.objects.source_lists.listing import list_sources

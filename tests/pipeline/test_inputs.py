@@ -16,7 +16,7 @@ import pytest
 from pyarrow import orc
 
 import icevirt
-from icevirt.api.inputs import Inputs
+from icevirt.api.sources.inputs import Inputs
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import IcevirtError, InvalidInputError, NotFoundError
 from icevirt.objects.source_lists.listing import list_sources

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import icevirt
-from icevirt.api import building as build_module
-from icevirt.api import stages
+from icevirt.api.pipeline import build_steps as build_module
+from icevirt.api.pipeline import stages
 from icevirt.errors import BuildError, ObjectNotFoundError, StorageError
 from icevirt.model.chunks import ChunkType
 from icevirt.storage import durable

@@ -12,7 +12,7 @@ import pytest
 import xarray as xr
 
 import icevirt
-from icevirt.api import stages
+from icevirt.api.pipeline import stages
 from icevirt.connect import retry, stores
 from icevirt.errors import ScanError, StorageError
 from icevirt.execution import spark_session

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import icevirt
 from fixtures import hdf5_cases
 from icevirt.api import scan as scan_module
-from icevirt.api import stages
+from icevirt.api.pipeline import stages
 from icevirt.planning.schedule import split_large_file
 from icevirt.tasks import scan as scanning
 from icevirt.tasks.scan_pieces import Pieces

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import icevirt
-from icevirt.api import building as build_module
+from icevirt.api.pipeline import build_steps as build_module
 from icevirt.errors import ConflictError, InvalidInputError, RefNotFoundError, VerificationError
 from pipeline.support import without_spark, write_day
 

@@ -9,7 +9,7 @@ import obstore
 import pytest
 
 import icevirt
-from icevirt.api import building as build_module
+from icevirt.api.pipeline import build_steps as build_module
 from icevirt.cli import main
 from icevirt.errors import BuildError, InvalidInputError, SourcesChangedError
 
@@ -158,9 +158,9 @@ def test_the_command_takes_prefixes_whose_names_hold_an_equals_sign(
 @pytest.mark.servers
 @pytest.mark.parametrize("few", [64, 1], ids=["asked one by one", "listed"])
 def test_files_on_disk_are_published_in_a_bucket(few, days, s3, repo_path, tmp_path, monkeypatch):
-    from icevirt.api import publishing
+    from icevirt.api.sources import published_urls
 
-    monkeypatch.setattr(publishing, "_FEW", few)
+    monkeypatch.setattr(published_urls, "_FEW", few)
     for name, value in {
         "AWS_ENDPOINT_URL": s3.endpoint,
         "AWS_ALLOW_HTTP": "true",

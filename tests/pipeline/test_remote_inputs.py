@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 import icevirt
-from icevirt.api import building as build_module
-from icevirt.api.inputs import Inputs
+from icevirt.api.pipeline import build_steps as build_module
+from icevirt.api.sources.inputs import Inputs
 from icevirt.errors import ScanError, SourcesChangedError
 
 from .support import without_spark, write_days

@@ -77,7 +77,7 @@ def test_a_scanner_that_is_not_there_is_an_error_that_lists_what_is(path, name):
 
 
 def test_a_named_scanner_is_part_of_a_builds_identity():
-    from icevirt.api.request import identity_of, scan_options
+    from icevirt.api.arguments import identity_of, scan_options
 
     assert identity_of(scan_options()) != identity_of(scan_options(scanner="netcdf3"))
     assert [each.name for each in registry.in_use(scan_options(scanner="netcdf3"))] == ["netcdf3"]

@@ -10,7 +10,7 @@ import zarr
 
 import icevirt
 from icevirt.api import plan as plan_module
-from icevirt.api.request import identity_of, scan_options
+from icevirt.api.arguments import identity_of, scan_options
 from icevirt.cli.main import app
 from icevirt.errors import InvalidInputError, UnsupportedError
 from icevirt.model.chunks import ChunkType

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import icevirt
-from icevirt.api import stages
+from icevirt.api.pipeline import stages
 from icevirt.planning.schedule.routing import Route
 
 FILES = 12

@@ -8,7 +8,7 @@ import pytest
 
 import icevirt
 from icevirt.api import scan as scan_module
-from icevirt.api.request import limits_of
+from icevirt.api.arguments import limits_of
 from icevirt.catalog.in_progress import Journal
 from icevirt.errors import InvalidInputError
 from icevirt.scan import registry

@@ -97,7 +97,7 @@ PROGRAM = """
 
     import icevirt
     from icevirt.api import scan
-    from icevirt.api.inputs import Inputs
+    from icevirt.api.sources.inputs import Inputs
     from icevirt.execution.spark_session import local_session
 
     archive, catalog = map(Path, sys.argv[1:])

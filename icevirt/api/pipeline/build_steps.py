@@ -14,26 +14,22 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
-from icevirt.api import outcome
-from icevirt.api.clock import Clock
-from icevirt.api.commit import commit, refuse_changed, refuse_losses
-from icevirt.api.containing import NamedContainers
-from icevirt.api.editing import Edits
-from icevirt.api.events import tell
-from icevirt.api.inputs import Inputs
-from icevirt.api.keeping import kept_of
-from icevirt.api.nested import Nest
-from icevirt.api.provenance import METADATA
-from icevirt.api.publishing import Publication, published
-from icevirt.api.replacing import Replacing
-from icevirt.api.request import (
+from icevirt.api.arguments import (
     as_choice,
     bad_files_allowed,
     identity_of,
     listed,
     outside,
 )
-from icevirt.api.stages import (
+from icevirt.api.editing import Edits
+from icevirt.api.pipeline import outcome
+from icevirt.api.pipeline.commit import commit, refuse_changed, refuse_losses
+from icevirt.api.pipeline.events import tell
+from icevirt.api.pipeline.kept_dimensions import kept_of
+from icevirt.api.pipeline.phase_clock import Clock
+from icevirt.api.pipeline.provenance import METADATA
+from icevirt.api.pipeline.replacing import Replacing
+from icevirt.api.pipeline.stages import (
     Job,
     Scan,
     closed_catalog,
@@ -42,7 +38,11 @@ from icevirt.api.stages import (
     vanished,
     write_all,
 )
-from icevirt.api.target import Target, digest_of
+from icevirt.api.pipeline.target import Target, digest_of
+from icevirt.api.sources.inputs import Inputs
+from icevirt.api.sources.named_containers import NamedContainers
+from icevirt.api.sources.nested_lists import Nest
+from icevirt.api.sources.published_urls import Publication, published
 from icevirt.archive.limits import Limits
 from icevirt.archive.plan import BuildPlan, WriteResult
 from icevirt.archive.reports.build import BuildReport, Progress

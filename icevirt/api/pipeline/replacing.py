@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from icevirt.api.provenance import provenance_of
-from icevirt.api.target import Target
+from icevirt.api.pipeline.provenance import provenance_of
+from icevirt.api.pipeline.target import Target
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.reports.difference import PlanChange, PlanDifference
 from icevirt.errors import PlanChangedError

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from icevirt.api.inputs import Sources
+from icevirt.api.sources.inputs import Sources
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import InvalidInputError
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from icevirt.api.events import tell, tell_bad_files
-from icevirt.api.request import identity_of, told_of
-from icevirt.api.target import Target
+from icevirt.api.arguments import identity_of, told_of
+from icevirt.api.pipeline.events import tell, tell_bad_files
+from icevirt.api.pipeline.target import Target
 from icevirt.archive import catalog as schema
 from icevirt.archive.limits import DEFAULT, Limits
 from icevirt.archive.plan import BuildPlan, FileRows, WriteItem, WriteResult

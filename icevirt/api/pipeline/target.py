@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from icevirt.api.provenance import provenance_of
+from icevirt.api.pipeline.provenance import provenance_of
 from icevirt.archive.plan import BuildPlan
 from icevirt.errors import (
     AlreadyExistsError,

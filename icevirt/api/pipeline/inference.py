@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from icevirt.api.inputs import Inputs
+from icevirt.api.sources.inputs import Inputs
 from icevirt.archive.limits import Limits
 from icevirt.archive.scanned import ScannedArray, SourceFile
 from icevirt.errors import IcevirtError

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from icevirt.api.provenance import provenance_of
-from icevirt.api.target import Target
+from icevirt.api.pipeline.provenance import provenance_of
+from icevirt.api.pipeline.target import Target
 from icevirt.model.metadata import document_of
 from icevirt.model.snapshot import ArrayNode
 from icevirt.planning.combine.data_vars import Kept, data_vars_of

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from types import NoneType
 from typing import Any
 
-from icevirt.api.target import digest_of
+from icevirt.api.pipeline.target import digest_of
 from icevirt.archive.limits import Limits
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from icevirt.api.events import heard, tell
+from icevirt.api.pipeline.events import heard, tell
 from icevirt.archive.reports.build import Progress
 
 _INTERVAL = 10.0  # seconds between two records of a phase in the log

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from icevirt.api.inference import with_dimensions
-from icevirt.api.inputs import Inputs, Sources
-from icevirt.api.request import identity_of, shared, told_of
+from icevirt.api.arguments import identity_of, shared, told_of
+from icevirt.api.pipeline.inference import with_dimensions
+from icevirt.api.sources.inputs import Inputs, Sources
 from icevirt.archive.limits import Limits
 from icevirt.catalog.parts import check_mark
 from icevirt.catalog.requested_files import files_asked

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from icevirt.api.publishing import prefix_url
+from icevirt.api.sources.published_urls import prefix_url
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.plan import BuildPlan
 from icevirt.errors import InvalidInputError

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from icevirt.api.replacing import Replacing
+from icevirt.api.pipeline.replacing import Replacing
 from icevirt.archive.plan import BuildPlan, WriteResult
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import BuildError, SourcesChangedError

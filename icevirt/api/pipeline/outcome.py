@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from icevirt.api.provenance import provenance_of
-from icevirt.api.request import told_of
-from icevirt.api.target import Target
+from icevirt.api.arguments import told_of
+from icevirt.api.pipeline.provenance import provenance_of
+from icevirt.api.pipeline.target import Target
 from icevirt.archive.limits import Limits
 from icevirt.archive.plan import BuildPlan, PlannedArray, WriteResult
 from icevirt.archive.reports.build import ArraySummary, BadFile, BuildReport, ReferenceCounts
@@ -27,7 +27,7 @@ from icevirt.repo.summary import summary
 from icevirt.version import __version__
 
 if TYPE_CHECKING:
-    from icevirt.api.stages import Job
+    from icevirt.api.pipeline.stages import Job
 
 
 def inputs_of(snapshot: SnapshotInfo) -> str:

@@ -1,0 +1,4 @@
+"""What people pass as sources and containers, resolved to files.
+
+Listing them is `icevirt.objects.source_lists`.
+"""

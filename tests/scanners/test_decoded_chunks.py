@@ -9,7 +9,8 @@ import pytest
 
 from icevirt.api.scan import scan_file
 from icevirt.errors import IcevirtError
-from icevirt_scanners.hdf5 import decoded, scanner
+from icevirt_scanners.hdf5 import scanner
+from icevirt_scanners.hdf5.values import decoded
 
 LENGTH = 21
 READ = {

@@ -8,7 +8,7 @@ import pytest
 from fixtures import hdf5_cases
 from icevirt.api.scan import scan_file
 from icevirt.errors import ScanError, UnsupportedError
-from icevirt_scanners.hdf5 import filters
+from icevirt_scanners.hdf5.types import filters
 from scanners.materialise import materialise
 
 READABLE = {name: case for name, case in hdf5_cases.CASES.items() if not case.refused}

@@ -12,13 +12,14 @@ from fixtures import hdf5_cases
 from icevirt.api.scan import scan_file
 from icevirt.errors import IcevirtError
 from icevirt.objects.source import open_source
-from icevirt_scanners.hdf5 import chunked, scanner
+from icevirt_scanners.hdf5 import scanner
+from icevirt_scanners.hdf5.hierarchy.walk import _links_of
 from icevirt_scanners.hdf5.raw import btree2, fractal_heap, header, space, superblock
 from icevirt_scanners.hdf5.raw.attributes import listed
 from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError
 from icevirt_scanners.hdf5.raw.file import RawFile
 from icevirt_scanners.hdf5.raw.links import HARD, links_of
-from icevirt_scanners.hdf5.walk import _links_of
+from icevirt_scanners.hdf5.values import chunked
 from scanners.materialise import materialise
 
 FORMATS = {

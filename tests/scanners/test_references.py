@@ -13,8 +13,8 @@ from icevirt.api.scan import scan_file
 from icevirt.model.chunks import ChunkType
 from icevirt.scan.contract import ScanOptions
 from icevirt_scanners.blocks import SPLIT, block_chunks, grid_of_block
-from icevirt_scanners.hdf5 import digests, values
-from icevirt_scanners.hdf5.references import stored_chunks
+from icevirt_scanners.hdf5.values import digests, libhdf5_values
+from icevirt_scanners.hdf5.values.chunk_references import stored_chunks
 from scanners.materialise import materialise
 
 MIB = 1024 * 1024
@@ -105,8 +105,8 @@ def test_a_digest_is_the_same_however_the_values_lie(tmp_path, monkeypatch):
         "big": {"dtype": ">f8"},
     }
     digests = set()
-    for piece in (values.PIECE, 3000):
-        monkeypatch.setattr(values, "PIECE", piece)
+    for piece in (libhdf5_values.PIECE, 3000):
+        monkeypatch.setattr(libhdf5_values, "PIECE", piece)
         for name, options in layouts.items():
             path = tmp_path / f"{name}{piece}.h5"
             with h5py.File(path, "w") as file:

@@ -11,7 +11,7 @@ import zarr
 import icevirt
 from fixtures import hdf5_cases
 from icevirt.errors import ScanError, StaleReferenceError, UnsupportedError
-from icevirt_scanners.hdf5 import represent
+from icevirt_scanners.hdf5.types import representation
 from pipeline.support import official, without_spark
 from scanners.materialise import materialise
 
@@ -128,7 +128,7 @@ def test_a_prefix_in_the_environment_is_refused(tmp_path, monkeypatch):
 def test_a_source_that_changes_while_it_is_scanned_stops_the_scan(name, tmp_path, monkeypatch):
     path = tmp_path / "odd.h5"
     hdf5_cases.CASES[name].write(path)
-    kept = represent.represent
+    kept = representation.represent
 
     def slow(variable, context):
         found = kept(variable, context)

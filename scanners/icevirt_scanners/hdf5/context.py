@@ -10,8 +10,8 @@ from icevirt.archive.scanned import SourceFile
 from icevirt.scan.elsewhere import Elsewhere
 from icevirt_scanners.context import ScanContext
 from icevirt_scanners.hdf5.files import HeldFile
+from icevirt_scanners.hdf5.hierarchy.walk import Handle
 from icevirt_scanners.hdf5.raw.file import Header, RawFile
-from icevirt_scanners.hdf5.walk import Handle
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -23,29 +23,34 @@ from icevirt.model import paths
 from icevirt.scan.contract import ByteSource, ScanOptions
 from icevirt.scan.elsewhere import Elsewhere, refuse_changed
 from icevirt.scan.policy import Policy
-from icevirt_scanners.hdf5.ahead import announce
-from icevirt_scanners.hdf5.attributes import FoundAttributes, attributes_of
 from icevirt_scanners.hdf5.context import FileContext
-from icevirt_scanners.hdf5.datatypes import Element, NoDataTypeError, element_of, encoded_element
-from icevirt_scanners.hdf5.dimensions import (
+from icevirt_scanners.hdf5.files import HeldFile, explained, held
+from icevirt_scanners.hdf5.hierarchy.dimensions import (
     Axis,
     Dimensions,
     innermost_first,
     is_bare_dimension,
     is_scale,
 )
-from icevirt_scanners.hdf5.files import HeldFile, explained, held
-from icevirt_scanners.hdf5.links import object_at
+from icevirt_scanners.hdf5.hierarchy.links import object_at
+from icevirt_scanners.hdf5.hierarchy.plain_walk import plain_walk
+from icevirt_scanners.hdf5.hierarchy.walk import FoundDataset, FoundGroup, Walk
+from icevirt_scanners.hdf5.hierarchy.weights import LEAST, weight_of
 from icevirt_scanners.hdf5.oracle import read_values
-from icevirt_scanners.hdf5.plain_walk import plain_walk
+from icevirt_scanners.hdf5.prefetch import announce
 from icevirt_scanners.hdf5.raw.dataset import DATATYPE, only
 from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError
 from icevirt_scanners.hdf5.raw.file import RawFile
-from icevirt_scanners.hdf5.represent import represent
-from icevirt_scanners.hdf5.values import UnfaithfulError
+from icevirt_scanners.hdf5.types.attributes import FoundAttributes, attributes_of
+from icevirt_scanners.hdf5.types.datatypes import (
+    Element,
+    NoDataTypeError,
+    element_of,
+    encoded_element,
+)
+from icevirt_scanners.hdf5.types.representation import represent
+from icevirt_scanners.hdf5.values.libhdf5_values import UnfaithfulError
 from icevirt_scanners.hdf5.variable import Variable, describe
-from icevirt_scanners.hdf5.walk import FoundDataset, FoundGroup, Walk
-from icevirt_scanners.hdf5.weights import LEAST, weight_of
 
 _MAGIC = b"\x89HDF\r\n\x1a\n"
 

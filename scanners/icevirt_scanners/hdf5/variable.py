@@ -18,13 +18,10 @@ from icevirt.model.attributes import Attributes
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.json import JSON
 from icevirt_scanners.cf import default_fill
-from icevirt_scanners.hdf5.attributes import FoundAttributes
 from icevirt_scanners.hdf5.context import FileContext
-from icevirt_scanners.hdf5.datatypes import Element
-from icevirt_scanners.hdf5.dimensions import Axis, Dimensions
 from icevirt_scanners.hdf5.elsewhere import beside, check_elsewhere
-from icevirt_scanners.hdf5.fill import fill_json, fill_of, has_default, is_filled
-from icevirt_scanners.hdf5.filters import BUILT_IN, Pipeline, pipeline_of
+from icevirt_scanners.hdf5.hierarchy.dimensions import Axis, Dimensions
+from icevirt_scanners.hdf5.hierarchy.walk import FoundDataset, Handle
 from icevirt_scanners.hdf5.index.layout import layout_of
 from icevirt_scanners.hdf5.raw.dataset import DATASPACE, DATATYPE, Placed, only
 from icevirt_scanners.hdf5.raw.dataset import fill_of as fill_in
@@ -33,7 +30,10 @@ from icevirt_scanners.hdf5.raw.dataset import placed as placed_by
 from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError, number, require
 from icevirt_scanners.hdf5.raw.file import Header
 from icevirt_scanners.hdf5.raw.header import EXTERNAL_FILES, FILL, FILTERS, LAYOUT, layout_message
-from icevirt_scanners.hdf5.walk import FoundDataset, Handle
+from icevirt_scanners.hdf5.types.attributes import FoundAttributes
+from icevirt_scanners.hdf5.types.datatypes import Element
+from icevirt_scanners.hdf5.types.fill import fill_json, fill_of, has_default, is_filled
+from icevirt_scanners.hdf5.types.filters import BUILT_IN, Pipeline, pipeline_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,10 +21,10 @@ from icevirt.errors import ScanError, UnsupportedError
 from icevirt.model.chunks import ChunkTable, Locations
 from icevirt.model.json import JSON
 from icevirt_scanners import blocks
-from icevirt_scanners.hdf5.chunked import offset_of, reference_chunks
 from icevirt_scanners.hdf5.context import FileContext
 from icevirt_scanners.hdf5.elsewhere import REMEDY
-from icevirt_scanners.hdf5.references import stored_chunks
+from icevirt_scanners.hdf5.values.chunk_references import stored_chunks
+from icevirt_scanners.hdf5.values.chunked import offset_of, reference_chunks
 from icevirt_scanners.hdf5.variable import Variable
 from icevirt_scanners.hdf5.virtual.alignment import Fit, Shape, grid_of_runs, is_run, overlap
 from icevirt_scanners.hdf5.virtual.mappings import Box, Mapping, OddNameError, mappings_of

@@ -19,16 +19,16 @@ from h5py import h5d, h5o
 from icevirt.errors import ScanError, UnsupportedError
 from icevirt.scan.contract import ByteSource
 from icevirt.scan.elsewhere import beside
-from icevirt_scanners.hdf5.attributes import FoundAttributes
 from icevirt_scanners.hdf5.context import FileContext
-from icevirt_scanners.hdf5.datatypes import NoDataTypeError, element_of
-from icevirt_scanners.hdf5.dimensions import Axis
 from icevirt_scanners.hdf5.elsewhere import REMEDY, outside
 from icevirt_scanners.hdf5.files import HeldFile, explained, held
-from icevirt_scanners.hdf5.links import object_at
+from icevirt_scanners.hdf5.hierarchy.dimensions import Axis
+from icevirt_scanners.hdf5.hierarchy.links import object_at
+from icevirt_scanners.hdf5.hierarchy.walk import FoundDataset, found_dataset
 from icevirt_scanners.hdf5.raw.file import RawFile
+from icevirt_scanners.hdf5.types.attributes import FoundAttributes
+from icevirt_scanners.hdf5.types.datatypes import NoDataTypeError, element_of
 from icevirt_scanners.hdf5.variable import Variable, variable_of
-from icevirt_scanners.hdf5.walk import FoundDataset, found_dataset
 
 _PREFIX = "HDF5_VDS_PREFIX"
 _DEEPEST = 8  # virtual datasets over each other

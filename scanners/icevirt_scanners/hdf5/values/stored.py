@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from icevirt.model.chunks import ChunkTable
 from icevirt_scanners.context import Budget
-from icevirt_scanners.hdf5.values import encode, read, squeezed
+from icevirt_scanners.hdf5.values.libhdf5_values import encode, read, squeezed
 from icevirt_scanners.hdf5.variable import Variable
 
 

@@ -26,12 +26,12 @@ from icevirt_scanners.blocks import (
     joins_badly,
     virtual,
 )
-from icevirt_scanners.hdf5 import values
 from icevirt_scanners.hdf5.context import FileContext
-from icevirt_scanners.hdf5.datatypes import bytes_codec
-from icevirt_scanners.hdf5.decoded import decoded
 from icevirt_scanners.hdf5.plugins import REMEDY
-from icevirt_scanners.hdf5.references import stored_chunks
+from icevirt_scanners.hdf5.types.datatypes import bytes_codec
+from icevirt_scanners.hdf5.values import libhdf5_values
+from icevirt_scanners.hdf5.values.chunk_references import stored_chunks
+from icevirt_scanners.hdf5.values.decoded import decoded
 from icevirt_scanners.hdf5.variable import Variable
 
 TINY = 64 * 1024  # stored rather than referenced when there is any reason to
@@ -82,7 +82,7 @@ def stored_whole(variable: Variable, context: FileContext) -> ScannedArray:
     cause = variable.not_plain or "stored whole"
     context.budget.spend(variable.nbytes, variable=variable.path, cause=cause)
     found = _lengthened(_read(variable, context), variable)
-    if variable.element.text and not values.is_utf8(found):
+    if variable.element.text and not libhdf5_values.is_utf8(found):
         return _as_bytes(variable, found, context)
     if variable.not_plain and not variable.element.text:
         context.tell(variable.path, "stored-natively", cause)
@@ -103,7 +103,7 @@ def _read(variable: Variable, context: FileContext) -> np.ndarray[Any, Any]:
     if variable.pipeline.undecodable:
         return _by_codecs(variable, context)
     found = decoded(variable, context) if variable.chunk is not None else None
-    return values.read(variable.dsid, element) if found is None else found
+    return libhdf5_values.read(variable.dsid, element) if found is None else found
 
 
 def _by_codecs(variable: Variable, context: FileContext) -> np.ndarray[Any, Any]:
@@ -147,7 +147,7 @@ def _one_chunk(
     ndim = len(variable.shape)
     table = ChunkTable.empty(ndim)
     if found.size:
-        chunk = values.encode(found, variable.element)
+        chunk = libhdf5_values.encode(found, variable.element)
         table = ChunkTable.inlined(index=np.zeros((1, ndim), np.int64), chunks=[chunk])
     return variable.array(
         tuple(max(length, 1) for length in variable.shape),
@@ -162,7 +162,7 @@ def _facts(variable: Variable, found: np.ndarray[Any, Any], context: FileContext
     """Return the labels of a concatenated dimension, or the digest of what does not follow all."""
     if not context.options.orders(variable.path, variable.dimensions):
         compared = context.options.compares(variable.dimensions)
-        return {"digest": values.digest_of(found, variable.element)} if compared else {}
+        return {"digest": libhdf5_values.digest_of(found, variable.element)} if compared else {}
     labels = found
     if variable.element.text:
         labels = np.array([(text or b"").decode("utf-8", "replace") for text in found.tolist()])

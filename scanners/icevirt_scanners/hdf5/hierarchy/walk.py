@@ -19,8 +19,8 @@ from icevirt.errors import ScanError
 from icevirt.model import paths
 from icevirt.model.names import node_name
 from icevirt_scanners.hdf5.files import HeldFile, explained
-from icevirt_scanners.hdf5.links import follow
-from icevirt_scanners.hdf5.names import variable_name
+from icevirt_scanners.hdf5.hierarchy.links import follow
+from icevirt_scanners.hdf5.hierarchy.names import variable_name
 from icevirt_scanners.hdf5.raw.file import Header
 
 

@@ -20,10 +20,10 @@ from h5py import h5, h5a, h5g, h5s, h5t
 
 from icevirt.model.attributes import Attributes
 from icevirt_scanners.cf import with_fit_fill
-from icevirt_scanners.hdf5.datatypes import element_of
 from icevirt_scanners.hdf5.raw.attributes import Listed, References, Texts, Value, listed
 from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError
 from icevirt_scanners.hdf5.raw.file import Header
+from icevirt_scanners.hdf5.types.datatypes import element_of
 
 # bookkeeping that netCDF-C hides wherever it stands: read where the dimensions need it, never shown
 _NEEDED = frozenset({"CLASS", "NAME", "_Netcdf4Dimid", "_Netcdf4Coordinates"})

@@ -16,8 +16,8 @@ from icevirt_scanners.hdf5.context import FileContext
 from icevirt_scanners.hdf5.plugins import REMEDY
 from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError, number
 from icevirt_scanners.hdf5.raw.header import layout_message
-from icevirt_scanners.hdf5.references import STORED, Stored
-from icevirt_scanners.hdf5.stored import store_some
+from icevirt_scanners.hdf5.values.chunk_references import STORED, Stored
+from icevirt_scanners.hdf5.values.stored import store_some
 from icevirt_scanners.hdf5.variable import Variable
 
 _FLAGGED, _NEWEST = 4, 5  # versions of layout messages that have flags

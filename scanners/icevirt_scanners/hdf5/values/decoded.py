@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.model.json import JSON
-from icevirt_scanners.hdf5.chunked import odd_chunks
 from icevirt_scanners.hdf5.context import FileContext
-from icevirt_scanners.hdf5.references import Stored, stored_chunks
+from icevirt_scanners.hdf5.values.chunk_references import Stored, stored_chunks
+from icevirt_scanners.hdf5.values.chunked import odd_chunks
 from icevirt_scanners.hdf5.variable import Variable
 
 _LARGE = 1 << 20  # bytes of chunks, from which libhdf5 is worth its start

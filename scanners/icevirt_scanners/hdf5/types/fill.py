@@ -14,8 +14,8 @@ from h5py import h5d, h5s
 
 from icevirt.model.json import JSON
 from icevirt_scanners.encoding import spelt
-from icevirt_scanners.hdf5.datatypes import Element
-from icevirt_scanners.hdf5.values import UnfaithfulError, read
+from icevirt_scanners.hdf5.types.datatypes import Element
+from icevirt_scanners.hdf5.values.libhdf5_values import UnfaithfulError, read
 
 _ALL_FILTERS = 0
 

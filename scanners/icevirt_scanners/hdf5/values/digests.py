@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from icevirt.scan.contract import prefetch
 from icevirt_scanners.digest import PIECE
-from icevirt_scanners.hdf5 import values
 from icevirt_scanners.hdf5.context import FileContext
-from icevirt_scanners.hdf5.fill import fill_json
 from icevirt_scanners.hdf5.raw.dataset import DATATYPE
 from icevirt_scanners.hdf5.raw.header import FILTERS
-from icevirt_scanners.hdf5.references import Stored
+from icevirt_scanners.hdf5.types.fill import fill_json
+from icevirt_scanners.hdf5.values import libhdf5_values
+from icevirt_scanners.hdf5.values.chunk_references import Stored
 from icevirt_scanners.hdf5.variable import Variable
 
 _REMEMBERED = 4096  # digests; about 200 bytes each
@@ -65,7 +65,7 @@ def digest_of_dataset(variable: Variable, found: Stored | None, context: FileCon
 
 
 def _decoded(variable: Variable) -> str:
-    return values.digest(variable.dsid, variable.element, variable.own_chunk or None)
+    return libhdf5_values.digest(variable.dsid, variable.element, variable.own_chunk or None)
 
 
 def _encoded(head: bytes, found: Stored, context: FileContext) -> bytes:

@@ -1,7 +1,8 @@
 """Find the groups and datasets of a file from its bytes, where it has hard links only.
 
-Equal to what `icevirt_scanners.hdf5.walk` finds through libhdf5, which is asked wherever anything
-is not plain: soft and external links, second names, names that no path can say, odd headers.
+Equal to what `icevirt_scanners.hdf5.hierarchy.walk` finds through libhdf5, which is asked wherever
+anything is not plain: soft and external links, second names, names that no path can say, odd
+headers.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections import deque
 
 from icevirt.model import paths
 from icevirt_scanners.hdf5.files import HeldFile
+from icevirt_scanners.hdf5.hierarchy.walk import FoundDataset, FoundGroup, Handle, Walk, is_odd
 from icevirt_scanners.hdf5.raw.dataset import DATASPACE, DATATYPE, extent_of
 from icevirt_scanners.hdf5.raw.fields import require
 from icevirt_scanners.hdf5.raw.file import Header, RawFile
@@ -21,7 +23,6 @@ from icevirt_scanners.hdf5.raw.header import (
     layout_message,
 )
 from icevirt_scanners.hdf5.raw.links import HARD, links_of
-from icevirt_scanners.hdf5.walk import FoundDataset, FoundGroup, Handle, Walk, is_odd
 
 _GROUP, _DATASET, _TYPE = "group", "dataset", "named datatype"
 _NEW, _VIRTUAL = b"\4", b"\3"  # version of layout messages that know virtual datasets, their class

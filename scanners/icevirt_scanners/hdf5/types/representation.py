@@ -18,21 +18,21 @@ from icevirt.model.chunks import ChunkTable
 from icevirt.scan.policy import Policy
 from icevirt_scanners import blocks
 from icevirt_scanners.given import digest_of
-from icevirt_scanners.hdf5 import values
-from icevirt_scanners.hdf5.chunked import (
+from icevirt_scanners.hdf5.context import FileContext
+from icevirt_scanners.hdf5.types.datatypes import bytes_codec
+from icevirt_scanners.hdf5.values import libhdf5_values
+from icevirt_scanners.hdf5.values.chunk_references import Stored, stored_chunks
+from icevirt_scanners.hdf5.values.chunked import (
     check_decodable,
     offset_of,
     reference_chunks,
     with_inner,
 )
-from icevirt_scanners.hdf5.context import FileContext
-from icevirt_scanners.hdf5.datatypes import bytes_codec
-from icevirt_scanners.hdf5.digests import digest_of_dataset, wants_digest
-from icevirt_scanners.hdf5.references import Stored, stored_chunks
-from icevirt_scanners.hdf5.stored import store_chunks
+from icevirt_scanners.hdf5.values.digests import digest_of_dataset, wants_digest
+from icevirt_scanners.hdf5.values.stored import store_chunks
+from icevirt_scanners.hdf5.values.whole import stored_whole, wants_whole
 from icevirt_scanners.hdf5.variable import Variable
 from icevirt_scanners.hdf5.virtual.resolve import Resolved, resolve
-from icevirt_scanners.hdf5.whole import stored_whole, wants_whole
 
 _ASKED = "its policy is native"
 
@@ -147,7 +147,7 @@ def _natively(
         index = _all_chunks(variable.shape, chunk)
     table = store_chunks(variable, chunk, index, budget=context.budget, cause=cause)
     context.tell(variable.path, "stored-natively", cause)
-    codecs = (bytes_codec(variable.element), values.GZIP)
+    codecs = (bytes_codec(variable.element), libhdf5_values.GZIP)
     return variable.array(chunk, codecs, table, **more)
 
 

@@ -13,7 +13,7 @@ from h5py import h5s
 from icevirt.model.json import JSON
 from icevirt_scanners.digest import PIECE, hashed
 from icevirt_scanners.encoding import vlen_bytes
-from icevirt_scanners.hdf5.datatypes import Element
+from icevirt_scanners.hdf5.types.datatypes import Element
 
 GZIP: JSON = {"name": "gzip", "configuration": {"level": 1}}  # a core codec of zarr v3
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 
-from icevirt_scanners.hdf5.attributes import UNREAD
 from icevirt_scanners.hdf5.context import FileContext
+from icevirt_scanners.hdf5.hierarchy.walk import FoundDataset
 from icevirt_scanners.hdf5.index.layout import layout_of
 from icevirt_scanners.hdf5.raw.attributes import heaps_of
 from icevirt_scanners.hdf5.raw.dataset import placed
@@ -14,7 +14,7 @@ from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError
 from icevirt_scanners.hdf5.raw.file import Header
 from icevirt_scanners.hdf5.raw.header import layout_message
 from icevirt_scanners.hdf5.raw.space import Space
-from icevirt_scanners.hdf5.walk import FoundDataset
+from icevirt_scanners.hdf5.types.attributes import UNREAD
 
 _INDEX = 4096  # bytes that hold the root of most chunk indices
 _HEAP = 4096  # bytes of most heaps

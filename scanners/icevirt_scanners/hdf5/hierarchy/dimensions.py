@@ -19,10 +19,10 @@ from h5py import h5a, h5i, h5o, h5r, h5s
 
 from icevirt.model import paths
 from icevirt.scan.distinct import check_dimensions
-from icevirt_scanners.hdf5.attributes import FoundAttributes
 from icevirt_scanners.hdf5.files import HeldFile
-from icevirt_scanners.hdf5.names import variable_name
-from icevirt_scanners.hdf5.walk import FoundDataset
+from icevirt_scanners.hdf5.hierarchy.names import variable_name
+from icevirt_scanners.hdf5.hierarchy.walk import FoundDataset
+from icevirt_scanners.hdf5.types.attributes import FoundAttributes
 
 _NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable"
 _UNREADABLE = (OSError, RuntimeError, ValueError, TypeError, KeyError)

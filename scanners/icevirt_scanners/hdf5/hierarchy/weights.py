@@ -14,12 +14,12 @@ from h5py import h5d
 from icevirt.archive.shares import Weight
 from icevirt.scan.policy import Policy
 from icevirt_scanners.hdf5.context import FileContext
-from icevirt_scanners.hdf5.digests import wants_digest
 from icevirt_scanners.hdf5.index.layout import layout_of
 from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError
 from icevirt_scanners.hdf5.raw.header import layout_message
+from icevirt_scanners.hdf5.values.digests import wants_digest
+from icevirt_scanners.hdf5.values.whole import wants_whole
 from icevirt_scanners.hdf5.variable import Variable
-from icevirt_scanners.hdf5.whole import wants_whole
 
 LEAST = 200
 """References that take as long as the header of a variable."""

@@ -1,0 +1,1 @@
+"""HDF5 datatypes, fill values, filters and attributes, and how a variable is represented in zarr."""

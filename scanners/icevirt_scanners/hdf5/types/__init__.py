@@ -1,1 +1,1 @@
-"""HDF5 datatypes, fill values, filters and attributes, and how a variable is represented in zarr."""
+"""HDF5 types, fill values, filters and attributes, and how variables are represented in zarr."""

@@ -120,7 +120,7 @@ if TYPE_CHECKING:
     from icevirt.repo.maintenance.stats import ChunkStorageStats
     from icevirt.repo.repository import Repository
     from icevirt.repo.session import ForkSession, Session, SessionMode
-    from icevirt.scan.contract import ScanOptions
+    from icevirt.scan.contract import ScannerOptions
     from icevirt.storage.constructors import (
         azure_storage,
         gcs_storage,
@@ -201,7 +201,7 @@ __all__ = [
     "RepositoryNotFoundError",
     "RepositorySummary",
     "S3StaticCredentials",
-    "ScanOptions",
+    "ScannerOptions",
     "ScanReport",
     "ScannedFile",
     "Session",
@@ -329,7 +329,7 @@ _HOME = {
     "RepositoryNotFoundError": "icevirt.errors",
     "RepositorySummary": "icevirt.archive.reports.build",
     "S3StaticCredentials": "icevirt.connect.credentials.s3",
-    "ScanOptions": "icevirt.scan.contract",
+    "ScannerOptions": "icevirt.scan.contract",
     "ScanReport": "icevirt.archive.reports.scan",
     "ScannedFile": "icevirt.archive.scanned",
     "Session": "icevirt.repo.session",

@@ -41,7 +41,7 @@ from icevirt.planning import reader_support
 from icevirt.planning.combine.data_vars import DataVarsLike, data_vars_of
 from icevirt.planning.combine.deviation_rules import MAX_NATIVE_BYTES
 from icevirt.scan import registry
-from icevirt.scan.contract import ScanOptions
+from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.policy import PolicyLike
 from icevirt.storage.resolve import StorageLike
 from icevirt.tasks.scan_subprocess import Containment
@@ -120,7 +120,7 @@ def scan_file(
     return replace(scanned, findings=(*scanned.findings, *reader_support.findings(scanned)))
 
 
-def _scanned_in_child(file: SourceFile, options: ScanOptions, limits: Limits) -> ScannedFile:
+def _scanned_in_child(file: SourceFile, options: ScannerOptions, limits: Limits) -> ScannedFile:
     with Containment(options, limits) as containment:
         outcome = containment.attempt(file)
     if outcome.error is not None:

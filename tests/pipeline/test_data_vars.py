@@ -367,7 +367,7 @@ def test_the_scan_compares_what_gets_no_dimension_and_no_other_large_array(tmp_p
     """Else a scan of large members would read all there is."""
     from icevirt.objects.source import open_source
     from icevirt.scan import registry
-    from icevirt.scan.contract import ScanOptions
+    from icevirt.scan.contract import ScannerOptions
 
     path = write(tmp_path / "a.nc", n=LARGE, layout=layout)
     rules = {
@@ -376,7 +376,7 @@ def test_the_scan_compares_what_gets_no_dimension_and_no_other_large_array(tmp_p
         (("run", ("all", "lat")),): {"/area"},
     }
     for data_vars, wanted in rules.items():
-        options = ScanOptions(concat_dim="run", stack=True, data_vars=data_vars)
+        options = ScannerOptions(concat_dim="run", stack=True, data_vars=data_vars)
         with open_source(path) as source:
             arrays = registry.scan(source, options).arrays
         large = {each.path for each in arrays if each.digest and len(each.shape) > 1} - {
@@ -407,10 +407,10 @@ def test_references_of_others_are_compared_too(tmp_path):
 def test_scans_that_stack_nothing_are_found_under_their_old_names():
     """Else what was scanned by an earlier version would have to be scanned again."""
     from icevirt.api.arguments import told_of
-    from icevirt.scan.contract import ScanOptions
+    from icevirt.scan.contract import ScannerOptions
 
-    assert "data_vars" not in told_of(ScanOptions(concat_dim="time"))["options"]
-    assert "data_vars" in told_of(ScanOptions(concat_dim="run", stack=True))["options"]
+    assert "data_vars" not in told_of(ScannerOptions(concat_dim="time"))["options"]
+    assert "data_vars" in told_of(ScannerOptions(concat_dim="run", stack=True))["options"]
 
 
 def test_a_recipe_says_which_variables_get_a_dimension(tmp_path, repo_path):

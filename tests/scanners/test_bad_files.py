@@ -13,7 +13,7 @@ from icevirt.api.scan import scan_file
 from icevirt.errors import IcevirtError, NotFoundError, ScanError, StaleReferenceError
 from icevirt.objects.source import LocalSource, open_source
 from icevirt.scan import registry
-from icevirt.scan.contract import Scanner, ScanOptions
+from icevirt.scan.contract import Scanner, ScannerOptions
 from icevirt_scanners.blocks import check_inside
 from icevirt_scanners.hdf5.raw import header
 from icevirt_scanners.hdf5.raw.dataset import DATATYPE, only
@@ -197,7 +197,7 @@ def test_a_chunk_outside_the_file_is_an_error_that_names_it(tmp_path):
     with open_source(path) as source:
         source.file = replace(source.file, size=3000)
         with pytest.raises(ScanError, match="outside the file") as caught:
-            Hdf5Scanner().scan(source, ScanOptions())
+            Hdf5Scanner().scan(source, ScannerOptions())
     assert caught.value.facts["variable"] == "/d"
 
 

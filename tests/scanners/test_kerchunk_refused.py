@@ -13,7 +13,7 @@ import icevirt
 from icevirt.connect.urls import file_url
 from icevirt.errors import InvalidInputError, ScanError, UnsupportedError
 from icevirt.objects.source import open_source
-from icevirt.scan.contract import ScanOptions
+from icevirt.scan.contract import ScannerOptions
 from icevirt_scanners.kerchunk.scanner import KerchunkScanner
 from scanners.kerchunk_files import parquet, references, scan, target_in, write, zarray
 from scanners.materialise import materialise
@@ -134,7 +134,7 @@ def test_damaged_references_are_an_error(held, target, tmp_path):
         held = text.encode()
     path.write_bytes(held)
     with pytest.raises((ScanError, UnsupportedError)), open_source(path) as source:
-        KerchunkScanner().scan(source, ScanOptions())
+        KerchunkScanner().scan(source, ScannerOptions())
 
 
 CHUNK = np.arange(12, dtype="<i4").tobytes()  # of the array that `zarray` describes

@@ -13,7 +13,7 @@ import icevirt
 from icevirt.errors import InvalidInputError, ScanError, UnsupportedError
 from icevirt.objects.source import open_source
 from icevirt.scan import registry
-from icevirt.scan.contract import ScanOptions
+from icevirt.scan.contract import ScannerOptions
 from icevirt_scanners.virtualizarr import parser
 from icevirt_scanners.virtualizarr.scanner import VirtualizarrScanner
 from scanners.materialise import materialise
@@ -21,7 +21,7 @@ from scanners.materialise import materialise
 
 def scan(path, parser="HDFParser", **options):
     with open_source(path) as source:
-        return VirtualizarrScanner(parser).scan(source, ScanOptions(**options))
+        return VirtualizarrScanner(parser).scan(source, ScannerOptions(**options))
 
 
 @pytest.fixture

@@ -63,7 +63,7 @@ from icevirt.planning.combine.options import Wish
 from icevirt.planning.eras.group_plan import combine_eras
 from icevirt.planning.schedule.routing import Route, route_of
 from icevirt.repo.commits.build_commit import BUILD_ID
-from icevirt.scan.contract import ScanOptions
+from icevirt.scan.contract import ScannerOptions
 from icevirt.storage.below import Below
 from icevirt.storage.protocol import Storage
 from icevirt.version import __version__
@@ -90,7 +90,7 @@ class Request:
     metadata: Mapping[str, Any]
     max_bad_files: int | str
     limits: Limits
-    options: ScanOptions
+    options: ScannerOptions
     wish: Wish
     edits: Edits
     nest: Nest | None

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from icevirt.api.pipeline.target import digest_of
+from icevirt.archive.limits import ScanLimits
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
 from icevirt.errors import InvalidInputError

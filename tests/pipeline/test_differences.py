@@ -306,7 +306,7 @@ DIFFERENT = {
         names=(-1,),
     ),
     "a dimension renamed": Row(
-        spec={"dimension": "t"}, refused="not decoded alike.*dimension names"
+        spec={"dimension": "t"}, refused="encoded differently.*dimension names"
     ),
     "a variable renamed, told, and stored otherwise": Row(
         spec={"variables": ("air",), "shuffle": False},

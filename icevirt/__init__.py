@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from icevirt.api.build import build
     from icevirt.api.catalog_view import CatalogView, catalog_view
     from icevirt.api.check import CheckReport, check
+    from icevirt.api.commit_options import CommitOptions
     from icevirt.api.info import info
     from icevirt.api.plan import plan
     from icevirt.api.recipe import dump_recipe, load_recipe
@@ -108,6 +109,7 @@ if TYPE_CHECKING:
         StorageTimeoutSettings,
     )
     from icevirt.model.repo_info import RepoAvailability
+    from icevirt.planning.combine.options import CombineOptions
     from icevirt.repo.history.types import (
         ManifestFileInfo,
         RepoStatus,
@@ -121,6 +123,7 @@ if TYPE_CHECKING:
     from icevirt.repo.repository import Repository
     from icevirt.repo.session import ForkSession, Session, SessionMode
     from icevirt.scan.contract import ScannerOptions
+    from icevirt.scan.options import ScanOptions
     from icevirt.storage.constructors import (
         azure_storage,
         gcs_storage,
@@ -157,6 +160,8 @@ __all__ = [
     "CheckReport",
     "ChunkStorageStats",
     "ChunkType",
+    "CombineOptions",
+    "CommitOptions",
     "CompressionAlgorithm",
     "CompressionConfig",
     "Conflict",
@@ -201,9 +206,10 @@ __all__ = [
     "RepositoryNotFoundError",
     "RepositorySummary",
     "S3StaticCredentials",
-    "ScannerOptions",
+    "ScanOptions",
     "ScanReport",
     "ScannedFile",
+    "ScannerOptions",
     "Session",
     "SessionMode",
     "SessionStateError",
@@ -287,6 +293,8 @@ _HOME = {
     "CheckReport": "icevirt.api.check",
     "ChunkStorageStats": "icevirt.repo.maintenance.stats",
     "ChunkType": "icevirt.model.chunks",
+    "CombineOptions": "icevirt.planning.combine.options",
+    "CommitOptions": "icevirt.api.commit_options",
     "CompressionAlgorithm": "icevirt.model.config.tuning",
     "CompressionConfig": "icevirt.model.config.tuning",
     "Conflict": "icevirt.versioning.merge.conflicts",
@@ -330,6 +338,7 @@ _HOME = {
     "RepositorySummary": "icevirt.archive.reports.build",
     "S3StaticCredentials": "icevirt.connect.credentials.s3",
     "ScannerOptions": "icevirt.scan.contract",
+    "ScanOptions": "icevirt.scan.options",
     "ScanReport": "icevirt.archive.reports.scan",
     "ScannedFile": "icevirt.archive.scanned",
     "Session": "icevirt.repo.session",

@@ -7,7 +7,6 @@ from dataclasses import asdict
 from typing import Any
 
 from icevirt.api.pipeline.target import digest_of
-from icevirt.archive.limits import ScanLimits
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
 from icevirt.errors import InvalidInputError
@@ -23,6 +22,15 @@ from icevirt.storage.protocol import Storage
 from icevirt.storage.resolve import StorageLike, storage_of
 
 type ConcatDim = str | Sequence[str] | None
+
+
+def check_group(group: object) -> None:
+    """Raise ``InvalidInputError`` unless ``group`` is a text."""
+    if not isinstance(group, str):
+        raise InvalidInputError(
+            f"group must be str, not {type(group).__name__}", do="Correct the call.", group=group
+        )
+
 
 def dimensions_of(concat_dim: ConcatDim) -> tuple[str, ...]:
     """Return the dimensions that a person named, the outermost first.

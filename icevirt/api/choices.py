@@ -9,9 +9,9 @@ from typing import Any
 from icevirt.api.arguments import ConcatDim, dimensions_of, label_variables, labels_of, spacing_by
 from icevirt.api.commit_options import CommitOptions
 from icevirt.api.editing import Edits
-from icevirt.api.sources.inputs import Inputs, Sources
 from icevirt.api.sources.catalog_inputs import inputs_of
-from icevirt.api.sources.nested_lists import Nest, nest_of
+from icevirt.api.sources.inputs import Inputs, Sources
+from icevirt.api.sources.nested_lists import NestedSources, nest_of
 from icevirt.archive.options import names
 from icevirt.model import paths
 from icevirt.planning.axes.new_dimensions import Labels
@@ -39,6 +39,7 @@ class Choices:
     data_vars: DataVars
     tolerance: Mapping[str, float]
     edits: Edits
+    infers: bool  # dimensions from the files
 
     @classmethod
     def of(
@@ -65,13 +66,10 @@ class Choices:
             data_vars=data_vars,
             tolerance=tolerance_of(combine.tolerance),
             edits=Edits.of(combine.rename, combine.attrs, combine.preprocess),
+            infers=concat_dim is None
+            and combine.combine == "by_coords"
+            and not (combine.labels or combine.rename),
         )
-
-    @property
-    def infers(self) -> bool:
-        """Whether dimensions are inferred from the files."""
-        by_coords = self.combine.combine == "by_coords"
-        return not (self.dimensions or self.labels or self.combine.rename) and by_coords
 
     @property
     def scanner(self) -> ScannerOptions:
@@ -95,12 +93,12 @@ class Choices:
             tolerant=edits.called_before(self.tolerance),
         )
 
-    def nest(self, sources: Sources | None) -> Nest | None:
+    def nest(self, sources: Sources | None) -> NestedSources | None:
         """Return the places that nested lists of sources say."""
         return nest_of(sources, self.dimensions, self.combine.combine)
 
     def inputs(
-        self, sources: Sources | None, nest: Nest | None, catalog: StorageLike | None
+        self, sources: Sources | None, nest: NestedSources | None, catalog: StorageLike | None
     ) -> tuple[Inputs, ScannerOptions]:
         """Return the files to scan, and what scanners are given once dimensions are inferred."""
         return inputs_of(

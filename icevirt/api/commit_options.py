@@ -53,7 +53,8 @@ class CommitOptions(Options):
     rescan_changed: Annotated[
         bool,
         Option(
-            "Scan files again that change between scan and commit, a few times, instead of stopping."
+            "Scan files again that change between scan and commit, a few times, instead of"
+            " stopping."
         ),
     ] = False
     verify: Annotated[

@@ -23,6 +23,7 @@ from icevirt.planning.edits.renames import edited
 TOLD = "preprocess"
 """Labels that the function tells."""
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edits:
     """What was asked for: of each file by a function first, then of all alike."""

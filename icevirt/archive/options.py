@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import MISSING, Field, dataclass, fields
-from functools import cache
+from numbers import Integral
 from types import NoneType
 from typing import (
     TYPE_CHECKING,
@@ -161,11 +161,16 @@ class Options:
         }
 
 
-@cache
+_DECLARED: dict[type[Options], tuple[Declared, ...]] = {}
+
+
 def declared(options: type[Options]) -> tuple[Declared, ...]:
     """Return the options of a class, in their order."""
-    hints = get_type_hints(options, include_extras=True)
-    return tuple(_declared(each, hints[each.name]) for each in fields(_dataclass(options)))
+    if options not in _DECLARED:
+        hints = get_type_hints(options, include_extras=True)
+        found = fields(_dataclass(options))
+        _DECLARED[options] = tuple(_declared(each, hints[each.name]) for each in found)
+    return _DECLARED[options]
 
 
 def _dataclass(options: type[Options]) -> type[DataclassInstance]:
@@ -230,9 +235,12 @@ def _typed(kinds: tuple[Any, ...], given: Any) -> Any:
 
 def count(given: Any) -> int | None:
     """Return a number of things, 0 or more, or None. Raises ``InvalidInputError``."""
-    if given is not None and (type(given) is not int or given < 0):
+    if given is None:
+        return None
+    is_whole = isinstance(given, Integral) and not isinstance(given, bool)
+    if not is_whole or given < 0:
         raise InvalidInputError("must be a whole number, 0 or more", do="Correct it.", given=given)
-    return given
+    return int(given)
 
 
 def mapping(given: Any) -> dict[str, Any] | None:

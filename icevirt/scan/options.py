@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from icevirt.archive.limits import DEFAULT, Limits
+from icevirt.archive.limits import DEFAULT, ScanLimits
 from icevirt.archive.options import Names, Option, Options, count
 from icevirt.errors import InvalidInputError
 from icevirt.scan.policy import PolicyLike, rules_of
@@ -111,7 +111,8 @@ class ScanOptions(Options):
         ),
     ] = ()
     drop_variables: Annotated[
-        Names, Option("Leave these variables out, by name or absolute path.", flag="--drop-variable")
+        Names,
+        Option("Leave these variables out, by name or absolute path.", flag="--drop-variable"),
     ] = ()
     variable_policy: Annotated[
         PolicyLike,
@@ -178,9 +179,9 @@ class ScanOptions(Options):
     ] = None
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> ScanLimits:
         """What the scan of one file may take."""
-        return Limits(
+        return ScanLimits(
             seconds=DEFAULT.seconds if self.file_timeout is None else self.file_timeout,
             memory=DEFAULT.memory if self.file_memory is None else _bytes(self.file_memory),
         )

@@ -42,9 +42,11 @@ def _data_vars(given: Any) -> DataVarsLike:
     made = data_vars_of(given)
     if isinstance(given, str) or given is None:
         return given
-    return {name: list(each) for name, each in made.items()} if isinstance(given, Mapping) else [
-        *made[next(iter(made))]
-    ]
+    return (
+        {name: list(each) for name, each in made.items()}
+        if isinstance(given, Mapping)
+        else [*made[next(iter(made))]]
+    )
 
 
 def _labels(given: Any) -> LabelsLike | None:

@@ -1,7 +1,8 @@
 """A recipe: all arguments of a plan or build in one TOML file that can be versioned.
 
-Keys are the names of the Python arguments, and each option object is a table. Paths are relative to the folder of the recipe, so that
-it says the same wherever it is run from. Secrets have no place in it.
+Keys are the names of the Python arguments, and each option object is a table. Paths are relative to
+the folder of the recipe, so that it says the same wherever it is run from. Secrets have no place in
+it.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def _typed(each: Declared) -> tuple[Any, Any, dict[str, Any]]:
     if words := choices_of(each.kind):
         return str, each.default, {"metavar": f"<{'|'.join(words)}>"}
     if each.kind is bool:
-        return bool, each.default, {"is_flag": True}
+        return bool, each.default, {}
     meant = getattr(each.kind, "__value__", each.kind)
     known = [part for part in get_args(meant) or (meant,) if part is not NoneType]
     kind = next((part for part in (str, float, int) if part in known), str)

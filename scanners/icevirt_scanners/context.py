@@ -29,7 +29,7 @@ class Budget:
         if nbytes > self.left:
             raise UnsupportedError(
                 "a variable cannot be referenced and is too large to be stored",
-                do="Raise max_native_bytes, or leave it out with drop_variables.",
+                do="Raise max_native_bytes_per_file, or leave it out with drop_variables.",
                 file=self.file,
                 variable=variable,
                 cause=cause,

@@ -322,7 +322,7 @@ def test_a_build_from_a_bucket_reads_what_the_files_hold(
     for name in ("nc1.nc", "nc2.nc"):
         obstore.put(s3_env.store(), f"files/{name}", (samples / name).read_bytes())
     report = icevirt.build(
-        f"{s3_env.url}/files/nc*.nc", str(tmp_path / "repo"), concat_dim="time", spark=spark
+        f"{s3_env.url}/files/nc*.nc", str(tmp_path / "repo"), concat_dim="time", executor=spark
     )
     with (
         xr.open_mfdataset(
@@ -350,7 +350,7 @@ def test_a_build_from_a_web_server_reads_what_the_files_hold(http_server, sample
     for name in ("nc1.nc", "nc2.nc"):
         http_server.files.put(f"data/{name}", (samples / name).read_bytes())
         urls.append(f"{http_server.url}/data/{name}")
-    report = icevirt.build(urls, str(tmp_path / "repo"), concat_dim="time", spark=spark)
+    report = icevirt.build(urls, str(tmp_path / "repo"), concat_dim="time", executor=spark)
     opened = xr.open_dataset(
         tmp_path / "repo", engine="icevirt", authorize_virtual_chunk_access=report.containers
     )

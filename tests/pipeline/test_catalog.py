@@ -178,7 +178,7 @@ def test_what_was_built_is_told_by_the_snapshot(days, tmp_path):
     repo = icevirt.Repository.open(str(tmp_path / "a"))
     told = repo.lookup_snapshot(report.snapshot_id).metadata["icevirt_build"]
     assert told["scan"]["concat_dim"] == "time"
-    chosen = {"combine_attrs": "override", "duplicates": "newest", "holes": "refuse"}
+    chosen = {"combine_attrs": "override", "duplicates": "newest", "missing": "refuse"}
     assert chosen.items() <= told["combine"].items()
     assert told["catalog"].endswith("/catalog")
     assert told["files"] == 6

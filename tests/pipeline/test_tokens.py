@@ -80,7 +80,7 @@ def test_a_build_on_spark_outlasts_its_tokens_and_so_do_verification_and_reads(
         references=True,
         full=True,
         authorize_virtual_chunk_access=archive.access,
-        spark=spark,
+        executor=spark,
     )
     assert found.ok
     assert found.checked.chunks > DAYS

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import icevirt
+from grouping import grouped
 from icevirt import errors
 
 from .support import opened, without_spark, write_days
@@ -27,7 +28,7 @@ def shift(path, name, by):
 
 
 def built(days, tmp_path, **how):
-    report = icevirt.build(days, tmp_path / "repo", concat_dim="time", **how)
+    report = icevirt.build(days, tmp_path / "repo", concat_dim="time", **grouped(how))
     return opened(str(tmp_path / "repo")), report
 
 

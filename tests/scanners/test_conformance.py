@@ -151,4 +151,6 @@ class TestVirtualiZarr(ScannerConformance):
     def sample(self, tmp_path):
         path = tmp_path / "a.nc"
         write(path, text=False)
-        return Sample(path=path, expected=by_netcdf4(path, attributes=False), options=ScannerOptions())
+        return Sample(
+            path=path, expected=by_netcdf4(path, attributes=False), options=ScannerOptions()
+        )

@@ -230,7 +230,16 @@ def test_an_entry_point_makes_it_chosen_by_content(target, tmp_path):
 def test_names_of_variables_are_taken_or_left_out(target, tmp_path):
     held = {**references(target), "w/.zarray": zarray(compressor={"id": "grib"})}
     path, scanner = write(tmp_path, held), "icevirt_scanners.kerchunk.scanner:KerchunkScanner"
-    assert len(icevirt.scan_file(path, drop_variables="w", scanner=scanner).arrays) == 1
-    assert icevirt.scan_file(path, variables="v", scanner=scanner).left_out == ("/w",)
+    assert (
+        len(
+            icevirt.scan_file(path, scan_options={"drop_variables": "w", "scanner": scanner}).arrays
+        )
+        == 1
+    )
+    assert icevirt.scan_file(
+        path, scan_options={"variables": "v", "scanner": scanner}
+    ).left_out == ("/w",)
     with pytest.raises(InvalidInputError, match="no such variable"):
-        icevirt.scan_file(path, variables=["v", "u"], drop_variables="w", scanner=scanner)
+        icevirt.scan_file(
+            path, scan_options={"variables": ["v", "u"], "drop_variables": "w", "scanner": scanner}
+        )

@@ -136,7 +136,9 @@ def test_variables_are_left_out_by_name_path_or_group(tmp_path):
             file[name] = np.arange(3)
 
     def left(*drop):
-        return [array.path for array in scan_file(path, drop_variables=drop).arrays]
+        return [
+            array.path for array in scan_file(path, scan_options={"drop_variables": drop}).arrays
+        ]
 
     assert left("a") == ["/g/b", "/h/c"]
     assert left("/a") == ["/g/a", "/g/b", "/h/c"]

@@ -151,10 +151,10 @@ def test_a_build_on_spark_by_a_parser_of_files_in_a_bucket(bucket, spark, nemo_f
         f"{bucket.place.url}/*.nc",
         tmp_path / "repo",
         concat_dim="time_counter",
-        combine="nested",
-        scanner="virtualizarr:HDFParser",
+        scan_options={"scanner": "virtualizarr:HDFParser"},
+        combine_options={"combine": "nested"},
         access=access(bucket),
-        spark=spark,
+        executor=spark,
     )
     assert not report.bad_files
     assert report.references.virtual >= 3

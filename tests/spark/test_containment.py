@@ -105,7 +105,9 @@ def test_a_child_whose_parent_is_gone_does_not_outlive_a_hanging_file(tmp_path, 
     alarmed = ScanTimeoutError("alarmed")
     monkeypatch.setattr("icevirt.tasks.scan_subprocess.Containment._too_slow", lambda *_: alarmed)
     file = write(tmp_path / "a.stub", "hang")
-    with Containment(ScannerOptions(), ScanLimits(seconds=-4.5)) as contained:  # grace is five seconds
+    with Containment(
+        ScannerOptions(), ScanLimits(seconds=-4.5)
+    ) as contained:  # grace is five seconds
         assert contained.attempt(file).error is alarmed
 
 
@@ -232,11 +234,13 @@ def test_on_spark_a_crashing_file_is_left_out_and_all_others_are_there(tmp_path,
 def test_one_file_by_hand_costs_no_process_where_a_time_is_given(tmp_path, deed, code):
     file = write(tmp_path / "one.stub", deed)
     with pytest.raises(ScanError) as caught:
-        scan_file(file.url, file_timeout=2)
+        scan_file(file.url, scan_options={"file_timeout": 2})
     assert caught.value.code == code
 
 
 def test_a_child_finds_in_one_file_what_this_process_does(nemo_files):
-    one, other = (scan_file(nemo_files[0], file_timeout=each) for each in (None, 60))
+    one, other = (
+        scan_file(nemo_files[0], scan_options={"file_timeout": each}) for each in (None, 60)
+    )
     assert [array.zarr_json() for array in one.arrays] == [a.zarr_json() for a in other.arrays]
     assert one.counts() == other.counts()

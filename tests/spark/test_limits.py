@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import icevirt
+from grouping import grouped
 from icevirt.api import scan as scan_module
 from icevirt.api.arguments import limits_of
 from icevirt.catalog.in_progress import ScanNotes
@@ -57,7 +58,7 @@ def test_a_file_that_limits_stopped_is_scanned_again_under_higher_ones_alone(fil
     catalog = str(tmp_path / "catalog")
 
     def scan(**limits):
-        return icevirt.scan_files(files, catalog, max_bad_files=3, **limits)
+        return icevirt.scan_files(files, catalog, **grouped(limits, max_bad_files=3))
 
     assert scan(**LITTLE).files_scanned == 4
     found = {"slow": "timeout", "large": "oom", "good": "ok", "broken": "crashed"}

@@ -258,7 +258,7 @@ def _elements(datasets: list[FoundDataset], context: FileContext) -> dict[FoundD
         raise UnsupportedError(
             "variables of types that zarr does not have",
             do=f"Leave them out: drop_variables={sorted(impossible)}, or all that cannot be"
-            ' represented: policy="skip".',
+            ' represented: variable_policy="skip".',
             file=context.source.file.url,
             variables=impossible,
         )

@@ -128,7 +128,7 @@ class Choices:
             combine_attrs=combine.combine_attrs,
             duplicates=combine.duplicates,
             holes=combine.missing,
-            eras="group" if combine.makes_eras else "refuse",
+            eras="group" if combine.on_mismatch == "eras" else "refuse",
             labels=self.labels,
             tolerance=self.tolerance,
             combine=combine.combine,

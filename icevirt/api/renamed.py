@@ -35,7 +35,6 @@ RENAMED = {
 """Options that have another name now."""
 
 _PLACE = {each.name: options for options in OBJECTS for each in declared(options)}
-_WORDS = {"group": "eras"}  # choices that have another name now
 
 
 def placed(former: Mapping[str, Any], *, native_bytes_of_files: bool = True) -> dict[str, Any]:
@@ -47,14 +46,14 @@ def placed(former: Mapping[str, Any], *, native_bytes_of_files: bool = True) -> 
     """
     made: dict[str, Any] = {}
     mismatch = [
-        _WORDS.get(former[name], former[name])
-        for name in ("deviating", "eras")
-        if former.get(name, "refuse") != "refuse"
+        word
+        for name, choice, word in (("eras", "group", "eras"), ("deviating", "native", "native"))
+        if former.get(name) == choice
     ]
     for name, value in former.items():
         new = RENAMED.get(name, name)
         if new == "on_mismatch" and name != new:
-            value = "native-or-eras" if len(mismatch) == 2 else (*mismatch, "refuse")[0]  # noqa: PLW2901
+            value = (*mismatch, "refuse")[0]  # noqa: PLW2901  # eras left nothing to store
         if new not in _PLACE:
             made[name] = value
             continue

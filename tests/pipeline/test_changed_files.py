@@ -12,6 +12,7 @@ import pytest
 import xarray as xr
 
 import icevirt
+from grouping import grouped
 from icevirt.api.pipeline import build_steps as build_module
 from icevirt.archive.reports.verification import DifferenceKind
 from icevirt.cli import main
@@ -160,7 +161,7 @@ def meddling(monkeypatch, where, deed):
 
 
 def build(where, repo, **how):
-    return icevirt.build(where.url, repo, concat_dim="time", **how)
+    return icevirt.build(where.url, repo, concat_dim="time", **grouped(how))
 
 
 def values(repo, report):

@@ -369,9 +369,9 @@ def test_a_file_with_nothing_along_the_dimension_cannot_say_where_its_variable_l
 
 def test_a_catalog_that_was_scanned_for_a_stack_serves_the_build(tmp_path, repo_path):
     files, catalog = runs(tmp_path, n=LARGE), tmp_path / "catalog"
-    how = {"concat_dim": "run", "data_vars": ["field", "flag"]}
-    icevirt.scan_files(files, catalog, stack=True, **grouped(how))
-    how |= {"labels": "regex:run(.)", "catalog": catalog}
+    how = {"concat_dim": "run", "data_vars": ["field", "flag"], "labels": "regex:run(.)"}
+    icevirt.scan_files(files, catalog, **grouped(how))
+    how |= {"catalog": catalog}
     report = icevirt.build(None, repo_path, **grouped(how))
     assert report.files_reused == 2
     with pytest.raises(InvalidInputError, match="scanned as this build scans"):

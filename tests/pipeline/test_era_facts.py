@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from icevirt.errors import CombineError, InvalidInputError
+from icevirt.errors import CombineError
 from icevirt.model.attributes import Attributes
 from icevirt.planning.axes.placement import NOWHERE
 from icevirt.planning.combine.deviation_rules import Rules
@@ -428,11 +428,6 @@ def test_a_refusal_with_its_eras_travels_between_processes():
     again = pickle.loads(pickle.dumps(caught.value))
     assert again.facts["eras"] == caught.value.facts["eras"]
     assert str(again) == str(caught.value)
-
-
-def test_an_unknown_rule_is_refused():
-    with pytest.raises(InvalidInputError, match="unknown rule for eras"):
-        group_plan.check_eras("split")
 
 
 # -- held against the obvious way ------------------------------------------------------------------

@@ -5,6 +5,7 @@ client, which opens each era as a dataset.
 """
 
 import contextlib
+import functools
 import json
 from pathlib import Path
 
@@ -212,7 +213,7 @@ def test_era5_every_year_is_a_group_and_all_of_them_one_dataset(tmp_path, repo_p
     assert eras.count == 3
     assert eras.eras[1].changes[0].what.startswith("scale_factor 0.019 → 0.02; add_offset")
     assert eras.eras[2].first_label == "2021-01-01"
-    assert 'eras="group" (--on-mismatch eras)' in str(caught.value)
+    assert 'on_mismatch="eras" (--on-mismatch eras)' in str(caught.value)
     _, groups, native, floats = eras.choices
     assert (groups.groups, groups.bytes_stored) == (3, 0)
     assert native.max_error == pytest.approx(0.01, rel=0.1)  # half of a scale
@@ -393,9 +394,9 @@ def test_the_same_build_again_finds_itself(tmp_path, repo_path):
 
 
 def test_an_unknown_rule_is_refused_before_any_work(repo_path):
-    for call in (icevirt.plan, lambda *a, **k: icevirt.build(*a, repo_path, **grouped(k))):
-        with pytest.raises(InvalidInputError, match="unknown rule for eras"):
-            call("nothing.nc", eras="split")
+    for call in (icevirt.plan, functools.partial(icevirt.build, repo=repo_path)):
+        with pytest.raises(InvalidInputError, match=r"on_mismatch='split'.*refuse, native, eras"):
+            call("nothing.nc", combine_options={"on_mismatch": "split"})
 
 
 # -- the command -----------------------------------------------------------------------------------

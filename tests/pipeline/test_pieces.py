@@ -263,14 +263,17 @@ def test_values_to_be_stored_are_counted_over_all_pieces(tmp_path):
     for most in (100_000, 10_000_000):
         name = str(most)
         whole = scan(
-            path, tmp_path / f"whole{name}", variable_policy={"v*": "native"}, max_native_bytes=most
+            path,
+            tmp_path / f"whole{name}",
+            variable_policy={"v*": "native"},
+            max_native_bytes_per_file=most,
         )
         with in_pieces(3):
             pieces = scan(
                 path,
                 tmp_path / f"pieces{name}",
                 variable_policy={"v*": "native"},
-                max_native_bytes=most,
+                max_native_bytes_per_file=most,
             )
         assert pieces.bad_files == whole.bad_files
         assert told(tmp_path / f"pieces{name}") == told(tmp_path / f"whole{name}")

@@ -9,6 +9,7 @@ import pytest
 import xarray as xr
 
 import icevirt
+from grouping import grouped
 from icevirt.connect.credentials.http_tokens import TOKENS
 from icevirt.errors import InvalidInputError, ScanError, StorageError
 from icevirt.objects.http import client
@@ -51,7 +52,7 @@ class Archive:
         self.access = {self.prefix: self.function}
 
     def build(self, repo, **how):
-        return icevirt.build(self.urls, repo, concat_dim="time", access=self.access, **how)
+        return icevirt.build(self.urls, repo, concat_dim="time", access=self.access, **grouped(how))
 
     def read(self, repo):
         with xr.open_dataset(

@@ -7,8 +7,10 @@ import pytest
 
 import icevirt
 from grouping import grouped
+from icevirt.api.choices import scanner_options
 from icevirt.errors import InvalidInputError, ScanError
 from icevirt.scan import registry
+from icevirt.scan.options import ScanOptions
 
 
 @pytest.fixture(params=["NETCDF4", "NETCDF3_CLASSIC", "NETCDF3_64BIT_DATA"])
@@ -82,7 +84,8 @@ def test_a_scanner_that_is_not_there_is_an_error_that_lists_what_is(path, name):
 
 
 def test_a_named_scanner_is_part_of_a_builds_identity():
-    from icevirt.api.arguments import identity_of, scan_options
+    from icevirt.api.arguments import identity_of
 
-    assert identity_of(scan_options()) != identity_of(scan_options(scanner="netcdf3"))
-    assert [each.name for each in registry.in_use(scan_options(scanner="netcdf3"))] == ["netcdf3"]
+    plain, named = (scanner_options(ScanOptions(scanner=name)) for name in ("", "netcdf3"))
+    assert identity_of(plain) != identity_of(named)
+    assert [each.name for each in registry.in_use(named)] == ["netcdf3"]

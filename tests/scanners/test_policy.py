@@ -10,10 +10,12 @@ import zarr
 
 import icevirt
 from icevirt.api import plan as plan_module
-from icevirt.api.arguments import identity_of, scan_options
+from icevirt.api.arguments import identity_of
+from icevirt.api.choices import scanner_options
 from icevirt.cli.main import app
 from icevirt.errors import InvalidInputError, UnsupportedError
 from icevirt.model.chunks import ChunkType
+from icevirt.scan.options import ScanOptions
 from pipeline.support import official, without_spark
 from scanners.materialise import materialise
 
@@ -157,11 +159,13 @@ def test_a_scanner_that_cannot_store_says_so(tmp_path):
 
 
 def test_the_policy_is_part_of_a_builds_identity():
-    plain = identity_of(scan_options())
-    assert identity_of(scan_options(policy="fail")) == plain
-    assert identity_of(scan_options(policy="skip")) != plain
+    plain = identity_of(scanner_options(ScanOptions()))
+    assert identity_of(scanner_options(ScanOptions(variable_policy="fail"))) == plain
+    assert identity_of(scanner_options(ScanOptions(variable_policy="skip"))) != plain
     one, other = {"a": "skip", "b": "fail"}, {"b": "fail", "a": "skip"}
-    assert identity_of(scan_options(policy=one)) != identity_of(scan_options(policy=other))
+    assert identity_of(scanner_options(ScanOptions(variable_policy=one))) != identity_of(
+        scanner_options(ScanOptions(variable_policy=other))
+    )
 
 
 def test_a_build_and_its_plan_tell_what_was_left_out(path, tmp_path, monkeypatch):

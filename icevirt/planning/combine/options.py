@@ -30,7 +30,7 @@ from icevirt.planning.edits.label_edits import LabelEdits
 from icevirt.planning.schedule.windows import MAX_REFERENCES
 
 type Combine = Literal["by_coords", "nested"]
-type OnMismatch = Literal["refuse", "native", "eras", "native-or-eras"]
+type OnMismatch = Literal["refuse", "native", "eras"]
 type LabelsLike = Labels | Mapping[str, Labels]
 type SpacingLike = str | float | Mapping[str, str | float] | None
 type Preprocess = str | Callable[[FileFacts], FileChanges | None] | None
@@ -165,8 +165,7 @@ class CombineOptions(Options):
         Option(
             "Files that encode a variable in another way than most. refuse: stop; native: read"
             " them and store these chunks as the others are encoded, where every value survives"
-            " exactly; eras: make a group for each encoding (era_0 and so on), in one commit;"
-            " native-or-eras: a group only for what cannot be stored exactly."
+            " exactly; eras: make a group for each encoding (era_0 and so on), in one commit."
         ),
     ] = "refuse"
     spacing: Annotated[
@@ -266,16 +265,11 @@ class CombineOptions(Options):
     def rules(self) -> Rules:
         """What is stored that cannot be referenced."""
         return Rules(
-            deviating="native" if self.on_mismatch in ("native", "native-or-eras") else "refuse",
+            deviating="native" if self.on_mismatch == "native" else "refuse",
             float_variables=tuple(self.float_variables),
             chunk_grid=self.chunk_grid,
             max_native_bytes=self.max_native_bytes,
         )
-
-    @property
-    def makes_eras(self) -> bool:
-        """Whether files of different encodings become groups."""
-        return self.on_mismatch in ("eras", "native-or-eras")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -409,7 +409,7 @@ def test_plan_prints_the_eras_also_when_it_refuses(tmp_path):
     assert told.exit_code == 1
     assert "2 eras along time" in told.stdout
     assert "from era_0: /packed: scale_factor 0.01 → 0.02" in told.stdout
-    assert 'eras="group"' in told.stdout
+    assert 'on_mismatch="eras"' in told.stdout
     assert "icevirt: /packed is encoded differently" in told.stderr
     as_json = CliRunner().invoke(main.app, [*line, "-o", "json"])
     assert as_json.exit_code == 1

@@ -10,7 +10,7 @@ import icevirt
 from api.sources.test_object_stores import access_to, below, manifests, uploaded
 from builds.support import assert_same_dataset, expected_dataset, told, without_spark
 from icevirt.api import scan as scan_module
-from icevirt.catalog.in_progress import Journal
+from icevirt.catalog.in_progress import ScanNotes
 from icevirt.scan import registry
 from tasks.stub_scanner import install
 from tasks.test_pieces import counted, in_pieces, write_many
@@ -68,7 +68,7 @@ def stub(tmp_path, monkeypatch):
     """Install a scanner that knows shares, and scan all files in children."""
     monkeypatch.syspath_prepend(install(tmp_path / "site", SHARED))
     registry.scanners.cache_clear()
-    monkeypatch.setattr(Journal, "died_in", lambda self, parts: True)
+    monkeypatch.setattr(ScanNotes, "died_in", lambda self, parts: True)
     yield
     registry.scanners.cache_clear()
 

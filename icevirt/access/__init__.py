@@ -1,1 +1,1 @@
-"""Reading and writing arrays: the zarr store over a session, and the xarray engine."""
+"""Read and write arrays: the zarr store over a session, and the xarray engine."""

@@ -1,1 +1,1 @@
-"""Frozen values of the pipeline: scanned files, signatures, the catalog's schema, the plan."""
+"""Hold the pipeline's frozen values: scanned files, signatures, the catalog schema, the plan."""

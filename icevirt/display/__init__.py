@@ -1,1 +1,1 @@
-"""Text for people: what was built, what a repository holds, what a file holds, how far it is."""
+"""Format text for people: builds, repositories, files and progress."""

@@ -1,1 +1,1 @@
-"""Frozen values of the Icechunk format: what the files mean, without bytes and without I/O."""
+"""Define frozen values of the Icechunk format: what the files mean, without bytes or I/O."""

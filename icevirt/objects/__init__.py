@@ -1,1 +1,1 @@
-"""Source objects: who may read them, and ranges of their bytes with the checksum enforced."""
+"""Read ranges of source objects, with access control and the checksum enforced."""

@@ -1,1 +1,1 @@
-"""Repositories and sessions: commits, history, branches and tags, configuration."""
+"""Provide repositories and sessions: commits, history, branches, tags, configuration."""

@@ -1,1 +1,1 @@
-"""The scanner contract: what a scanner is given, what it must give back, and how one is found."""
+"""Define the scanner contract: what a scanner gets, what it must return, how it is found."""

@@ -1,1 +1,1 @@
-"""A repository's root: get, put, conditional put, list and delete, on each kind of storage."""
+"""Store a repository's objects: get, put, conditional put, list and delete, on every backend."""

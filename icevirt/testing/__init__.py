@@ -1,1 +1,1 @@
-"""Tests for other people's plug-ins: what icevirt expects of a scanner, as pytest classes."""
+"""Test third-party plug-ins: what icevirt expects of a scanner, as pytest classes."""

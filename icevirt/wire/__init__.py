@@ -1,1 +1,1 @@
-"""Bytes to values of the model and back: one file for each kind of file of the spec. No I/O."""
+"""Convert bytes to model values and back, one module per kind of file in the spec. No I/O."""

@@ -1,1 +1,1 @@
-"""icevirt's own scanners; they plug in like anybody else's, by the group ``icevirt.scanners``."""
+"""Provide icevirt's own scanners, registered in the entry-point group ``icevirt.scanners``."""

@@ -1,4 +1,4 @@
-"""The xarray engine.
+"""Implement the xarray engine.
 
-groups of a session as Datasets and DataTrees, and Datasets written to a session.
+It opens groups of a session as Datasets and DataTrees, and writes Datasets to a session.
 """

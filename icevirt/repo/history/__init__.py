@@ -1,1 +1,1 @@
-"""The history of a repository as its users see it: ancestry, diffs, the ops log, blame."""
+"""Show the history of a repository: ancestry, diffs, the ops log, blame."""

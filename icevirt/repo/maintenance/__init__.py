@@ -1,4 +1,4 @@
-"""Keeps a repository small and checks it.
+"""Keep a repository small, and check it.
 
-expiration, garbage collection, trimming, `check`, inspection.
+Expiration, garbage collection, trimming, `check`, inspection.
 """

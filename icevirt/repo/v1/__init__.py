@@ -1,1 +1,1 @@
-"""Repositories of the Icechunk V1 format: read, changed, and upgraded to V2."""
+"""Read, change and upgrade repositories of the Icechunk V1 format."""

@@ -1,1 +1,1 @@
-"""JSON values in the encodings of the format: FlexBuffers, MessagePack, YAML, reference files."""
+"""Encode JSON values as the format does: FlexBuffers, MessagePack, YAML, reference files."""

@@ -1,1 +1,1 @@
-"""HDF5 and NetCDF-4 through libhdf5: every layout, correct or loud."""
+"""Scan HDF5 and NetCDF-4 through libhdf5: every layout, correct or loud."""

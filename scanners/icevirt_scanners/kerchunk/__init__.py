@@ -1,1 +1,1 @@
-"""The scanner for kerchunk's references: JSON of versions 0 and 1, and parquet directories."""
+"""Scan kerchunk's references: JSON of versions 0 and 1, and Parquet directories."""

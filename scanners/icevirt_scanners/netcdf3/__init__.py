@@ -1,1 +1,1 @@
-"""NetCDF-3: classic, 64-bit offset and CDF-5 files, read without the C library."""
+"""Scan NetCDF-3 files (classic, 64-bit offset and CDF-5) without the C library."""

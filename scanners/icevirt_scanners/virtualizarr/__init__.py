@@ -1,1 +1,1 @@
-"""Every parser of VirtualiZarr as a scanner, for formats that icevirt has none for."""
+"""Run any VirtualiZarr parser as a scanner, for formats that icevirt cannot scan itself."""

@@ -1,4 +1,1 @@
-"""Groups, datasets, links and dimensions of an HDF5 file.
-
-which there are, and under which names.
-"""
+"""Find the groups, datasets, links and dimensions of an HDF5 file, with their names."""

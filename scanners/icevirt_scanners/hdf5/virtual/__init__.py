@@ -1,1 +1,1 @@
-"""Virtual datasets: what they map, from which files, and as which references."""
+"""Resolve virtual datasets: what they map, from which files, and to which references."""

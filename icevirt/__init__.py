@@ -97,7 +97,7 @@ _HOME = {name: module for module, names in _EXPORTS.items() for name in names.sp
 
 __all__ = [*_HOME, "__version__", "errors"]  # noqa: PLE0604 - names of the table
 
-_BUILDERS = ("h5py", "pandas", "pyarrow", "pyspark")
+_BUILDERS = ("h5py", "pandas", "pyarrow", "pyspark", "tomli_w")
 
 
 def __getattr__(name: str) -> Any:

@@ -185,12 +185,8 @@ def _update(update: repo_info.Update) -> JSONObject:
 
 def _update_type(kind: repo_info.UpdateKind) -> JSONObject:
     match kind:
-        case repo_info.FeatureFlagChanged(id=key, new_value=value, is_set=is_set):
-            return {
-                "type": "FeatureFlagChanged",
-                "id": key,
-                "new_value": value if is_set else None,
-            }
+        case repo_info.FeatureFlagChanged(id=key, new_value=value):
+            return {"type": "FeatureFlagChanged", "id": key, "new_value": value}
         case repo_info.RepoStatusChanged(status=status):
             told: JSONObject = {
                 "availability": status.availability.name.title().replace("_", ""),

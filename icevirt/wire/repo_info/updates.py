@@ -12,6 +12,7 @@ from typing import cast
 from icevirt.ids import ALPHABET
 from icevirt.model.repo_info import (
     UPDATE_KINDS,
+    FeatureFlagChanged,
     RepoAvailability,
     RepoStatus,
     RepoStatusChanged,
@@ -80,6 +81,9 @@ def status(values: Values) -> RepoStatus:
 def _kind_values(kind: UpdateKind) -> Values:
     if isinstance(kind, RepoStatusChanged):
         return {"status": status_values(kind.status)}
+    if isinstance(kind, FeatureFlagChanged):
+        value = kind.new_value
+        return {"id": kind.id, "new_value": bool(value), "is_set": value is not None}
     return {field.name: getattr(kind, field.name) for field in fields(kind)}
 
 
@@ -89,4 +93,6 @@ def kind(tag: int, member: Values) -> UpdateKind:
         if member["status"] is None:
             raise Damage("a change of status without a status", 0)
         return RepoStatusChanged(status(member["status"]))
+    if UPDATE_KINDS[tag - 1] is FeatureFlagChanged:
+        return FeatureFlagChanged(member["id"], member["new_value"] if member["is_set"] else None)
     return cast("UpdateKind", UPDATE_KINDS[tag - 1](**member))

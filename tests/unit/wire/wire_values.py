@@ -94,7 +94,7 @@ update_kinds = st.one_of(
     st.builds(r.NewCommit, texts, ids12),
     st.builds(r.CommitAmended, texts, ids12, ids12),
     st.builds(r.NewDetachedSnapshot, ids12),
-    st.builds(r.FeatureFlagChanged, U16, st.booleans(), st.booleans()),
+    st.builds(r.FeatureFlagChanged, U16, st.none() | st.booleans()),
     st.builds(r.RepoStatusChanged, statuses),
 )
 flags = st.none() | st.lists(U16, max_size=4, unique=True).map(lambda f: tuple(sorted(f)))

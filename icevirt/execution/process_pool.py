@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from icevirt.archive.limits import ATTEMPTS
 from icevirt.errors import SparkJobError
-from icevirt.execution.forkserver import Child, Family
+from icevirt.execution.forkserver import Child, ForkServer
 
 FEW_FILES = 5000
 """Up to so many files, nobody who has no Spark session waits for one."""
@@ -30,7 +30,7 @@ FILES_OF_WORKER = 64
 _TAIL = 4000  # bytes of the cause of a failure
 
 
-class Workers:
+class ProcessPool:
     """Child processes that run tasks; a context that ends them.
 
     Args:
@@ -42,7 +42,7 @@ class Workers:
         self._stopped = False
         self._lock = threading.Lock()
         self._idle: SimpleQueue[Child] = SimpleQueue()
-        self._families: list[Family] = []
+        self._families: list[ForkServer] = []
 
     def run(
         self, function: Callable[[Any], Any], payloads: Sequence[bytes]
@@ -95,7 +95,7 @@ class Workers:
         with self._lock:
             if self._stopped:  # meanwhile, and nobody would end these
                 raise InterruptedError("the workers are stopped")
-            family = Family(count)
+            family = ForkServer(count)
             self._families.append(family)
         for child in family.children:
             self._idle.put(child)

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from icevirt.archive.reports.build import Progress
 from icevirt.errors import IcevirtError, SparkJobError
-from icevirt.execution.process_pool import Workers
+from icevirt.execution.process_pool import ProcessPool
 from icevirt.execution.spark_jvm import errors_of_spark, words_of
 from icevirt.execution.task_transport import packed, unpacked
 from icevirt.storage.protocol import Storage
@@ -86,7 +86,7 @@ def results_of[R](rows: Sequence[tuple[int, bool, bytes]]) -> list[R]:
 
 
 def run_on_spark[T, R](
-    spark: SparkSession | Workers,
+    spark: SparkSession | ProcessPool,
     function: Callable[[T], R],
     tasks: Iterable[T],
     *,
@@ -106,7 +106,7 @@ def run_on_spark[T, R](
         IcevirtError: The one a task raised.
         SparkJobError: A task failed for another reason, as often as Spark retries it.
     """
-    if isinstance(spark, Workers):
+    if isinstance(spark, ProcessPool):
         with _Watch(progress):
             rows = spark.run(function, [pickle.dumps(task) for task in tasks])
         return results_of(rows)
@@ -249,13 +249,13 @@ def run_in_process[T, R](function: Callable[[T], R], tasks: Iterable[T]) -> list
     return results_of(rows)
 
 
-def slots(spark: SparkSession | Workers) -> int:
+def slots(spark: SparkSession | ProcessPool) -> int:
     """Return how many tasks run at a time.
 
     Raises:
         SparkJobError: Spark's JVM died.
     """
-    if isinstance(spark, Workers):
+    if isinstance(spark, ProcessPool):
         return spark.count
     try:
         return int(spark.sparkContext.defaultParallelism)

@@ -18,7 +18,7 @@ from icevirt.archive.limits import ATTEMPTS
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import BuildError, InvalidInputError, SparkJobError
 from icevirt.execution.java import find_java, java_home
-from icevirt.execution.process_pool import FEW_FILES, FILES_OF_WORKER, LARGE, Workers
+from icevirt.execution.process_pool import FEW_FILES, FILES_OF_WORKER, LARGE, ProcessPool
 from icevirt.execution.spark_jvm import errors_of_spark, forget_jvm, stop, words_of
 from icevirt.execution.spark_scratch import private_places
 from icevirt.import_path import VARIABLE, import_path, python_path
@@ -62,8 +62,8 @@ _JAVA_OPTIONS = (
 
 @contextlib.contextmanager
 def spark_or_local(
-    spark: SparkSession | Workers | None = None, *, files: Sequence[SourceFile] | None = None
-) -> Iterator[SparkSession | Workers]:
+    spark: SparkSession | ProcessPool | None = None, *, files: Sequence[SourceFile] | None = None
+) -> Iterator[SparkSession | ProcessPool]:
     """Yield ``spark``, or the running session, or something local that ends with the block.
 
     That is a Spark session, or where it would take longer to start than work on the ``files`` does,
@@ -75,7 +75,7 @@ def spark_or_local(
         return
     work = FEW_FILES + 1 if files is None else sum(1 + file.size // LARGE for file in files)
     if work <= FEW_FILES:
-        with Workers(min(_usable_cores(), 1 + work // FILES_OF_WORKER)) as workers:
+        with ProcessPool(min(_usable_cores(), 1 + work // FILES_OF_WORKER)) as workers:
             yield workers
         return
     started = local_session()

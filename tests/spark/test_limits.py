@@ -9,7 +9,7 @@ import pytest
 import icevirt
 from icevirt.api import scan as scan_module
 from icevirt.api.arguments import limits_of
-from icevirt.catalog.in_progress import Journal
+from icevirt.catalog.in_progress import ScanNotes
 from icevirt.errors import InvalidInputError
 from icevirt.scan import registry
 from icevirt.tasks.limits import limited_memory
@@ -31,7 +31,7 @@ def stub(tmp_path, monkeypatch):
     registry.scanners.cache_clear()
     without_spark(monkeypatch)
     monkeypatch.setattr(scan_module, "spark_or_local", lambda *_, **__: contextlib.nullcontext())
-    monkeypatch.setattr(Journal, "died_in", lambda self, parts: True)
+    monkeypatch.setattr(ScanNotes, "died_in", lambda self, parts: True)
     yield
     registry.scanners.cache_clear()
 

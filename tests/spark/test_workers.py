@@ -11,7 +11,7 @@ import pytest
 import icevirt
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import FormatError, SparkJobError
-from icevirt.execution.process_pool import FEW_FILES, LARGE, Workers
+from icevirt.execution.process_pool import FEW_FILES, LARGE, ProcessPool
 from icevirt.execution.spark_daemon import STAGES
 from icevirt.execution.spark_runner import run_on_spark, slots
 from icevirt.execution.spark_session import spark_or_local
@@ -21,7 +21,7 @@ from pipeline.support import assert_same_dataset, expected_dataset, opened, writ
 
 @pytest.fixture
 def workers():
-    with Workers(2) as made:
+    with ProcessPool(2) as made:
         yield made
     assert all(family._process.poll() is not None for family in made._families)
 
@@ -102,7 +102,7 @@ def test_a_task_that_always_fails_ends_the_job_with_its_cause(workers, task, tol
 def test_who_is_interrupted_leaves_no_process_behind():
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
     signal.setitimer(signal.ITIMER_REAL, 3)
-    made = Workers(2)
+    made = ProcessPool(2)
     with pytest.raises(KeyboardInterrupt), made:
         run_on_spark(made, waiting, [1, 2, 3])
     signal.signal(signal.SIGALRM, before)

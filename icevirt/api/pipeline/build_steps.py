@@ -41,9 +41,9 @@ from icevirt.api.pipeline.stages import (
 from icevirt.api.pipeline.target import Target, digest_of
 from icevirt.api.sources.inputs import Inputs
 from icevirt.api.sources.named_containers import NamedContainers
-from icevirt.api.sources.nested_lists import Nest
+from icevirt.api.sources.nested_lists import NestedSources
 from icevirt.api.sources.published_urls import Publication, published
-from icevirt.archive.limits import Limits
+from icevirt.archive.limits import ScanLimits
 from icevirt.archive.plan import BuildPlan, WriteResult
 from icevirt.archive.reports.build import BuildReport, Progress
 from icevirt.archive.sources import SourceFiles
@@ -56,7 +56,7 @@ from icevirt.errors import (
     StorageError,
 )
 from icevirt.execution.memory import give_back
-from icevirt.execution.process_pool import Workers
+from icevirt.execution.process_pool import ProcessPool
 from icevirt.execution.spark_session import spark_or_local
 from icevirt.model.json import JSON
 from icevirt.planning.combine.options import Wish
@@ -89,11 +89,11 @@ class Request:
     message: str | None
     metadata: Mapping[str, Any]
     max_bad_files: int | str
-    limits: Limits
+    limits: ScanLimits
     options: ScanOptions
     wish: Wish
     edits: Edits
-    nest: Nest | None
+    nest: NestedSources | None
     publication: Publication
     containers: NamedContainers
     progress: Callable[[Progress], None] | None
@@ -127,19 +127,19 @@ class Session:
 
     def __init__(self, stack: ExitStack, clock: Clock, given: SparkSession | None) -> None:
         self._stack, self._clock, self._given = stack, clock, given
-        self._started: SparkSession | Workers | None = None
+        self._started: SparkSession | ProcessPool | None = None
         self._has_started = False
         self.files: SourceFiles | None = None  # for few of them, no Spark is started
 
-    def __call__(self) -> SparkSession | Workers:
+    def __call__(self) -> SparkSession | ProcessPool:
         """Return the session, or workers without one, started now if they were not."""
         if not self._has_started:
             self._start(files=self.files)
-        return cast("SparkSession | Workers", self._started)
+        return cast("SparkSession | ProcessPool", self._started)
 
     def shuffling(self) -> SparkSession:
         """Return a session of Spark, without which rows cannot be sent between tasks."""
-        if not self._has_started or isinstance(self._started, Workers):
+        if not self._has_started or isinstance(self._started, ProcessPool):
             self._start(files=None)
         return cast("SparkSession", self._started)
 

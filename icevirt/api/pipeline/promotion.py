@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from icevirt.archive.reports.build import BuildReport
 from icevirt.errors import ConflictError, InvalidInputError, VerificationError
-from icevirt.execution.process_pool import Workers
+from icevirt.execution.process_pool import ProcessPool
 from icevirt.objects.source_access import in_force
 from icevirt.repo.repository import Repository
 from icevirt.storage.protocol import Storage
@@ -56,7 +56,7 @@ def refuse_differences(
     report: BuildReport,
     *,
     values: int,
-    spark: Callable[[], SparkSession | Workers],
+    spark: Callable[[], SparkSession | ProcessPool],
 ) -> None:
     """Hold the new snapshot against its files.
 

@@ -13,13 +13,13 @@ from icevirt.api.arguments import identity_of, told_of
 from icevirt.api.pipeline.events import tell, tell_bad_files
 from icevirt.api.pipeline.target import Target
 from icevirt.archive import catalog as schema
-from icevirt.archive.limits import DEFAULT, Limits
-from icevirt.archive.plan import BuildPlan, FileRows, WriteItem, WriteResult
+from icevirt.archive.limits import DEFAULT, ScanLimits
+from icevirt.archive.plan import BuildPlan, FileRows, ManifestTask, WriteResult
 from icevirt.archive.reports.build import BadFile, Progress
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog import parts
 from icevirt.catalog.facts_reader import ClosedCatalog, read_facts
-from icevirt.catalog.lookup import Settled, forget, settled
+from icevirt.catalog.lookup import CatalogLookup, forget, settled
 from icevirt.catalog.parquet import damaged
 from icevirt.catalog.requested_files import note_asked
 from icevirt.catalog.scan_identities import describe_scan
@@ -31,7 +31,7 @@ from icevirt.errors import (
     SourcesChangedError,
     StorageError,
 )
-from icevirt.execution.process_pool import Workers
+from icevirt.execution.process_pool import ProcessPool
 from icevirt.execution.spark_runner import reporter, run_on_spark, run_shuffled, slots
 from icevirt.ids import ObjectId12
 from icevirt.objects.source_access import in_force
@@ -50,7 +50,7 @@ from icevirt.tasks.scan import ScanTask, run_scan
 from icevirt.tasks.scan_pieces import clear
 from icevirt.tasks.shuffle import Needs, run_map
 from icevirt.tasks.source_values import Reading
-from icevirt.tasks.task_payload import Parcel
+from icevirt.tasks.task_payload import PackedTasks
 from icevirt.tasks.value_difference import Differences
 from icevirt.tasks.write_manifests import (
     WriteTask,
@@ -77,7 +77,7 @@ class Scan:
     catalog: Storage
     max_bad_files: int
     progress: Callable[[Progress], None] | None
-    limits: Limits = DEFAULT  # of a file; they decide nothing about the good ones
+    limits: ScanLimits = DEFAULT  # of a file; they decide nothing about the good ones
 
     @property
     def identity(self) -> str:
@@ -88,7 +88,7 @@ class Scan:
         """Say whether no more files are bad than may be, and some are good."""
         return len(closed.bad) <= self.max_bad_files and len(closed.bad) < len(self.files)
 
-    def settled(self) -> Settled:
+    def settled(self) -> CatalogLookup:
         """Look up which of the files the catalog describes already."""
         return settled(self.catalog, self.identity, self.files, self.limits)
 
@@ -104,7 +104,7 @@ class Job:
     led: tuple[str, ...] = ()  # URL prefixes into which references of the files may lead
 
 
-def scan_missing(spark: SparkSession | Workers, job: Scan) -> int:
+def scan_missing(spark: SparkSession | ProcessPool, job: Scan) -> int:
     """Scan the files that are not in the catalog yet; return how many that were."""
     parts.mark(job.catalog)
     describe_scan(job.catalog, job.identity, told_of(job.options))
@@ -194,7 +194,7 @@ def scanned_catalog(job: Scan) -> ClosedCatalog:
     return closed
 
 
-def _refuse_tampered(job: Scan, known: Settled) -> None:
+def _refuse_tampered(job: Scan, known: CatalogLookup) -> None:
     """Refuse parts that do not hold the files which their names say: no scan makes them anew.
 
     Raises:
@@ -239,7 +239,7 @@ def _folders(url: str) -> Iterator[str]:
     return (url[: at + 1] for at in ends)
 
 
-def _parts_of_missing(job: Scan, known: Settled) -> set[str]:
+def _parts_of_missing(job: Scan, known: CatalogLookup) -> set[str]:
     """Return the names, but for their content, of the parts that missing files would be in."""
     missing = [job.files[at] for at in known.missing.tolist()]
     parts = schema.parts_of(
@@ -280,14 +280,14 @@ def _is_unreadable(bad: BadFile) -> bool:
     return bad.code == StorageError.code
 
 
-def write_all(spark: SparkSession | Workers, job: Job, plan: BuildPlan) -> list[WriteResult]:
+def write_all(spark: SparkSession | ProcessPool, job: Job, plan: BuildPlan) -> list[WriteResult]:
     """Write every object of the plan that an earlier attempt did not leave."""
     todo = tuple(drafts(plan))
     config = job.target.config
 
-    def task(items: Iterable[Sequence[WriteItem]]) -> WriteTask:
+    def task(items: Iterable[Sequence[ManifestTask]]) -> WriteTask:
         return WriteTask(
-            parcels=tuple(map(Parcel.of, items)),
+            parcels=tuple(map(PackedTasks.of, items)),
             catalog=job.scan.catalog,
             repo=job.target.storage,
             record=job.record,
@@ -325,7 +325,7 @@ def write_all(spark: SparkSession | Workers, job: Job, plan: BuildPlan) -> list[
             needs.add(number, item)
         maps = needs.tasks(job.scan.catalog, slots(spark) * _TASKS_PER_SLOT)
         each = (task([[item]]) for item in write_items(plan))
-        assert not isinstance(spark, Workers), "a shuffle is Spark's"
+        assert not isinstance(spark, ProcessPool), "a shuffle is Spark's"
         written = run_shuffled(
             spark, run_map, maps, run_write_shuffled, each, progress=watch, aside=job.record
         )
@@ -333,7 +333,7 @@ def write_all(spark: SparkSession | Workers, job: Job, plan: BuildPlan) -> list[
 
 
 def refuse_changed_targets(
-    session: Callable[[], SparkSession | Workers], job: Job, plan: BuildPlan
+    session: Callable[[], SparkSession | ProcessPool], job: Job, plan: BuildPlan
 ) -> None:
     """Look once more at files that the plan's files refer to.
 

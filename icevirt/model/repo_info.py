@@ -15,7 +15,7 @@ from icevirt.model.json import JSONObject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotInfo:
+class SnapshotSummary:
     """Summary of a snapshot, enough to walk the history without fetching snapshot files."""
 
     id: ObjectId12
@@ -34,7 +34,7 @@ class RepoAvailability(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RepoStatus:
+class StatusRecord:
     """Availability, since when, and why."""
 
     availability: RepoAvailability
@@ -174,7 +174,7 @@ type AnyUpdate[Id, Status] = (
     | FeatureFlagChanged
     | RepoStatusChanged[Status]
 )
-type UpdateKind = AnyUpdate[ObjectId12, RepoStatus]
+type UpdateKind = AnyUpdate[ObjectId12, StatusRecord]
 
 UPDATE_KINDS: tuple[type[Any], ...] = tuple(
     get_origin(each) or each for each in get_args(AnyUpdate.__value__)
@@ -183,7 +183,7 @@ UPDATE_KINDS: tuple[type[Any], ...] = tuple(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Update:
+class OpsLogEntry:
     """An entry of the ops log.
 
     ``backup_path`` names the file below ``overwritten/`` that holds the repo info in which this
@@ -203,10 +203,10 @@ class RepoInfo:
     tags: Mapping[str, ObjectId12] = field(default_factory=dict)
     branches: Mapping[str, ObjectId12]
     deleted_tags: frozenset[str] = frozenset()
-    snapshots: Mapping[ObjectId12, SnapshotInfo]
-    status: RepoStatus
+    snapshots: Mapping[ObjectId12, SnapshotSummary]
+    status: StatusRecord
     metadata: JSONObject | None = None
-    latest_updates: Sequence[Update]  # newest first
+    latest_updates: Sequence[OpsLogEntry]  # newest first
     repo_before_updates: str | None = None
     config: JSONObject | None = None  # the document as persisted, unknown keys included
     enabled_feature_flags: tuple[int, ...] | None = None

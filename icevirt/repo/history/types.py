@@ -24,7 +24,7 @@ class SnapshotInfo:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, info: repo_info.SnapshotInfo) -> SnapshotInfo:
+    def of(cls, info: repo_info.SnapshotSummary) -> SnapshotInfo:
         """Show what the repo info says."""
         return cls(
             id=str(info.id),
@@ -48,7 +48,7 @@ class RepoStatus:
         checked("availability", self.availability, repo_info.RepoAvailability, do=how)
 
     @classmethod
-    def of(cls, status: repo_info.RepoStatus) -> RepoStatus:
+    def of(cls, status: repo_info.StatusRecord) -> RepoStatus:
         """Show what the repo info says."""
         return cls(
             availability=status.availability,
@@ -90,7 +90,7 @@ class Update:
     backup_path: str | None  # where the repo info lies in which this was the newest entry
 
     @classmethod
-    def of(cls, update: repo_info.Update) -> Update:
+    def of(cls, update: repo_info.OpsLogEntry) -> Update:
         """Show what the repo info says."""
         return cls(
             kind=_shown(update.kind),
@@ -108,7 +108,7 @@ class ManifestFileInfo:
     num_chunk_refs: int
 
     @classmethod
-    def of(cls, file: snapshot.ManifestFileInfo) -> ManifestFileInfo:
+    def of(cls, file: snapshot.ManifestFile) -> ManifestFileInfo:
         """Show what the snapshot says."""
         return cls(id=str(file.id), size_bytes=file.size_bytes, num_chunk_refs=file.num_chunk_refs)
 

@@ -13,10 +13,10 @@ from icevirt.ids import ALPHABET
 from icevirt.model.repo_info import (
     UPDATE_KINDS,
     FeatureFlagChanged,
+    OpsLogEntry,
     RepoAvailability,
-    RepoStatus,
     RepoStatusChanged,
-    Update,
+    StatusRecord,
     UpdateKind,
 )
 from icevirt.wire.flatbuffer import builder
@@ -35,7 +35,7 @@ BACKUP_FORM = [
 NO_BACKUP = "not the name of a backup of the repo info"
 
 
-def encoded(update: Update) -> Encoded:
+def encoded(update: OpsLogEntry) -> Encoded:
     """Return the table of an entry."""
     tag = UPDATE_KINDS.index(type(update.kind)) + 1
     values = {
@@ -59,7 +59,7 @@ def _is_backup(name: bytes) -> bool:
     )
 
 
-def status_values(status: RepoStatus) -> Values:
+def status_values(status: StatusRecord) -> Values:
     """Return the table of a status."""
     return {
         "availability": int(status.availability),
@@ -68,10 +68,10 @@ def status_values(status: RepoStatus) -> Values:
     }
 
 
-def status(values: Values) -> RepoStatus:
+def status(values: Values) -> StatusRecord:
     """Read a status. ``Offline``, and what may come after it, takes no writes either."""
     online = values["availability"] == RepoAvailability.online
-    return RepoStatus(
+    return StatusRecord(
         availability=RepoAvailability.online if online else RepoAvailability.read_only,
         set_at=values["set_at"],
         limited_availability_reason=values["limited_availability_reason"],

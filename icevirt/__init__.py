@@ -35,18 +35,14 @@ _EXPORTS = {
     "icevirt.archive.reports.scan": "ScanReport",
     "icevirt.archive.reports.verification": "VerifyReport",
     "icevirt.archive.scanned": "ScannedFile",
-    "icevirt.connect.credentials.azure": (
-        "AzureRefreshableCredential azure_anonymous_credentials azure_credentials "
-        "azure_from_env_credentials azure_refreshable_credentials azure_static_credentials"
-    ),
     "icevirt.connect.credentials.common": "HttpAccess LocalFileSystemAccess containers_credentials",
-    "icevirt.connect.credentials.gcs": (
-        "GcsBearerCredential gcs_anonymous_credentials gcs_credentials gcs_from_env_credentials "
-        "gcs_refreshable_credentials gcs_static_credentials"
-    ),
     "icevirt.connect.credentials.http": "http_credentials",
-    "icevirt.connect.credentials.s3": (
-        "S3StaticCredentials s3_anonymous_credentials s3_credentials s3_from_env_credentials "
+    "icevirt.connect.credentials.object_stores": (
+        "AzureRefreshableCredential GcsBearerCredential S3StaticCredentials "
+        "azure_anonymous_credentials azure_credentials azure_from_env_credentials "
+        "azure_refreshable_credentials azure_static_credentials gcs_anonymous_credentials "
+        "gcs_credentials gcs_from_env_credentials gcs_refreshable_credentials "
+        "gcs_static_credentials s3_anonymous_credentials s3_credentials s3_from_env_credentials "
         "s3_refreshable_credentials s3_static_credentials"
     ),
     "icevirt.connect.store_configs": "azure_store gcs_store http_store s3_store",

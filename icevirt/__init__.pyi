@@ -69,32 +69,28 @@ from icevirt.archive.reports.verification import (
 from icevirt.archive.scanned import (
     ScannedFile,
 )
-from icevirt.connect.credentials.azure import (
-    AzureRefreshableCredential,
-    azure_anonymous_credentials,
-    azure_credentials,
-    azure_from_env_credentials,
-    azure_refreshable_credentials,
-    azure_static_credentials,
-)
 from icevirt.connect.credentials.common import (
     HttpAccess,
     LocalFileSystemAccess,
     containers_credentials,
 )
-from icevirt.connect.credentials.gcs import (
+from icevirt.connect.credentials.http import (
+    http_credentials,
+)
+from icevirt.connect.credentials.object_stores import (
+    AzureRefreshableCredential,
     GcsBearerCredential,
+    S3StaticCredentials,
+    azure_anonymous_credentials,
+    azure_credentials,
+    azure_from_env_credentials,
+    azure_refreshable_credentials,
+    azure_static_credentials,
     gcs_anonymous_credentials,
     gcs_credentials,
     gcs_from_env_credentials,
     gcs_refreshable_credentials,
     gcs_static_credentials,
-)
-from icevirt.connect.credentials.http import (
-    http_credentials,
-)
-from icevirt.connect.credentials.s3 import (
-    S3StaticCredentials,
     s3_anonymous_credentials,
     s3_credentials,
     s3_from_env_credentials,

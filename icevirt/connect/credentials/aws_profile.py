@@ -11,7 +11,10 @@ from configparser import ConfigParser, Error
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from icevirt.connect.credentials.s3 import S3StaticCredentials, s3_refreshable_credentials
+from icevirt.connect.credentials.object_stores import (
+    S3StaticCredentials,
+    s3_refreshable_credentials,
+)
 
 _WHILE = timedelta(minutes=10)
 _ENOUGH = (

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from icevirt.api.pipeline.promotion import check_promotion
 from icevirt.api.sources.named_containers import NamedContainers
 from icevirt.api.sources.published_urls import Publication
 from icevirt.archive.options import Option, Options, count, mapping
+from icevirt.errors import InvalidInputError
 from icevirt.repo.settings import as_json
 
 
@@ -100,7 +100,13 @@ class CommitOptions(Options):
                 to itself.
         """
         super(CommitOptions, self).__post_init__()
-        check_promotion(self.branch, self.promote, self.verify)
+        if self.promote is not None and self.promote == self.branch:
+            raise InvalidInputError(
+                "a build cannot be promoted to the branch that it commits to",
+                do="Commit to another one, like branch='staging'.",
+                branch=self.branch,
+                promote=self.promote,
+            )
 
     @property
     def publication(self) -> Publication:

@@ -53,7 +53,7 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Declared:
+class DeclaredOption:
     """An option with all that its class says about it."""
 
     name: str
@@ -72,7 +72,7 @@ class Declared:
         return self.option.check or check_of(self.kind)
 
 
-type Spelling = Callable[[type["Options"], Declared], str]
+type Spelling = Callable[[type["Options"], DeclaredOption], str]
 
 _SPELLING: ContextVar[Spelling | None] = ContextVar("spelling", default=None)
 
@@ -120,7 +120,7 @@ class Options:
         return f"{type(self).__name__}({told})"
 
     @classmethod
-    def word(cls, each: Declared) -> str:
+    def word(cls, each: DeclaredOption) -> str:
         """Return the name of an option as the caller writes it."""
         spelling = _SPELLING.get()
         return each.name if spelling is None else spelling(cls, each)
@@ -161,10 +161,10 @@ class Options:
         }
 
 
-_DECLARED: dict[type[Options], tuple[Declared, ...]] = {}
+_DECLARED: dict[type[Options], tuple[DeclaredOption, ...]] = {}
 
 
-def declared(options: type[Options]) -> tuple[Declared, ...]:
+def declared(options: type[Options]) -> tuple[DeclaredOption, ...]:
     """Return the options of a class, in their order."""
     if options not in _DECLARED:
         hints = get_type_hints(options, include_extras=True)
@@ -177,11 +177,11 @@ def _dataclass(options: type[Options]) -> type[DataclassInstance]:
     return options  # type: ignore[return-value]  # subclasses are
 
 
-def _declared(found: Field[Any], hint: Any) -> Declared:
+def _declared(found: Field[Any], hint: Any) -> DeclaredOption:
     assert get_origin(hint) is Annotated, f"{found.name} is annotated with no Option"
     kind, option = get_args(hint)
     assert found.default is not MISSING, f"{found.name} has no default"
-    return Declared(name=found.name, kind=kind, default=found.default, option=option)
+    return DeclaredOption(name=found.name, kind=kind, default=found.default, option=option)
 
 
 # -- checks --------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from icevirt.archive.options import Declared, Names, Options, choices_of, declared, spelled
+from icevirt.archive.options import DeclaredOption, Names, Options, choices_of, declared, spelled
 from icevirt.cli.notation import NOTATIONS
 from icevirt.errors import InvalidInputError
 
@@ -35,7 +35,7 @@ def takes(
     return add
 
 
-def _parameter(each: Declared) -> inspect.Parameter:
+def _parameter(each: DeclaredOption) -> inspect.Parameter:
     kind, default, more = _typed(each)
     option = typer.Option(each.flag, help=_help(each), **more)
     return inspect.Parameter(
@@ -46,12 +46,12 @@ def _parameter(each: Declared) -> inspect.Parameter:
     )
 
 
-def _help(each: Declared) -> str:
+def _help(each: DeclaredOption) -> str:
     repeats = each.kind is Names or (each.name in NOTATIONS and NOTATIONS[each.name].repeats)
     return f"{each.option.doc} May be repeated." if repeats else each.option.doc
 
 
-def _typed(each: Declared) -> tuple[Any, Any, dict[str, Any]]:
+def _typed(each: DeclaredOption) -> tuple[Any, Any, dict[str, Any]]:
     """Return the type that typer reads, the default, and further settings."""
     if notation := NOTATIONS.get(each.name):
         more = {"parser": notation.parser, "metavar": notation.metavar}
@@ -68,7 +68,7 @@ def _typed(each: Declared) -> tuple[Any, Any, dict[str, Any]]:
     return kind | None if each.default is None else kind, each.default, {}
 
 
-def _default(notation: Any, each: Declared) -> Any:
+def _default(notation: Any, each: DeclaredOption) -> Any:
     return None if notation.repeats else each.default
 
 
@@ -95,7 +95,7 @@ def grouped(classes: Collection[type[Options]], given: Mapping[str, Any]) -> dic
     return made
 
 
-def _value(each: Declared, given: Any) -> Any:
+def _value(each: DeclaredOption, given: Any) -> Any:
     if given is None or given == []:
         return each.default
     if each.name in NOTATIONS:

@@ -245,6 +245,7 @@ paths = st.from_regex(r"[a-z*]{1,8}(/[a-z*]{1,8}){0,2}/?", fullmatch=True)
 places = paths | paths.map("/abs/{}".format) | paths.map("s3://bucket/{}".format)
 names = texts.filter(bool)
 scalars = st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | texts
+finite = scalars.filter(lambda value: value not in (float("inf"), -float("inf")))
 shares = st.integers(1, 9) | st.just("1%")
 labels = names | st.lists(scalars, min_size=1) | st.dictionaries(names, names, min_size=1)
 edits = st.dictionaries(
@@ -276,7 +277,7 @@ OPTIONS = {
     },
     "commit_options": {
         "message": names,
-        "metadata": st.dictionaries(texts, scalars | st.lists(scalars), min_size=1),
+        "metadata": st.dictionaries(texts, finite | st.lists(finite), min_size=1),
         "publish_as": st.dictionaries(places, places, min_size=1),
         "allow_changes": st.just(True),
         "verify": st.integers(0, 9),

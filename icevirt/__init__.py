@@ -22,6 +22,7 @@ _EXPORTS = {
     "icevirt.access.virtual_refs": "VirtualChunkSpec",
     "icevirt.api.build": "build",
     "icevirt.api.catalog_view": "CatalogView catalog_view",
+    "icevirt.api.commit_options": "CommitOptions",
     "icevirt.api.check": "CheckReport check",
     "icevirt.api.info": "info",
     "icevirt.api.plan": "plan",
@@ -74,7 +75,9 @@ _EXPORTS = {
     "icevirt.repo.maintenance.stats": "ChunkStorageStats",
     "icevirt.repo.repository": "Repository",
     "icevirt.repo.session": "ForkSession Session SessionMode",
-    "icevirt.scan.contract": "ScanOptions",
+    "icevirt.scan.contract": "ScannerOptions",
+    "icevirt.scan.options": "ScanOptions",
+    "icevirt.planning.combine.options": "CombineOptions",
     "icevirt.storage.constructors": (
         "azure_storage gcs_storage r2_storage s3_storage tigris_storage"
     ),

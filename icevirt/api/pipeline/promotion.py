@@ -71,7 +71,7 @@ def refuse_differences(
         references=True,
         values=values,
         authorize_virtual_chunk_access=in_force().authorization(report.containers),
-        spark=cast("SparkSession", spark()),  # workers are known to whoever runs tasks
+        executor=cast("SparkSession", spark()),  # workers are known to whoever runs tasks
     )
     if not found.ok:
         first = found.checked.differences[0]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from icevirt.api.arguments import ConcatDim, apart, check_group, shared
 from icevirt.api.choices import Choices, CombineOptionsLike, CommitOptionsLike, ScanOptionsLike
 from icevirt.api.commit_options import CommitOptions
-from icevirt.api.pipeline.build_steps import Request, Session, until_unchanged
+from icevirt.api.pipeline.build_steps import ExecutorStarter, Request, until_unchanged
 from icevirt.api.pipeline.events import tell_committed, telling_failures
 from icevirt.api.pipeline.phase_clock import Clock
 from icevirt.api.pipeline.promotion import prepare, promoted, refuse_differences
@@ -103,7 +103,7 @@ def build(
     with ExitStack() as stack:
         stack.enter_context(telling_failures("build"))
         stack.enter_context(granted(reach))
-        session = Session(stack, clock, executor)
+        session = ExecutorStarter(stack, clock, executor)
         nest = choices.nest(sources)
         with clock.phase("list"):
             inputs, options = choices.inputs(sources, nest, catalog)

@@ -112,7 +112,7 @@ class Request:
         return {name: value for name, value in {**chosen, **resolved}.items() if value}
 
 
-class Session:
+class ExecutorStarter:
     """What tasks run on, started when it is first needed; the time that takes is a phase."""
 
     def __init__(self, stack: ExitStack, clock: Clock, given: SparkSession | None) -> None:
@@ -140,7 +140,7 @@ class Session:
 
 
 def until_unchanged(
-    request: Request, inputs: Inputs, session: Session, clock: Clock
+    request: Request, inputs: Inputs, session: ExecutorStarter, clock: Clock
 ) -> BuildReport:
     """Build, and once more each time when files changed meanwhile; unchanged ones stay scanned."""
     rescans = _RESCANS if request.commit.rescan_changed else 0
@@ -156,7 +156,9 @@ def until_unchanged(
             tell("sources-changed", logging.WARNING, error=str(error), rescans_left=rescans)
 
 
-def _attempt(request: Request, files: SourceFiles, session: Session, clock: Clock) -> BuildReport:
+def _attempt(
+    request: Request, files: SourceFiles, session: ExecutorStarter, clock: Clock
+) -> BuildReport:
     with clock.phase("list"):
         target = Target.look(
             request.storage,
@@ -239,7 +241,7 @@ def _without_record(report: BuildReport, record: Below) -> BuildReport:
 
 
 def _written(
-    session: Session,
+    session: ExecutorStarter,
     job: Job,
     plan: BuildPlan,
     sources: SourceFiles,
@@ -285,7 +287,9 @@ def _tell_plan(plan: BuildPlan) -> None:
     )
 
 
-def _run(job: Job, request: Request, inputs: str, session: Session, clock: Clock) -> BuildReport:
+def _run(
+    job: Job, request: Request, inputs: str, session: ExecutorStarter, clock: Clock
+) -> BuildReport:
     with clock.phase("scan"):
         scanned = scan_missing(session(), job.scan)
     with clock.phase("plan"):

@@ -1,4 +1,4 @@
-"""`CombineOptions`: how files become one dataset, and what a plan adds to them."""
+"""Define `CombineOptions`: how files become one dataset."""
 
 from __future__ import annotations
 

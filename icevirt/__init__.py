@@ -1,7 +1,7 @@
-"""icevirt: versioned, cloud-native datasets over archives of NetCDF/HDF5 files, without copies.
+"""Build versioned Icechunk datasets from archives of NetCDF/HDF5 files, without copying data.
 
-This is all of the public interface. Nothing is imported before it is used, so that
-``import icevirt`` costs milliseconds and a reader never loads Spark or HDF5.
+This is the whole public interface. Names are imported when they are first used, so ``import
+icevirt`` takes milliseconds and a reader never loads Spark or HDF5.
 
 `_EXPORTS` is the one table of public names. After a change of it run ``python docs/make_stub.py``,
 which writes ``__init__.pyi`` for type checkers and editors.

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["servers.fixtures"]
+pytest_plugins = ["servers.fixtures", "builds.fixtures"]
 
 settings.register_profile("default", deadline=None)
 settings.register_profile(

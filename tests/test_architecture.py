@@ -194,6 +194,17 @@ def test_every_folder_says_what_belongs_there():
         assert folder.name == "icevirt" or len(tree.body) == 1, f"{folder} holds code"
 
 
+def test_no_two_classes_have_one_name():
+    """A name means one thing, in all of the product."""
+    homes: dict[str, list[str]] = {}
+    for folder in packages():
+        for path in folder.glob("*.py"):
+            for node in ast.parse(path.read_text()).body:
+                if isinstance(node, ast.ClassDef):
+                    homes.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert {name: found for name, found in homes.items() if len(found) > 1} == {}
+
+
 def test_architecture_md_names_files_that_are_there():
     """Each path in the walks and the map leads to a module or folder."""
     text = (ROOT / "ARCHITECTURE.md").read_text()

@@ -1,4 +1,4 @@
-"""What a scanner says about one source file: groups, arrays, chunk references, findings.
+"""Describe one scanned file: groups, arrays, chunk references, findings.
 
 These values are zarr's view of the file: data types, codecs and fill values are zarr v3 metadata,
 and every array carries a chunk table that a zarr reader decodes to exactly what h5py reads.

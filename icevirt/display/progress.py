@@ -1,7 +1,7 @@
-"""Progress of a build, drawn from `archive.report.Progress` values.
+"""Show the progress of a build, from `icevirt.archive.reports` values.
 
-On a terminal one bar a phase; in a log a line when a long phase begins, or JSON lines for programs.
-Always on stderr.
+A terminal gets one bar per phase; a log gets one line when a long phase begins, or JSON lines for
+programs. Always on stderr.
 """
 
 from __future__ import annotations

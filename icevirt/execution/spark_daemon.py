@@ -2,7 +2,7 @@
 
 It imports what workers need before it forks the first: none imports it again, and all of them
 share its memory. Spark's own imports nothing, because it cannot know which libraries start threads.
-These do not, once Arrow is told; `tests/spark/test_daemon.py` looks.
+These do not, once Arrow is told; `tests/execution/test_daemon.py` looks.
 """
 
 from __future__ import annotations

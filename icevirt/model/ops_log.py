@@ -1,7 +1,7 @@
-"""Entries of the ops log as columns: every commit reads and writes a thousand of them.
+"""Hold the entries of the ops log as columns; every commit reads and writes a thousand.
 
-What entries have in common (a kind, the branch it happened to) is there once; ids, times and names
-of backups are columns. An `OpsLogEntry` is made when somebody asks for it.
+Values that entries share (a kind, the branch) are stored once; ids, times and names of backups are
+columns. An `OpsLogEntry` is made when it is first used.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The repo info object: branches, tags, all snapshots, configuration and the ops log.
+"""Hold the repo info: branches, tags, all snapshots, configuration and the ops log.
 
-Spec: "Repo Info File". Snapshots are named by id here; indices are the affair of the wire.
+Spec: "Repo Info File". Snapshots are named by id here; `icevirt.wire` handles their indices.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What one version of a repository holds: its nodes, their metadata, and where their manifests are.
+"""Hold one version of a repository: its nodes, their metadata, and their manifests.
 
 Spec: "Snapshot Files".
 """

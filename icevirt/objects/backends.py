@@ -1,4 +1,4 @@
-"""From a container and what was authorised for it to the way its objects are reached."""
+"""Choose how to reach the objects of a container, from its authorization."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every opened source file is: a context, a file, ranges of its bytes."""
+"""Define the interface of an opened source file: a context, a file, ranges of its bytes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Ranges of objects elsewhere: planned together, fetched side by side, cut apart again.
+"""Read ranges of remote objects: plan them together, fetch in parallel, cut apart again.
 
-Every answer is held against what the scan recorded before its bytes are used.
+Every answer is compared with what the scan recorded before its bytes are used.
 """
 
 from __future__ import annotations

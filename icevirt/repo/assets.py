@@ -1,4 +1,4 @@
-"""A repository's objects as values: the one place where wire and storage meet.
+"""Read and write a repository's objects as values: the one place where wire and storage meet.
 
 Snapshots, manifests and transaction logs are immutable and cached by id. The repo info is read anew
 each time; `icevirt.repo.repo_info_file` changes it.

@@ -1,8 +1,8 @@
-"""The one mutable object, `repo`: read with its version, backed up, and replaced if unchanged.
+"""Read, back up and conditionally replace `repo`, the one mutable object.
 
 Spec: "Updates to the repo info file". Everything a repository promises about concurrent writers
-hangs on `RepoInfoFile.swap`; what is changed is decided by pure edits, which are repeated on newer
-states. Repositories of the V1 format have several such objects, and look the same from here.
+depends on `RepoInfoFile.swap`; pure edits decide the change and are repeated on newer states.
+Repositories of the V1 format have several such objects, and look the same from here.
 """
 
 from __future__ import annotations

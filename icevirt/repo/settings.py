@@ -1,4 +1,4 @@
-"""Configuration, metadata and status of a repository."""
+"""Read and change the configuration, metadata and status of a repository."""
 
 from __future__ import annotations
 

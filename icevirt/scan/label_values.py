@@ -1,6 +1,6 @@
-"""Values that the plan compares: where a file lies along a new dimension, and what must be alike.
+"""Read the values that a plan compares: labels along a new dimension, and values to be equal.
 
-Whatever scanner described the file, the value is read by the references and metadata that it gave.
+Values are read by the references and metadata that the scanner gave, whichever scanner that was.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What becomes of a variable, where a person decides it: referenced, stored, left out, or an error.
+"""Apply the user's policy for a variable: reference it, store it, drop it, or fail.
 
-By default a variable is referenced where a reader of its chunks sees what the file's own library
+By default a variable is referenced if a reader of its chunks sees what the file's own library
 reads, else stored within the budget, else the scan of the file stops. A policy changes that for
-variables by name, path or pattern; the first pattern that fits counts.
+variables by name, path or pattern; the first matching pattern counts.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Find the scanner for a file by its content, or by the name that a person gave.
+"""Find the scanner for a file by its content, or by the name that the user gave.
 
 Scanners are discovered in the entry-point group ``icevirt.scanners``, so third parties plug in
-without registration. Which one scans a file is decided by its first bytes, never by its name. A
-person may name one instead: ``netcdf3`` by its entry point, ``package.module:Class`` where it has
-none, and ``virtualizarr:HDFParser`` hands what is behind the colon to a scanner that wants it.
+without registration. The first bytes of a file decide its scanner, never its name. The user may
+name a scanner instead: ``netcdf3`` by its entry point, ``package.module:Class`` without one, and
+``virtualizarr:HDFParser`` passes the part after the colon to a scanner that accepts it.
 """
 
 from __future__ import annotations

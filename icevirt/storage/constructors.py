@@ -1,4 +1,4 @@
-"""Storages of repositories in buckets, under icechunk's names."""
+"""Construct storages in buckets, under icechunk's names."""
 
 from __future__ import annotations
 

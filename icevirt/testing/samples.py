@@ -1,4 +1,4 @@
-"""What a conformance suite is given: sample files, and what their variables hold."""
+"""Define the input of a conformance suite: sample files and their variables' values."""
 
 from __future__ import annotations
 

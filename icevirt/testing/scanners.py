@@ -1,4 +1,4 @@
-"""What every scanner must do, as a pytest class to subclass.
+"""Test that a scanner keeps the contract, as a pytest class to subclass.
 
 Give the scanner and its sample files as fixtures, and pytest runs the rest::
 

@@ -1,6 +1,6 @@
-"""Feature flags: what a repository's owner has switched off for all writers. Names are icechunk's.
+"""Check feature flags: operations that a repository's owner disabled. Names are icechunk's.
 
-Flags that are not known here are kept as they are.
+Unknown flags are kept unchanged.
 """
 
 from __future__ import annotations

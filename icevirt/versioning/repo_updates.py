@@ -1,4 +1,4 @@
-"""What can be done to a repository, as pure steps from one repo info to the next.
+"""Define updates of a repository as pure steps from one repo info to the next.
 
 Each function makes an `Edit`. Applied to the current repo info it answers with the changed one and
 the ops-log entry that tells it, or None when nothing is to be done; it raises when it may not be.

@@ -1,8 +1,8 @@
-"""What an upgrade from V1 to V2 makes of branches, tags and snapshots. Pure: no storage, no clock.
+"""Convert V1 branches, tags and snapshots for the upgrade to V2. Pure: no storage, no clock.
 
-The repo info of V2 begins with a history told from the snapshots, as the official client tells it.
-What V1 clients did after that is carried over by edits: their commits are put on top where the
-branch is still where they found it, and on a branch of their own where V2 clients were there.
+The repo info of V2 begins with a history made from the snapshots, as the official client makes it.
+Later V1 commits are carried over by edits: on top of the branch if it is still where they found it,
+and on a branch of their own if V2 clients committed there.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Snapshot files: the nodes of one version of the repository, and the manifests they use.
+"""Read and write snapshot files: the nodes of one version, and their manifests.
 
-Spec: "Snapshot Files". V2 and V1 files are written and read; upgraded repositories hold both.
-What tells them apart inside is which of the twin fields is there: ``shape`` or ``shape_v2``,
-``manifest_files`` or ``manifest_files_v2``.
+Spec: "Snapshot Files". Both V2 and V1 files are read and written; upgraded repositories hold both.
+The twin fields tell them apart: ``shape`` or ``shape_v2``, ``manifest_files`` or
+``manifest_files_v2``.
 """
 
 from __future__ import annotations

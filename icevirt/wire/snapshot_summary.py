@@ -1,6 +1,6 @@
-"""What a snapshot file says of itself, its nodes left unread.
+"""Read a snapshot file's facts about itself, without its nodes.
 
-The history of a V1 repository is in its snapshot files, so that a walk through it reads them all.
+The history of a V1 repository is in its snapshot files, so a walk through it reads them all.
 """
 
 from __future__ import annotations

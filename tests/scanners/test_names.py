@@ -10,10 +10,10 @@ import xarray as xr
 import zarr
 
 import icevirt
+from builds.support import official, without_spark
 from icevirt.connect.urls import file_url
 from icevirt.errors import ScanError, UnsupportedError
-from pipeline.support import official, without_spark
-from scanners.kerchunk_files import zarray
+from scanners.kerchunk.kerchunk_files import zarray
 from scanners.odd_names import COLLISIONS, NAMES, netcdf3
 
 GROUPS = {b"a": "a", b"g\\h": "g%5Ch", b"_nc4_non_coord_g": "_nc4_non_coord_g", b"\xff": "%FF"}

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import zarr
 
+from builds.support import official
 from fixtures import hdf5_cases
 from icevirt import Repository, local_filesystem_store
 from icevirt.api.scan import scan_file
 from icevirt.model.config.document import RepositoryConfig, VirtualChunkContainer
-from pipeline.support import official
 from scanners.materialise import materialise
 
 READABLE = {name: case for name, case in hdf5_cases.CASES.items() if not case.refused}

@@ -9,12 +9,12 @@ import pytest
 import zarr
 
 import icevirt
+from builds.support import official, without_spark
 from icevirt.api import plan as plan_module
 from icevirt.api.arguments import identity_of, scan_options
 from icevirt.cli.main import app
 from icevirt.errors import InvalidInputError, UnsupportedError
 from icevirt.model.chunks import ChunkType
-from pipeline.support import official, without_spark
 from scanners.materialise import materialise
 
 DATA = np.arange(240_000, dtype="<i4").reshape(100, 2400)

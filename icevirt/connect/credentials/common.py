@@ -193,7 +193,7 @@ def one_of(function: str, /, **given: bool) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind[S]:
+class CredentialKind[S]:
     """How credentials for one kind of object store are made.
 
     Args:

@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
-from icevirt.connect.credentials.common import Kind, Refreshable, expiry, one_of
+from icevirt.connect.credentials.common import CredentialKind, Refreshable, expiry, one_of
 from icevirt.connect.credentials.secret import Secret, secret
 from icevirt.errors import InvalidInputError
 
@@ -119,7 +119,7 @@ def _read(returned: Any) -> HttpCredentials:
     return returned
 
 
-_HTTP = Kind[HttpCredentials]("http", {}, _read)
+_HTTP = CredentialKind[HttpCredentials]("http", {}, _read)
 
 
 def http_credentials(

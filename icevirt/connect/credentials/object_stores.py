@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 from icevirt.connect.credentials.common import (
     Anonymous,
+    CredentialKind,
     FromEnv,
-    Kind,
     Refreshable,
     SecretCredentials,
     StaticCredentials,
@@ -76,7 +76,7 @@ def _s3_of_keys(keys: tuple[Any, ...]) -> S3StaticCredentials:
     return S3StaticCredentials(*keys)
 
 
-_S3 = Kind("s3", {"keys": _s3_of_keys}, _read_s3)
+_S3 = CredentialKind("s3", {"keys": _s3_of_keys}, _read_s3)
 
 
 def s3_static_credentials(
@@ -176,7 +176,7 @@ def _read_gcs(returned: Any) -> GcsBearerCredential:
     return GcsBearerCredential(returned.bearer, expires_after=returned.expires_after)
 
 
-_GCS = Kind[AnyGcsStaticCredential](
+_GCS = CredentialKind[AnyGcsStaticCredential](
     "gcs",
     {
         "service_account_file": partial(GcsServiceAccount, "service_account"),
@@ -310,7 +310,7 @@ def _read_azure(returned: Any) -> AnyAzureStaticCredential:
     raise TypeError(type(returned).__name__)
 
 
-_AZURE = Kind[AnyAzureStaticCredential](
+_AZURE = CredentialKind[AnyAzureStaticCredential](
     "azure",
     {"access_key": _AccessKey, "sas_token": _SasToken, "bearer_token": _BearerToken},
     _read_azure,

@@ -1,7 +1,7 @@
-"""How manifests are split and their locations compressed: values over the persisted configuration.
+"""Configure how manifests are split and how their locations are compressed.
 
-Names are icechunk's, so that a configuration written for it can be given here. Spec: `Repo.config`,
-`manifest`. Keys that are not named here stay in the document, see `Section.onto`.
+Names are icechunk's, so a configuration written for icechunk works here. Spec: `Repo.config`,
+`manifest`. Keys without a name here stay in the document, see `Section.onto`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which manifests a client of icechunk's fetches before they are asked for.
+"""Configure which manifests an icechunk client fetches in advance.
 
-icevirt persists these settings for such clients and fetches manifests when they are needed. Names
-are icechunk's. Spec: `Repo.config`, ``manifest.preload``.
+icevirt persists these settings for such clients, but itself fetches manifests when it needs them.
+Names are icechunk's. Spec: `Repo.config`, ``manifest.preload``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Files that hold the same steps: a product published twice, of which a stated rule keeps one.
+"""Resolve files that hold the same steps, such as a product published twice.
 
-Duplicates are files that hold the same variables and whose labels along the concatenated dimensions
-are the same, all of them. Without a rule they are refused. Files that overlap in part are no
-duplicates, and the plan refuses them.
+Duplicates are files that hold the same variables and have equal labels along all concatenated
+dimensions. A rule decides which of them is kept; without a rule they are refused. Files that
+overlap in part are no duplicates, and the plan refuses them.
 """
 
 from __future__ import annotations

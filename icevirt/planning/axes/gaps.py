@@ -1,10 +1,10 @@
-"""Boxes for which an array has no file: refused, or reserved so that they read as missing.
+"""Refuse steps that no file of an array holds, or reserve them so that they read as missing.
 
-A chunk that nobody wrote reads as the array's Zarr fill value. That is a hole only where a reader
-takes this value for "missing": where it is the ``_FillValue`` (or ``missing_value``) of the array,
-or NaN. HDF5's own fill value is often 0, which is a plausible number of rain; so the fill value is
-set to the missing one, and where files have unwritten chunks of their own, which must go on reading
-as what HDF5 shows for them, nothing can be reserved.
+An unwritten chunk reads as the array's Zarr fill value. That is a gap only if a reader takes this
+value for "missing": if it is the ``_FillValue`` (or ``missing_value``) of the array, or NaN. HDF5's
+own fill value is often 0, which is a plausible amount of rain. So the fill value is set to the
+missing one. If files have unwritten chunks of their own, which must go on reading as what HDF5
+shows for them, nothing can be reserved.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Axes with equal steps, some of which no file holds: every step gets its place, and a label.
+"""Fill axes with equal steps: every step gets a place and a label, also where no file has it.
 
-A person says how far apart the steps are. Times are compared in whole microseconds, other numbers
-within a millionth of a step. The labels of missing steps are computed, and must have an exact value
-in the units and the data type of the coordinate.
+The user gives the spacing. Times are compared in whole microseconds, other numbers within a
+millionth of a step. The labels of missing steps are computed, and must have an exact value in the
+units and the data type of the coordinate.
 """
 
 from __future__ import annotations

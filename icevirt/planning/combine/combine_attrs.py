@@ -1,4 +1,4 @@
-"""How the attributes of many files become those of one dataset: xarray's ``combine_attrs``."""
+"""Combine the attributes of many files, as xarray's ``combine_attrs`` does."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What may differ between the files of one array, where chunks may be stored.
+"""Decide what may differ between the files of one array if chunks may be stored.
 
-How values are cut and encoded may, because reading and encoding them again changes none. How they
-are packed may, where each value is shown to survive. What they mean may not.
+Chunking and encoding may differ, because decoding and encoding again changes no value. Packing may
+differ if each value survives. The meaning of values may not differ.
 """
 
 from __future__ import annotations

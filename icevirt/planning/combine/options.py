@@ -1,4 +1,4 @@
-"""What a person asks a build to make of the files."""
+"""Define the user's choices for combining files."""
 
 from __future__ import annotations
 

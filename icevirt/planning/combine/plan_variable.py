@@ -1,4 +1,4 @@
-"""What becomes of one array: its shape, its chunks, and where each file's share begins."""
+"""Plan one array: its shape, its chunks, and where each file's share begins."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""One array in all files: whether the files agree on it well enough to be one array.
+"""Check that one array agrees in all files well enough to be one array.
 
-Agreement is of decoding, not of encoding: a compression level may differ, a scale factor may not.
+Agreement means decoding, not encoding: a compression level may differ, a scale factor may not.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a person names must be there: no option that names a variable is dropped in silence."""
+"""Check that every variable an option names exists; none is ignored silently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What it would take to store what deviates beside what can be referenced: found by planning it."""
+"""Compute the cost of storing deviating chunks instead of making eras, by planning it."""
 
 from __future__ import annotations
 

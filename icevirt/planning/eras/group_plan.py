@@ -1,8 +1,8 @@
-"""Archives of several eras: refused with all that is known of them, or a group for each.
+"""Plan an archive of several eras: refuse it with the details, or make a group per era.
 
-Each group is combined on its own and is a complete dataset, with coordinates and static variables
-of its own. All of them are one plan, so they are written and committed together. The group that
-holds them says which there are, so that the engine can show them as one.
+Each group is combined on its own and is a complete dataset, with its own coordinates and static
+variables. All groups are one plan, written and committed together. Their parent group lists them,
+so that the engine can show them as one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Eras in words: where each begins and ends, what set it apart, and what can be done about it."""
+"""Describe eras: where each begins and ends, how it differs, and what to do about it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The commit of a build whose manifests are written already: everything visible at once.
+"""Commit a build whose manifests are written: everything becomes visible at once.
 
-Where there is no repository, the commit is its creation: `repo` appears by one conditional create
-that holds the configuration and both entries of the ops log. Where there is one, configuration and
-commit are one conditional update. A build that was committed before is found, not repeated.
+Without a repository, the commit creates it: `repo` appears by one conditional create that holds the
+configuration and both entries of the ops log. In an existing repository, configuration and commit
+are one conditional update. A build that was committed before is found, not repeated.
 """
 
 from __future__ import annotations

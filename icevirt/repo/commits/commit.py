@@ -1,7 +1,7 @@
-"""Commit, amend and flush, in the order that makes them safe: what is referred to comes first.
+"""Commit, amend and flush in a safe order: referenced objects are written first.
 
-Manifests, transaction log, snapshot, repo info: until the last step nobody can see any of it, and a
-process killed before leaves garbage, not damage.
+Manifests, transaction log, snapshot, repo info: no reader sees any of it before the last step, and
+a process killed earlier leaves garbage, not damage.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Staged references into manifests: only the cells of the splitting that they touch are rewritten.
+"""Write staged references to manifests, rewriting only the splitting cells that they touch.
 
-A manifest is kept when it lies in one cell that nothing touches. Manifests that reach over several
-cells, or over the edge of a grid that shrank, are taken apart: a changed splitting applies lazily.
+A manifest is kept when it lies in one untouched cell. Manifests that span several cells, or the
+edge of a grid that shrank, are divided: a changed splitting applies lazily.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A rebase: fetch what others committed, a commit at a time, and replay our changes on each."""
+"""Rebase a session: fetch other commits one at a time, and replay its changes on each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which commit changed a node last, and which arrays later commits only arranged anew."""
+"""Find the commit that last changed a node, apart from moves and reindexing."""
 
 from __future__ import annotations
 

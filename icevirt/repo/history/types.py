@@ -1,4 +1,4 @@
-"""What users get to see of history: ids as text, times as dates, with icechunk's names."""
+"""Define the types that history methods return: ids as text, times as dates, icechunk's names."""
 
 from __future__ import annotations
 

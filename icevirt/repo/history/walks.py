@@ -1,4 +1,4 @@
-"""Walks through what happened: ancestry, time travel, the ops log, differences."""
+"""Walk a repository's history: ancestry, time travel, the ops log, differences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`check`: every invariant of a repository, file by file; memory is bounded by one manifest."""
+"""Check every invariant of a repository file by file, with memory bounded by one manifest."""
 
 from __future__ import annotations
 

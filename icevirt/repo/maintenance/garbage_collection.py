@@ -1,9 +1,9 @@
-"""Garbage collection: files below the root that no branch or tag leads to, and that are old.
+"""Delete old files that no branch or tag refers to.
 
-The repo info forgets unreachable snapshots, then everything that is kept is read, and only if all
-of it could be read are files deleted. Memory is bounded by one manifest and the ids of old files.
-Whatever is not named like an object of the format is somebody else's and stays, as do
-``overwritten/`` and the work folder of builds.
+The repo info drops unreachable snapshots, then every kept file is read, and only if all could be
+read are files deleted. Memory is bounded by one manifest and the ids of old files. Files not named
+like an object of the format belong to other programs and stay, as do ``overwritten/`` and the work
+folder of builds.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What files of a repository say, as JSON documents: for people who look for a cause.
+"""Show files of a repository as JSON documents, for debugging.
 
-The documents are icechunk's, key by key, and may change when its do.
+The documents are icechunk's, key by key, and may change when icechunk's do.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Repositories of the V1 format, shown as what V2 keeps in one object, and changed by its edits.
+"""Present a V1 repository as V2's repo info, and apply V2's edits to it.
 
 Promises that a commit is acknowledged only if the branch was still where the session began, and
 that what V1 cannot express is refused. Two edits at once are two writes here: a process killed in

@@ -1,7 +1,7 @@
-"""The mutable objects of a V1 repository: a file for each branch and tag, and ``config.yaml``.
+"""Read and write V1's mutable objects: a file per branch and tag, and ``config.yaml``.
 
-Each is written if it is still as it was read; there is no writing of two at once. A deleted tag
-keeps its file and has an empty one beside it that says so.
+Each is written only if it is still as it was read; two cannot be written at once. A deleted tag
+keeps its file and gets an empty file beside it that marks the deletion.
 """
 
 from __future__ import annotations

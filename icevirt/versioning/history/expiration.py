@@ -1,8 +1,8 @@
-"""Which snapshots expire, and what their descendants must remember of them.
+"""Decide which snapshots expire, and what their descendants must remember of them.
 
-The rules are the official client's. Only the history gets shorter: what survives reads as before.
-A survivor whose parent expired becomes a child of the root and keeps the names of all transaction
-logs in between, so that diffs and rebases across them still work.
+The rules are the official client's. Only the history gets shorter: surviving snapshots read as
+before. A survivor whose parent expired becomes a child of the root and keeps the names of all
+transaction logs in between, so diffs and rebases across them still work.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What of a repository is garbage: reachable from no branch or tag, and older than a time.
+"""Decide which files are garbage: unreachable from branches and tags, and old enough.
 
-Age protects what somebody is writing at this moment: a file that no snapshot refers to yet.
+Age protects a file that a writer is about to refer to: no snapshot names it yet.
 """
 
 from __future__ import annotations

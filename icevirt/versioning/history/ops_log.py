@@ -1,4 +1,4 @@
-"""The ops log inside `repo`: newest first, bounded, continued in the backups.
+"""Maintain the ops log inside `repo`: newest first, bounded, continued in the backups.
 
 Spec: "Updates to the repo info file". An entry names the backup in which it was the newest, so the
 newest entry of a file names none: it gets its name when the next one is put on top of it.

@@ -1,4 +1,4 @@
-"""Invariants of a snapshot: its nodes, their metadata, and the boxes of their manifests."""
+"""Check a snapshot: its nodes, their metadata, and the boxes of their manifests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metadata of snapshots and repositories: named JSON values, each encoded on its own.
+"""Encode the metadata of snapshots and repositories: named JSON values, each on its own.
 
 Spec: "Common Types", MetadataItem. V2 files hold FlexBuffers, V1 files MessagePack; which one
 follows from the spec byte of the file, since upgraded repositories hold files of both.

@@ -1,7 +1,7 @@
-"""Writes the ops log in the repo info: entries that differ in ids and times alone, all at once.
+"""Write the ops log of the repo info; entries of one kind are written all at once.
 
-Spec: "Update". An entry is made once for each kind and length of backup's name; its copies differ
-in the places where marks are found.
+Spec: "Update". One template is made for each kind and length of backup name; its copies differ at
+the marked positions.
 """
 
 from __future__ import annotations

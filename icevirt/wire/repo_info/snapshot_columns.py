@@ -1,8 +1,8 @@
-"""Facts about all snapshots of a repository as columns: read, changed in few rows, written again.
+"""Hold facts about all snapshots as columns: read, changed in few rows, written again.
 
-Spec: "Repo Info File", SnapshotInfo. Every commit reads and writes all of them, so there is no
-object for each: ids, parents, times and messages are columns, and metadata stays encoded until
-somebody asks for it.
+Spec: "Repo Info File", SnapshotInfo. Every commit reads and writes all of them, so no snapshot has
+an object: ids, parents, times and messages are columns, and metadata stays encoded until its first
+use.
 """
 
 from __future__ import annotations

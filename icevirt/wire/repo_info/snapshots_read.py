@@ -1,4 +1,4 @@
-"""Reads the list of snapshots in the repo info: bytes to columns, and a mapping over them.
+"""Read the list of snapshots in the repo info: bytes to columns, and a mapping over them.
 
 Spec: "Repo Info File", SnapshotInfo. Snapshots are sorted by id and referred to by their row.
 """

@@ -1,4 +1,4 @@
-"""Entries of the ops log, and the status they may carry.
+"""Convert entries of the ops log and their status to tables, and back.
 
 Spec: "Update", "RepoStatus". The members of the union have the field names of the model's classes,
 so both directions follow from the schema.

@@ -1,7 +1,7 @@
-"""Open an HDF5 file from a byte source, and say what its errors mean.
+"""Open an HDF5 file from a byte source, and explain libhdf5's errors.
 
-Files are opened without file locks (archives are often read-only mounts) and closed with
-everything that was opened through them. External links are never followed.
+Files are opened without file locks (archives are often read-only mounts) and closed with everything
+that was opened through them. External links are never followed.
 """
 
 from __future__ import annotations

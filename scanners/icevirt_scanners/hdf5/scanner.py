@@ -1,9 +1,9 @@
-"""The scanner for HDF5 and NetCDF-4.
+"""Scan HDF5 and NetCDF-4 files.
 
-Policy, where zarr cannot say what a file holds: values are never dropped. Datasets of references or
+If zarr cannot express what a file holds, values are never dropped. Datasets of references or
 variable-length numbers stop the scan with an error that names them all and says how to leave them
-out. Reported instead of raised, because no value is lost: datasets without a dataspace, links that
-lead nowhere or to other files, second names of groups, attributes without a JSON form.
+out. Cases that lose no value are reported: datasets without a dataspace, links that lead nowhere or
+to other files, second names of groups, attributes without a JSON form.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The scanner for kerchunk's references: files that say where the chunks of others lie.
+"""Scan kerchunk's references: files that say where the chunks of other files lie.
 
-What a file refers to is taken as it says, checked against the files' lengths, and bound to the time
-that they were changed last, which kerchunk itself does not note. Nothing in the file is evaluated:
-templates that are programs and pickled filters are refused. A parquet directory is scanned by its
-``.zmetadata``.
+References are taken as they are, checked against the files' lengths, and bound to the files'
+modification times, which kerchunk itself does not record. Nothing in the file is executed:
+templates that are programs and pickled filters are refused. The scanned file of a Parquet directory
+is its ``.zmetadata``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The scanner for NetCDF-3: classic, 64-bit offset and CDF-5.
+"""Scan NetCDF-3 files: classic, 64-bit offset and CDF-5.
 
-Values are shown as netCDF shows them, with two exceptions where netCDF shows values that nobody
-wrote: a file that is shorter than its header says is refused, and "streaming" files, whose header
-does not say how many records there are, have as many as fit into the file.
+Values are those that netCDF shows, with two exceptions, where netCDF shows values that were never
+written: a file that is shorter than its header says is refused, and "streaming" files, whose header
+does not give the number of records, have as many as fit into the file.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A scanner that lets a parser of VirtualiZarr describe the file: ``virtualizarr:FITSParser``.
+"""Scan a file with a VirtualiZarr parser: ``virtualizarr:FITSParser``.
 
 It is never chosen by content, only by name. References are checked against grids and lengths of
-files and get checksums; what they decode to is the parser's word, and the scan says so. For HDF5
-and NetCDF icevirt's own scanners decode more files, and know which they cannot.
+files and get checksums. The parser alone answers for what they decode to, and the scan says so. For
+HDF5 and NetCDF, icevirt's own scanners decode more files, and know which they cannot decode.
 """
 
 from __future__ import annotations

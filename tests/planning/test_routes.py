@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import icevirt
-from builds.support import assert_same_dataset, closed_of, expected_dataset, opened, write_days
+from builds.support import (
+    assert_same_dataset,
+    closed_of,
+    expected_dataset,
+    opened,
+    tables_of,
+    write_days,
+)
 from icevirt.archive.blocks.cutting import dumps, joined, loads, part_of
 from icevirt.archive.blocks.packing import Block
 from icevirt.archive.blocks.unpacking import unpack
@@ -17,7 +24,6 @@ from icevirt.archive.outcome import ScanOutcome
 from icevirt.archive.plan import FileRows
 from icevirt.catalog import part_builder as rows
 from icevirt.catalog import references as refs
-from icevirt.catalog.part_builder import tables_of
 from icevirt.catalog.parts import write_part
 from icevirt.errors import FormatError, IcevirtError
 from icevirt.execution.spark_runner import run_on_spark, run_shuffled

@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 
 import icevirt
-from icevirt.catalog.part_builder import tables_of
+from builds.support import tables_of
 from icevirt.errors import (
     InvalidInputError,
     NotFoundError,

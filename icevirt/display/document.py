@@ -47,12 +47,13 @@ def document(value: Any) -> JSON:
 @document.register
 def _report(value: BuildReport) -> JSON:
     fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    del fields["storage"]
     return document({**fields, "references": value.references})
 
 
 @document.register
 def _scan(value: ScanReport) -> JSON:
-    fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(ScanReport)}
     return document({**fields, "references": value.references, "ok": value.ok})
 
 

@@ -44,7 +44,7 @@ PROGRAM = """
     if route == "shuffle":
         routes._FEW_READS = routes._FACTOR = -1
     with local_session(config={"spark.master": master, "spark.executor.memory": "512m"}) as spark:
-        icevirt.build(sources, repo, concat_dim="time", catalog=catalog or None, spark=spark)
+        icevirt.build(sources, repo, concat_dim="time", catalog=catalog or None, executor=spark)
         settings = dict(spark.sparkContext.getConf().getAll())
         assert not [name for name in settings if name.startswith(("spark.hadoop", "spark.jars"))]
         java = spark.sparkContext._jvm.java.lang.Class

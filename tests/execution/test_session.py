@@ -135,7 +135,7 @@ def test_a_running_session_is_used_and_left_alone(spark):
 
 
 def test_a_second_local_session_is_refused(spark):
-    with pytest.raises(InvalidInputError, match=r"already running.*Pass it as spark="):
+    with pytest.raises(InvalidInputError, match=r"already running.*Pass it as executor="):
         sessions.local_session()
 
 

@@ -83,9 +83,9 @@ with contextlib.ExitStack() as held:
         held.callback(session.stop)
     else:
         session = held.enter_context(Workers(1))
-    icevirt.build("*.nc", "repo", concat_dim="time", verify=5, spark=session)
+    icevirt.build("*.nc", "repo", concat_dim="time", commit_options={"verify": 5}, executor=session)
 names = sorted(name for name in os.listdir() if name.endswith(".nc"))
-icevirt.scan_file(names[0], file_timeout=60)
+icevirt.scan_file(names[0], scan_options={"file_timeout": 60})
 """
 
 
@@ -201,7 +201,10 @@ with Workers(1) as workers:
     print([each.sent() for each in told])
     print(run_on_spark(workers, is_trusted, [os.getcwd()]))
     for number, change in enumerate((beside.changes, "folder.deep:changes")):
-        icevirt.build("*.nc", f"repo{number}", concat_dim="time", preprocess=change, spark=workers)
+        icevirt.build(
+            "*.nc", f"repo{number}", concat_dim="time",
+            combine_options={"preprocess": change}, executor=workers,
+        )
 """
 
 

@@ -69,7 +69,7 @@ def test_a_build_on_spark_outlasts_its_tokens_and_so_do_verification_and_reads(
     archive, spark, repo_path, tmp_path, capfd, caplog
 ):
     spark.sparkContext.addPyFile(str(archive.module))
-    report = archive.build(repo_path, spark=spark, catalog=tmp_path / "catalog", verify=10)
+    report = archive.build(repo_path, executor=spark, catalog=tmp_path / "catalog", verify=10)
     assert report.containers == (archive.prefix,)
     scanned = archive.server.issued
     assert scanned > 2

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from icevirt.api.arguments import (
     FILE_MEMORY,
@@ -29,7 +29,7 @@ from icevirt.api.arguments import (
     shared,
 )
 from icevirt.api.editing import Edits, Preprocess
-from icevirt.api.pipeline.build_steps import Request, Session, until_unchanged
+from icevirt.api.pipeline.build_steps import ExecutorStarter, Request, until_unchanged
 from icevirt.api.pipeline.events import tell_committed, telling_failures
 from icevirt.api.pipeline.phase_clock import Clock
 from icevirt.api.pipeline.promotion import check_promotion, prepare, promoted, refuse_differences
@@ -40,6 +40,7 @@ from icevirt.api.sources.nested_lists import nest_of
 from icevirt.api.sources.published_urls import Publication
 from icevirt.archive.eras import EraRule
 from icevirt.archive.reports.build import BuildReport, Progress
+from icevirt.execution.selection import ExecutorChoice
 from icevirt.model import paths
 from icevirt.objects.source_access import SourceAccess, granted
 from icevirt.planning.axes.duplicates import Duplicates, check_rule
@@ -52,9 +53,6 @@ from icevirt.planning.combine.tolerance import ToleranceLike, tolerance_of
 from icevirt.planning.eras.group_plan import check_eras
 from icevirt.scan.policy import PolicyLike
 from icevirt.storage.resolve import StorageLike
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 def build(
@@ -102,7 +100,7 @@ def build(
     rescan_changed: bool = False,
     verify: int | None = None,
     promote: str | None = None,
-    spark: SparkSession | None = None,
+    spark: ExecutorChoice = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> BuildReport:
     """Scan files on Spark and commit them as one virtual dataset.
@@ -215,8 +213,9 @@ def build(
             see `icevirt.verify`. Differences stop the build after its commit.
         promote: The branch that is moved to the new snapshot at the very end, in one step, so that
             its readers see nothing that did not pass. ``branch`` is made where it is not there.
-        spark: The session to run on; by default the active one, or for this call a local one, or
-            where there are few files processes of this machine.
+        spark: What runs tasks: a Spark session, or "spark", "processes" (of this machine) or
+            "in-process"; by default the active session, else processes for few files, else a local
+            session.
         progress: Called with every step of the long phases.
 
     Raises:
@@ -278,7 +277,7 @@ def build(
     with ExitStack() as stack:
         stack.enter_context(telling_failures("build"))
         stack.enter_context(granted(reach))
-        session = Session(stack, clock, spark)
+        starter = ExecutorStarter(stack, clock, spark)
         nest = nest_of(sources, dimensions, combine)
         with clock.phase("list"):
             inputs, options = inputs_of(
@@ -324,11 +323,11 @@ def build(
             containers=named,
             progress=clock.step,
         )
-        report = until_unchanged(request, inputs, session, clock, rescans=3 * rescan_changed)
+        report = until_unchanged(request, inputs, starter, clock, rescans=3 * rescan_changed)
         tell_committed(report)
         if verify is not None:
             with clock.phase("verify"):
-                refuse_differences(storage, report, values=verify, spark=session)
+                refuse_differences(storage, report, values=verify, executor=starter.choice)
     if promote is not None:
         promoted(storage, report, promote)
     return replace(report, seconds=clock.seconds)

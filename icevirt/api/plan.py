@@ -6,7 +6,7 @@ import contextlib
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from icevirt.api.arguments import (
     FILE_MEMORY,
@@ -40,7 +40,7 @@ from icevirt.api.sources.published_urls import Publication, published
 from icevirt.archive.eras import EraRule
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.reports.build import Progress
-from icevirt.execution.spark_session import spark_or_local
+from icevirt.execution.selection import ExecutorChoice, executor_of, work_of
 from icevirt.model import paths
 from icevirt.objects.source_access import SourceAccess, granted
 from icevirt.planning.axes.duplicates import Duplicates, check_rule
@@ -54,9 +54,6 @@ from icevirt.planning.eras.group_plan import check_eras, combine_eras
 from icevirt.planning.schedule.cost_estimate import costs_of
 from icevirt.scan.policy import PolicyLike
 from icevirt.storage.resolve import StorageLike
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 def plan(
@@ -97,7 +94,7 @@ def plan(
     containers: Mapping[str, str] | None = None,
     access: Mapping[str, Any] | None = None,
     catalog: StorageLike | None = None,
-    spark: SparkSession | None = None,
+    spark: ExecutorChoice = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> BuildPlan:
     """Scan files on Spark and say what `build` would make of them; nothing is written elsewhere.
@@ -165,7 +162,8 @@ def plan(
             progress=progress,
             limits=limits,
         )
-        scan_missing(stack.enter_context(spark_or_local(spark, files=files)), scan)
+        executor = stack.enter_context(executor_of(spark, work=work_of(files)))
+        scan_missing(executor, scan)
         wish = Wish(
             build_id=digest_of("plan", listed(files)),
             concat_dim=options.concat_dims,
@@ -199,6 +197,7 @@ def plan(
         made = named.contained(facts, made)
         return replace(
             made,
+            executor=executor.name,
             cost=costs_of(made),
             difference=None
             if target is None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +34,7 @@ from icevirt.archive.reports.build import Progress, ReferenceCounts
 from icevirt.archive.reports.readers import Readers
 from icevirt.archive.reports.scan import PathSummary, ScanReport
 from icevirt.archive.scanned import ScannedFile, SourceFile
-from icevirt.execution.spark_session import spark_or_local
+from icevirt.execution.selection import ExecutorChoice, executor_of, work_of
 from icevirt.objects.source import open_source
 from icevirt.objects.source_access import SourceAccess, granted
 from icevirt.planning import reader_support
@@ -45,9 +45,6 @@ from icevirt.scan.contract import ScanOptions
 from icevirt.scan.policy import PolicyLike
 from icevirt.storage.resolve import StorageLike
 from icevirt.tasks.scan_subprocess import Containment
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 def scan_file(
@@ -150,7 +147,7 @@ def scan_files(
     pad: str | Iterable[str] = (),
     data_vars: DataVarsLike = None,
     access: Mapping[str, Any] | None = None,
-    spark: SparkSession | None = None,
+    spark: ExecutorChoice = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> ScanReport:
     """Scan many files on Spark into a catalog, from which builds start.
@@ -185,8 +182,9 @@ def scan_files(
         pad: Dimensions that the build will pad.
         data_vars: Which variables will get a dimension, if the build stacks files.
         access: How servers are reached, by prefix; as for `build`.
-        spark: The session to run on; by default the active one, or for this call a local one, or
-            where there are few files processes of this machine.
+        spark: What runs tasks: a Spark session, or "spark", "processes" (of this machine) or
+            "in-process"; by default the active session, else processes for few files, else a local
+            session.
         progress: Called with every step.
 
     Raises:
@@ -233,15 +231,15 @@ def scan_files(
             progress=clock.step,
             limits=limits,
         )
-        with clock.phase("spark"):
-            session = kept.enter_context(spark_or_local(spark, files=files))
+        with clock.phase("executor"):
+            executor = kept.enter_context(executor_of(spark, work=work_of(files)))
         with clock.phase("scan"):
-            scanned = scan_missing(session, job)
+            scanned = scan_missing(executor, job)
     with clock.phase("read"):
-        return _report(job, scanned, clock)
+        return _report(job, scanned, executor.name, clock)
 
 
-def _report(job: Scan, scanned: int, clock: Clock) -> ScanReport:
+def _report(job: Scan, scanned: int, executor: str, clock: Clock) -> ScanReport:
     closed = scanned_catalog(job)
     arrays = _paths(closed.facts.arrays)
     return ScanReport(
@@ -257,6 +255,7 @@ def _report(job: Scan, scanned: int, clock: Clock) -> ScanReport:
             *(text for _, text in closed.findings),
             *reader_support.told({array.path: array.readers for array in arrays}),
         ),
+        executor=executor,
         seconds=clock.seconds,
     )
 

@@ -17,15 +17,11 @@ from icevirt.tasks import write_manifests
 from .support import (
     opened,
     truncate,
-    without_spark,
     write_day,
     write_days,
 )
 
-
-@pytest.fixture(autouse=True)
-def _here(monkeypatch):
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 @pytest.fixture

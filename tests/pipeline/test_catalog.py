@@ -9,13 +9,12 @@ import icevirt
 from icevirt.api.pipeline import build_steps as build_module
 from icevirt.errors import BuildError, ScanError, SourcesChangedError
 from icevirt.tasks import scan as scanning
-from pipeline.support import without_spark, write_day
+from pipeline.support import write_day
 
 
 @pytest.fixture
-def days(tmp_path, monkeypatch):
+def days(tmp_path, in_process):
     """Six days, and the names of the files that were scanned."""
-    without_spark(monkeypatch)
     archive = tmp_path / "archive"
     archive.mkdir()
     files = [str(archive / f"day{day}.nc") for day in range(6)]

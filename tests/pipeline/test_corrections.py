@@ -11,14 +11,11 @@ import xarray as xr
 import icevirt
 from icevirt.errors import CombineError, InvalidInputError
 
-from .support import expected_dataset, opened, without_spark, write_days
+from .support import expected_dataset, opened, write_days
 from .test_dimensions import write_steps
 from .test_times import write_month
 
-
-@pytest.fixture(autouse=True)
-def in_process(monkeypatch):
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 @pytest.fixture

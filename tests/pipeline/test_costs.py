@@ -14,12 +14,9 @@ from icevirt.display.document import document
 from icevirt.display.plan import build_plan
 from icevirt.model.strings import Strings
 from icevirt.planning.schedule.cost_estimate import LARGE_CHUNK, SMALL_CHUNK, costs_of
-from pipeline.support import without_spark, write_days
+from pipeline.support import write_days
 
-
-@pytest.fixture(autouse=True)
-def in_process(monkeypatch):
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 def test_the_cost_is_what_the_build_then_does(tmp_path):

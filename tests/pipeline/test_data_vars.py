@@ -12,14 +12,11 @@ import xarray as xr
 import icevirt
 from icevirt.errors import CombineError, InvalidInputError, PlanChangedError
 from icevirt.planning.combine.options import Wish
-from pipeline.support import without_spark
 
 LARGE = 160  # squared, more than the 64 KiB that are compared in any case
 
 
-@pytest.fixture(autouse=True)
-def _in_process(monkeypatch):
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 def write(path, run=1, day=0, *, steps=2, n=4, layout=None, **values):

@@ -16,14 +16,12 @@ import xarray as xr
 import icevirt
 from icevirt import errors
 
-from .support import expected_dataset, opened, without_spark
+from .support import expected_dataset, opened
 
 STEPS, NY, NX = 4, 5, 6
 
 
-@pytest.fixture(autouse=True)
-def in_process(monkeypatch):
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 def write(path, number, **spec):

@@ -17,17 +17,13 @@ from .support import (
     assert_same_dataset,
     expected_dataset,
     opened,
-    without_spark,
     write_day,
     write_days,
 )
 from .test_combine import data, file, time
 from .test_routes import planned, written
 
-
-@pytest.fixture(autouse=True)
-def in_process(monkeypatch):
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 def with_other_names(path, **names):

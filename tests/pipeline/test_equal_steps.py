@@ -9,14 +9,12 @@ import xarray as xr
 import icevirt
 from icevirt.errors import CombineError, InvalidInputError
 
-from .support import opened, without_spark
+from .support import opened
 
 CALM = {"data_vars": "minimal", "coords": "minimal", "join": "exact", "compat": "override"}
 
 
-@pytest.fixture(autouse=True)
-def in_process(monkeypatch):
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 def write(

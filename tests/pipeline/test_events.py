@@ -14,12 +14,9 @@ from icevirt.cli.output import ProgressStyle, progress, tell_progress_as
 from icevirt.display.events import JsonFormatter
 from icevirt.errors import BuildError, ScanError
 from icevirt.redaction import without_secrets
-from pipeline.support import without_spark, write_days
+from pipeline.support import write_days
 
-
-@pytest.fixture(autouse=True)
-def _here(monkeypatch):
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 @pytest.fixture

@@ -8,12 +8,9 @@ import xarray as xr
 
 import icevirt
 
-from .support import assert_same_dataset, opened, without_spark
+from .support import assert_same_dataset, opened
 
-
-@pytest.fixture(autouse=True)
-def _here(monkeypatch):
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 def write_tree(path, hour):

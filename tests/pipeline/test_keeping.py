@@ -11,12 +11,9 @@ from icechunk.xarray import to_icechunk
 import icevirt
 from icevirt import errors
 
-from .support import official, opened, without_spark, write_day, write_days
+from .support import official, opened, write_day, write_days
 
-
-@pytest.fixture(autouse=True)
-def in_process(monkeypatch):
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ import icevirt
 from icevirt import errors
 from icevirt.model.snapshot import GroupNode
 
-from .support import official, without_spark, write_days
+from .support import official, write_days
 
 EXAMPLES = int(os.environ.get("ICEVIRT_KEEPING_EXAMPLES", "6"))
 GONE = object()
@@ -189,9 +189,8 @@ BUILDS = st.tuples(
 )
 @given(steps=st.lists(st.one_of(BUILDS, st.sampled_from(ACTS)), min_size=4, max_size=10))
 def test_nothing_that_was_acknowledged_disappears_in_silence(
-    steps, archive, tmp_path_factory, monkeypatch
+    steps, archive, tmp_path_factory, in_process
 ):
-    without_spark(monkeypatch)
     world = World(archive, str(tmp_path_factory.mktemp("world") / "repo"))
     world.build("/", 0, 2, False)
     for step in steps:

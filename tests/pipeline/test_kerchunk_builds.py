@@ -11,15 +11,14 @@ from kerchunk.hdf import SingleHdf5ToZarr
 
 import icevirt
 from icevirt.errors import CombineError, InvalidInputError, SourcesChangedError
-from pipeline.support import without_spark, write_day
+from pipeline.support import write_day
 
 KERCHUNK = "icevirt_scanners.kerchunk.scanner:KerchunkScanner"
 
 
 @pytest.fixture
-def archive(tmp_path, monkeypatch):
+def archive(tmp_path, in_process):
     """Three days, and the references of each in a directory of their own."""
-    without_spark(monkeypatch)
     for name in ("data", "refs"):
         (tmp_path / name).mkdir()
     for day in range(3):

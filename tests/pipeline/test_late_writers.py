@@ -22,15 +22,13 @@ from .support import (
     expected_dataset,
     official,
     opened,
-    without_spark,
     write_days,
 )
 
 
 @pytest.fixture
-def days(tmp_path, monkeypatch):
+def days(tmp_path, in_process):
     """Four files, and stages that run in this process."""
-    without_spark(monkeypatch)
     return write_days(tmp_path / "archive", 4)
 
 

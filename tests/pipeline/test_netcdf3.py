@@ -14,17 +14,13 @@ from .support import (
     expected_dataset,
     official,
     opened,
-    without_spark,
     write_day,
 )
 
 FORMATS = ("NETCDF3_CLASSIC", "NETCDF3_64BIT_OFFSET", "NETCDF3_64BIT_DATA")
 
 
-@pytest.fixture(autouse=True)
-def in_this_process(monkeypatch):
-    """Run the stages of a build here."""
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 def write_month(path, month, *, records, data_model):

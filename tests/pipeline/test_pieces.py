@@ -14,21 +14,16 @@ from hypothesis import strategies as st
 
 import icevirt
 from fixtures import hdf5_cases
-from icevirt.api import scan as scan_module
 from icevirt.api.pipeline import stages
 from icevirt.planning.schedule import split_large_file
 from icevirt.tasks import scan as scanning
 from icevirt.tasks.scan_pieces import Pieces
 from scanners.random_trees import plans, write
 
-from .support import assert_same_dataset, expected_dataset, opened, told, without_spark, write_days
+from .support import assert_same_dataset, expected_dataset, opened, told, write_days
 from .test_kills import KILLED, Mortal, in_child
 
-
-@pytest.fixture(autouse=True)
-def in_process(monkeypatch):
-    without_spark(monkeypatch)
-    monkeypatch.setattr(scan_module, "spark_or_local", lambda *_, **__: contextlib.nullcontext())
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 @contextlib.contextmanager

@@ -1,18 +1,16 @@
 """Pieces of a huge file in a bucket, and pieces that end the process that scans them."""
 
-import contextlib
 from pathlib import Path
 
 import pytest
 import xarray as xr
 
 import icevirt
-from icevirt.api import scan as scan_module
 from icevirt.catalog.in_progress import Journal
 from icevirt.scan import registry
 from spark.stub_scanner import install
 
-from .support import assert_same_dataset, expected_dataset, told, without_spark
+from .support import assert_same_dataset, expected_dataset, told
 from .test_object_stores import access_to, below, manifests, uploaded
 from .test_pieces import counted, in_pieces, write_many
 
@@ -58,10 +56,7 @@ SHARED = """
 """
 
 
-@pytest.fixture(autouse=True)
-def in_process(monkeypatch):
-    without_spark(monkeypatch)
-    monkeypatch.setattr(scan_module, "spark_or_local", lambda *_, **__: contextlib.nullcontext())
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 @pytest.fixture

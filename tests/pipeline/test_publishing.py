@@ -18,16 +18,14 @@ from .support import (
     expected_dataset,
     official,
     opened,
-    without_spark,
     write_day,
     write_days,
 )
 
 
 @pytest.fixture
-def days(tmp_path, monkeypatch):
+def days(tmp_path, in_process):
     """Three days, scanned below ``in``, to be read below ``out``."""
-    without_spark(monkeypatch)
     days = write_days(tmp_path / "in" / "a b")
     shutil.copytree(tmp_path / "in", tmp_path / "out")
     return days

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import icevirt
 from icevirt.errors import CombineError
-from pipeline.support import official, without_spark
+from pipeline.support import official
 
 FILL = -1.0
 X = 5
@@ -83,9 +83,7 @@ def labels_of(dim, cell, grid):
     return -labels if grid["falling"] else labels
 
 
-@pytest.fixture(autouse=True)
-def _in_process(monkeypatch):
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 @given(grid=grids())

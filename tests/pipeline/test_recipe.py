@@ -14,14 +14,12 @@ import icevirt
 from icevirt import errors
 from icevirt.api.recipe_text import toml
 
-from .support import assert_same_dataset, expected_dataset, opened, without_spark, write_days
+from .support import assert_same_dataset, expected_dataset, opened, write_days
 
 PAGE = Path(__file__).parents[2] / "docs" / "recipe.md"
 
 
-@pytest.fixture(autouse=True)
-def in_process(monkeypatch):
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 @pytest.fixture

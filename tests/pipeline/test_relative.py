@@ -19,16 +19,14 @@ from .support import (
     expected_dataset,
     official,
     opened,
-    without_spark,
     write_day,
     write_days,
 )
 
 
 @pytest.fixture
-def days(tmp_path, monkeypatch):
+def days(tmp_path, in_process):
     """Three days in a directory whose name needs encoding, below the container's."""
-    without_spark(monkeypatch)
     return write_days(tmp_path / "in" / "a b")
 
 

@@ -12,15 +12,14 @@ from icevirt.api.pipeline import build_steps as build_module
 from icevirt.api.sources.inputs import Inputs
 from icevirt.errors import ScanError, SourcesChangedError
 
-from .support import without_spark, write_days
+from .support import write_days
 
 pytestmark = pytest.mark.servers
 
 
 @pytest.fixture
-def bucket(s3_proxy, monkeypatch, tmp_path):
+def bucket(s3_proxy, monkeypatch, tmp_path, in_process):
     """Three days in a bucket, and the table of them as a listing would make it."""
-    without_spark(monkeypatch)
     for name, value in {
         "AWS_ENDPOINT_URL": s3_proxy.place.endpoint,
         "AWS_ALLOW_HTTP": "true",

@@ -15,12 +15,9 @@ from icevirt.storage.local import LocalStorage
 from icevirt.wire import snapshot
 from icevirt.wire.repo_info import file as repo_info
 
-from .support import opened, without_spark, write_day, write_days
+from .support import opened, write_day, write_days
 
-
-@pytest.fixture(autouse=True)
-def in_process(monkeypatch):
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 def change(path, **told):

@@ -8,12 +8,9 @@ import xarray as xr
 
 import icevirt
 
-from .support import assert_same_raw, official, opened, without_spark, write_days
+from .support import assert_same_raw, official, opened, write_days
 
-
-@pytest.fixture(autouse=True)
-def _here(monkeypatch):
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 def by_both(repo, name):

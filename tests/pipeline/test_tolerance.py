@@ -7,12 +7,9 @@ import pytest
 import icevirt
 from icevirt import errors
 
-from .support import opened, without_spark, write_days
+from .support import opened, write_days
 
-
-@pytest.fixture(autouse=True)
-def in_process(monkeypatch):
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 @pytest.fixture

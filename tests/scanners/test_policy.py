@@ -1,7 +1,5 @@
 """What becomes of a variable is a person's choice, and what is left out is told."""
 
-import contextlib
-
 import h5py
 import netCDF4
 import numpy as np
@@ -9,12 +7,11 @@ import pytest
 import zarr
 
 import icevirt
-from icevirt.api import plan as plan_module
 from icevirt.api.arguments import identity_of, scan_options
 from icevirt.cli.main import app
 from icevirt.errors import InvalidInputError, UnsupportedError
 from icevirt.model.chunks import ChunkType
-from pipeline.support import official, without_spark
+from pipeline.support import official
 from scanners.materialise import materialise
 
 DATA = np.arange(240_000, dtype="<i4").reshape(100, 2400)
@@ -143,9 +140,7 @@ def test_the_policy_is_part_of_a_builds_identity():
     assert identity_of(scan_options(policy=one)) != identity_of(scan_options(policy=other))
 
 
-def test_a_build_and_its_plan_tell_what_was_left_out(path, tmp_path, monkeypatch):
-    without_spark(monkeypatch)
-    monkeypatch.setattr(plan_module, "spark_or_local", lambda *_, **__: contextlib.nullcontext())
+def test_a_build_and_its_plan_tell_what_was_left_out(path, tmp_path, in_process):
     repo, policy = str(tmp_path / "repo"), {"/raw/*": "skip", "block": "native"}
     plan = icevirt.plan([str(path)], concat_dim=None, policy=policy)
     assert any(text.startswith("/raw/lists: left out") for text in plan.notes)

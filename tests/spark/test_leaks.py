@@ -16,7 +16,7 @@ import xarray as xr
 
 import icevirt
 from icevirt.errors import IcevirtError
-from pipeline.support import without_spark, write_days
+from pipeline.support import write_days
 
 from .processes import processes_of
 
@@ -78,8 +78,7 @@ def archive_prefix(days):
     return Path(days[0]).parent.as_uri() + "/"
 
 
-def test_builds_in_one_process_leak_nothing(archive, tmp_path, monkeypatch):
-    without_spark(monkeypatch)
+def test_builds_in_one_process_leak_nothing(archive, tmp_path, in_process):
     before, after = rounds(BUILDS // EACH, work_on(archive, tmp_path))
     assert after == before
 

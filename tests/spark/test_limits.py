@@ -1,13 +1,11 @@
 """What a file may take is said by whoever asks; what ended for want of it is tried again with more."""
 
-import contextlib
 import os
 from pathlib import Path
 
 import pytest
 
 import icevirt
-from icevirt.api import scan as scan_module
 from icevirt.api.arguments import limits_of
 from icevirt.catalog.in_progress import Journal
 from icevirt.errors import InvalidInputError
@@ -17,7 +15,6 @@ from pipeline.support import (
     assert_same_dataset,
     expected_dataset,
     opened,
-    without_spark,
     write_days,
 )
 
@@ -25,12 +22,10 @@ from .stub_scanner import install
 
 
 @pytest.fixture(autouse=True)
-def stub(tmp_path, monkeypatch):
+def stub(tmp_path, monkeypatch, in_process):
     """Install the stub scanner, and scan all files in children."""
     monkeypatch.syspath_prepend(install(tmp_path / "site"))
     registry.scanners.cache_clear()
-    without_spark(monkeypatch)
-    monkeypatch.setattr(scan_module, "spark_or_local", lambda *_, **__: contextlib.nullcontext())
     monkeypatch.setattr(Journal, "died_in", lambda self, parts: True)
     yield
     registry.scanners.cache_clear()

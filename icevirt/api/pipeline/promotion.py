@@ -6,18 +6,12 @@ new one descends from.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
-
 from icevirt.archive.reports.build import BuildReport
 from icevirt.errors import ConflictError, InvalidInputError, VerificationError
-from icevirt.execution.process_pool import Workers
+from icevirt.execution.selection import ExecutorChoice
 from icevirt.objects.source_access import in_force
 from icevirt.repo.repository import Repository
 from icevirt.storage.protocol import Storage
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 def check_promotion(branch: str, promote: str | None, values: int | None) -> None:
@@ -56,7 +50,7 @@ def refuse_differences(
     report: BuildReport,
     *,
     values: int,
-    spark: Callable[[], SparkSession | Workers],
+    executor: ExecutorChoice,
 ) -> None:
     """Hold the new snapshot against its files.
 
@@ -71,7 +65,7 @@ def refuse_differences(
         references=True,
         values=values,
         authorize_virtual_chunk_access=in_force().authorization(report.containers),
-        spark=cast("SparkSession", spark()),  # workers are known to whoever runs tasks
+        spark=executor,
     )
     if not found.ok:
         first = found.checked.differences[0]

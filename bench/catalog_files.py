@@ -32,7 +32,7 @@ import numpy as np
 
 from icevirt import catalog_view, scan_file
 from icevirt.archive.catalog import parts_of
-from icevirt.archive.outcome import Outcome
+from icevirt.archive.outcome import ScanOutcome
 from icevirt.archive.scanned import ScannedFile, SourceFile
 from icevirt.catalog.facts_reader import read_facts
 from icevirt.catalog.lookup import settled
@@ -81,7 +81,7 @@ def scanned(folder: str) -> ScannedFile:
     return scan_file(path, concat_dim="time")
 
 
-def found_in(file: SourceFile, one: ScannedFile, rng: np.random.Generator) -> Outcome:
+def found_in(file: SourceFile, one: ScannedFile, rng: np.random.Generator) -> ScanOutcome:
     """Return what scanning a file would find: its chunks lie elsewhere, other lengths."""
     where = Locations(
         url=Strings.of([file.url]),
@@ -99,7 +99,7 @@ def found_in(file: SourceFile, one: ScannedFile, rng: np.random.Generator) -> Ou
             table = replace(table, offset=ends - length, length=length, locations=where)
         arrays.append(replace(array, references=table))
     made = replace(one, source=file, arrays=tuple(arrays))
-    return Outcome(file=file, scanned=made, error=None, seconds=0.01, requests=3)
+    return ScanOutcome(file=file, scanned=made, error=None, seconds=0.01, requests=3)
 
 
 def write(folder: str, count: int) -> dict:

@@ -32,7 +32,7 @@ import pytest
 
 from icevirt import scan_file
 from icevirt.archive.facts import CatalogFacts, Coded
-from icevirt.archive.outcome import Outcome
+from icevirt.archive.outcome import ScanOutcome
 from icevirt.archive.plan import FileRows
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.schema import ArraySchema
@@ -49,7 +49,7 @@ from icevirt.planning.schedule.balance_writes import dealt
 from icevirt.planning.schedule.manifest_units import drafts
 from icevirt.planning.schedule.write_tasks import bundles
 from icevirt.storage.local import LocalStorage
-from icevirt.tasks.task_payload import Parcel
+from icevirt.tasks.task_payload import PackedTasks
 
 PART = 256
 IDENTITY = "bench"
@@ -68,7 +68,7 @@ def sources(count: int) -> SourceFiles:
     )
 
 
-def scanned(folder: str) -> Outcome:
+def scanned(folder: str) -> ScanOutcome:
     """Scan one file of ten variables."""
     path = Path(folder) / "one.nc"
     with netCDF4.Dataset(path, "w") as file:
@@ -83,7 +83,7 @@ def scanned(folder: str) -> Outcome:
             )
             data[:] = number
     found = scan_file(path, concat_dim="time")
-    return Outcome(file=found.source, scanned=found, error=None, seconds=0.01)
+    return ScanOutcome(file=found.source, scanned=found, error=None, seconds=0.01)
 
 
 def make(folder: str, files: list[SourceFile]) -> int:
@@ -157,7 +157,7 @@ def measure(folder: str, count: int) -> None:
     items = list(drafts(plan))
     files = FileRows.of(plan.files)
     for pile in dealt(plan, items, 2):
-        list(map(Parcel.of, bundles(plan, pile, files)))
+        list(map(PackedTasks.of, bundles(plan, pile, files)))
     marks.append(time.process_time())
     assert {array.shape[0] for array in plan.arrays if array.path.startswith("/v")} == {count}
     peak = peak_memory()

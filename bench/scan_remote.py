@@ -33,7 +33,7 @@ from icevirt.api.scan import scan_file
 from icevirt.archive.scanned import SourceFile
 from icevirt.scan.contract import ScanOptions
 from icevirt.scan.registry import scan
-from icevirt.tasks.prefetch import Ahead
+from icevirt.tasks.prefetch import Prefetcher
 
 ROW = "{:<34} {:<22} {:>9} {:>12} {:>9} {:>7}"
 
@@ -213,7 +213,7 @@ def many(root: Path, url: str, count: int) -> None:
     alone = time.perf_counter() - begun
     files = [SourceFile(url=f"{url}/{name}", size=(root / name).stat().st_size) for name in names]
     begun = time.perf_counter()
-    with Ahead(files) as ahead:
+    with Prefetcher(files) as ahead:
         for file in files:
             with ahead.open(file.url) as source:
                 scan(source, ScanOptions())

@@ -1,9 +1,11 @@
-"""The layers of the package hold: imports point upwards, counting lazy and typing ones."""
+"""The layout of the package holds: rows, folders, names. ARCHITECTURE.md describes it."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,7 @@ LAYERS = (
     ("cli",),
 )
 ROW = {name: row for row, names in enumerate(LAYERS) for name in names}
+FOLDER = 20  # modules of a folder, beside its __init__
 SCANNERS_SEE = ("scan", "archive", "model", "errors")
 HEAVY = ("pyspark", "h5py", "xarray", "zarr", "pandas", "pyarrow", "numpy")
 
@@ -131,6 +134,77 @@ def test_the_rule_passes_on_imports_from_above(tmp_path):
         "import numpy\nfrom icevirt.errors import A\nimport icevirt.wire.b\nfrom icevirt.repo import c"
     )
     assert complaints(tmp_path) == []
+
+
+def module_graph() -> dict[str, set[str]]:
+    """Return which modules each module of the product imports, the facade left out."""
+    files = {
+        ".".join(path.relative_to(top).with_suffix("").parts): path
+        for top in (ROOT, ROOT / "scanners")
+        for path in top.glob("icevirt*/**/*.py")
+        if path.name != "__init__.py"
+    }
+    graph = {}
+    for name, path in files.items():
+        found = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Import(names=names):
+                    found |= {alias.name for alias in names}
+                case ast.ImportFrom(module=str(module), names=names):
+                    found |= {module, *(f"{module}.{alias.name}" for alias in names)}
+        graph[name] = found & files.keys()
+    return graph
+
+
+def test_no_module_imports_itself_through_others():
+    """Not even by imports in functions: a reader can begin at the bottom."""
+    TopologicalSorter(module_graph()).prepare()
+
+
+def packages() -> list[Path]:
+    """Return the folders of all packages of the product."""
+    tops = (ROOT / "icevirt", ROOT / "scanners" / "icevirt_scanners")
+    return sorted(found.parent for top in tops for found in top.rglob("__init__.py"))
+
+
+def too_full(folder: Path) -> bool:
+    """Return whether a folder has more modules than a person keeps in mind."""
+    return len([found for found in folder.glob("*.py") if found.name != "__init__.py"]) > FOLDER
+
+
+def test_folders_are_small():
+    """A folder holds one concept."""
+    assert [str(folder.relative_to(ROOT)) for folder in packages() if too_full(folder)] == []
+
+
+def test_the_rule_of_folders_fails_on_a_full_one(tmp_path):
+    """A checker that never complains would pass too."""
+    for number in range(FOLDER + 1):
+        (tmp_path / f"m{number}.py").touch()
+    assert too_full(tmp_path)
+
+
+def test_every_folder_says_what_belongs_there():
+    """The docstring of its __init__, which holds nothing else (the facade aside)."""
+    for folder in packages():
+        tree = ast.parse((folder / "__init__.py").read_text())
+        said = ast.get_docstring(tree)
+        assert said, f"{folder} says nothing"
+        assert folder.name == "icevirt" or len(tree.body) == 1, f"{folder} holds code"
+
+
+def test_architecture_md_names_files_that_are_there():
+    """Each path in the walks and the map leads to a module or folder."""
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    said = set(re.findall(r"`((?:[a-z_0-9]+/)+(?:[a-z_0-9]+\.py)?)`", text))
+    assert len(said) > 20
+    lost = [
+        path
+        for path in sorted(said)
+        if not any((ROOT / top / path).exists() for top in ("icevirt", "."))
+    ]
+    assert lost == []
 
 
 def test_importing_icevirt_imports_nothing_heavy():

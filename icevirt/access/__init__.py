@@ -1,1 +1,4 @@
-"""Reading and writing arrays: the zarr store over a session, and the xarray engine."""
+"""Reads and writes arrays of a session: zarr store, xarray engine, other libraries' formats.
+
+References are looked up in `icevirt.repo`, bytes of source files read in `icevirt.objects`.
+"""

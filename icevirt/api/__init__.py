@@ -1,1 +1,4 @@
-"""What `import icevirt` offers beside Repository and Session: build, scan_file, info."""
+"""The functions that `import icevirt` offers beside `Repository` and `Session`.
+
+The steps behind them are in `pipeline` and `sources`.
+"""

@@ -11,7 +11,7 @@ from types import NoneType
 from typing import Any
 
 from icevirt.api.pipeline.target import digest_of
-from icevirt.archive.limits import Limits
+from icevirt.archive.limits import ScanLimits
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
 from icevirt.errors import InvalidInputError
@@ -286,7 +286,7 @@ def bad_files_allowed(given: int | str, files: int) -> int:
     return allowed
 
 
-def limits_of(file_timeout: float, file_memory: int | str) -> Limits:
+def limits_of(file_timeout: float, file_memory: int | str) -> ScanLimits:
     """Return what the scan of a file may take; memory is bytes, or text like ``"4GiB"``.
 
     Raises:
@@ -305,7 +305,7 @@ def limits_of(file_timeout: float, file_memory: int | str) -> Limits:
             do='Pass a number of bytes, or text like "4GiB".',
             file_memory=file_memory,
         )
-    return Limits(seconds=seconds, memory=memory)
+    return ScanLimits(seconds=seconds, memory=memory)
 
 
 def _seconds(given: object) -> float:

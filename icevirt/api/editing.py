@@ -17,7 +17,7 @@ from icevirt.errors import CombineError, InvalidInputError
 from icevirt.model.json import JSON
 from icevirt.planning.combine.options import Wish
 from icevirt.planning.edits.checked_names import refuse_unknown_edits
-from icevirt.planning.edits.file_edits import Edit, facts_of_file
+from icevirt.planning.edits.file_edits import FileEdit, facts_of_file
 from icevirt.planning.edits.label_edits import LabelEdits
 from icevirt.planning.edits.renames import edited
 
@@ -33,7 +33,7 @@ _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 class Edits:
     """What was asked for: of each file by a function first, then of all alike."""
 
-    everywhere: Edit
+    everywhere: FileEdit
     function: Callable[[FileFacts], FileChanges | None] | None
     name: str  # of the function
 
@@ -63,7 +63,7 @@ class Edits:
                 given=preprocess,
             )
         return cls(
-            everywhere=Edit.of(FileChanges(rename=rename or {}, attrs=attrs or {})),
+            everywhere=FileEdit.of(FileChanges(rename=rename or {}, attrs=attrs or {})),
             function=function,
             name=preprocess if isinstance(preprocess, str) else _name_of(function),
         )
@@ -87,7 +87,7 @@ class Edits:
         labels: dict[str, list[str | int | float]] = {
             name: [] for name, told in wish.labels.items() if told == TOLD
         }
-        edits, of_file = [Edit()], np.zeros(len(facts.files), np.int64)
+        edits, of_file = [FileEdit()], np.zeros(len(facts.files), np.int64)
         if self.function is not None:
             edits, of_file = _preprocessed(facts, self.function, wish, labels)
             refuse_unknown_edits(facts, edits, of_file, wish.labels, of_each=True)
@@ -122,12 +122,12 @@ def _preprocessed(
     function: Callable[[FileFacts], FileChanges | None],
     wish: Wish,
     labels: Mapping[str, list[str | int | float]],
-) -> tuple[list[Edit], NDArray[np.int64]]:
+) -> tuple[list[FileEdit], NDArray[np.int64]]:
     """Return the edits that a function says, and which of them each file gets."""
     arrays = facts.arrays
     order = np.argsort(arrays.file, kind="stable")
     ends = np.searchsorted(arrays.file[order], np.arange(len(facts.files)), side="right")
-    number: dict[Edit, int] = {}
+    number: dict[FileEdit, int] = {}
     of_file = np.zeros(len(facts.files), np.int64)
     for file, rows in enumerate(np.split(order, ends[:-1])):
         told = facts_of_file(facts, file, rows)
@@ -140,7 +140,7 @@ def _preprocessed(
                 file=told.url,
                 cause=f"{type(error).__name__}: {error}",
             ) from error
-        edit = Edit.of(changes)
+        edit = FileEdit.of(changes)
         _refuse_unscanned(edit, (*wish.concat_dim, *wish.pad), told.url)
         _add_labels({} if changes is None else changes.labels, labels, told.url)
         of_file[file] = number.setdefault(edit, len(number))
@@ -171,7 +171,7 @@ def _add_labels(
         found.append(told[name])
 
 
-def _refuse_unscanned(edit: Edit, dimensions: Sequence[str], url: str) -> None:
+def _refuse_unscanned(edit: FileEdit, dimensions: Sequence[str], url: str) -> None:
     """Refuse names that a scan has to know, because it reads the coordinates that have them."""
     for old, new in edit.rename:
         if new in dimensions:

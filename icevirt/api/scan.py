@@ -29,7 +29,7 @@ from icevirt.api.pipeline.stages import Scan, scan_missing, scanned_catalog
 from icevirt.api.sources.catalog_inputs import scans_alike
 from icevirt.api.sources.inputs import Inputs, Sources
 from icevirt.archive.facts import ArrayColumns, Counts
-from icevirt.archive.limits import Limits
+from icevirt.archive.limits import ScanLimits
 from icevirt.archive.reports.build import Progress, ReferenceCounts
 from icevirt.archive.reports.readers import Readers
 from icevirt.archive.reports.scan import PathSummary, ScanReport
@@ -117,7 +117,7 @@ def scan_file(
     return replace(scanned, findings=(*scanned.findings, *reader_support.findings(scanned)))
 
 
-def _scanned_in_child(file: SourceFile, options: ScanOptions, limits: Limits) -> ScannedFile:
+def _scanned_in_child(file: SourceFile, options: ScanOptions, limits: ScanLimits) -> ScannedFile:
     with Containment(options, limits) as containment:
         outcome = containment.attempt(file)
     if outcome.error is not None:
@@ -253,7 +253,7 @@ def _report(job: Scan, scanned: int, executor: str, clock: Clock) -> ScanReport:
         arrays=arrays,
         findings=(
             *(text for _, text in closed.findings),
-            *reader_support.told({array.path: array.readers for array in arrays}),
+            *reader_support.describe_readers({array.path: array.readers for array in arrays}),
         ),
         executor=executor,
         seconds=clock.seconds,

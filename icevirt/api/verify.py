@@ -23,8 +23,8 @@ from icevirt.ids import ObjectId12
 from icevirt.model import paths
 from icevirt.model.config.document import VirtualChunkContainer
 from icevirt.model.snapshot import Snapshot
-from icevirt.objects.authorize import Access, entry_text
-from icevirt.planning.edits.file_edits import Edit, recorded
+from icevirt.objects.authorize import GrantedAccess, entry_text
+from icevirt.planning.edits.file_edits import FileEdit, recorded
 from icevirt.planning.schedule.sampling import sample
 from icevirt.repo.authorization import Authorization, authorized
 from icevirt.repo.repository import Repository
@@ -152,7 +152,7 @@ def _tolerance_of(session: Session) -> Mapping[str, float]:
     return found
 
 
-def _edits_of(session: Session) -> tuple[Edit, bool]:
+def _edits_of(session: Session) -> tuple[FileEdit, bool]:
     """Return which attributes the last build set in all files, and whether a function set more."""
     edit, function = recorded(_choices_of(session).get("edits"))
     return edit, bool(function)
@@ -163,7 +163,7 @@ def _choices_of(session: Session) -> dict[str, Any]:
     return found
 
 
-def _refuse_unauthorized(session: Session, access: Mapping[str, Access]) -> None:
+def _refuse_unauthorized(session: Session, access: Mapping[str, GrantedAccess]) -> None:
     containers = session.config.virtual_chunk_containers.values()
     if missing := [each.url_prefix for each in containers if not _is_authorized(each, access)]:
         quoted = ", ".join(map(entry_text, containers))
@@ -176,7 +176,7 @@ def _refuse_unauthorized(session: Session, access: Mapping[str, Access]) -> None
         )
 
 
-def _is_authorized(container: VirtualChunkContainer, access: Mapping[str, Access]) -> bool:
+def _is_authorized(container: VirtualChunkContainer, access: Mapping[str, GrantedAccess]) -> bool:
     found, endpoint = access.get(container.url_prefix), endpoint_of(container)
     return found is not None and (endpoint is None or endpoint in found.endpoints)
 

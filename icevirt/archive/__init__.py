@@ -1,1 +1,4 @@
-"""Frozen values of the pipeline: scanned files, signatures, the catalog's schema, the plan."""
+"""Frozen values of the pipeline: scanned files, the catalog's schema, the plan.
+
+No decisions and no I/O; text for people is made in `icevirt.display`.
+"""

@@ -107,7 +107,7 @@ def status_of(code: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class CatalogPart:
     """A run of source files that is scanned, written and resumed as one.
 
     One that holds a single huge file may be scanned in pieces: this is piece number ``piece``.
@@ -123,7 +123,7 @@ class Part:
         """The name, and which piece."""
         return self.name if self.of == 1 else f"{self.name}-{self.piece}-of-{self.of}"
 
-    def pieces(self) -> tuple[Part, ...]:
+    def pieces(self) -> tuple[CatalogPart, ...]:
         """Return the pieces."""
         return tuple(replace(self, piece=number) for number in range(self.of))
 
@@ -134,7 +134,7 @@ def parts_of(
     identity: str,
     attempt: int = 0,
     pieces: Mapping[str, int] | None = None,
-) -> tuple[Part, ...]:
+) -> tuple[CatalogPart, ...]:
     """Cut the files, in their order, into parts.
 
     The size of a part depends on the number of files alone, so that a scan resumed on another
@@ -150,7 +150,7 @@ def parts_of(
             runs.append([])
         runs[-1].append(file)
     return tuple(
-        Part(
+        CatalogPart(
             name=f"{identity}-{_digest(identity, attempt, run)}",
             files=tuple(run),
             of=huge.get(run[0].url, 1),

@@ -9,11 +9,11 @@ ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ScanLimits:
     """What the scan of one file may take."""
 
     seconds: float = 600.0
     memory: int = 4 << 30  # bytes of address space, beside what the process has before
 
 
-DEFAULT = Limits()
+DEFAULT = ScanLimits()

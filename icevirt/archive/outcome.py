@@ -10,7 +10,7 @@ from icevirt.errors import IcevirtError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class ScanOutcome:
     """One file after the attempt to scan it."""
 
     file: SourceFile

@@ -27,7 +27,7 @@ from icevirt.model.config.document import RepositoryConfig, SplitRule, VirtualCh
 from icevirt.model.snapshot import Extents
 
 
-class Mode(Enum):
+class ArrayMode(Enum):
     """How the chunks of an array come from the files."""
 
     once = "once"  # from the first file; all files hold the same
@@ -43,7 +43,7 @@ class PlannedArray:
     path: str  # in the repository
     source_path: str  # in the files, unless ``sources`` says otherwise
     node_id: ObjectId8
-    mode: Mode
+    mode: ArrayMode
     axes: tuple[int, ...]  # n of them, along which files lie beside each other; () in mode once
     shape: tuple[int, ...]
     chunk_shape: tuple[int, ...]
@@ -65,7 +65,7 @@ class PlannedArray:
     @property
     def written(self) -> ReferenceCounts:
         """References of the dataset, as far as a plan can tell; what is joined has few chunks."""
-        if self.mode is not Mode.join:
+        if self.mode is not ArrayMode.join:
             return self.references
         stored = self.references.bytes_stored
         if (width := _width(self.schema)) is not None:
@@ -148,7 +148,7 @@ class WindowTask:
 
     source_path: str
     node_id: ObjectId8
-    mode: Mode
+    mode: ArrayMode
     axes: tuple[int, ...]  # n of them
     box: Extents  # in chunks
     zarr_json: bytes
@@ -211,7 +211,7 @@ class FileRows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class WriteItem:
+class ManifestTask:
     """One manifest to be written: windows, and the files their references lie in."""
 
     number: int

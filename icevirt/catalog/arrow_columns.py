@@ -18,7 +18,7 @@ _SHORT = 64  # bytes of labels that are not looked up among others
 _ROWS = 1 << 12  # that a column has room for at first
 
 
-class Columns:
+class GrowingColumns:
     """Columns of numbers that grow; ``place`` says where their rows belong."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Column:
         return self._held
 
 
-class Texts:
+class TextColumn:
     """Texts that grow as bytes, without a Python object for each."""
 
     def __init__(self) -> None:
@@ -94,10 +94,10 @@ class LabelColumns:
     """Labels that grow, by row of the arrays as they come."""
 
     def __init__(self) -> None:
-        self._columns = Columns()
+        self._columns = GrowingColumns()
         nothing = np.zeros(0, np.uint8)
         self._columns.add(place=np.zeros(0, np.int64), value=nothing, dtype=nothing)
-        self._values = Texts()
+        self._values = TextColumn()
         self._long: dict[bytes, int] = {}  # what all files repeat is held once
         self._dtypes = Codes(check_labels_dtype)
 

@@ -23,7 +23,7 @@ from icevirt.archive.schema import file_signature
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.arrow_columns import (
     Codes,
-    Columns,
+    GrowingColumns,
     LabelColumns,
     are,
     first_unlike,
@@ -71,7 +71,7 @@ def read_facts(
 
     ``chosen`` says which rows of the parts describe the files; the columns of these are shared.
     """
-    found = _Found(files, chosen)
+    found = _GatheredFacts(files, chosen)
     order = [*_in_order(len(parts), chosen.part)]
     names = [parts[part] for part, _ in order]
     both = zip(
@@ -114,13 +114,13 @@ def _rows_at(there: NDArray[np.int64], rows: NDArray[np.int32]) -> NDArray[np.in
     return at
 
 
-class _Found:
+class _GatheredFacts:
     """What was gathered so far."""
 
     def __init__(self, files: SourceFiles, chosen: Chosen) -> None:
         self._sources = files
         self._chosen = chosen
-        self._arrays = Columns()
+        self._arrays = GrowingColumns()
         self._coded = {name: Codes(CHECKS.get(name)) for name in _CODED}
         self._alike: set[tuple[int, int]] = set()  # numbers of shapes and schemas that go together
         self._labels = LabelColumns()

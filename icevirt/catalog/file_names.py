@@ -25,7 +25,7 @@ from icevirt.storage.protocol import Storage
 _COLUMNS = ["row", "url", "etag", "size", "last_modified"]
 
 
-class Files:
+class TaskFiles:
     """The files of some items: where they are described, and their names once these are needed.
 
     Args:

@@ -11,25 +11,25 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from icevirt.archive import catalog
-from icevirt.archive.catalog import Part
+from icevirt.archive.catalog import CatalogPart
 from icevirt.storage.protocol import Storage
 
 _FOLDER = "opening"
 
 
 @dataclass(frozen=True, slots=True)
-class Journal:
+class ScanNotes:
     """The notes of one catalog."""
 
     storage: Storage
 
-    def died_in(self, parts: Sequence[Part]) -> bool:
+    def died_in(self, parts: Sequence[CatalogPart]) -> bool:
         """Say whether an earlier scan of one of the parts died, or is still running elsewhere."""
         noted = {info.path for info in self.storage.list(_FOLDER)}
         return any(catalog.path_of(_FOLDER, part.label) in noted for part in parts)
 
     @contextmanager
-    def scanning(self, part: Part) -> Iterator[None]:
+    def scanning(self, part: CatalogPart) -> Iterator[None]:
         """Keep a note of the part for as long as the block runs."""
         note = catalog.path_of(_FOLDER, part.label)
         self.storage.put(note, b"")

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive import catalog
-from icevirt.archive.limits import DEFAULT, Limits
+from icevirt.archive.limits import DEFAULT, ScanLimits
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.arrow_columns import are, bytes_of, numbers_of
 from icevirt.catalog.facts_reader import Chosen
@@ -31,7 +31,7 @@ _FORGOTTEN = "forgotten"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Settled:
+class CatalogLookup:
     """The rows of some files in the complete parts of one scan's identity."""
 
     parts: tuple[str, ...]
@@ -57,8 +57,8 @@ class Settled:
 
 
 def settled(
-    storage: Storage, identity: str, files: SourceFiles, limits: Limits = DEFAULT
-) -> Settled:
+    storage: Storage, identity: str, files: SourceFiles, limits: ScanLimits = DEFAULT
+) -> CatalogLookup:
     """Look files up in the catalog. Those that lower ``limits`` stopped are not described by it."""
     parts = tuple(sorted(p for p in complete_parts(storage) if catalog.scan_of(p) == identity))
     forgotten = rows_forgotten(storage)
@@ -84,13 +84,13 @@ def settled(
         free = ~stopped & (part[at] < 0)
         at, found = at[free][::-1], found[free][::-1]  # of a file's rows the first is set last
         part[at], row[at] = number, rows.row[found]
-    return Settled(
+    return CatalogLookup(
         parts=parts, part=part, row=row, attempt=len(forgotten), outgrown=_chosen(outgrown)
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Rows:
+class _FileRows:
     """Files of a part."""
 
     url: Strings
@@ -110,7 +110,7 @@ class _Wanted:
         self._order = np.argsort(numbers, kind="stable")
         self._numbers = numbers[self._order]
 
-    def among(self, rows: _Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def among(self, rows: _FileRows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the files that are among the rows, and which of these each one is."""
         numbers, files = rows.url.hashes(), self._files
         low = np.searchsorted(self._numbers, numbers, side="left")
@@ -146,13 +146,13 @@ def _forgotten(raw: bytes, path: str) -> list[tuple[str, int]]:
         return [(str(part), int(row)) for part, row in json.loads(raw)]
 
 
-def _rows(table: Any, limits: Limits) -> _Rows:
+def _rows(table: Any, limits: ScanLimits) -> _FileRows:
     """Return the rows of a part. Raises ``ValueError`` where two describe one file."""
     code, seconds, memory = (table[name] for name in _STOPPED)
     row = numbers_of(table["row"])
     if (np.sort(row) != np.arange(len(row))).any():
         raise ValueError("its rows are not numbered from 0 on")
-    return _Rows(
+    return _FileRows(
         url=Strings(*bytes_of(table["url"])),
         etag=Strings(*bytes_of(table["etag"])),
         size=numbers_of(table["size"]),

@@ -14,8 +14,8 @@ import zstandard
 
 from icevirt.archive import catalog
 from icevirt.archive.blocks.packing import PackedBlock, pack
-from icevirt.archive.limits import DEFAULT, Limits
-from icevirt.archive.outcome import Outcome
+from icevirt.archive.limits import DEFAULT, ScanLimits
+from icevirt.archive.outcome import ScanOutcome
 from icevirt.archive.scanned import Finding, ScannedArray, ScannedFile
 from icevirt.archive.schema import ArraySchema, SchemaTexts, file_signature
 from icevirt.catalog.parts import PartTables
@@ -24,7 +24,7 @@ from icevirt.model.chunks import ChunkTable, ChunkType
 _VIRTUAL = int(ChunkType.virtual)
 
 
-def tables_of(outcomes: Iterable[Outcome], limits: Limits = DEFAULT) -> PartTables:
+def tables_of(outcomes: Iterable[ScanOutcome], limits: ScanLimits = DEFAULT) -> PartTables:
     """Turn the outcomes of a part, scanned under ``limits``, into the rows of its three tables."""
     rows = PartRows(limits)
     for outcome in outcomes:
@@ -40,7 +40,7 @@ class PartRows:
     the arrays of a huge one, are not held as they were scanned.
     """
 
-    def __init__(self, limits: Limits = DEFAULT) -> None:
+    def __init__(self, limits: ScanLimits = DEFAULT) -> None:
         self._limits = limits
         self._files: list[dict[str, Any]] = []
         self._arrays: dict[str, list[Any]] = {name: [] for name, _ in catalog.ARRAYS}
@@ -48,7 +48,7 @@ class PartRows:
         self._blocks: dict[str, _Blocks] = defaultdict(lambda: _Blocks(self._urls))
         self._schemas = SchemaTexts()
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: ScanOutcome) -> None:
         """Add a file of the part, the next one."""
         row, own = len(self._files), list[tuple[str, str]]()
         self._urls.append(outcome.file.url)
@@ -84,7 +84,7 @@ def _columns(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
     return {name: [row[name] for row in rows] for name, _ in catalog.FILES}
 
 
-def _file_row(row: int, outcome: Outcome, limits: Limits) -> dict[str, Any]:
+def _file_row(row: int, outcome: ScanOutcome, limits: ScanLimits) -> dict[str, Any]:
     scanned, error = outcome.scanned, outcome.error
     groups = scanned.groups if scanned else ()
     return {

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from icevirt.archive.blocks.unpacking import COLUMNS, Cells, PackedBlocks
+from icevirt.archive.blocks.unpacking import COLUMNS, BinaryColumn, PackedBlocks
 from icevirt.catalog.arrow_columns import bytes_of, known, numbers_of, rows_of
 from icevirt.catalog.parquet import table_of
 
@@ -23,7 +23,7 @@ _PART = "part"
 
 
 @dataclass(frozen=True, slots=True)
-class Pile:
+class BlockBatch:
     """Packed blocks of one array in some parts of the catalog."""
 
     parts: Mapping[str, int]  # their numbers, by name
@@ -31,7 +31,7 @@ class Pile:
     blocks: PackedBlocks  # (k,)
 
     @classmethod
-    def of(cls, parts: Mapping[str, int], table: Any) -> Pile:
+    def of(cls, parts: Mapping[str, int], table: Any) -> BlockBatch:
         """Make a pile of a table that `numbered` made."""
         columns = {name: _cells(table[name]) for name in COLUMNS}
         blocks = PackedBlocks(_integers(table["ndim"]), columns)
@@ -63,13 +63,13 @@ class _Kept:
             writer.write_table(table.combine_chunks())
         return cls(parts, sink.getvalue())
 
-    def load(self) -> Pile:
+    def load(self) -> BlockBatch:
         how = pa.ipc.IpcReadOptions(use_threads=False)
         with pa.ipc.open_stream(self.raw, options=how) as reader:
-            return Pile.of(self.parts, reader.read_all())
+            return BlockBatch.of(self.parts, reader.read_all())
 
 
-class Shelf:
+class ReferenceCache:
     """Keeps what was read before its time, as long as there is room.
 
     Args:
@@ -94,7 +94,7 @@ class Shelf:
         """Say whether the blocks of an array in a part are kept."""
         return part in self._kept.get(path, ())
 
-    def load(self, path: str, part: str) -> Pile:
+    def load(self, path: str, part: str) -> BlockBatch:
         """Return the pile that the blocks of an array in a part are kept in."""
         return self._kept[path][part].load()
 
@@ -107,6 +107,6 @@ def _integers(column: Any) -> NDArray[np.int64]:
     return numbers_of(column).astype(np.int64)
 
 
-def _cells(column: Any) -> Cells:
+def _cells(column: Any) -> BinaryColumn:
     """Return a binary column of Arrow where it stands."""
-    return Cells(*bytes_of(column), known(column.combine_chunks()))
+    return BinaryColumn(*bytes_of(column), known(column.combine_chunks()))

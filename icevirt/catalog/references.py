@@ -25,7 +25,7 @@ from icevirt.archive.blocks.packing import Block, PackedBlock
 from icevirt.archive.blocks.unpacking import unpack_all
 from icevirt.archive.plan import FileRows
 from icevirt.catalog.parquet import check_run, damaged, of_run, opened, table_of, telling_damage
-from icevirt.catalog.reference_cache import Pile, Shelf, numbered, of_array
+from icevirt.catalog.reference_cache import BlockBatch, ReferenceCache, numbered, of_array
 from icevirt.errors import FormatError, IcevirtError
 from icevirt.storage.protocol import Storage
 
@@ -78,7 +78,7 @@ def _table(rows: Sequence[tuple[str, PackedBlock]], schema: pa.Schema) -> Any:
     return table_of(columns, schema)
 
 
-class Refs(Protocol):
+class WindowReferences(Protocol):
     """Where a window finds its references: in the catalog, or in what was shuffled to it."""
 
     def expect(self, files: FileRows, paths: Collection[str]) -> None:
@@ -104,7 +104,7 @@ class RefsReader:
         self._size = 0  # of all of them
         self._whole: tuple[str, Any] | None = None  # the small part that was decoded last
         self._expected: frozenset[str] = frozenset()
-        self._shelf = Shelf(budget)
+        self._shelf = ReferenceCache(budget)
 
     def expect(self, files: FileRows, paths: Collection[str]) -> None:
         """Take note of arrays that will be read of some files, each once; forget all else."""
@@ -133,7 +133,7 @@ class RefsReader:
             with naming([*pile.parts]):
                 yield from finder.found(pile)
 
-    def _piles(self, names: Sequence[str], path: str) -> Iterator[Pile]:
+    def _piles(self, names: Sequence[str], path: str) -> Iterator[BlockBatch]:
         """Yield the blocks of one array in some parts, as they are kept or come together."""
         left = list(names)
         while left:
@@ -148,9 +148,9 @@ class RefsReader:
             else:
                 name = left.pop(0)
                 for table in self._part(name).groups(path):
-                    yield Pile.of({name: 0}, numbered(of_array(table, path), 0))
+                    yield BlockBatch.of({name: 0}, numbered(of_array(table, path), 0))
 
-    def _gathered(self, names: Sequence[str], path: str) -> tuple[int, Pile]:
+    def _gathered(self, names: Sequence[str], path: str) -> tuple[int, BlockBatch]:
         """Read an array of the first parts, and keep what else is expected of these."""
         paths = {path, *self._expected}
         tables: list[Any] = []
@@ -165,7 +165,7 @@ class RefsReader:
         table = pa.concat_tables(tables).combine_chunks()
         for each in sorted(self._expected - {path}):
             self._shelf.put(each, parts, of_array(table, each))
-        return len(parts), Pile.of(parts, of_array(table, path))
+        return len(parts), BlockBatch.of(parts, of_array(table, path))
 
     def _part(self, name: str) -> _Part:
         if name not in self._parts:
@@ -217,7 +217,7 @@ class _Finder:
         self._code = {files.parts[code]: code for code in used}
         self.names = tuple(self._code)
 
-    def found(self, pile: Pile) -> Iterator[Block]:
+    def found(self, pile: BlockBatch) -> Iterator[Block]:
         """Yield the references in these files, of which they get the places."""
         files, blocks = self._files, pile.blocks
         wanted = [(self._code[name], at) for name, at in pile.parts.items() if name in self._code]

@@ -20,12 +20,14 @@ def describe_scan(storage: Storage, identity: str, told: Mapping[str, Any]) -> N
 def described_scans(storage: Storage) -> dict[str, Any]:
     """Return what the scans of a catalog were asked for, by identity."""
     return {
-        info.path.rpartition("/")[2].removesuffix(".json"): _told(storage.get(info.path), info.path)
+        info.path.rpartition("/")[2].removesuffix(".json"): _parse(
+            storage.get(info.path), info.path
+        )
         for info in storage.list(_SCANS)
     }
 
 
-def _told(raw: bytes, path: str) -> Any:
+def _parse(raw: bytes, path: str) -> Any:
     with telling_damage(path):
         told = json.loads(raw)
         if not all(isinstance(told[kind], dict) for kind in ("options", "scanners")):

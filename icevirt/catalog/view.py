@@ -137,7 +137,7 @@ def _arrays(part: PartView, path: str | None) -> Iterator[pa.RecordBatch]:
     if path is not None:
         found = found.filter(pa.array([each == path for each in found["path"].to_pylist()]))
     urls = _by_row(part.read("files", ["url"]), "url")
-    schemas = [_told(text) for text in found["schema"].to_pylist()]
+    schemas = [_parse(text) for text in found["schema"].to_pylist()]
     yield _batch(
         "arrays",
         {
@@ -145,14 +145,14 @@ def _arrays(part: PartView, path: str | None) -> Iterator[pa.RecordBatch]:
             "url": [urls[row] for row in found["row"].to_pylist()],
             "path": found["path"].combine_chunks(),
             "shape": [json.loads(text) for text in found["shape"].to_pylist()],
-            **{name: [told[name] for told in schemas] for name in _told(None)},
+            **{name: [told[name] for told in schemas] for name in _parse(None)},
             **{name: found[name].combine_chunks() for name in counts},
         },
     )
 
 
 @lru_cache(1024)
-def _told(text: str | None) -> dict[str, Any]:
+def _parse(text: str | None) -> dict[str, Any]:
     """Return what a schema says, by the names of the view's columns."""
     names = ("data_type", "chunk_shape", "dimension_names", "codecs", "fill_value", "attributes")
     if text is None:
@@ -175,7 +175,7 @@ def _by_row(table: Any, name: str) -> dict[int, Any]:
 def _references(part: PartView, path: str | None) -> Iterator[pa.RecordBatch]:
     arrays = part.read("arrays", ["path"])
     paths = sorted(set(arrays["path"].to_pylist()))
-    files = _Files(part)
+    files = _PartFiles(part)
     reader = RefsReader(part.catalog, budget=0)
     for each in paths if path is None else [path] if path in paths else []:
         for packed in reader.blocks(part.name, each):
@@ -185,7 +185,7 @@ def _references(part: PartView, path: str | None) -> Iterator[pa.RecordBatch]:
                 yield _exploded(part.scan, each, block, rows, files)
 
 
-class _Files:
+class _PartFiles:
     """URL and checksum of the files of a part, as columns by row."""
 
     def __init__(self, part: PartView) -> None:
@@ -199,7 +199,7 @@ class _Files:
 
 
 def _exploded(
-    scan: str, path: str, block: Block, rows: NDArray[np.int64], files: _Files
+    scan: str, path: str, block: Block, rows: NDArray[np.int64], files: _PartFiles
 ) -> pa.RecordBatch:
     """Return a block with one row for each of some references."""
     own = files.place[block.file[rows]]

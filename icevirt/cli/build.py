@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from icevirt.cli import options
-from icevirt.cli.output import Answer, Output, OutputOption, progress
+from icevirt.cli.output import CommandResult, Output, OutputOption, progress
 from icevirt.cli.recipes import RecipeFile, overruled, require, require_sources
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from icevirt.planning.combine.options import Combine
 
 
-class Mode(StrEnum):
+class ReplaceMode(StrEnum):
     """What happens to nodes that the group holds already."""
 
     refuse = "w-"
@@ -40,11 +40,11 @@ def build(  # noqa: PLR0917 - each is an option of the command
     branch: Annotated[str, typer.Option(help="The branch to commit to.")] = "main",
     message: Annotated[str | None, typer.Option(help="The message of the commit.")] = None,
     mode: Annotated[
-        Mode,
+        ReplaceMode,
         typer.Option(
             help="w- refuses a group that holds nodes; w replaces what the last build of it made."
         ),
-    ] = Mode.refuse,
+    ] = ReplaceMode.refuse,
     allow_changes: Annotated[
         bool,
         typer.Option(
@@ -97,7 +97,7 @@ def build(  # noqa: PLR0917 - each is an option of the command
     ] = None,
     output: OutputOption = Output.text,
     quiet: options.Quiet = False,
-) -> Answer:
+) -> CommandResult:
     """Build a virtual dataset over files, without copying them."""
     import icevirt
 
@@ -153,4 +153,4 @@ def build(  # noqa: PLR0917 - each is an option of the command
         raise typer.BadParameter(f"{given['repo']} stands where the repository is named")
     with progress(quiet=quiet) as listener:
         report = icevirt.build(**given, progress=listener)
-    return Answer(value=report, output=output, quiet=quiet)
+    return CommandResult(value=report, output=output, quiet=quiet)

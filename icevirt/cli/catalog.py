@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from icevirt.cli.output import Answer, Output, OutputOption
+from icevirt.cli.output import CommandResult, Output, OutputOption
 
 
-class Table(StrEnum):
+class CatalogTable(StrEnum):
     """The tables of a catalog's view."""
 
     files = "files"
@@ -25,13 +25,14 @@ def catalog(
         str | None, typer.Option(help="Only what this scan found, by its key in the summary.")
     ] = None,
     table: Annotated[
-        Table | None, typer.Option(help="Write this table, one row a file, array or reference.")
+        CatalogTable | None,
+        typer.Option(help="Write this table, one row a file, array or reference."),
     ] = None,
     to: Annotated[
         str | None, typer.Option(help="The Parquet file that the table is written to.")
     ] = None,
     output: OutputOption = Output.text,
-) -> Answer:
+) -> CommandResult:
     """Show what a catalog holds, or with --table and --to write a table of it as Parquet."""
     import icevirt
 
@@ -40,5 +41,5 @@ def catalog(
     view = icevirt.catalog_view(catalog, scan=scan)
     if table is not None and to is not None:
         rows = view.write_parquet(table.value, to)
-        return Answer(value={"table": table.value, "rows": rows, "to": to}, output=output)
-    return Answer(value=view.summary(), output=output)
+        return CommandResult(value={"table": table.value, "rows": rows, "to": to}, output=output)
+    return CommandResult(value=view.summary(), output=output)

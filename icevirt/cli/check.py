@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from icevirt.cli.output import Answer, Output, OutputOption
+from icevirt.cli.output import CommandResult, Output, OutputOption
 
 
 def check(
@@ -28,11 +28,11 @@ def check(
         ),
     ] = False,
     output: OutputOption = Output.text,
-) -> Answer:
+) -> CommandResult:
     """Check every invariant of a repository; the status is 1 when something is wrong."""
     import icevirt
 
     if record and not chunks:
         raise typer.BadParameter("--record needs --chunks")
     report = icevirt.check(repo, chunks=chunks, record=record)
-    return Answer(value=report, output=output, status=0 if report.ok else 1)
+    return CommandResult(value=report, output=output, status=0 if report.ok else 1)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from icevirt.cli.output import Answer, Output, OutputOption, progress
+from icevirt.cli.output import CommandResult, Output, OutputOption, progress
 from icevirt.errors import BuildError
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def demo(
         str, typer.Argument(help="Where the repository goes; an earlier demo is built over.")
     ] = "icevirt-demo",
     output: OutputOption = Output.text,
-) -> Answer:
+) -> CommandResult:
     """Build a virtual dataset over real ocean-model files, open it, and compute with it."""
     import icevirt
     from icevirt.execution.selection import default_executor
@@ -94,7 +94,7 @@ def demo(
         means=means,
         equal=equal,
     )
-    return Answer(value=value, output=output)
+    return CommandResult(value=value, output=output)
 
 
 def sample_files() -> list[str]:

@@ -7,7 +7,7 @@ from typing import Annotated, TypedDict
 import typer
 
 from icevirt.cli import options
-from icevirt.cli.output import Answer, Output, OutputOption, progress
+from icevirt.cli.output import CommandResult, Output, OutputOption, progress
 
 
 def info(
@@ -16,13 +16,13 @@ def info(
     tag: Annotated[str | None, typer.Option(help="The tag to show.")] = None,
     snapshot_id: Annotated[str | None, typer.Option(help="The snapshot to show.")] = None,
     output: OutputOption = Output.text,
-) -> Answer:
+) -> CommandResult:
     """Show what a repository holds: its groups and arrays, and where their chunks lie."""
     import icevirt
 
     if sum(name is not None for name in (branch, tag, snapshot_id)) > 1:
         raise typer.BadParameter("give one of --branch, --tag and --snapshot-id")
-    return Answer(
+    return CommandResult(
         value=icevirt.info(repo, branch=branch, tag=tag, snapshot_id=snapshot_id), output=output
     )
 
@@ -64,7 +64,7 @@ def scan(  # noqa: PLR0917 - each is an option of the command
     data_vars: options.DataVars = None,
     output: OutputOption = Output.text,
     quiet: options.Quiet = False,
-) -> Answer:
+) -> CommandResult:
     """Show what a build would find in a file, or with --catalog scan many files for builds.
 
     With --catalog the status is 1 when more files are bad than --max-bad-files.
@@ -88,7 +88,7 @@ def scan(  # noqa: PLR0917 - each is an option of the command
         if len(sources) != 1 or sources[0] == "-" or sources[0].startswith("@"):
             raise typer.BadParameter("many files are scanned into a catalog: name a --catalog")
         scanned = icevirt.scan_file(sources[0], **how)
-        return Answer(value=scanned, output=output, quiet=quiet)
+        return CommandResult(value=scanned, output=output, quiet=quiet)
     with progress(quiet=quiet) as listener:
         report = icevirt.scan_files(
             sources,
@@ -102,7 +102,7 @@ def scan(  # noqa: PLR0917 - each is an option of the command
             progress=listener,
             **how,
         )
-    return Answer(value=report, output=output, quiet=quiet, status=0 if report.ok else 1)
+    return CommandResult(value=report, output=output, quiet=quiet, status=0 if report.ok else 1)
 
 
 class _How(TypedDict):

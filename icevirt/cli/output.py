@@ -55,7 +55,7 @@ OutputOption = Annotated[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class CommandResult:
     """What a command returns: a value, and how it was asked to be shown."""
 
     value: object
@@ -64,7 +64,7 @@ class Answer:
     status: int = 0  # of the process
 
 
-def show(answer: Answer | None, **_: object) -> None:
+def show(answer: CommandResult | None, **_: object) -> None:
     """Print the answer of a command; further arguments are those of the program itself."""
     from icevirt.display.document import document
     from icevirt.display.render import render

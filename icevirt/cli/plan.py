@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from icevirt.cli import options
-from icevirt.cli.output import Answer, Output, OutputOption, progress, show_error
+from icevirt.cli.output import CommandResult, Output, OutputOption, progress, show_error
 from icevirt.cli.recipes import RecipeFile, WriteRecipe, overruled, require_sources
 from icevirt.errors import CombineError
 
@@ -64,7 +64,7 @@ def plan(  # noqa: PLR0917 - each is an option of the command
     catalog: options.Catalog = None,
     output: OutputOption = Output.text,
     quiet: options.Quiet = False,
-) -> Answer:
+) -> CommandResult:
     """Show what a build of these files would do and store, without a repository.
 
     Where files decode unlike, their eras are shown; the exit status is 1 where they are refused.
@@ -119,7 +119,7 @@ def plan(  # noqa: PLR0917 - each is an option of the command
         if (found := error.facts.get("eras")) is None:
             raise
         show_error(error)
-        return Answer(value=found, output=output, quiet=quiet, status=1)
+        return CommandResult(value=found, output=output, quiet=quiet, status=1)
     if write_recipe is not None:
         icevirt.dump_recipe(given, write_recipe)
-    return Answer(value=planned, output=output, quiet=quiet)
+    return CommandResult(value=planned, output=output, quiet=quiet)

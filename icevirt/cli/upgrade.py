@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from icevirt.cli.output import Answer, Output, OutputOption
+from icevirt.cli.output import CommandResult, Output, OutputOption
 
 
 def upgrade(
@@ -19,7 +19,7 @@ def upgrade(
         typer.Option("--keep-v1-files", help="Let V1 clients read on, and commit beside V2."),
     ] = False,
     output: OutputOption = Output.text,
-) -> Answer:
+) -> CommandResult:
     """Upgrade a repository of the V1 format to V2 in place, or go on with an interrupted upgrade.
 
     Data stays as it is. Commits that V1 clients make meanwhile are carried over; later ones fail.
@@ -29,4 +29,4 @@ def upgrade(
     report = icevirt.Repository.open(repo).upgrade(
         dry_run=dry_run, delete_unused_v1_files=not keep_v1_files
     )
-    return Answer(value=report, output=output)
+    return CommandResult(value=report, output=output)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from icevirt.cli.options import Authorize, Quiet
-from icevirt.cli.output import Answer, Output, OutputOption, progress
+from icevirt.cli.output import CommandResult, Output, OutputOption, progress
 
 
 def verify(  # noqa: PLR0917 - each is an option of the command
@@ -27,7 +27,7 @@ def verify(  # noqa: PLR0917 - each is an option of the command
     authorize: Authorize = None,
     output: OutputOption = Output.text,
     quiet: Quiet = False,
-) -> Answer:
+) -> CommandResult:
     """Compare a repository with its source files; the status is 1 when something differs.
 
     Without --references, --values or --full: all references, and the values of 100 chunks.
@@ -47,4 +47,4 @@ def verify(  # noqa: PLR0917 - each is an option of the command
             authorize_virtual_chunk_access=dict(authorize or ()),
             progress=tell,
         )
-    return Answer(value=report, output=output, quiet=quiet, status=0 if report.ok else 1)
+    return CommandResult(value=report, output=output, quiet=quiet, status=0 if report.ok else 1)

@@ -67,7 +67,7 @@ _SECRET = ("proxy_url", "key", "token", "secret", "sas", "password", "credential
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class StoreOptions:
     """Options as obstore takes them."""
 
     store: Pairs = ()
@@ -76,7 +76,7 @@ class Options:
     anonymous: bool = False
 
 
-def options_of(address: Address, config: ObjectStoreConfig | None) -> Options:
+def options_of(address: Address, config: ObjectStoreConfig | None) -> StoreOptions:
     """Return the options of the store at an address.
 
     Raises:
@@ -104,7 +104,7 @@ def is_secret(name: str) -> bool:
     return any(part in name.lower() for part in _SECRET)
 
 
-def _s3(address: Address, kind: str, given: Mapping[str, Any]) -> Options:
+def _s3(address: Address, kind: str, given: Mapping[str, Any]) -> StoreOptions:
     _refuse_unknown(given, _S3)
     endpoint = given.get("endpoint_url") or (TIGRIS if kind == "tigris" else None)
     endpoint = endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or _env("AWS_ENDPOINT")
@@ -124,7 +124,7 @@ def _s3(address: Address, kind: str, given: Mapping[str, Any]) -> Options:
         store["checksum_algorithm"] = checksum
     headers = TIGRIS_HEADERS if kind == "tigris" else ()
     timeout = given.get("network_stream_timeout_seconds")
-    return Options(
+    return StoreOptions(
         store=_pairs(store),
         client=_client({"allow_http": allow_http}, timeout),
         headers=headers,
@@ -141,16 +141,16 @@ def _virtual_hosted(bucket: str, endpoint: str | None, given: Mapping[str, Any])
     return "." not in bucket  # a dot in the host's first part fits no certificate
 
 
-def _gcs(_address: Address, _kind: str, given: Mapping[str, Any]) -> Options:
+def _gcs(_address: Address, _kind: str, given: Mapping[str, Any]) -> StoreOptions:
     store, client = _divided(given, "google_")
     if base_url := store.get("base_url") or _env("GOOGLE_BASE_URL"):
         store["base_url"] = base_url
         if not is_plain_http(str(base_url)):
             client["allow_http"] = False
-    return Options(store=_pairs(store), client=_client(client))
+    return StoreOptions(store=_pairs(store), client=_client(client))
 
 
-def _azure(address: Address, _kind: str, given: Mapping[str, Any]) -> Options:
+def _azure(address: Address, _kind: str, given: Mapping[str, Any]) -> StoreOptions:
     store, client = _divided(given, "azure_", "storage_")
     account = address.account or store.pop("account", None) or store.pop("account_name", None)
     account = account or _env("AZURE_STORAGE_ACCOUNT_NAME") or _env("AZURE_STORAGE_ACCOUNT")
@@ -175,7 +175,7 @@ def _azure(address: Address, _kind: str, given: Mapping[str, Any]) -> Options:
     allow_http = allow_http and (emulated or is_plain_http(endpoint))
     if account is not None:
         store["account_name"] = account
-    return Options(store=_pairs(store), client=_client(client | {"allow_http": allow_http}))
+    return StoreOptions(store=_pairs(store), client=_client(client | {"allow_http": allow_http}))
 
 
 def azure_endpoint_of_environment() -> str | None:
@@ -188,17 +188,17 @@ def _domain(given: Mapping[str, Any]) -> str:
     return "fabric.microsoft.com" if fabric in ("true", "1") else "core.windows.net"
 
 
-def _http(address: Address, _kind: str, given: Mapping[str, Any]) -> Options:
+def _http(address: Address, _kind: str, given: Mapping[str, Any]) -> StoreOptions:
     headers = given.get("headers") or {}
     store, client = _divided({k: v for k, v in given.items() if k != "headers"})
     _refuse_unknown(store, frozenset())
     pairs = tuple(sorted((str(name).lower(), Secret(str(v))) for name, v in headers.items()))
     # whoever writes http:// means it
     client = {"allow_http": address.scheme == "http"} | client
-    return Options(client=_client(client), headers=pairs)
+    return StoreOptions(client=_client(client), headers=pairs)
 
 
-_BUILDERS: dict[str, Callable[[Address, str, Mapping[str, Any]], Options]] = {
+_BUILDERS: dict[str, Callable[[Address, str, Mapping[str, Any]], StoreOptions]] = {
     "s3": _s3,
     "gcs": _gcs,
     "azure": _azure,

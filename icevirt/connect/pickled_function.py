@@ -19,7 +19,7 @@ from icevirt.import_path import is_trusted, working_directory
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class PickledFunction:
     """A function as code."""
 
     name: str
@@ -59,7 +59,7 @@ def carried(function: Callable[[], Any]) -> Callable[[], Any]:
         if beside is None:
             raise
         return function  # it uses what is no code; where it is installed, others import it
-    return Carried(name or type(function).__name__, code)
+    return PickledFunction(name or type(function).__name__, code)
 
 
 def _beside(name: str) -> ModuleType | None:

@@ -96,7 +96,7 @@ SERVERS = _Servers()
 os.register_at_fork(after_in_child=SERVERS.forget)
 
 
-class Tries:
+class RetryState:
     """The tries of one request to a store.
 
     Args:
@@ -157,7 +157,7 @@ def patiently[T](bucket: Bucket, url: str, act: Callable[[Any], T]) -> T:
     Raises:
         StorageError, ObjectNotFoundError: As `asked` does.
     """
-    tries = Tries(bucket, url)
+    tries = RetryState(bucket, url)
     while True:
         store = tries.bucket.store()
         try:

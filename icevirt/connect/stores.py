@@ -29,7 +29,7 @@ from icevirt.connect.credentials.secret import Secret
 from icevirt.connect.destination import destination
 from icevirt.connect.failures import opened
 from icevirt.connect.library import obstore
-from icevirt.connect.options import Options, options_of
+from icevirt.connect.options import StoreOptions, options_of
 from icevirt.errors import InvalidInputError, UnauthorizedError
 from icevirt.model.config.document import ObjectStoreConfig
 
@@ -53,7 +53,7 @@ class Bucket:
     """A bucket, container or web server, and how it is reached."""
 
     address: Address  # with an empty key
-    options: Options
+    options: StoreOptions
     credentials: Credentials
     retries: bool = True  # False: a failed request fails, so that the caller knows what was sent
     # endpoints that credentials may go to, None: all; a store of equal options is shared

@@ -1,1 +1,4 @@
-"""Text for people: what was built, what a repository holds, what a file holds, how far it is."""
+"""Text for people, made of values: reports, plans, repositories, progress.
+
+Nothing is computed or decided here.
+"""

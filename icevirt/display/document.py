@@ -14,7 +14,7 @@ from typing import Any
 from icevirt.archive.eras import Era
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.reports.build import BuildReport
-from icevirt.archive.reports.cost import Access, PlanCost
+from icevirt.archive.reports.cost import PlanCost, ReadCost
 from icevirt.archive.reports.scan import ScanReport
 from icevirt.archive.reports.verification import VerifyReport
 from icevirt.archive.scanned import ScannedFile
@@ -63,7 +63,7 @@ def _era(value: Era) -> JSON:
 
 
 @document.register
-def _access(value: Access) -> JSON:
+def _access(value: ReadCost) -> JSON:
     fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     return document({"requests": value.requests, **fields})
 

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from icevirt.archive.plan import BuildPlan, PlannedArray
 from icevirt.archive.reports.build import ArraySummary
-from icevirt.archive.reports.cost import Access, ArrayCost
+from icevirt.archive.reports.cost import ArrayCost, ReadCost
 from icevirt.archive.reports.difference import PlanDifference
 from icevirt.display.arrays import array_table, facts
 from icevirt.display.eras import eras
@@ -79,7 +79,7 @@ def _eras(plan: BuildPlan) -> str:
     return f"{plan.eras.count}, a group each"
 
 
-def _reading(what: str, of: ArrayCost | None, takes: Access | None) -> dict[str, str]:
+def _reading(what: str, of: ArrayCost | None, takes: ReadCost | None) -> dict[str, str]:
     """Return what it takes to read a step, or a point over all steps, of the worst array."""
     if of is None or takes is None:
         return {}

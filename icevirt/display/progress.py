@@ -50,7 +50,7 @@ class ProgressDisplay:
             self._phases[step.phase],
             completed=step.done,
             total=step.total or None,
-            told=plain(_told(step)),
+            told=plain(_describe(step)),
         )
 
     def __enter__(self) -> Self:
@@ -119,7 +119,7 @@ def event(step: Progress) -> dict[str, Any]:
     }
 
 
-def _told(step: Progress) -> str:
+def _describe(step: Progress) -> str:
     """Return amounts and speed in words."""
     if not step.total:
         return ""

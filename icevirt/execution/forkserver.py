@@ -23,7 +23,7 @@ _PATIENCE = 0.5  # seconds
 _TAIL = 4000  # bytes of what was said last
 
 
-class Family:
+class ForkServer:
     """Children that run a task at a time.
 
     Args:
@@ -95,7 +95,7 @@ class Family:
 class Child:
     """One process of a family."""
 
-    def __init__(self, family: Family, number: int, line: Connection[Any, Any]) -> None:
+    def __init__(self, family: ForkServer, number: int, line: Connection[Any, Any]) -> None:
         self.family, self._number, self._line = family, number, line
 
     def ask(self, function: Callable[[Any], Any], payload: bytes) -> tuple[bool | None, bytes]:

@@ -18,7 +18,7 @@ from typing import Any, Self
 from icevirt.archive.limits import ATTEMPTS
 from icevirt.errors import SparkJobError
 from icevirt.execution.executor import Done, Watch, results_of
-from icevirt.execution.forkserver import Child, Family
+from icevirt.execution.forkserver import Child, ForkServer
 from icevirt.execution.local_shuffle import shuffled
 from icevirt.storage.protocol import Storage
 
@@ -41,7 +41,7 @@ class ProcessExecutor:
         self._stopped = False
         self._lock = threading.Lock()
         self._idle: SimpleQueue[Child] = SimpleQueue()
-        self._families: list[Family] = []
+        self._families: list[ForkServer] = []
         self._add(count)
 
     def run[T, R](
@@ -128,7 +128,7 @@ class ProcessExecutor:
         with self._lock:
             if self._stopped:  # meanwhile, and nothing would end these
                 raise InterruptedError("the processes are stopped")
-            family = Family(count)
+            family = ForkServer(count)
             self._families.append(family)
         for child in family.children:
             self._idle.put(child)

@@ -19,17 +19,17 @@ from typing import Any
 
 from icevirt.connect.credentials.common import Refreshable
 from icevirt.connect.credentials.secret import Secret
-from icevirt.connect.pickled_function import Carried
+from icevirt.connect.pickled_function import PickledFunction
 from icevirt.connect.stores import Bucket
 from icevirt.errors import BuildError, StorageError
-from icevirt.objects.authorize import Access
+from icevirt.objects.authorize import GrantedAccess
 from icevirt.objects.source_access import SourceAccess
 from icevirt.storage.protocol import Storage
 
 _THROUGH_SPARK = 4 << 20  # bytes of all tasks together that go the short way
 _TOGETHER = 1 << 20  # bytes of tasks that wait for one another, to lie in one object
 # whatever passwords, functions and stores a caller passes lies in one of these
-_SECRET = (SourceAccess, Access, Refreshable, Carried, Bucket, Secret)
+_SECRET = (SourceAccess, GrantedAccess, Refreshable, PickledFunction, Bucket, Secret)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,1 +1,4 @@
-"""Frozen values of the Icechunk format: what the files mean, without bytes and without I/O."""
+"""Frozen values of the Icechunk format: what its files mean.
+
+No bytes and no I/O; files are read and written in `icevirt.wire`.
+"""

@@ -1,1 +1,4 @@
-"""Source objects: who may read them, and ranges of their bytes with the checksum enforced."""
+"""Reads ranges of source files, after checking authorization and the checksum of the scan.
+
+The files of a repository itself are read in `icevirt.storage`.
+"""

@@ -46,7 +46,7 @@ type Check = Callable[[Meta], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ObjectBytes:
     """Bytes of an object from ``begin`` on: fewer than asked for only at its end."""
 
     meta: Meta

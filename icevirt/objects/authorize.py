@@ -22,7 +22,7 @@ _NAMED = "vcc://"
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class GrantedAccess:
     """What was authorised for a prefix: credentials, and the endpoints they may be sent to."""
 
     credentials: Any = field(default=None, repr=False)
@@ -72,13 +72,13 @@ class Authorizer:
     def __init__(
         self,
         containers: Mapping[str, VirtualChunkContainer],
-        authorized: Mapping[str, Access] | Iterable[str],
+        authorized: Mapping[str, GrantedAccess] | Iterable[str],
     ) -> None:
         by_length = sorted(containers.values(), key=lambda cont: -len(cont.url_prefix))
         self._containers = tuple(by_length)
         self._named = {cont.name: cont for cont in by_length if cont.name is not None}
         given = authorized if isinstance(authorized, Mapping) else dict.fromkeys(authorized)
-        self._authorized = {normalized(p): access or Access() for p, access in given.items()}
+        self._authorized = {normalized(p): access or GrantedAccess() for p, access in given.items()}
         self._endpoints: dict[str, str | None] = {}  # of containers that were read, by prefix
         self._made: dict[str, dict[str, Any]] = {}  # for their grants, likewise
 

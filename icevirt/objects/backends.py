@@ -8,7 +8,7 @@ from icevirt.connect.container import canonical
 from icevirt.connect.stores import Bucket, bucket_of
 from icevirt.errors import InvalidInputError
 from icevirt.model.config.document import VirtualChunkContainer
-from icevirt.objects.answers import Answer, Check
+from icevirt.objects.answers import Check, ObjectBytes
 from icevirt.objects.authorize import RemoteGrant
 from icevirt.objects.buckets import BucketReach
 from icevirt.objects.endpoints import allowed_endpoints
@@ -17,20 +17,20 @@ from icevirt.objects.http.signed_reads import SignedReach, repeats_secrets
 from icevirt.objects.http.sites import site_for
 
 
-class Reach(Protocol):
+class Backend(Protocol):
     """A way to objects."""
 
     @property
     def host(self) -> str:
         """Whose limit of requests counts."""
 
-    def get(self, key: str, begin: int, end: int, check: Check) -> Answer:
+    def get(self, key: str, begin: int, end: int, check: Check) -> ObjectBytes:
         """Return bytes of an object, fewer only at its end; blocks."""
 
 
 def reach_of(
     container: VirtualChunkContainer, credentials: Any, endpoints: frozenset[str] = frozenset()
-) -> Reach:
+) -> Backend:
     """Return the way to a container's objects.
 
     Args:
@@ -47,7 +47,7 @@ def reach_of(
     return bucket_reach(found, container.url_prefix) if isinstance(found, Bucket) else found
 
 
-def reach_for_grant(grant: RemoteGrant) -> Reach:
+def reach_for_grant(grant: RemoteGrant) -> Backend:
     """Do what `reach_of` does; the options of a container are read once for all its grants."""
     if (found := grant.made.get("reach")) is None:
         found = _made(grant.container, grant.credentials, grant.endpoints)
@@ -58,7 +58,7 @@ def reach_for_grant(grant: RemoteGrant) -> Reach:
 
 def _made(
     container: VirtualChunkContainer, credentials: Any, endpoints: frozenset[str]
-) -> Reach | Bucket:
+) -> Backend | Bucket:
     """Return what stays the same for all objects; how a bucket is read depends on its secrets."""
     store, prefix = canonical(container), container.url_prefix
     if container.is_foreign:
@@ -69,7 +69,7 @@ def _made(
     return bucket_of(prefix, store, credentials, only)
 
 
-def bucket_reach(bucket: Bucket, prefix: str) -> Reach:
+def bucket_reach(bucket: Bucket, prefix: str) -> Backend:
     """Return the way to objects of a bucket that keeps secrets from servers it redirects to."""
     return SignedReach(bucket, prefix) if repeats_secrets(bucket) else BucketReach(bucket, prefix)
 

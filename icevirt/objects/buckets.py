@@ -10,11 +10,11 @@ from typing import Any
 from icevirt.connect.credentials.common import Anonymous, FromEnv
 from icevirt.connect.failures import asked, is_refusal
 from icevirt.connect.library import obstore
-from icevirt.connect.retry import Tries
+from icevirt.connect.retry import RetryState
 from icevirt.connect.stores import Bucket
 from icevirt.errors import ObjectNotFoundError, StorageError
 from icevirt.objects import answers
-from icevirt.objects.answers import Answer, Check, Meta
+from icevirt.objects.answers import Check, Meta, ObjectBytes
 from icevirt.objects.http.host_limits import HOSTS
 
 
@@ -30,14 +30,14 @@ class BucketReach:
         """Whose limit of requests counts."""
         return self.bucket.url
 
-    def get(self, key: str, begin: int, end: int, check: Check) -> Answer:
+    def get(self, key: str, begin: int, end: int, check: Check) -> ObjectBytes:
         """Return bytes ``begin`` to ``end`` of an object.
 
         Raises:
             ObjectNotFoundError: There is no such object.
             StorageError: The store refuses, or keeps failing; or ``check`` raises it.
         """
-        tries = Tries(self.bucket, f"{self.bucket.url}/{key}")
+        tries = RetryState(self.bucket, f"{self.bucket.url}/{key}")
         while True:
             try:
                 answer = self._get(tries.bucket, key, begin, end, check)
@@ -47,9 +47,9 @@ class BucketReach:
                 tries.succeeded()
                 return answer
 
-    async def get_async(self, key: str, begin: int, end: int, check: Check) -> Answer:
+    async def get_async(self, key: str, begin: int, end: int, check: Check) -> ObjectBytes:
         """Do what `get` does."""
-        tries = Tries(self.bucket, f"{self.bucket.url}/{key}")
+        tries = RetryState(self.bucket, f"{self.bucket.url}/{key}")
         while True:
             try:
                 answer = await self._get_async(tries.bucket, key, begin, end, check)
@@ -59,13 +59,13 @@ class BucketReach:
                 tries.succeeded()
                 return answer
 
-    def _get(self, bucket: Bucket, key: str, begin: int, end: int, check: Check) -> Answer:
+    def _get(self, bucket: Bucket, key: str, begin: int, end: int, check: Check) -> ObjectBytes:
         for is_last in (False, True):
             store = bucket.store()
             try:
                 result = obstore().get(store, key, options={"range": (begin, end)})
                 check(meta := _meta(result.meta))
-                return Answer(meta=meta, begin=begin, body=memoryview(result.buffer()))
+                return ObjectBytes(meta=meta, begin=begin, body=memoryview(result.buffer()))
             except StorageError:
                 raise
             except BaseException as error:  # noqa: BLE001 - its panics are no exceptions
@@ -76,7 +76,7 @@ class BucketReach:
 
     async def _get_async(
         self, bucket: Bucket, key: str, begin: int, end: int, check: Check
-    ) -> Answer:
+    ) -> ObjectBytes:
         for is_last in (False, True):
             store = bucket.store()
             try:
@@ -85,7 +85,7 @@ class BucketReach:
                     result = await obstore().get_async(store, key, options=options)
                     check(meta := _meta(result.meta))
                     body = await result.buffer_async()
-                return Answer(meta=meta, begin=begin, body=memoryview(body))
+                return ObjectBytes(meta=meta, begin=begin, body=memoryview(body))
             except StorageError:
                 raise
             except BaseException as error:  # noqa: BLE001 - its panics are no exceptions
@@ -107,7 +107,7 @@ class BucketReach:
             bucket.renewed_in_vain()
         return is_over and not is_last and bucket.renew(store)
 
-    def _without_bytes(self, key: str, begin: int, failure: BaseException) -> Answer:
+    def _without_bytes(self, key: str, begin: int, failure: BaseException) -> ObjectBytes:
         """Say what a failure means. Raises unless the object ends before the range."""
         url = f"{self.bucket.url}/{key}"
         try:
@@ -116,7 +116,7 @@ class BucketReach:
             refused: StorageError = answers.gone(url)
         except StorageError as error:
             if error.facts.get("status") == 416:
-                return Answer(meta=Meta(size=None), begin=begin, body=b"")
+                return ObjectBytes(meta=Meta(size=None), begin=begin, body=b"")
             refused = self._denied(url, error) if is_refusal(error) else error
         raise refused
 

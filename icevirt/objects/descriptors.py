@@ -35,7 +35,7 @@ class OpenFile:
         close(self.fd)  # bound early: modules may be gone when the interpreter ends
 
 
-class Files:
+class OpenFiles:
     """The open files of this process, least recently used first."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class Files:
         return file, os.fstat(file.fd).st_size
 
 
-FILES = Files()
+FILES = OpenFiles()
 
 
 def _open_below(grant: LocalGrant) -> int:

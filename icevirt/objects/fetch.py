@@ -43,7 +43,7 @@ def read(
     """
     if isinstance(grant, RemoteGrant):
         source = remote.object_of(grant, checksum, on_stale)
-        return remote.read(remote.Part(source, offset, length))
+        return remote.read(remote.RemoteRange(source, offset, length))
     try:
         file, size = FILES.get(grant)
         # a length from a damaged manifest must not allocate that much

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from icevirt.objects import answers
-from icevirt.objects.answers import Answer, Check, Meta
+from icevirt.objects.answers import Check, Meta, ObjectBytes
 
 _TIMES = ("mtime", "last_modified", "LastModified", "Last-Modified", "updated")
 _ETAGS = ("ETag", "etag", "e_tag")
@@ -30,7 +30,7 @@ class ForeignReach:
         """Whose limit of requests counts."""
         return self.prefix
 
-    def get(self, key: str, begin: int, end: int, check: Check) -> Answer:
+    def get(self, key: str, begin: int, end: int, check: Check) -> ObjectBytes:
         """Return bytes ``begin`` to ``end`` of a file.
 
         What the file system tells about the file does not come with the bytes. It is asked after
@@ -55,7 +55,7 @@ class ForeignReach:
             reason = f"{type(error).__name__}: {error}"
             raise answers.unreachable(url, reason=reason, tries=1) from error
         check(meta)
-        return Answer(meta=meta, begin=begin, body=body)
+        return ObjectBytes(meta=meta, begin=begin, body=body)
 
     def _meta(self, key: str) -> Meta:
         info: dict[str, Any] = self.filesystem.info(key)

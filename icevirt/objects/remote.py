@@ -13,9 +13,9 @@ import numpy as np
 
 from icevirt.errors import StorageError
 from icevirt.objects import answers
-from icevirt.objects.answers import Answer, Body, Checksum, Meta
+from icevirt.objects.answers import Body, Checksum, Meta, ObjectBytes
 from icevirt.objects.authorize import RemoteGrant
-from icevirt.objects.backends import Reach, reach_for_grant
+from icevirt.objects.backends import Backend, reach_for_grant
 from icevirt.objects.buckets import BucketReach
 from icevirt.objects.coalescing import Coalescing, coalesce
 from icevirt.objects.http.host_limits import HOSTS
@@ -30,7 +30,7 @@ type Give = Callable[[int, Body | Exception], None]
 class RemoteObject:
     """An object elsewhere that may be read, as the scan found it."""
 
-    reach: Reach = field(repr=False)
+    reach: Backend = field(repr=False)
     grant: RemoteGrant
     checksum: Checksum
     on_stale: OnStale = field(repr=False)
@@ -40,11 +40,11 @@ class RemoteObject:
         """What ranges have in common that one request may fetch."""
         return self.grant.url, self.checksum
 
-    def get(self, begin: int, end: int) -> Answer:
+    def get(self, begin: int, end: int) -> ObjectBytes:
         """Return bytes of the object; blocks. Raises ``StorageError``, ``UnauthorizedError``."""
         return self.reach.get(self.grant.key, begin, end, self._check)
 
-    async def get_async(self, begin: int, end: int) -> Answer:
+    async def get_async(self, begin: int, end: int) -> ObjectBytes:
         """Do what `get` does."""
         if isinstance(self.reach, BucketReach):
             return await self.reach.get_async(self.grant.key, begin, end, self._check)
@@ -64,7 +64,7 @@ def object_of(grant: RemoteGrant, checksum: Checksum, on_stale: OnStale) -> Remo
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RemoteRange:
     """A range of an object elsewhere."""
 
     source: RemoteObject
@@ -75,7 +75,7 @@ class Part:
 class Fetch:
     """Some ranges, and the requests that fetch them."""
 
-    def __init__(self, parts: Sequence[Part], how: Coalescing | None = None) -> None:
+    def __init__(self, parts: Sequence[RemoteRange], how: Coalescing | None = None) -> None:
         self._parts = parts
         numbers: dict[tuple[str, Checksum], int] = {}
         self._objects: list[RemoteObject] = []
@@ -94,7 +94,7 @@ class Fetch:
         self._rows = rows
         table = np.array(columns, np.int64).reshape(len(rows), 3).T
         self.requests = coalesce(table[0], table[1], table[2], how or Coalescing())
-        self._answers: list[Answer | Exception | None] = [None] * len(self.requests)
+        self._answers: list[ObjectBytes | Exception | None] = [None] * len(self.requests)
         first, count = self.requests.first.tolist(), self.requests.count.tolist()
         self._needs = list(zip(first, count, strict=True))
         self._waiting: dict[int, list[int]] = {}  # request: which of ``rows`` need it
@@ -108,7 +108,7 @@ class Fetch:
         columns = made.source.tolist(), made.begin.tolist(), made.end.tolist()
         return [(self._objects[n], begin, end) for n, begin, end in zip(*columns, strict=True)]
 
-    def arrived(self, request: int, answer: Answer | Exception, give: Give) -> None:
+    def arrived(self, request: int, answer: ObjectBytes | Exception, give: Give) -> None:
         """Take the answer of one request; give what is complete with it."""
         self._answers[request] = answer
         for at in self._waiting[request]:
@@ -118,7 +118,7 @@ class Fetch:
                 give(self._rows[at], assembled(self._parts[self._rows[at]], held))
 
 
-def _without_request(part: Part) -> Body | Exception | None:
+def _without_request(part: RemoteRange) -> Body | Exception | None:
     """Return what is known without asking anybody."""
     if not 0 <= part.offset <= part.offset + part.length < _MOST:
         return answers.too_short(
@@ -127,12 +127,14 @@ def _without_request(part: Part) -> Body | Exception | None:
     return b"" if part.length == 0 else None
 
 
-def assembled(part: Part, held: Sequence[Answer | Exception | None]) -> Body | Exception:
+def assembled(
+    part: RemoteRange, held: Sequence[ObjectBytes | Exception | None]
+) -> Body | Exception:
     """Return a range cut out of answers that hold it together, or why there is none."""
     got: list[memoryview] = []
     end = part.offset + part.length
     for answer in held:
-        if not isinstance(answer, Answer):
+        if not isinstance(answer, ObjectBytes):
             return answer or StorageError("a request was not answered")
         low = max(part.offset - answer.begin, 0)
         got.append(memoryview(answer.body)[low : max(end - answer.begin, 0)])
@@ -143,7 +145,9 @@ def assembled(part: Part, held: Sequence[Answer | Exception | None]) -> Body | E
     return got[0] if len(got) == 1 else b"".join(got)
 
 
-async def fetch_async(parts: Sequence[Part], give: Give, how: Coalescing | None = None) -> int:
+async def fetch_async(
+    parts: Sequence[RemoteRange], give: Give, how: Coalescing | None = None
+) -> int:
     """Fetch ranges side by side and give each as soon as it is complete, in the loop's thread.
 
     Returns:
@@ -153,7 +157,7 @@ async def fetch_async(parts: Sequence[Part], give: Give, how: Coalescing | None 
     for row, known in fetch.refused:
         give(row, known)
 
-    async def one(number: int, answer: Awaitable[Answer]) -> None:
+    async def one(number: int, answer: Awaitable[ObjectBytes]) -> None:
         try:
             fetch.arrived(number, await answer, give)
         except Exception as error:  # noqa: BLE001 - whoever asked is told
@@ -167,7 +171,9 @@ async def fetch_async(parts: Sequence[Part], give: Give, how: Coalescing | None 
     return len(made)
 
 
-def fetch_all(parts: Sequence[Part], how: Coalescing | None = None) -> list[Body | Exception]:
+def fetch_all(
+    parts: Sequence[RemoteRange], how: Coalescing | None = None
+) -> list[Body | Exception]:
     """Fetch ranges side by side and return bytes or error of each; blocks."""
     fetch = Fetch(parts, how)
     found: list[Body | Exception] = [b""] * len(parts)
@@ -186,7 +192,7 @@ def fetch_all(parts: Sequence[Part], how: Coalescing | None = None) -> list[Body
     return found
 
 
-def read(part: Part) -> Body:
+def read(part: RemoteRange) -> Body:
     """Return the bytes of one range; blocks. Raises ``StorageError``, ``UnauthorizedError``."""
     (found,) = fetch_all([part])
     if isinstance(found, Exception):
@@ -194,7 +200,7 @@ def read(part: Part) -> Body:
     return found
 
 
-def _tried(work: Callable[[], Answer]) -> Answer | Exception:
+def _tried(work: Callable[[], ObjectBytes]) -> ObjectBytes | Exception:
     try:
         return work()
     except Exception as error:  # noqa: BLE001 - whoever asked is told

@@ -17,8 +17,8 @@ from icevirt.archive.scanned import SourceFile
 from icevirt.connect.address import Address
 from icevirt.errors import NotFoundError, ObjectNotFoundError, ScanError, StaleReferenceError
 from icevirt.objects import answers
-from icevirt.objects.answers import Answer, Body, Meta
-from icevirt.objects.backends import Reach, bucket_reach
+from icevirt.objects.answers import Body, Meta, ObjectBytes
+from icevirt.objects.backends import Backend, bucket_reach
 from icevirt.objects.http.host_limits import HOSTS
 from icevirt.objects.locations import object_key
 from icevirt.objects.opened import OpenedSource
@@ -181,13 +181,13 @@ class RemoteSource(OpenedSource):
         cuts = [*range(begin, end, _MOST), end]
         return b"".join(self._bodies(list(pairwise(cuts))))
 
-    def _get(self, begin: int, end: int) -> Answer:
+    def _get(self, begin: int, end: int) -> ObjectBytes:
         answer = self._reach.get(self._key, begin, end, self._check)
         if self._meta is not None and len(answer.body) != end - begin:
             raise self._changed(answer.meta)
         return answer
 
-    def _counted(self, answer: Answer) -> Answer:
+    def _counted(self, answer: ObjectBytes) -> ObjectBytes:
         self.requests += 1
         self.bytes_fetched += len(answer.body)
         return answer
@@ -201,8 +201,8 @@ class RemoteSource(OpenedSource):
             "the file changed while it was scanned",
             do="Scan it again when nobody writes it.",
             file=self._url,
-            opened=_told(self._meta),
-            found=_told(meta),
+            opened=_facts_of(self._meta),
+            found=_facts_of(meta),
         )
         return self._change
 
@@ -218,7 +218,7 @@ def _runs(blocks: list[int]) -> list[tuple[int, int]]:
     return runs
 
 
-def reach_for(url: str) -> tuple[Reach, str, str]:
+def reach_for(url: str) -> tuple[Backend, str, str]:
     """Return the way to an object as `access` or the environment says, its key, and its URL.
 
     Raises:
@@ -250,5 +250,5 @@ def source_file(url: str, meta: Meta) -> SourceFile:
     )
 
 
-def _told(meta: Meta | None) -> tuple[object, ...]:
+def _facts_of(meta: Meta | None) -> tuple[object, ...]:
     return () if meta is None else (meta.size, meta.etag, meta.last_modified)

@@ -20,7 +20,7 @@ from icevirt.connect.endpoint import plain
 from icevirt.connect.stores import Bucket, bucket_of
 from icevirt.errors import InvalidInputError
 from icevirt.model.config.document import ObjectStoreConfig, VirtualChunkContainer
-from icevirt.objects.authorize import Access
+from icevirt.objects.authorize import GrantedAccess
 from icevirt.objects.endpoints import Prefix, allowed_endpoints
 from icevirt.objects.http.client import Site
 from icevirt.objects.http.sites import site_for
@@ -72,7 +72,7 @@ class SourceAccess:
     def of_containers(
         cls,
         containers: Mapping[str, VirtualChunkContainer],
-        authorized: Mapping[str, Access],
+        authorized: Mapping[str, GrantedAccess],
     ) -> SourceAccess:
         """Return how files are reached as a repository's containers say, where that is authorized.
 

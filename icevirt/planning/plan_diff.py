@@ -11,17 +11,17 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from icevirt.archive.plan import BuildPlan, Mode, PlannedArray
+from icevirt.archive.plan import ArrayMode, BuildPlan, PlannedArray
 from icevirt.archive.reports.difference import PlanChange
 from icevirt.archive.schema import DECODING, decoder_of
 from icevirt.model.attributes import recorded_dtypes
-from icevirt.planning.edits.file_edits import Edit
+from icevirt.planning.edits.file_edits import FileEdit
 from icevirt.versioning.merge.lost_changes import Loss
 
 _SHOWN = 10  # variables in a line
 
 
-type Edits = tuple[Edit, str]
+type Edits = tuple[FileEdit, str]
 """What a person set in all files, and the function that set more."""
 
 
@@ -108,7 +108,7 @@ def _of_array(
 
 def _is_stored(array: PlannedArray) -> bool:
     """Say whether the chunks are those of the files, and not cut anew by each build."""
-    return array.mode in (Mode.concat, Mode.once) and not array.schema.whole
+    return array.mode in (ArrayMode.concat, ArrayMode.once) and not array.schema.whole
 
 
 def _attribute(document: Mapping[str, Any], name: str) -> Any:
@@ -167,11 +167,11 @@ def _steps(
 
 
 def _changed(path: str, name: str, was: Any, now: Any, *, stops: bool) -> PlanChange:
-    told = " → ".join("none" if each is None else _told(each) for each in (was, now))
+    told = " → ".join("none" if each is None else _describe(each) for each in (was, now))
     return PlanChange(what=f"{path}: {name} {told}", stops=stops)
 
 
-def _told(value: Any) -> str:
+def _describe(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

@@ -143,7 +143,7 @@ def readers_of_schema(text: str) -> Readers:
     return readers_of(schema["data_type"], schema["codecs"])
 
 
-def told(readers: Mapping[str, Readers]) -> Iterator[str]:
+def describe_readers(readers: Mapping[str, Readers]) -> Iterator[str]:
     """Yield a line for each want that arrays have in common, by path of arrays."""
     total = len(readers)
     for wants, paths in _alike({path: each.zarr_lacks for path, each in readers.items()}):
@@ -162,10 +162,12 @@ def findings(scanned: ScannedFile) -> tuple[Finding, ...]:
     return tuple(
         Finding(path=path, code="needs-package", message=text, severity=Severity.warning)
         for path in needy
-        for text in told({path: Readers(zarr_lacks=found[path].zarr_lacks)})
+        for text in describe_readers({path: Readers(zarr_lacks=found[path].zarr_lacks)})
     ) + tuple(
         Finding(path="/", code="not-for-gdal", message=text)
-        for text in told({k: Readers(gdal_lacks=r.gdal_lacks) for k, r in found.items()})
+        for text in describe_readers(
+            {k: Readers(gdal_lacks=r.gdal_lacks) for k, r in found.items()}
+        )
     )
 
 

@@ -1,1 +1,4 @@
-"""Repositories and sessions: commits, history, branches and tags, configuration."""
+"""Repositories and sessions: open, read, change, commit, branches and tags.
+
+Files become values in `icevirt.wire`; what may change is decided in `icevirt.versioning`.
+"""

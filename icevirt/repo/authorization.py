@@ -15,7 +15,7 @@ from icevirt.connect.credentials.keywords import credentials_named
 from icevirt.connect.endpoint import plain
 from icevirt.errors import InvalidInputError
 from icevirt.model.config.document import RepositoryConfig
-from icevirt.objects.authorize import Access, normalized
+from icevirt.objects.authorize import GrantedAccess, normalized
 from icevirt.objects.endpoints import Prefix, endpoint_if_valid
 
 type Authorization = Mapping[Prefix, Any] | Mapping[str, Any] | Iterable[Prefix] | None
@@ -29,7 +29,7 @@ A container that names an endpoint of its own is authorised by ``(url_prefix, en
 
 def authorized(
     given: Authorization, config: RepositoryConfig | None = None
-) -> Mapping[str, Access]:
+) -> Mapping[str, GrantedAccess]:
     """Return access by prefix, each ending in ``/``; local paths become ``file://`` URLs.
 
     Args:
@@ -52,15 +52,17 @@ def authorized(
             found=type(given).__name__,
         )
     pairs = given.items() if isinstance(given, Mapping) else ((p, None) for p in given or ())
-    found: dict[str, Access] = {}
+    found: dict[str, GrantedAccess] = {}
     for entry, credentials in pairs:
         prefix, endpoints = _entry(entry)
         # what another repository was opened with is as it should be
-        access = credentials if isinstance(credentials, Access) else Access(credentials)
+        access = (
+            credentials if isinstance(credentials, GrantedAccess) else GrantedAccess(credentials)
+        )
         if isinstance(access.credentials, str):
-            access = Access(_named(prefix, access.credentials), access.endpoints)
+            access = GrantedAccess(_named(prefix, access.credentials), access.endpoints)
         known = endpoints | access.endpoints | _chosen(config, prefix)
-        found[prefix] = Access(access.credentials, known)
+        found[prefix] = GrantedAccess(access.credentials, known)
     return found
 
 

@@ -14,13 +14,13 @@ from icevirt.model.snapshot import Snapshot
 from icevirt.model.transaction_log import TransactionLog
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets
-from icevirt.repo.repo_info_file import Head
+from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.storage.protocol import Storage
 from icevirt.versioning import repo_updates
 from icevirt.versioning.config_merge import persistable
 
 
-def create(assets: Assets, head: Head, config: JSONObject | None) -> None:
+def create(assets: Assets, head: RepoInfoFile, config: JSONObject | None) -> None:
     """Make an empty repository.
 
     Raises:

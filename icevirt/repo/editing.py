@@ -16,7 +16,7 @@ from icevirt.model.arguments import checked, index_row
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.snapshot import ArrayNode, Snapshot
 from icevirt.repo.commits import reference_checks, validation
-from icevirt.repo.commits.change_set import Staging, check_grid
+from icevirt.repo.commits.change_set import ChangeSet, check_grid
 from icevirt.repo.view import SessionMode, View
 from icevirt.versioning import chunk_tables, hierarchy, move_and_reindex
 from icevirt.versioning.diff import Diff, diff_of
@@ -163,7 +163,7 @@ class Editing(View):
 
     # -- inside ------------------------------------------------------------------------------
 
-    def _area(self) -> Staging:
+    def _area(self) -> ChangeSet:
         """Return the staging area, which is about to change or to be committed."""
         if self.read_only:
             raise ReadOnlyError(
@@ -180,7 +180,7 @@ class Editing(View):
                 snapshot=self.snapshot_id,
             )
         if self._staging is None:
-            self._staging = Staging(self._base)
+            self._staging = ChangeSet(self._base)
         self._seen = None
         return self._staging
 
@@ -195,7 +195,7 @@ class Editing(View):
         finally:
             self._committer = before
 
-    def _changed(self) -> Staging:
+    def _changed(self) -> ChangeSet:
         """Return the staging area for a change that is not a move."""
         area = self._area()
         if self._mode is SessionMode.rearrange:
@@ -205,7 +205,7 @@ class Editing(View):
             )
         return area
 
-    def _settle(self, base: Snapshot, staging: Staging | None = None) -> None:
+    def _settle(self, base: Snapshot, staging: ChangeSet | None = None) -> None:
         self._base = base
         self._staging, self._seen = staging, None
         self._readers.clear()

@@ -8,7 +8,7 @@ from icevirt.objects.staleness import OnStale, Staleness
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class RepositoryOptions:
     """What `Repository.open` was asked for; sessions take it over."""
 
     on_stale: OnStale = "raise"
@@ -18,4 +18,4 @@ class Options:
         Staleness(self.on_stale)  # refuses what is none
 
 
-DEFAULT = Options()
+DEFAULT = RepositoryOptions()

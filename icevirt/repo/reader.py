@@ -17,7 +17,7 @@ from icevirt.versioning.manifest_splitting import Boxes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Found:
+class FoundChunks:
     """The answer to a request for k chunks; row i answers index i.
 
     ``kind`` 0 (uninitialized) says that the chunk was never written: its values are the array's
@@ -38,7 +38,7 @@ class Found:
         return len(self.kind)
 
     @classmethod
-    def of(cls, table: ChunkTable, at: NDArray[np.int64], count: int) -> Found:
+    def of(cls, table: ChunkTable, at: NDArray[np.int64], count: int) -> FoundChunks:
         """Put the rows of a table at the positions ``at`` of an answer of ``count`` rows."""
         table = chunk_tables.compact(table)
         columns = {}
@@ -103,13 +103,13 @@ class ArrayReader:
         return ChunkTable.empty(len(self._node.num_chunks))
 
 
-def joined(parts: list[tuple[NDArray[np.int64], ChunkTable]], count: int, ndim: int) -> Found:
+def joined(parts: list[tuple[NDArray[np.int64], ChunkTable]], count: int, ndim: int) -> FoundChunks:
     """Return the answer whose rows are given in parts; later parts replace earlier ones."""
     if not parts:
-        return Found.of(ChunkTable.empty(ndim), np.zeros(0, np.int64), count)
+        return FoundChunks.of(ChunkTable.empty(ndim), np.zeros(0, np.int64), count)
     if len(parts) == 1:
-        return Found.of(parts[0][1], parts[0][0], count)
-    return Found.of(_end_to_end([table for _, table in parts]), _places(parts), count)
+        return FoundChunks.of(parts[0][1], parts[0][0], count)
+    return FoundChunks.of(_end_to_end([table for _, table in parts]), _places(parts), count)
 
 
 def _places(parts: list[tuple[NDArray[np.int64], ChunkTable]]) -> NDArray[np.int64]:
@@ -141,7 +141,7 @@ def _numbered(part: ChunkTable, start: int) -> ChunkTable:
     )
 
 
-def is_there(found: Found) -> NDArray[np.bool_]:
+def is_there(found: FoundChunks) -> NDArray[np.bool_]:
     """Say which of the chunks asked for were ever written."""
     there: NDArray[np.bool_] = found.kind != ChunkType.uninitialized
     return there

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from icevirt.model.arguments import checked
 from icevirt.repo import layout
-from icevirt.repo.repo_info_file import Head
+from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.versioning import feature_flags, repo_updates
 
 
-class Refs:
+class BranchesAndTags:
     """The part of `Repository` that names snapshots."""
 
-    _head: Head
+    _head: RepoInfoFile
 
     def list_branches(self) -> set[str]:
         """Return the names of all branches."""

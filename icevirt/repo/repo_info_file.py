@@ -1,8 +1,8 @@
 """The one mutable object, `repo`: read with its version, backed up, and replaced if unchanged.
 
 Spec: "Updates to the repo info file". Everything a repository promises about concurrent writers
-hangs on `Head.swap`; what is changed is decided by pure edits, which are repeated on newer states.
-Repositories of the V1 format have several such objects, and look the same from here.
+hangs on `RepoInfoFile.swap`; what is changed is decided by pure edits, which are repeated on newer
+states. Repositories of the V1 format have several such objects, and look the same from here.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from icevirt.ids import ObjectId12
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.repo_info import RepoAvailability, RepoInfo, SnapshotInfo
 from icevirt.repo import layout
-from icevirt.repo.commits.clock import Watch
-from icevirt.repo.repo_state import Current
+from icevirt.repo.commits.clock import ClockCheck
+from icevirt.repo.repo_state import RepoState
 from icevirt.repo.v1 import as_v2
-from icevirt.storage.protocol import Lost, Storage, Version
+from icevirt.storage.protocol import LostRace, Storage, Version
 from icevirt.versioning.history import ops_log
 from icevirt.versioning.repo_updates import Edit
 from icevirt.versioning.unsafe_settings import refuse_unconditional
@@ -40,14 +40,14 @@ _STALE_READS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class _RepoObject(Current):
+class _RepoObject(RepoState):
     """The repo info as it was read, with what is needed to replace it."""
 
     raw: bytes
     version: Version
 
 
-class Head:
+class RepoInfoFile:
     """The `repo` object of one root.
 
     It is read from the storage each time; decoding is skipped where its bytes are those of before.
@@ -56,14 +56,14 @@ class Head:
     def __init__(self, storage: Storage, clock: Callable[[], int] | None = None) -> None:
         self.storage = storage
         self.now = clock or _now
-        self.watch = Watch()
+        self.watch = ClockCheck()
         self._last: _RepoObject | None = None
         self._told: dict[ObjectId12, SnapshotInfo] = {}  # of a V1 repository
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Head, (self.storage, self.now)
+        return RepoInfoFile, (self.storage, self.now)
 
-    def find(self) -> Current | None:
+    def find(self) -> RepoState | None:
         """Read it; None where there is no repository.
 
         Raises:
@@ -72,7 +72,7 @@ class Head:
         # an upgrade may end between the first and the second look
         return self._repo_object() or as_v2.find(self.storage, self._told) or self._repo_object()
 
-    def read(self) -> Current:
+    def read(self) -> RepoState:
         """Read it.
 
         Raises:
@@ -87,7 +87,7 @@ class Head:
             )
         return found
 
-    def read_v2(self, what: str) -> Current:
+    def read_v2(self, what: str) -> RepoState:
         """Read it for something that the V1 format cannot do; raises as `read`.
 
         Raises:
@@ -122,9 +122,9 @@ class Head:
             tries=_TRIES,
         )
 
-    def swap(self, current: Current, *edits: Edit) -> RepoInfo | None:
+    def swap(self, current: RepoState, *edits: Edit) -> RepoInfo | None:
         """Apply edits to what was read; None when somebody else changed it meanwhile."""
-        if isinstance(current, as_v2.V1Current):
+        if isinstance(current, as_v2.V1RepoState):
             return current.swap(edits)
         assert isinstance(current, _RepoObject)
         after, backups = self._edited(current.info, current.raw, edits)
@@ -161,7 +161,7 @@ class Head:
             self.storage.put(layout.backup(name), raw)
             self.watch.check(self.storage, layout.backup(name), now)
         outcome = self.storage.put_if(layout.REPO, body, was=was.version if was else None)
-        if isinstance(outcome, Lost):
+        if isinstance(outcome, LostRace):
             if outcome.perhaps_first_written and self._was_built_upon(after, backups, was):
                 return True
             for name in backups:

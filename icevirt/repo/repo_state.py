@@ -8,7 +8,7 @@ from icevirt.model.repo_info import RepoInfo
 
 
 @dataclass(frozen=True, slots=True)
-class Current:
+class RepoState:
     """What is known of the repository; kinds of it know what is needed to replace it."""
 
     info: RepoInfo

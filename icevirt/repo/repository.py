@@ -14,12 +14,12 @@ from icevirt.objects.staleness import OnStale
 from icevirt.repo import creation
 from icevirt.repo.assets import Assets
 from icevirt.repo.authorization import Authorization, authorized
-from icevirt.repo.history.api import Past
+from icevirt.repo.history.api import RepositoryHistory
 from icevirt.repo.maintenance.api import Maintenance
 from icevirt.repo.maintenance.inspection import Inspection
-from icevirt.repo.options import DEFAULT, Options
-from icevirt.repo.refs import Refs
-from icevirt.repo.repo_info_file import Head
+from icevirt.repo.options import DEFAULT, RepositoryOptions
+from icevirt.repo.refs import BranchesAndTags
+from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.repo.sessions import Sessions
 from icevirt.repo.settings import Settings
 from icevirt.storage.protocol import Storage
@@ -27,7 +27,7 @@ from icevirt.storage.resolve import StorageLike, storage_of
 from icevirt.wire.manifests.manifest import ManifestEncoding
 
 
-class Repository(Sessions, Refs, Past, Inspection, Settings, Maintenance):
+class Repository(Sessions, BranchesAndTags, RepositoryHistory, Inspection, Settings, Maintenance):
     """An Icechunk repository. Make one with `create`, `open` or `open_or_create`."""
 
     def __init__(
@@ -38,14 +38,14 @@ class Repository(Sessions, Refs, Past, Inspection, Settings, Maintenance):
         config: RepositoryConfig,
         credentials: Mapping[str, Any],
         spec_version: int = 2,
-        options: Options = DEFAULT,
+        options: RepositoryOptions = DEFAULT,
     ) -> None:
         self._storage = storage
         self._persisted = copy.deepcopy(dict(persisted))
         self._config = config
         self._credentials = credentials
         self._commit_metadata = {}
-        self._head = Head(storage)
+        self._head = RepoInfoFile(storage)
         self._assets = Assets(
             storage,
             level=config.compression_level,
@@ -96,12 +96,12 @@ class Repository(Sessions, Refs, Past, Inspection, Settings, Maintenance):
             StorageError: The path cannot be written to.
         """
         root = storage_of(storage)
-        if Head(root).find() is not None:
+        if RepoInfoFile(root).find() is not None:
             raise creation.there_is_one(root)
         if check_clean_root:
             creation.refuse_occupied(root)
         document = _document(config)
-        creation.create(Assets(root), Head(root), document)
+        creation.create(Assets(root), RepoInfoFile(root), document)
         return cls.open(
             root,
             config,
@@ -139,7 +139,7 @@ class Repository(Sessions, Refs, Past, Inspection, Settings, Maintenance):
         """
         root, given = storage_of(storage), _document(config)
         credentials = authorized(authorize_virtual_chunk_access, config)
-        head = Head(root)
+        head = RepoInfoFile(root)
         info = head.read().info
         persisted = dict(info.config or {})
         opened = cls(
@@ -148,7 +148,9 @@ class Repository(Sessions, Refs, Past, Inspection, Settings, Maintenance):
             config=RepositoryConfig.from_document(copy.deepcopy(merged(persisted, given))),
             credentials=credentials,
             spec_version=info.spec_version,
-            options=Options(on_stale=on_stale, content_addressed_chunks=content_addressed_chunks),
+            options=RepositoryOptions(
+                on_stale=on_stale, content_addressed_chunks=content_addressed_chunks
+            ),
         )
         opened._head = head  # which need not decode again what it has decoded
         return opened
@@ -183,19 +185,19 @@ class Repository(Sessions, Refs, Past, Inspection, Settings, Maintenance):
     @staticmethod
     def exists(storage: StorageLike) -> bool:
         """Say whether a repository lies there."""
-        return Head(storage_of(storage)).find() is not None
+        return RepoInfoFile(storage_of(storage)).find() is not None
 
     @staticmethod
     def fetch_config(storage: StorageLike) -> RepositoryConfig | None:
         """Return the persisted configuration; None where there is no repository or none."""
-        found = Head(storage_of(storage)).find()
+        found = RepoInfoFile(storage_of(storage)).find()
         config = None if found is None else found.info.config
         return None if config is None else RepositoryConfig.from_document(dict(config))
 
     @staticmethod
     def fetch_spec_version(storage: StorageLike) -> int | None:
         """Return the version of the format; None where there is no repository."""
-        found = Head(storage_of(storage)).find()
+        found = RepoInfoFile(storage_of(storage)).find()
         return None if found is None else found.info.spec_version
 
     def reopen(
@@ -226,7 +228,7 @@ class Repository(Sessions, Refs, Past, Inspection, Settings, Maintenance):
         return self._assets
 
     @property
-    def head(self) -> Head:
+    def head(self) -> RepoInfoFile:
         """Its mutable object."""
         return self._head
 

@@ -15,8 +15,8 @@ from icevirt.model import paths
 from icevirt.model.arguments import checked
 from icevirt.model.snapshot import Snapshot
 from icevirt.repo.commits import commit, rebase
-from icevirt.repo.commits.change_set import Staging
-from icevirt.repo.commits.commit import Draft
+from icevirt.repo.commits.change_set import ChangeSet
+from icevirt.repo.commits.commit import PendingCommit
 from icevirt.repo.editing import Editing
 from icevirt.repo.settings import as_json
 from icevirt.repo.view import Context, SessionMode
@@ -216,13 +216,13 @@ class Session(Editing):
         message: str,
         metadata: Mapping[str, Any] | None,
         own: Mapping[str, Any] | None = None,
-    ) -> Draft:
+    ) -> PendingCommit:
         checked("message", message, str)
         told = {**self._context.commit_metadata, **as_json(metadata or {})}
         if own:
             given = told.get("__icechunk")
             told["__icechunk"] = {**(given if isinstance(given, Mapping) else {}), **own}
-        return Draft(
+        return PendingCommit(
             assets=self.assets,
             head=self._context.head,
             staging=self._area(),
@@ -242,7 +242,7 @@ class Session(Editing):
 class ForkSession(Session):
     """Made by `Session.fork`: it pickles and takes changes; only what it came from can commit."""
 
-    def __init__(self, context: Context, staging: Staging) -> None:
+    def __init__(self, context: Context, staging: ChangeSet) -> None:
         super().__init__(context, staging.base, None, SessionMode.writable)
         self._staging = staging
 
@@ -254,7 +254,7 @@ class ForkSession(Session):
         return ForkSession, (self._context, self._area())
 
     @property
-    def changes(self) -> Staging:
+    def changes(self) -> ChangeSet:
         """What it changed."""
         return self._area()
 

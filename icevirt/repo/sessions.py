@@ -12,8 +12,8 @@ from icevirt.model.arguments import checked
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.repo.assets import Assets
 from icevirt.repo.history import walks
-from icevirt.repo.options import Options
-from icevirt.repo.repo_info_file import Head, refuse_read_only
+from icevirt.repo.options import RepositoryOptions
+from icevirt.repo.repo_info_file import RepoInfoFile, refuse_read_only
 from icevirt.repo.session import Context, Session, SessionMode
 from icevirt.versioning import feature_flags, repo_updates
 from icevirt.versioning.merge.conflicts import ConflictSolver
@@ -22,11 +22,11 @@ from icevirt.versioning.merge.conflicts import ConflictSolver
 class Sessions:
     """The part of `Repository` that gives sessions."""
 
-    _head: Head
+    _head: RepoInfoFile
     _assets: Assets
     _config: RepositoryConfig
     _credentials: Mapping[str, Any]
-    _options: Options
+    _options: RepositoryOptions
     _commit_metadata: dict[str, Any]
 
     def readonly_session(

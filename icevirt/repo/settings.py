@@ -13,7 +13,7 @@ from icevirt.model.arguments import checked
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.json import JSONObject
 from icevirt.repo.history.types import RepoStatus
-from icevirt.repo.repo_info_file import Head
+from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.versioning import feature_flags as flags
 from icevirt.versioning import repo_updates
 from icevirt.versioning.config_merge import persistable, rebased
@@ -24,7 +24,7 @@ from icevirt.versioning.history.timestamps import micros
 class Settings:
     """The part of `Repository` that is about the repository as a whole."""
 
-    _head: Head
+    _head: RepoInfoFile
     _config: RepositoryConfig
     _persisted: dict[str, Any]  # the document when it was last read or saved
     _commit_metadata: dict[str, Any]

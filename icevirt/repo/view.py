@@ -25,10 +25,10 @@ from icevirt.model.snapshot import ArrayNode, Node, Snapshot
 from icevirt.objects.staleness import OnStale
 from icevirt.repo import store_hook
 from icevirt.repo.assets import Assets
-from icevirt.repo.commits.change_set import Staging
-from icevirt.repo.options import DEFAULT, Options
-from icevirt.repo.reader import ArrayReader, Found, joined
-from icevirt.repo.repo_info_file import Head
+from icevirt.repo.commits.change_set import ChangeSet
+from icevirt.repo.options import DEFAULT, RepositoryOptions
+from icevirt.repo.reader import ArrayReader, FoundChunks, joined
+from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.versioning import chunk_tables
 
 
@@ -37,11 +37,11 @@ class Context:
     """What a session takes over from its repository."""
 
     assets: Assets
-    head: Head
+    head: RepoInfoFile
     config: RepositoryConfig
     credentials: Mapping[str, Any]  # by authorised prefix
     commit_metadata: JSONObject
-    options: Options = DEFAULT
+    options: RepositoryOptions = DEFAULT
 
 
 class SessionMode(Enum):
@@ -69,7 +69,7 @@ class View:
         self.lock = threading.RLock()
         """Held by whoever changes a writable session in threads."""
         self._committer: int | None = None  # the thread that is committing
-        self._staging: Staging | None = None
+        self._staging: ChangeSet | None = None
         self._seen: Snapshot | None = None
         self._readers: dict[ObjectId8, ArrayReader] = {}
 
@@ -169,7 +169,7 @@ class View:
 
     # -- references --------------------------------------------------------------------------
 
-    def references(self, path: str, index: NDArray[np.integer]) -> Found:
+    def references(self, path: str, index: NDArray[np.integer]) -> FoundChunks:
         """Look up many chunks of an array at once.
 
         Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from icevirt.storage.protocol import Lost, ObjectInfo, Storage, Version, Written
+from icevirt.storage.protocol import LostRace, ObjectInfo, Storage, Version, Written
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Below:
         """Write an immutable object; see `Storage.put`."""
         self.storage.put(self.prefix + path, body)
 
-    def put_if(self, path: str, body: bytes, *, was: Version | None) -> Written | Lost:
+    def put_if(self, path: str, body: bytes, *, was: Version | None) -> Written | LostRace:
         """Write if unchanged; see `Storage.put_if`."""
         return self.storage.put_if(self.prefix + path, body, was=was)
 

@@ -25,7 +25,7 @@ from icevirt.connect.jitter import jitter
 from icevirt.errors import ObjectNotFoundError, StorageError
 from icevirt.storage import durable, keys, mounts
 from icevirt.storage.memory import refuse_huge, too_short
-from icevirt.storage.protocol import Lost, ObjectInfo, Version, Written
+from icevirt.storage.protocol import LostRace, ObjectInfo, Version, Written
 
 _PATIENCE = 300.0  # seconds that a writer waits for the lock
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
@@ -131,22 +131,22 @@ class LocalStorage:
         with _told(full):
             durable.within(folder, act)
 
-    def put_if(self, path: str, body: bytes, *, was: Version | None) -> Written | Lost:
+    def put_if(self, path: str, body: bytes, *, was: Version | None) -> Written | LostRace:
         """Write ``body`` if the object is still at ``was``, under the root's lock."""
         full = self._full(path)
         folder, name = os.path.split(full)
 
-        def act(at: int) -> Written | Lost:
+        def act(at: int) -> Written | LostRace:
             with self._locked():
                 if was is None:
                     won = durable.create(at, name, body)
                 elif won := self._is_at(path, was):
                     durable.replace(at, name, body, staged=f"{name}#0")
                 if not won:
-                    return Lost()
+                    return LostRace()
                 found, version = self._read(path)
                 # a writer that asks for no lock, as the official client's, may have been quicker
-                return Written(version) if found == body else Lost()
+                return Written(version) if found == body else LostRace()
 
         with _told(full):
             return durable.within(folder, act)

@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 from icevirt.errors import ObjectNotFoundError, StorageError
 from icevirt.storage import keys
-from icevirt.storage.protocol import Lost, ObjectInfo, Version, Written
+from icevirt.storage.protocol import LostRace, ObjectInfo, Version, Written
 
 _numbers = itertools.count(1)
 _alive: WeakValueDictionary[tuple[int, int], MemoryStorage] = WeakValueDictionary()
@@ -69,12 +69,12 @@ class MemoryStorage:
         with self._lock:
             self._write(keys.checked(path), body)
 
-    def put_if(self, path: str, body: bytes, *, was: Version | None) -> Written | Lost:
+    def put_if(self, path: str, body: bytes, *, was: Version | None) -> Written | LostRace:
         """Write ``body`` if the object is still at ``was``."""
         with self._lock:
             found = self._objects.get(keys.checked(path))
             if (found[1] if found else None) != was:
-                return Lost()
+                return LostRace()
             return Written(self._write(path, body))
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:

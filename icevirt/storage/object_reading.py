@@ -10,7 +10,7 @@ from typing import Any
 from icevirt.connect.address import Address
 from icevirt.connect.failures import asked
 from icevirt.connect.library import obstore
-from icevirt.connect.retry import Tries, patiently
+from icevirt.connect.retry import RetryState, patiently
 from icevirt.connect.stores import Bucket
 from icevirt.errors import InvalidInputError, ObjectNotFoundError, StorageError
 from icevirt.storage import keys
@@ -115,7 +115,7 @@ class ObjectReading:
 
     def _pages(self, start: str, size: int) -> Iterator[Any]:
         """Yield the pages of a listing, which goes on behind the last one where it broke off."""
-        tries, last = Tries(self._bucket, self.url), None
+        tries, last = RetryState(self._bucket, self.url), None
         while True:
             try:
                 for page in self._pages_after(tries.bucket, start, size, last):

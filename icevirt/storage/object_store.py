@@ -4,7 +4,7 @@ Promises: a conditional put that is acknowledged took place, and one that is los
 sent once at a time, never behind our back by the library, so that a refusal can be told from an
 echo of our own success: after an answer that never came it is sent again, and a refusal then is
 settled by reading back and comparing bytes. Where even that cannot tell, because somebody wrote on
-top, the outcome says so (`Lost.perhaps_first_written`).
+top, the outcome says so (`LostRace.perhaps_first_written`).
 
 S3 compares etags, which are digests of the content: an object that went from A to B and back to A
 looks unchanged. What is put conditionally therefore never repeats: ``repo`` holds the time and the
@@ -27,7 +27,7 @@ from icevirt.connect.retry import patiently
 from icevirt.connect.stores import Bucket
 from icevirt.errors import ObjectNotFoundError, StorageError
 from icevirt.storage.object_reading import ObjectReading
-from icevirt.storage.protocol import Lost, Version, Written
+from icevirt.storage.protocol import LostRace, Version, Written
 
 _PART = 16 * 1024 * 1024  # bytes; larger objects are sent in parts of this size
 _AT_ONCE = 1000  # objects that are deleted by one request
@@ -73,7 +73,7 @@ class ObjectStorage(ObjectReading):
 
         self._asked(path, act)
 
-    def put_if(self, path: str, body: bytes, *, was: Version | None) -> Written | Lost:
+    def put_if(self, path: str, body: bytes, *, was: Version | None) -> Written | LostRace:
         """Write ``body`` if the object is still at ``was``.
 
         Raises:
@@ -144,15 +144,15 @@ class ObjectStorage(ObjectReading):
     def _mode(self, was: Version) -> dict[str, str]:
         return {"version" if self._bucket.provider == "gcs" else "e_tag": was.token}
 
-    def _settled(self, path: str, body: bytes, *, applied: bool) -> Written | Lost:
+    def _settled(self, path: str, body: bytes, *, applied: bool) -> Written | LostRace:
         """Find out whose write it is that stands in the way of ours."""
         try:
             found, version = self.get_versioned(path)
         except ObjectNotFoundError:
-            return Lost()
+            return LostRace()
         if found == body:
             return Written(version)
-        return Lost(perhaps_first_written=applied)
+        return LostRace(perhaps_first_written=applied)
 
     def _given_up(self, path: str, body: bytes, error: StorageError, *, applied: bool) -> Written:
         """Look once whether the write took place, after the last try. Raises ``StorageError``."""

@@ -26,7 +26,7 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class LostRace:
     """Somebody else wrote first; nothing was changed.
 
     Unless ``perhaps_first_written``: an answer of the storage got lost, so that our bytes may have
@@ -72,7 +72,7 @@ class Storage(Protocol):
     def put(self, path: str, body: bytes) -> None:
         """Write an immutable object: atomic and durable; an existing one is replaced whole."""
 
-    def put_if(self, path: str, body: bytes, *, was: Version | None) -> Written | Lost:
+    def put_if(self, path: str, body: bytes, *, was: Version | None) -> Written | LostRace:
         """Write ``body`` if the object is still at ``was`` (None: if there is none).
 
         Atomic and durable: readers see the old bytes or the new, never a mixture.

@@ -35,7 +35,7 @@ def box_of(held: Any, first: Sequence[int], last: Sequence[int]) -> Box:
     )
 
 
-def told(box: Box) -> str:
+def describe_box(box: Box) -> str:
     """Return a box as text, like ``[3:4, 0:330]``."""
     return "[" + ", ".join(f"{part.start}:{part.stop}" for part in box) + "]"
 
@@ -53,7 +53,7 @@ def region_of(session: Session, path: str, indexes: NDArray[Any]) -> str:
             held = open_array(session.store, path)
         except FormatError:
             return "[?]"  # what is reported of the chunks says more
-        return told(box_of(held, indexes.min(0).tolist(), indexes.max(0).tolist()))
+        return describe_box(box_of(held, indexes.min(0).tolist(), indexes.max(0).tolist()))
 
 
 def names_of(held: Any) -> tuple[str | None, ...]:

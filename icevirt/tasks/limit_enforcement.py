@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 
-from icevirt.archive.limits import Limits
+from icevirt.archive.limits import ScanLimits
 from icevirt.tasks.limits import limited_memory
 
 _STDERR = 2
@@ -24,7 +24,7 @@ _IS_WORKER = [False]
 
 
 @contextmanager
-def held_to(limits: Limits) -> Iterator[None]:
+def held_to(limits: ScanLimits) -> Iterator[None]:
     """Run the block within the limits, in a Spark worker; too much time ends the process."""
     if not in_worker():
         yield

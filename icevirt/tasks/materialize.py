@@ -21,12 +21,18 @@ from icevirt.archive.blocks.packing import Block
 from icevirt.archive.facts import FileColumns
 from icevirt.archive.hybrid import Hybrid
 from icevirt.archive.plan import FileRows, WindowTask
-from icevirt.catalog.references import Refs
+from icevirt.catalog.references import WindowReferences
 from icevirt.errors import CombineError, FormatError
 from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.snapshot import Extents
-from icevirt.planning.combine.cf_packing import Lost, decoded, packing_of, repacked, same_packing
+from icevirt.planning.combine.cf_packing import (
+    LostValues,
+    decoded,
+    packing_of,
+    repacked,
+    same_packing,
+)
 from icevirt.planning.partial.chunk_alignment import native_chunks, slabs
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.chunk_encoding import ChunkEncoder, decode_whole
@@ -43,7 +49,7 @@ class Sink:
 
 def rechunked(  # noqa: PLR0917 - one window and where it comes from
     referenced: ChunkTable,
-    refs: Refs,
+    refs: WindowReferences,
     files: FileColumns,
     window: WindowTask,
     sink: Sink,
@@ -78,7 +84,7 @@ def rechunked(  # noqa: PLR0917 - one window and where it comes from
     dtype = np.dtype(str(window.hybrid.target.data_type))
     with SourceValues(files, how) as source:
         assembly = _Assembly(window, window.hybrid, files, source, refs, dtype)
-        stored = _Stored(window, sink, dtype)
+        stored = _StoredChunks(window, sink, dtype)
         for box in slabs(chunks, axes, window.box, window.grids, dtype.itemsize):
             stored.put(box, *assembly.values(box))
     tables = [each for each in (kept, stored.table()) if len(each)]
@@ -110,7 +116,7 @@ class _Assembly:
         hybrid: Hybrid,
         files: FileColumns,
         source: SourceValues,
-        refs: Refs,
+        refs: WindowReferences,
         dtype: np.dtype[Any],
     ) -> None:
         self._window, self._hybrid, self._files = window, hybrid, files
@@ -195,7 +201,7 @@ class _Assembly:
             return values
         theirs = packing_of(self._hybrid.schemas[own].attributes)
         found = repacked(decoded(values, theirs), self._dtype, self._packing)
-        if not isinstance(found, Lost):
+        if not isinstance(found, LostValues):
             return found
         path = self._window.source_path
         raise CombineError(
@@ -225,7 +231,7 @@ def fill_of(fill: Any, dtype: np.dtype[Any]) -> Any:
     return get_data_type_from_json(dtype.name, zarr_format=3).from_json_scalar(fill, zarr_format=3)
 
 
-class _Stored:
+class _StoredChunks:
     """Chunks of one window, encoded and put away one after another."""
 
     def __init__(self, window: WindowTask, sink: Sink, dtype: np.dtype[Any]) -> None:

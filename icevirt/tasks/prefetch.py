@@ -25,7 +25,7 @@ AHEAD = 8
 """Files that are opened or waited for at a time."""
 
 
-class Ahead:
+class Prefetcher:
     """The files of a task in the order in which they will be scanned; closes what nobody took."""
 
     def __init__(self, files: Iterable[SourceFile]) -> None:

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from icevirt.archive.catalog import Part, run_of
-from icevirt.archive.limits import DEFAULT, Limits
-from icevirt.archive.outcome import Outcome
+from icevirt.archive.catalog import CatalogPart, run_of
+from icevirt.archive.limits import DEFAULT, ScanLimits
+from icevirt.archive.outcome import ScanOutcome
 from icevirt.archive.scanned import SourceFile
-from icevirt.catalog.in_progress import Journal
+from icevirt.catalog.in_progress import ScanNotes
 from icevirt.catalog.part_builder import PartRows
 from icevirt.catalog.parts import complete_parts, write_part
 from icevirt.objects.source_access import SourceAccess, granted
@@ -23,7 +23,7 @@ from icevirt.scan.contract import ScanOptions
 from icevirt.scan.registry import in_use
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.limit_enforcement import held_to
-from icevirt.tasks.prefetch import Ahead
+from icevirt.tasks.prefetch import Prefetcher
 from icevirt.tasks.scan_file import attempt
 from icevirt.tasks.scan_pieces import Pieces
 from icevirt.tasks.scan_subprocess import Containment
@@ -33,11 +33,11 @@ from icevirt.tasks.scan_subprocess import Containment
 class ScanTask:
     """Some parts to scan, in order, into one catalog."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[CatalogPart, ...]
     options: ScanOptions
     catalog: Storage
     access: SourceAccess = field(default_factory=SourceAccess)  # to the servers of files
-    limits: Limits = DEFAULT  # of a file
+    limits: ScanLimits = DEFAULT  # of a file
 
 
 def run_scan(task: ScanTask) -> int:
@@ -46,7 +46,7 @@ def run_scan(task: ScanTask) -> int:
     A part is written as soon as its last file is scanned, or the last piece of its huge file by
     whoever comes last. What an earlier try of the task wrote before it died is left as it is.
     """
-    journal = Journal(task.catalog)
+    journal = ScanNotes(task.catalog)
     done = {run_of(name) for name in complete_parts(task.catalog)}
     parts = [part for part in task.parts if part.name not in done]
     suspicious = journal.died_in(task.parts)
@@ -61,17 +61,17 @@ def run_scan(task: ScanTask) -> int:
 
 
 class _Attempt(Protocol):
-    def __call__(self, file: SourceFile, piece: tuple[int, int] | None = None) -> Outcome: ...
+    def __call__(self, file: SourceFile, piece: tuple[int, int] | None = None) -> ScanOutcome: ...
 
 
-def _scan_whole(task: ScanTask, part: Part, scan_file: _Attempt) -> None:
+def _scan_whole(task: ScanTask, part: CatalogPart, scan_file: _Attempt) -> None:
     rows = PartRows(task.limits)
     for file in part.files:
         rows.add(scan_file(file))
     write_part(task.catalog, part.name, rows.tables())
 
 
-def _scan_piece(task: ScanTask, part: Part, scan_file: _Attempt) -> None:
+def _scan_piece(task: ScanTask, part: CatalogPart, scan_file: _Attempt) -> None:
     """Scan a piece of a huge file, and join all where this was the last."""
     stored = task.options.max_native_bytes
     pieces = Pieces(catalog=task.catalog, part=part, limits=task.limits, max_stored=stored)
@@ -83,7 +83,7 @@ def _scan_piece(task: ScanTask, part: Part, scan_file: _Attempt) -> None:
 
 
 @contextmanager
-def _attempts(task: ScanTask, parts: list[Part], *, suspicious: bool) -> Iterator[_Attempt]:
+def _attempts(task: ScanTask, parts: list[CatalogPart], *, suspicious: bool) -> Iterator[_Attempt]:
     """Yield what scans a file: in a child if a file of this task may kill its process."""
     if suspicious:
         with Containment(task.options, task.limits) as containment:
@@ -92,9 +92,9 @@ def _attempts(task: ScanTask, parts: list[Part], *, suspicious: bool) -> Iterato
 
     in_use(task.options)  # what scanners import does not count as time of the first file
 
-    with Ahead(file for part in parts for file in part.files) as ahead:
+    with Prefetcher(file for part in parts for file in part.files) as ahead:
 
-        def here(file: SourceFile, piece: tuple[int, int] | None = None) -> Outcome:
+        def here(file: SourceFile, piece: tuple[int, int] | None = None) -> ScanOutcome:
             with held_to(task.limits):
                 return attempt(file, task.options, ahead.open, piece)
 

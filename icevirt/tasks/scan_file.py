@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from icevirt.archive.outcome import Outcome
+from icevirt.archive.outcome import ScanOutcome
 from icevirt.archive.scanned import ScannedFile, SourceFile
 from icevirt.archive.shares import Share
 from icevirt.errors import IcevirtError, ScanError, ScanMemoryError, StaleReferenceError
@@ -21,7 +21,7 @@ def attempt(
     options: ScanOptions,
     opening: Callable[[str], OpenedSource] = open_source,
     piece: tuple[int, int] | None = None,
-) -> Outcome:
+) -> ScanOutcome:
     """Scan a file; errors are part of the outcome.
 
     Args:
@@ -49,7 +49,7 @@ def attempt(
             do="Please report this file.",
             file=file.url,
         )
-    return Outcome(
+    return ScanOutcome(
         file=file,
         scanned=scanned,
         error=error,

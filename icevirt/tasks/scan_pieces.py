@@ -17,9 +17,9 @@ from typing import Any
 
 from icevirt.archive import catalog
 from icevirt.archive.blocks.packing import PackedBlock
-from icevirt.archive.catalog import Part
-from icevirt.archive.limits import Limits
-from icevirt.archive.outcome import Outcome
+from icevirt.archive.catalog import CatalogPart
+from icevirt.archive.limits import ScanLimits
+from icevirt.archive.outcome import ScanOutcome
 from icevirt.archive.scanned import Finding, Severity
 from icevirt.archive.schema import file_signature
 from icevirt.archive.shares import Share
@@ -38,7 +38,7 @@ _LIMITS = (ScanCrashError.code, ScanMemoryError.code, ScanTimeoutError.code)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
+class _PieceResult:
     """What a task found in its share, but for the references."""
 
     name: str  # of the piece
@@ -69,7 +69,7 @@ class _Found:
         return json.dumps(told).encode()
 
     @classmethod
-    def loads(cls, raw: bytes) -> _Found:
+    def loads(cls, raw: bytes) -> _PieceResult:
         """Return what `dumps` was called of."""
         told = json.loads(raw)
         share = told["share"]
@@ -109,8 +109,8 @@ class Pieces:
     """The pieces of the huge file that is all of ``part``, which says what piece is at hand."""
 
     catalog: Storage
-    part: Part
-    limits: Limits
+    part: CatalogPart
+    limits: ScanLimits
     max_stored: int  # bytes of values, of the whole file
 
     def is_there(self) -> bool:
@@ -123,15 +123,15 @@ class Pieces:
             return False
         return self.part.name not in _complete(self.catalog)
 
-    def write(self, outcome: Outcome) -> None:
+    def write(self, outcome: ScanOutcome) -> None:
         """Write what a task found in its share."""
         rows = PartRows(self.limits)
         rows.add(outcome)
         tables = rows.tables()
         name, scanned = self._name(self.part.piece), outcome.scanned
-        found = _Found(name=name, file=_rows(tables.files)[0], arrays=_rows(tables.arrays))
+        found = _PieceResult(name=name, file=_rows(tables.files)[0], arrays=_rows(tables.arrays))
         if scanned is not None and outcome.share is not None:
-            found = _Found(
+            found = _PieceResult(
                 name=name,
                 file=found.file,
                 arrays=found.arrays,
@@ -164,7 +164,7 @@ class Pieces:
     def _tables(self) -> PartTables | None:
         """Return the rows of the part; None where the pieces do not make it."""
         names = map(self._name, range(self.part.of))
-        found = [_Found.loads(self._storage.get(f"found/{name}")) for name in names]
+        found = [_PieceResult.loads(self._storage.get(f"found/{name}")) for name in names]
         # what crashed or took too long would do so again
         stopped = [each.file for each in found if each.file["code"] in _LIMITS]
         if stopped:
@@ -184,14 +184,16 @@ class Pieces:
             refs=self._refs(holders),
         )
 
-    def _refs(self, holders: Mapping[str, Sequence[_Found]]) -> Iterator[tuple[str, PackedBlock]]:
+    def _refs(
+        self, holders: Mapping[str, Sequence[_PieceResult]]
+    ) -> Iterator[tuple[str, PackedBlock]]:
         reader = references.RefsReader(self._storage)
         for path in sorted(holders):
             for each in holders[path]:
                 yield from ((path, block) for block in reader.blocks(each.name, path))
 
 
-def _fit(found: Sequence[_Found], max_stored: int) -> bool:
+def _fit(found: Sequence[_PieceResult], max_stored: int) -> bool:
     """Say whether pieces are shares of one whole, and one task would have found the same."""
     tally = Counter[str]()
     for each in found:
@@ -207,7 +209,7 @@ def _fit(found: Sequence[_Found], max_stored: int) -> bool:
     )
 
 
-def _fits(found: Sequence[_Found], path: str) -> bool:
+def _fits(found: Sequence[_PieceResult], path: str) -> bool:
     """Say whether an array is in one share, or its runs follow each other and are told alike."""
     mine = [each for each in found if each.share.covers(path)]
     runs = sorted(each.share.runs[path] for each in mine if path in each.share.runs)
@@ -215,20 +217,21 @@ def _fits(found: Sequence[_Found], path: str) -> bool:
         return len(mine) == 1
     follow = all(one[1] == other[0] for one, other in pairwise(runs))
     told = {
-        (_told(each, path), frozenset(f for f in each.findings if f.path == path)) for each in mine
+        (_describe(each, path), frozenset(f for f in each.findings if f.path == path))
+        for each in mine
     }
     return len(runs) == len(mine) and runs[0][0] == 0 and follow and len(told) == 1
 
 
-def _told(found: _Found, path: str) -> str:
+def _describe(found: _PieceResult, path: str) -> str:
     """Return what all runs of an array say alike."""
     rows = [row for row in found.arrays if row["path"] == path]
     return repr([{name: row[name] for name in row if name not in _TOTALS} for row in rows])
 
 
-def _holders(found: Sequence[_Found]) -> dict[str, list[_Found]]:
+def _holders(found: Sequence[_PieceResult]) -> dict[str, list[_PieceResult]]:
     """Return the pieces that hold an array, in the order of its runs."""
-    holders: dict[str, list[_Found]] = defaultdict(list)
+    holders: dict[str, list[_PieceResult]] = defaultdict(list)
     for each in found:
         for row in each.arrays:
             holders[row["path"]].append(each)
@@ -237,12 +240,12 @@ def _holders(found: Sequence[_Found]) -> dict[str, list[_Found]]:
     return holders
 
 
-def _array(pieces: Sequence[_Found], path: str) -> dict[str, Any]:
+def _array(pieces: Sequence[_PieceResult], path: str) -> dict[str, Any]:
     rows = [row for each in pieces for row in each.arrays if row["path"] == path]
     return rows[0] | {name: sum(row[name] for row in rows) for name in _TOTALS}
 
 
-def _file(found: Sequence[_Found], arrays: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _file(found: Sequence[_PieceResult], arrays: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     rows = [each.file for each in found]
     left_out = {path for row in rows for path in json.loads(row["left_out"])}
     return (

@@ -17,8 +17,8 @@ from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any, Self
 
-from icevirt.archive.limits import DEFAULT, Limits
-from icevirt.archive.outcome import Outcome
+from icevirt.archive.limits import DEFAULT, ScanLimits
+from icevirt.archive.outcome import ScanOutcome
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import (
     BuildError,
@@ -38,7 +38,7 @@ _START = 120.0  # seconds for Python and the scanners to come up on a busy machi
 class Apart:
     """Child processes that do work about files, one at a time; a context that ends them."""
 
-    def __init__(self, limits: Limits = DEFAULT) -> None:
+    def __init__(self, limits: ScanLimits = DEFAULT) -> None:
         self._limits = limits
         self._child: subprocess.Popen[bytes] | None = None
         self._line: Connection[Any, Any] | None = None
@@ -152,18 +152,18 @@ class Apart:
 class Containment(Apart):
     """Scans files in children."""
 
-    def __init__(self, options: ScanOptions, limits: Limits) -> None:
+    def __init__(self, options: ScanOptions, limits: ScanLimits) -> None:
         super().__init__(limits)
         self._options = options
 
-    def attempt(self, file: SourceFile, piece: tuple[int, int] | None = None) -> Outcome:
+    def attempt(self, file: SourceFile, piece: tuple[int, int] | None = None) -> ScanOutcome:
         """Scan a file, or a share of it, in a child."""
         begin = time.perf_counter()
         try:
             return self.call(file.url, attempt_as, in_force(), file, self._options, piece)
         except (ScanCrashError, ScanTimeoutError, ScanMemoryError) as error:
             seconds = time.perf_counter() - begin
-            return Outcome(file=file, scanned=None, error=error, seconds=seconds)
+            return ScanOutcome(file=file, scanned=None, error=error, seconds=seconds)
 
 
 def attempt_as(
@@ -171,7 +171,7 @@ def attempt_as(
     file: SourceFile,
     options: ScanOptions,
     piece: tuple[int, int] | None = None,
-) -> Outcome:
+) -> ScanOutcome:
     """Scan a file with the access of somebody else."""
     with granted(access):
         return attempt(file, options, piece=piece)

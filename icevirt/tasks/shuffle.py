@@ -22,7 +22,7 @@ from icevirt.archive import catalog
 from icevirt.archive.blocks.cutting import dumps, joined, loads, part_of
 from icevirt.archive.blocks.packing import Block
 from icevirt.archive.blocks.unpacking import unpack
-from icevirt.archive.plan import FileRows, Mode, WindowTask, WriteItem
+from icevirt.archive.plan import ArrayMode, FileRows, ManifestTask, WindowTask
 from icevirt.catalog.references import RefsReader, places_of
 from icevirt.storage.protocol import Storage
 
@@ -74,7 +74,7 @@ class Needs:
     def __init__(self) -> None:
         self._of: dict[str, list[_Need]] = defaultdict(list)
 
-    def add(self, to: int, item: WriteItem) -> None:
+    def add(self, to: int, item: ManifestTask) -> None:
         """Note what an item needs; windows whose values the plan holds need nothing."""
         files = item.files
         order = np.argsort(files.part, kind="stable")
@@ -103,7 +103,7 @@ class Needs:
         )
 
 
-def _boxes(item: WriteItem, places: NDArray[np.int64]) -> dict[str, tuple[Bound, ...]]:
+def _boxes(item: ManifestTask, places: NDArray[np.int64]) -> dict[str, tuple[Bound, ...]]:
     """Return what an item wants of some of its files, by array."""
     boxes: dict[str, tuple[Bound, ...]] = {}
     for window in item.windows:
@@ -115,7 +115,7 @@ def _boxes(item: WriteItem, places: NDArray[np.int64]) -> dict[str, tuple[Bound,
 
 def bounds_of(window: WindowTask, places: NDArray[np.int64]) -> tuple[Bound, ...]:
     """Return what a window wants of some files of its item."""
-    if window.mode is Mode.join or window.whole.any():
+    if window.mode is ArrayMode.join or window.whole.any():
         return ()  # values of a whole file are one chunk
     ndim = len(window.box)
     bounds = []

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import FileColumns
-from icevirt.archive.limits import DEFAULT, Limits
+from icevirt.archive.limits import DEFAULT, ScanLimits
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import (
     CombineError,
@@ -41,7 +41,7 @@ class Reading:
     """How source files are read."""
 
     group: str = "/"  # of the files, which is the root of paths
-    limits: Limits = DEFAULT  # of each box
+    limits: ScanLimits = DEFAULT  # of each box
     access: SourceAccess = field(default_factory=SourceAccess)  # to the servers of files
 
 

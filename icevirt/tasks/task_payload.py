@@ -16,20 +16,20 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
-from icevirt.archive.plan import WriteItem
+from icevirt.archive.plan import ManifestTask
 
 _FEW = 64  # numbers that are not worth it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parcel:
+class PackedTasks:
     """Items of the same files, packed."""
 
     numbers: tuple[int, ...]  # of the items
     payload: bytes
 
     @classmethod
-    def of(cls, items: Sequence[WriteItem]) -> Parcel:
+    def of(cls, items: Sequence[ManifestTask]) -> PackedTasks:
         """Pack items; what they share is packed once, and shared again when it is unpacked."""
         raw = io.BytesIO()
         _Pickler(raw).dump(tuple(items))
@@ -37,10 +37,10 @@ class Parcel:
         # a copy: what the compressor returns keeps the room that it might have needed
         return cls(numbers=tuple(item.number for item in items), payload=bytes(memoryview(packed)))
 
-    def unpack(self) -> tuple[WriteItem, ...]:
+    def unpack(self) -> tuple[ManifestTask, ...]:
         """Return the items."""
         raw = zstandard.ZstdDecompressor().decompress(self.payload)
-        items: tuple[WriteItem, ...] = pickle.loads(raw)  # noqa: S301  # made by `of`
+        items: tuple[ManifestTask, ...] = pickle.loads(raw)  # noqa: S301  # made by `of`
         return items
 
 

@@ -22,7 +22,7 @@ from icevirt.tasks.verify_references import checksum_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class ChunkToCompare:
     """A chunk whose values are to be compared."""
 
     array: str
@@ -32,7 +32,7 @@ class Wanted:
     file: tuple[str, Checksum]  # URL as the reference has it, and what the scan saw
 
 
-def row_of(wanted: Wanted, array: ScannedArray) -> int | None:
+def row_of(wanted: ChunkToCompare, array: ScannedArray) -> int | None:
     """Return the row of a scanned array that leads to the wanted bytes."""
     table = array.references
     at = np.flatnonzero(
@@ -43,7 +43,7 @@ def row_of(wanted: Wanted, array: ScannedArray) -> int | None:
     return int(at[0]) if len(at) else None
 
 
-def covers(wanted: Wanted, array: ScannedArray) -> bool:
+def covers(wanted: ChunkToCompare, array: ScannedArray) -> bool:
     """Say whether the wanted bytes lie in the uncompressed block that an array is."""
     table = array.references
     virtual = table.take(table.kind == ChunkType.virtual)
@@ -87,11 +87,11 @@ def is_elsewhere(node: Node | None, other: ScannedArray, shift: Mapping[str, int
 
 def chosen_of(
     session: Session, key: ObjectId12, rows: NDArray[np.int64]
-) -> dict[str, list[Wanted]]:
+) -> dict[str, list[ChunkToCompare]]:
     """Return the virtual references among the chosen rows of a manifest, by file."""
     authorizer = Authorizer(session.config.virtual_chunk_containers, ())
     names = {node.id: node.path for node in session.snapshot.arrays()}
-    chosen: dict[str, list[Wanted]] = {}
+    chosen: dict[str, list[ChunkToCompare]] = {}
     start = 0
     for node, table in session.assets.read_manifest(key).arrays.items():
         mine = rows[(rows >= start) & (rows < start + len(table))] - start
@@ -102,11 +102,11 @@ def chosen_of(
     return chosen
 
 
-def _virtual(table: ChunkTable, array: str) -> Iterator[tuple[str, Wanted]]:
+def _virtual(table: ChunkTable, array: str) -> Iterator[tuple[str, ChunkToCompare]]:
     for row in np.flatnonzero(table.kind == ChunkType.virtual).tolist():
         yield (
             table.locations.url[int(table.source[row])],
-            Wanted(
+            ChunkToCompare(
                 array=array,
                 index=tuple(table.index[row].tolist()),
                 offset=int(table.offset[row]),
@@ -119,7 +119,9 @@ def _virtual(table: ChunkTable, array: str) -> Iterator[tuple[str, Wanted]]:
         )
 
 
-def regions_of(session: Session, difference: Difference, wanted: Sequence[Wanted]) -> Checked:
+def regions_of(
+    session: Session, difference: Difference, wanted: Sequence[ChunkToCompare]
+) -> Checked:
     """Return what is wrong with a file, for each array that was to be compared with it."""
     indexes: dict[str, list[tuple[int, ...]]] = {}
     for each in wanted:

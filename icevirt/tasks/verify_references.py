@@ -21,7 +21,7 @@ from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.objects.answers import Checksum
 from icevirt.objects.authorize import Authorizer
 from icevirt.objects.fetch import read
-from icevirt.planning.edits.file_edits import Edit
+from icevirt.planning.edits.file_edits import FileEdit
 from icevirt.repo.assets import Assets
 from icevirt.repo.repository import Repository
 from icevirt.storage.protocol import Storage
@@ -37,7 +37,7 @@ class VerifyTask:
     access: Mapping[str, Any]  # credentials by authorised prefix
     manifests: tuple[bytes, ...]
     tolerance: Mapping[str, float] = field(default_factory=dict)  # by name, as the build was told
-    edit: Edit = field(default_factory=Edit)  # attributes that the build set in all files
+    edit: FileEdit = field(default_factory=FileEdit)  # attributes that the build set in all files
     preprocessed: bool = False  # whether a function may have set more
     rows: tuple[Any, ...] = ()  # for `compare_values`: by manifest, which references
 

@@ -56,15 +56,15 @@ from icevirt.tasks.index_ranges import (
     bounds,
     box_at,
     box_of,
+    describe_box,
     dimensions_of,
     length_of,
     names_of,
     region_of,
-    told,
 )
 from icevirt.tasks.scan_subprocess import Apart
 from icevirt.tasks.verify_matching import (
-    Wanted,
+    ChunkToCompare,
     chosen_of,
     covers,
     group_of,
@@ -101,7 +101,7 @@ def session_of(task: VerifyTask) -> Session:
 
 
 def _compare_apart(
-    apart: Apart, session: Session, place: VerifyTask, url: str, wanted: list[Wanted]
+    apart: Apart, session: Session, place: VerifyTask, url: str, wanted: list[ChunkToCompare]
 ) -> Checked:
     try:
         return apart.call(url, compare_file, place, url, wanted)
@@ -112,7 +112,7 @@ def _compare_apart(
 _sessions: dict[tuple[str, str], Session] = {}  # of a child, which serves one task
 
 
-def compare_file(place: VerifyTask, url: str, wanted: list[Wanted]) -> Checked:
+def compare_file(place: VerifyTask, url: str, wanted: list[ChunkToCompare]) -> Checked:
     """Compare chunks of one file, in a child."""
     key = (place.repo.url, place.snapshot_id)
     if key not in _sessions:
@@ -136,7 +136,7 @@ def _access_of(task: VerifyTask, session: Session) -> SourceAccess:
 
 
 def _compare_file(
-    session: Session, task: VerifyTask, url: str, wanted: Sequence[Wanted]
+    session: Session, task: VerifyTask, url: str, wanted: Sequence[ChunkToCompare]
 ) -> Checked:
     """Compare chunks of one file; an error about the file concerns all of them."""
     ends: dict[tuple[str, Checksum], int] = {}
@@ -164,7 +164,9 @@ def _compare_file(
         return checked + total(comparison.chunk(each) for each in wanted)
 
 
-def _failed(session: Session, url: str, wanted: Sequence[Wanted], error: IcevirtError) -> Checked:
+def _failed(
+    session: Session, url: str, wanted: Sequence[ChunkToCompare], error: IcevirtError
+) -> Checked:
     difference = Difference(kind=kind_of(error), file=url, what=str(error))
     return regions_of(session, difference, wanted)
 
@@ -186,7 +188,7 @@ class _Comparison:
         self._scans: dict[str | None, ScannedFile] = {}
         self._placed: set[tuple[str, str, tuple[tuple[str, int], ...]]] = set()
 
-    def chunk(self, wanted: Wanted) -> Checked:
+    def chunk(self, wanted: ChunkToCompare) -> Checked:
         """Compare one chunk, and once per place of the file what is stored beside it."""
         url = self._source.file.url
         try:
@@ -202,7 +204,9 @@ class _Comparison:
             if [length_of(part) for part in here] != [1] * new + [
                 length_of(part) for part in there
             ]:
-                return self._wrong(DifferenceKind.place, wanted, f"the file has {told(there)}")
+                return self._wrong(
+                    DifferenceKind.place, wanted, f"the file has {describe_box(there)}"
+                )
             checked = self._compare(wanted.array, here, array.path, there)
             stacks = {
                 name: part
@@ -220,7 +224,7 @@ class _Comparison:
     # -- finding -----------------------------------------------------------------------------
 
     def _find(
-        self, wanted: Wanted, names: Iterable[str | None]
+        self, wanted: ChunkToCompare, names: Iterable[str | None]
     ) -> tuple[ScannedArray, tuple[int, ...]] | None:
         """Find the variable and the chunk of the file that lie where the reference points.
 
@@ -263,7 +267,7 @@ class _Comparison:
                 self._renamed[name] = now
                 self._scans.clear()
 
-    def _of_another_name(self, wanted: Wanted, held: Any) -> Checked:
+    def _of_another_name(self, wanted: ChunkToCompare, held: Any) -> Checked:
         """Compare a chunk that lies in a variable of another name, as those of virtual datasets do.
 
         Where the file has a variable of the array's own name, the chunk should be of that.
@@ -300,12 +304,12 @@ class _Comparison:
             return Checked(not_compared=((path, f"it has another form than {variable}"),))
         if equal:
             return Checked(chunks=1, values=mine.size, compared=frozenset((path,)))
-        what = f"its values are not those of {variable} at {told(there)}"
+        what = f"its values are not those of {variable} at {describe_box(there)}"
         difference = Difference(
             kind=DifferenceKind.value,
             file=self._source.file.url,
             array=path,
-            region=told(here),
+            region=describe_box(here),
             what=what,
         )
         seen = frozenset((path,))
@@ -355,8 +359,8 @@ class _Comparison:
             kind=DifferenceKind.value,
             file=self._source.file.url,
             array=path,
-            region=told(here),
-            what=f"its values are not those of {variable} at {told(there)}",
+            region=describe_box(here),
+            what=f"its values are not those of {variable} at {describe_box(there)}",
         )
         seen = frozenset((path,))
         return Checked(arrays=1, values=mine.size, compared=seen, differences=(difference,))
@@ -429,7 +433,7 @@ class _Comparison:
 
     def _beside(
         self,
-        wanted: Wanted,
+        wanted: ChunkToCompare,
         array: ScannedArray,
         here: Box,
         there: Box,
@@ -502,10 +506,10 @@ class _Comparison:
         kind = self._session.chunk_type(path, index)
         return kind in (ChunkType.native, ChunkType.inline)
 
-    def _region(self, wanted: Wanted) -> str:
+    def _region(self, wanted: ChunkToCompare) -> str:
         return region_of(self._session, wanted.array, np.array([wanted.index]))
 
-    def _wrong(self, kind: DifferenceKind, wanted: Wanted, what: str) -> Checked:
+    def _wrong(self, kind: DifferenceKind, wanted: ChunkToCompare, what: str) -> Checked:
         difference = Difference(
             kind=kind,
             file=self._source.file.url,

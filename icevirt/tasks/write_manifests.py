@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from icevirt.archive.blocks.cutting import joined, part_of
 from icevirt.archive.blocks.packing import Block
 from icevirt.archive.facts import FileColumns
-from icevirt.archive.plan import Mode, WindowResult, WindowTask, WriteItem, WriteResult
+from icevirt.archive.plan import ArrayMode, ManifestTask, WindowResult, WindowTask, WriteResult
 from icevirt.archive.record import dump_result, load_result
 from icevirt.archive.reports.build import ReferenceCounts
-from icevirt.catalog.file_names import Files
-from icevirt.catalog.references import Refs, RefsReader, naming
+from icevirt.catalog.file_names import TaskFiles
+from icevirt.catalog.references import RefsReader, WindowReferences, naming
 from icevirt.errors import CombineError, FormatError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
@@ -37,7 +37,7 @@ from icevirt.tasks.chunk_encoding import decode_whole, encode_chunks, fill_of, p
 from icevirt.tasks.materialize import Sink, plain_only, rechunked
 from icevirt.tasks.shuffle import Arrived, Bound, bounds_of, within
 from icevirt.tasks.source_values import Reading
-from icevirt.tasks.task_payload import Parcel
+from icevirt.tasks.task_payload import PackedTasks
 from icevirt.versioning.id_columns import column
 from icevirt.wire.manifests import manifest
 from icevirt.wire.manifests.manifest import ManifestEncoding
@@ -47,7 +47,7 @@ from icevirt.wire.manifests.manifest import ManifestEncoding
 class WriteTask:
     """Some items to write, in order."""
 
-    parcels: tuple[Parcel, ...]
+    parcels: tuple[PackedTasks, ...]
     catalog: Storage
     repo: Storage
     record: Storage  # of finished items, for a build that is resumed
@@ -71,20 +71,20 @@ def run_write_shuffled(task: WriteTask, rows: list[bytes]) -> tuple[WriteResult,
     return _run(task, Arrived(rows))
 
 
-def _run(task: WriteTask, refs: Refs) -> tuple[WriteResult, ...]:
+def _run(task: WriteTask, refs: WindowReferences) -> tuple[WriteResult, ...]:
     with granted(task.reading.access):
         results = (result for parcel in task.parcels for result in _written(task, parcel, refs))
         return tuple(replace(result, chunk_ids=frozenset()) for result in results)
 
 
-def _written(task: WriteTask, parcel: Parcel, refs: Refs) -> Iterator[WriteResult]:
+def _written(task: WriteTask, parcel: PackedTasks, refs: WindowReferences) -> Iterator[WriteResult]:
     """Write the items of a parcel that are not finished."""
     finished = {number: _finished(task, number) for number in parcel.numbers}
     yield from (result for result in finished.values() if result is not None)
     if None not in finished.values():
         return
     items = [item for item in parcel.unpack() if finished[item.number] is None]
-    files = Files(task.catalog, items[0].files, led=task.led)
+    files = TaskFiles(task.catalog, items[0].files, led=task.led)
     for at, item in enumerate(items):
         refs.expect(files.rows, {path for other in items[at:] for path in other.paths()})
         yield _write(task, item, files, refs)
@@ -121,7 +121,9 @@ def _finished(task: WriteTask, number: int) -> WriteResult | None:
     return result if sizes == [result.size_bytes] and there else None
 
 
-def _write(task: WriteTask, item: WriteItem, files: Files, refs: Refs) -> WriteResult:
+def _write(
+    task: WriteTask, item: ManifestTask, files: TaskFiles, refs: WindowReferences
+) -> WriteResult:
     tables = {}
     replaced: dict[ObjectId8, int] = {}
     for window in item.windows:
@@ -153,7 +155,11 @@ def _write(task: WriteTask, item: WriteItem, files: Files, refs: Refs) -> WriteR
 
 
 def _table(
-    task: WriteTask, files: Files, origin: FileColumns | None, refs: Refs, window: WindowTask
+    task: WriteTask,
+    files: TaskFiles,
+    origin: FileColumns | None,
+    refs: WindowReferences,
+    window: WindowTask,
 ) -> tuple[ChunkTable, int]:
     """Return the chunks of a window, and how many references were replaced by stored chunks."""
     table = _stored(window_table(refs, files, plain_only(window)), task)
@@ -182,7 +188,7 @@ def _window_result(node_id: ObjectId8, table: ChunkTable, replaced: int) -> Wind
 # -- references of one window --------------------------------------------------------------------
 
 
-def window_table(refs: Refs, files: Files, window: WindowTask) -> ChunkTable:
+def window_table(refs: WindowReferences, files: TaskFiles, window: WindowTask) -> ChunkTable:
     """Collect the references of a window: virtual and inline rows.
 
     Raises:
@@ -190,7 +196,7 @@ def window_table(refs: Refs, files: Files, window: WindowTask) -> ChunkTable:
     """
     if window.values is not None:
         return _clipped(_encoded_values(window, window.values), window)
-    if window.mode is Mode.join:
+    if window.mode is ArrayMode.join:
         return _clipped(_joined(files, window, refs), window)
     block = _wanted(files, window, refs)
     if block is None:
@@ -199,14 +205,14 @@ def window_table(refs: Refs, files: Files, window: WindowTask) -> ChunkTable:
         return _clipped(ChunkTable.concatenate([*_shifted(files, window, block)]), window)
 
 
-def _wanted(files: Files, window: WindowTask, refs: Refs) -> Block | None:
+def _wanted(files: TaskFiles, window: WindowTask, refs: WindowReferences) -> Block | None:
     """Return what a window wants of its files; None where that is nothing."""
     bounds = bounds_of(window, np.arange(len(files)))
     blocks = [kept for block in _found(files, window, refs) for kept in _inside(block, bounds)]
     return joined(blocks) if blocks else None
 
 
-def _found(files: Files, window: WindowTask, refs: Refs) -> Iterator[Block]:
+def _found(files: TaskFiles, window: WindowTask, refs: WindowReferences) -> Iterator[Block]:
     for path, takes in window.read_from(window.takes):
         yield from refs.located(files.rows, takes, path)
 
@@ -229,7 +235,7 @@ def _clipped(table: ChunkTable, window: WindowTask) -> ChunkTable:
     return table if inside.all() else table.take(inside)
 
 
-def _shifted(files: Files, window: WindowTask, block: Block) -> Iterator[ChunkTable]:
+def _shifted(files: TaskFiles, window: WindowTask, block: Block) -> Iterator[ChunkTable]:
     """Yield the chunks where the plan puts their files, encoding those stored whole."""
     whole = window.whole[block.file]
     if not window.direct and whole.any():
@@ -240,7 +246,7 @@ def _shifted(files: Files, window: WindowTask, block: Block) -> Iterator[ChunkTa
     yield _moved(files, window, block)
 
 
-def _moved(files: Files, window: WindowTask, block: Block) -> ChunkTable:
+def _moved(files: TaskFiles, window: WindowTask, block: Block) -> ChunkTable:
     block, places = _placed(window, block)
     source, locations = _sources(files, block)
     return ChunkTable(
@@ -277,7 +283,7 @@ def _placed(window: WindowTask, block: Block) -> tuple[Block, NDArray[np.uint32]
     return block, index.astype(np.uint32)
 
 
-def _sources(files: Files, block: Block) -> tuple[NDArray[np.uint32], Locations]:
+def _sources(files: TaskFiles, block: Block) -> tuple[NDArray[np.uint32], Locations]:
     """Return which location each chunk of a block lies in, and those that some lie in."""
     _refuse_astray(files, block)
     target = block.source.astype(np.int64)
@@ -293,7 +299,7 @@ def _sources(files: Files, block: Block) -> tuple[NDArray[np.uint32], Locations]
     )
 
 
-def _refuse_astray(files: Files, block: Block) -> None:
+def _refuse_astray(files: TaskFiles, block: Block) -> None:
     """Refuse references that lead out of their files, and were never let.
 
     Raises:
@@ -320,7 +326,7 @@ def _refuse_astray(files: Files, block: Block) -> None:
         )
 
 
-def _beyond(files: Files, block: Block) -> NDArray[np.int64]:
+def _beyond(files: TaskFiles, block: Block) -> NDArray[np.int64]:
     """Return the references into the files themselves that end behind these."""
     end = block.offset + block.length
     wrapped, sizes = end < block.offset, files.named().size.astype(np.uint64)
@@ -335,7 +341,7 @@ def _with_new_axes(index: NDArray[np.int64], ndim: int) -> NDArray[np.int64]:
     return np.pad(index, ((0, 0), (ndim - index.shape[1], 0)))
 
 
-def _locations(files: Files, rows: NDArray[np.int64], targets: Locations) -> Locations:
+def _locations(files: TaskFiles, rows: NDArray[np.int64], targets: Locations) -> Locations:
     """Return files with the checksum of their scan, in whole seconds rounded up, and others."""
     if not len(rows):
         return targets
@@ -393,7 +399,7 @@ def _encoded(window: WindowTask, place: int, raw: bytes, ndim: int) -> ChunkTabl
     )
 
 
-def _joined(files: Files, window: WindowTask, refs: Refs) -> ChunkTable:
+def _joined(files: TaskFiles, window: WindowTask, refs: WindowReferences) -> ChunkTable:
     """Put the values of all files where their boxes lie, and encode them.
 
     Boxes that no file fills hold the array's fill value, which the plan made the missing one.
@@ -492,7 +498,7 @@ def _encoded_values(window: WindowTask, values: NDArray[Any]) -> ChunkTable:
 
 
 def _refuse_unlike(
-    files: Files,
+    files: TaskFiles,
     window: WindowTask,
     places: tuple[int, int],
     one: NDArray[Any],
@@ -513,7 +519,9 @@ def _refuse_unlike(
         )
 
 
-def _recoded(files: Files, window: WindowTask, place: int, values: NDArray[Any]) -> NDArray[Any]:
+def _recoded(
+    files: TaskFiles, window: WindowTask, place: int, values: NDArray[Any]
+) -> NDArray[Any]:
     if window.times is None:
         return values
     return recoded_values(

@@ -1,1 +1,4 @@
-"""Tests for other people's plug-ins: what icevirt expects of a scanner, as pytest classes."""
+"""Checks that a third party's scanner can run: what icevirt expects of it, as pytest classes.
+
+The tests of icevirt itself are in `tests`.
+"""

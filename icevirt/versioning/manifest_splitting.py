@@ -65,7 +65,7 @@ class Boxes:
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class SplitGrid:
     """Cells into which an array's chunk grid is split: regular steps along each axis."""
 
     num_chunks: tuple[int, ...]
@@ -113,7 +113,7 @@ def grid_of(
     path: str,
     num_chunks: tuple[int, ...],
     dimension_names: tuple[str | None, ...] | None,
-) -> Grid:
+) -> SplitGrid:
     """Apply the persisted ``split_sizes`` to an array.
 
     Raises:
@@ -128,7 +128,7 @@ def grid_of(
             if steps[axis] is None:
                 steps[axis] = _step(sizes, axis, name)
     whole = [max(chunks, 1) for chunks in num_chunks]
-    return Grid(num_chunks, tuple(s or w for s, w in zip(steps, whole, strict=True)))
+    return SplitGrid(num_chunks, tuple(s or w for s, w in zip(steps, whole, strict=True)))
 
 
 def _step(sizes: Sequence[Mapping[str, Any]], axis: int, name: str | None) -> int | None:

@@ -56,7 +56,7 @@ def migrated(state: V1State, now: int) -> RepoInfo:
     Raises:
         StorageError: The newest snapshot is dated too far in the future.
     """
-    log = [Update(kind=kind, updated_at=at) for at, kind in _spread(_told(state))][::-1]
+    log = [Update(kind=kind, updated_at=at) for at, kind in _spread(_kinds_of(state))][::-1]
     done = Update(kind=RepoMigrated(1, 2), updated_at=stamp(now, top=log[0].updated_at))
     return RepoInfo(
         branches=dict(state.branches),
@@ -94,7 +94,7 @@ def refuse_incomplete(state: V1State) -> None:
             )
 
 
-def _told(state: V1State) -> Iterator[tuple[int, UpdateKind]]:
+def _kinds_of(state: V1State) -> Iterator[tuple[int, UpdateKind]]:
     """Yield what must have happened, and when; what is told first is the first at equal times."""
     told = set()
     yield _root(state).flushed_at, RepoInitialized()
@@ -141,7 +141,7 @@ def _root(state: V1State) -> SnapshotInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class CarriedChanges:
     """How what V1 clients did after the upgrade gets into V2."""
 
     edits: tuple[Edit, ...]
@@ -149,7 +149,7 @@ class Carried:
     aside: Mapping[str, str]  # branches whose commits V2 clients came before: where they are now
 
 
-def carry(info: RepoInfo, past: Collection[UpdateKind], state: V1State) -> Carried:
+def carry(info: RepoInfo, past: Collection[UpdateKind], state: V1State) -> CarriedChanges:
     """Decide how to carry over what V1 clients did since the repo info of V2 was made.
 
     Args:
@@ -178,7 +178,7 @@ class _Carrier:
         self._commits = 0
         self._aside: dict[str, str] = {}
 
-    def run(self) -> Carried:
+    def run(self) -> CarriedChanges:
         for name, tip in sorted(self._state.branches.items()):
             self._branch(name, tip)
         for name, key in sorted(self._state.tags.items()):
@@ -191,7 +191,7 @@ class _Carrier:
         config = self._state.config
         if config and not self._configured:
             self._do(edits.set_config(lambda _: persistable(config)))
-        return Carried(tuple(self._edits), self._commits, self._aside)
+        return CarriedChanges(tuple(self._edits), self._commits, self._aside)
 
     def _branch(self, name: str, tip: ObjectId12) -> None:
         there = self._info.branches

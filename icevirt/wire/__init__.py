@@ -1,1 +1,4 @@
-"""Bytes to values of the model and back: one file for each kind of file of the spec. No I/O."""
+"""Bytes to values of the model and back, one module for each kind of file of the format.
+
+No I/O; `icevirt.repo` reads and writes the files.
+"""

@@ -24,7 +24,7 @@ from icevirt.model.snapshot import (
 from icevirt.wire import header
 from icevirt.wire.documents import metadata
 from icevirt.wire.flatbuffer.builder import build
-from icevirt.wire.flatbuffer.reader import Damage, Reader, reading
+from icevirt.wire.flatbuffer.reader import Damage, FlatBufferReader, reading
 from icevirt.wire.flatbuffer.schema import (
     CHUNK_INDEX_RANGE_LAYOUT,
     DIMENSION_SHAPE_LAYOUT,
@@ -91,7 +91,7 @@ def decode(raw: bytes) -> Snapshot:
     """Read a snapshot file. Raises ``FormatError``."""
     spec_version, payload = header.unpack(raw, FileKind.snapshot)
     with reading(FileKind.snapshot.name):
-        reader = Reader(payload)
+        reader = FlatBufferReader(payload)
         values = reader.root(SNAPSHOT)
         nodes = tuple(_node(row, each) for row, each in enumerate(values["nodes"]))
         if len({node.path for node in nodes}) != len(nodes):

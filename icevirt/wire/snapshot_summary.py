@@ -9,7 +9,7 @@ from icevirt.ids import ObjectId12
 from icevirt.model.repo_info import SnapshotInfo
 from icevirt.wire import header
 from icevirt.wire.documents import metadata
-from icevirt.wire.flatbuffer.reader import Reader, reading
+from icevirt.wire.flatbuffer.reader import FlatBufferReader, reading
 from icevirt.wire.flatbuffer.schema import NODE_SNAPSHOT, SNAPSHOT, Field, Table, Vector
 from icevirt.wire.header import FileKind
 
@@ -24,7 +24,7 @@ def decode(raw: bytes) -> SnapshotInfo:
     """Read id, parent, time, message and metadata of a V1 snapshot. Raises ``FormatError``."""
     spec_version, payload = header.unpack(raw, FileKind.snapshot)
     with reading(FileKind.snapshot.name):
-        values = Reader(payload).root(_SUMMARY)
+        values = FlatBufferReader(payload).root(_SUMMARY)
         return SnapshotInfo(
             id=ObjectId12(values["id"]),
             parent_id=ObjectId12(values["parent_id"]) if values["parent_id"] else None,

@@ -19,7 +19,7 @@ from icevirt.wire.flatbuffer.builder import Builder
 from icevirt.wire.flatbuffer.columns_read import Tables
 from icevirt.wire.flatbuffer.columns_write import BLOCK, Records, Rows, Tail, vector_blocks
 from icevirt.wire.flatbuffer.payload import Payload
-from icevirt.wire.flatbuffer.reader import Damage, Reader, reading
+from icevirt.wire.flatbuffer.reader import Damage, FlatBufferReader, reading
 from icevirt.wire.flatbuffer.schema import CHUNK_INDICES, TRANSACTION_LOG, Values
 from icevirt.wire.header import FileKind
 from icevirt.wire.row_order import Places, ascends
@@ -65,7 +65,7 @@ def decode(raw: bytes) -> TransactionLog:
     """Read a transaction log. Raises ``FormatError``."""
     _, data = header.unpack(raw, FileKind.transaction_log)
     with reading(FileKind.transaction_log.name):
-        reader = Reader(data)
+        reader = FlatBufferReader(data)
         values = reader.root(TRANSACTION_LOG)
         return TransactionLog(
             id=ObjectId12(values["id"]),

@@ -1,1 +1,4 @@
-"""icevirt's own scanners; they plug in like anybody else's, by the group ``icevirt.scanners``."""
+"""icevirt's own scanners, found through the entry point group ``icevirt.scanners``.
+
+The contract that they fulfill is `icevirt.scan`.
+"""

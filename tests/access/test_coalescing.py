@@ -221,7 +221,7 @@ def test_nobody_waits_for_ever_when_requests_cannot_be_made(setting, monkeypatch
     def broken(self, wanted):
         raise RuntimeError("a fault of ours")
 
-    monkeypatch.setattr("icevirt.access.store.network_batcher.Away.fetch", broken)
+    monkeypatch.setattr("icevirt.access.store.network_batcher.NetworkBatcher.fetch", broken)
     with pytest.raises(RuntimeError, match="a fault of ours"):
         array[:]
 

@@ -137,7 +137,7 @@ def place(tmp_path_factory):
         patch.setattr(stores, "_RETRIES", stores._NO_RETRIES)
         patch.setattr(retry, "TOTAL", 0.0)
         patch.setattr(retry, "_UNKNOWN", 0.0)
-        patch.setattr(client, "Patience", partial(client.Patience, tries=1))
+        patch.setattr(client, "Patience", partial(client.RetryPolicy, tries=1))
         connections._trust.cache_clear()
         yield made
     connections._trust.cache_clear()

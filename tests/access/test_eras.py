@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icevirt.access.xarray.backend import IcevirtBackendEntrypoint
-from icevirt.access.xarray.era_arrays import Steps
+from icevirt.access.xarray.era_arrays import EraSteps
 from icevirt.errors import CombineError, FormatError, InvalidInputError, NodeNotFoundError
 from icevirt.repo.repository import Repository
 
@@ -277,7 +277,7 @@ def test_it_is_read_asynchronously(interleaved):
 def test_runs_tell_the_same_as_a_row_for_each_step(eras):
     era = np.array(eras)
     inner = np.array([eras[:at].count(each) for at, each in enumerate(eras)])
-    steps = Steps.of(era, inner)
+    steps = EraSteps.of(era, inner)
     found = steps.find(np.arange(len(eras)))
     assert [each.tolist() for each in found] == [era.tolist(), inner.tolist()]
     assert steps.lengths.sum() == steps.total == len(eras)

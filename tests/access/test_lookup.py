@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from access.virtual import make
 from icevirt.access.store.lookup import Lookup, row_of
-from icevirt.access.store.reading import Reader
+from icevirt.access.store.reading import SessionReader
 from icevirt.model.chunks import ChunkTable, Locations
 from icevirt.versioning.chunk_tables import RowFinder
 
@@ -55,7 +55,7 @@ KEYS = [
 
 
 def test_few_requests_are_answered_as_many_are(session):
-    reader = Reader(session)
+    reader = SessionReader(session)
     together = reader.read_all([(key, None) for key in KEYS] * 4)
     alone = [reader.read(key) for key in KEYS] * 4
     assert [body and bytes(body) for body in together] == [body and bytes(body) for body in alone]

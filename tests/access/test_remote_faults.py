@@ -12,7 +12,7 @@ from icevirt.errors import ObjectNotFoundError, StorageError
 from icevirt.model.config.document import ObjectStoreConfig
 from icevirt.objects.answers import Meta
 from icevirt.objects.http import client
-from icevirt.objects.http.client import Patience, site_of
+from icevirt.objects.http.client import RetryPolicy, site_of
 from servers.faults import (
     DROPPED,
     Fault,
@@ -70,7 +70,7 @@ def test_what_does_not_pass_is_told_after_some_tries(server, tmp_path, fault):
     server.rules.add(fault, times=1e9)
     with pytest.raises(StorageError, match="cannot be read") as told:
         array[:]
-    assert told.value.facts["tries"] == len(server.rules.requests) == Patience().tries
+    assert told.value.facts["tries"] == len(server.rules.requests) == RetryPolicy().tries
 
 
 FINAL = {
@@ -136,7 +136,7 @@ def ask(site, check=lambda _meta: None):
 
 
 def test_a_server_that_says_nothing_is_given_up(server):
-    site = site_of(server.url + "/data/", patience=Patience(tries=2, timeout=0.1))
+    site = site_of(server.url + "/data/", patience=RetryPolicy(tries=2, timeout=0.1))
     server.rules.add(slow(0.5), times=2)
     began = time.monotonic()
     with pytest.raises(StorageError, match="cannot be read") as told:
@@ -149,7 +149,7 @@ def test_no_other_try_begins_when_the_time_is_up(server, monkeypatch):
     monkeypatch.setattr(client, "_pause", lambda _failed: 0.1)
     server.rules.add(refused(503), times=1e9)
     with pytest.raises(StorageError):
-        ask(site_of(server.url + "/data/", patience=Patience(total=0.15)))
+        ask(site_of(server.url + "/data/", patience=RetryPolicy(total=0.15)))
     assert len(server.rules.requests) == 2
 
 

@@ -9,7 +9,7 @@ from zarr.abc.store import OffsetByteRequest, RangeByteRequest, SuffixByteReques
 from icevirt.access.store.byte_ranges import all_bounds, bounds
 from icevirt.access.store.resolve import plan, sort_out
 from icevirt.model.chunks import ChunkType, Locations
-from icevirt.repo.reader import Found
+from icevirt.repo.reader import FoundChunks
 
 SIZES = st.integers(0, 40)
 REQUESTS = st.one_of(
@@ -72,7 +72,7 @@ ROWS = st.tuples(
 @given(st.lists(ROWS, max_size=30))
 def test_a_plan_holds_the_range_of_every_chunk_in_the_order_of_its_objects(rows):
     kind, source, offset, length, requests = zip(*rows, strict=True) if rows else [()] * 5
-    found = Found(
+    found = FoundChunks(
         kind=np.array(kind, np.uint8),
         source=np.array(source, np.uint32),
         offset=np.array(offset, np.uint64),

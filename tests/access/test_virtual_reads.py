@@ -9,7 +9,7 @@ import xarray as xr
 import zarr
 
 from access.virtual import VALUES, make
-from icevirt.access.store.reading import Reader
+from icevirt.access.store.reading import SessionReader
 from icevirt.errors import InvalidInputError, StaleReferenceError, StorageError, UnauthorizedError
 from icevirt.model.chunks import ChunkTable, Locations
 
@@ -57,7 +57,7 @@ READS = {
     "store.get": lambda store: store.get_sync("v/c/0/0"),
     "zarr": lambda store: zarr.open_array(store, path="v", mode="r")[:],
     "xarray": lambda store: xr.open_zarr(store, consolidated=False)["v"].load(),
-    "many at once": lambda store: Reader(store.session).read_all([("v/c/0/0", None)] * 2),
+    "many at once": lambda store: SessionReader(store.session).read_all([("v/c/0/0", None)] * 2),
 }
 
 

@@ -178,7 +178,7 @@ def test_a_hole_that_would_read_as_a_plausible_number_is_refused(tmp_path, repo_
 def test_cmip_models_cannot_be_eras_because_each_has_its_fixed_field(tmp_path):
     """A group for each is offered only where it can be built; otherwise it says why not."""
     files = sorted(archives.cmip_like(tmp_path), key=lambda path: "orog" not in path)
-    with pytest.raises(CombineError, match="/orog is not decoded alike") as caught:
+    with pytest.raises(CombineError, match="/orog is encoded differently") as caught:
         icevirt.plan(files, concat_dim="time")
     assert "eras=" not in caught.value.do
     choices = {choice.option: choice for choice in caught.value.facts["eras"].choices}

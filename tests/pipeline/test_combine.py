@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from icevirt.archive.outcome import Outcome
-from icevirt.archive.plan import Mode
+from icevirt.archive.outcome import ScanOutcome
+from icevirt.archive.plan import ArrayMode
 from icevirt.archive.scanned import ScannedArray, ScannedFile, ScannedGroup, SourceFile
 from icevirt.catalog.part_builder import tables_of
 from icevirt.catalog.parts import write_part
@@ -94,7 +94,7 @@ def facts_of(files, per_part=2):
     storage, names = MemoryStorage(), []
     for at in range(0, len(files), per_part):
         outcomes = [
-            Outcome(file=f.source, scanned=f, error=None, seconds=0.0)
+            ScanOutcome(file=f.source, scanned=f, error=None, seconds=0.0)
             for f in files[at : at + per_part]
         ]
         names.append(write_part(storage, f"p{at}", tables_of(outcomes)))
@@ -117,9 +117,18 @@ def test_files_are_concatenated_in_the_order_of_their_coordinate():
     made = plan(step(1, 3.0), step(2, 1.0), step(3, 2.0))
     assert [url[-5:] for url in made.files.url] == ["f2.nc", "f3.nc", "f1.nc"]
     tos, coordinate = made.arrays
-    assert (tos.path, tos.mode, tos.shape, tos.chunk_shape) == ("/tos", Mode.concat, (3, 4), (1, 4))
+    assert (tos.path, tos.mode, tos.shape, tos.chunk_shape) == (
+        "/tos",
+        ArrayMode.concat,
+        (3, 4),
+        (1, 4),
+    )
     assert tos.starts.tolist() == [[0], [1], [2]]
-    assert (coordinate.mode, coordinate.shape, coordinate.chunk_shape) == (Mode.join, (3,), (3,))
+    assert (coordinate.mode, coordinate.shape, coordinate.chunk_shape) == (
+        ArrayMode.join,
+        (3,),
+        (3,),
+    )
     assert json.loads(tos.zarr_json)["shape"] == [3, 4]
     assert {rule.path_regex for rule in made.split_rules} == {"^(?:/time)$", "^(?:/tos)$"}
 
@@ -134,7 +143,7 @@ def test_a_group_moves_everything_below_it():
 def test_a_static_variable_is_kept_once_when_all_files_agree():
     """Its references are those of the first file."""
     made = plan(step(1, 1.0, static), step(2, 2.0, static))
-    assert made.arrays[2].mode is Mode.once
+    assert made.arrays[2].mode is ArrayMode.once
 
 
 def test_the_last_file_may_be_short():
@@ -289,7 +298,12 @@ def test_files_of_different_variables_at_equal_times_are_merged():
     )
     assert [url[-5:] for url in made.files.url] == [f"f{n}.nc" for n in (3, 4, 1, 2, 5)]
     tos, coordinate, sos, mask = made.arrays
-    assert (tos.shape, sos.shape, coordinate.shape, mask.mode) == ((2, 4), (2, 4), (2,), Mode.once)
+    assert (tos.shape, sos.shape, coordinate.shape, mask.mode) == (
+        (2, 4),
+        (2, 4),
+        (2,),
+        ArrayMode.once,
+    )
     assert (tos.files.tolist(), sos.files.tolist(), mask.files.tolist()) == ([1, 2], [0, 3], [4])
     assert (tos.starts.tolist(), coordinate.starts.tolist()) == ([[0], [1]], [[0], [0], [1], [1]])
     assert (tos.expected, sos.expected, coordinate.expected) == (2, 2, 1)

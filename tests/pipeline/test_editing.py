@@ -10,7 +10,7 @@ import zarr
 
 import icevirt
 from icevirt import errors
-from icevirt.planning.edits.file_edits import Edit
+from icevirt.planning.edits.file_edits import FileEdit
 from icevirt.planning.edits.renames import edited
 
 from .support import (
@@ -347,10 +347,10 @@ def test_an_array_with_two_names_is_found_on_both_ways():
         for n in range(7)
     ]
 
-    swap = Edit(rename=(("a", "b"), ("b", "a")))
+    swap = FileEdit(rename=(("a", "b"), ("b", "a")))
 
     def change(facts):
-        return edited(facts, [Edit(), swap], np.arange(7) % 2)
+        return edited(facts, [FileEdit(), swap], np.arange(7) % 2)
 
     catalog, plan = planned(files, change=change, max_references=3)
     direct = written(catalog, plan, shuffled=False)

@@ -81,7 +81,7 @@ def test_an_era_begins_where_a_variable_is_decoded_otherwise():
 
 
 def test_the_refusal_names_the_eras_and_offers_groups():
-    with pytest.raises(CombineError, match="not decoded alike") as caught:
+    with pytest.raises(CombineError, match="is encoded differently") as caught:
         combine_eras(facts_of([step(0), step(1, **SHUFFLED)]), wish())
     assert "<2 eras: era_0 at f0.nc, era_1 at f1.nc>" in str(caught.value)
     assert 'eras="group" (--eras group)' in caught.value.do
@@ -104,7 +104,7 @@ def test_the_refusal_says_what_storing_the_deviating_files_would_take():
     (_, _, native) = refused(
         [step(0), step(1, attributes=Attributes(values={"units": "m"}))]
     ).choices
-    assert native.does.startswith("is not possible: variable /tos is not decoded alike")
+    assert native.does.startswith("is not possible: variable /tos is encoded differently")
 
 
 @pytest.mark.parametrize("rules", [Rules(), Rules(deviating="native")], ids=["refuse", "native"])

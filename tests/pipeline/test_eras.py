@@ -106,7 +106,7 @@ def goes(folder, scans=range(60)):
 
 def test_goes_the_refusal_names_each_era_to_the_file(tmp_path):
     files, _, eras = goes(tmp_path)
-    with pytest.raises(CombineError, match="not decoded alike") as caught:
+    with pytest.raises(CombineError, match="is encoded differently") as caught:
         icevirt.plan(files, **GOES)
     found = caught.value.facts["eras"]
     assert (found.count, found.dimension) == (3, "t")
@@ -387,7 +387,7 @@ def test_plan_prints_the_eras_also_when_it_refuses(tmp_path):
     assert "2 eras along time" in told.stdout
     assert "from era_0: /packed: scale_factor 0.01 → 0.02" in told.stdout
     assert 'eras="group"' in told.stdout
-    assert "icevirt: variable /packed is not decoded alike" in told.stderr
+    assert "icevirt: /packed is encoded differently" in told.stderr
     as_json = CliRunner().invoke(main.app, [*line, "-o", "json"])
     assert as_json.exit_code == 1
     found = json.loads(as_json.stdout)

@@ -6,7 +6,7 @@ import pytest
 import xarray as xr
 
 import icevirt
-from icevirt.catalog.in_progress import Journal
+from icevirt.catalog.in_progress import ScanNotes
 from icevirt.scan import registry
 from spark.stub_scanner import install
 
@@ -64,7 +64,7 @@ def stub(tmp_path, monkeypatch):
     """Install a scanner that knows shares, and scan all files in children."""
     monkeypatch.syspath_prepend(install(tmp_path / "site", SHARED))
     registry.scanners.cache_clear()
-    monkeypatch.setattr(Journal, "died_in", lambda self, parts: True)
+    monkeypatch.setattr(ScanNotes, "died_in", lambda self, parts: True)
     yield
     registry.scanners.cache_clear()
 

@@ -10,7 +10,7 @@ from icevirt.errors import FormatError
 from icevirt.ids import INITIAL_SNAPSHOT_ID
 from icevirt.model.repo_info import SnapshotInfo
 from icevirt.repo import layout
-from icevirt.repo.repo_info_file import Head
+from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.repo.repository import Repository
 from icevirt.storage.memory import MemoryStorage
 from icevirt.versioning.history.expiration import expire
@@ -115,4 +115,4 @@ def test_a_history_that_goes_round_in_a_circle_is_refused(storage, to):
     with pytest.raises(FormatError, match="circle"):
         Target.look(storage, branch="main", group="/", mode="w").last_build()
     with pytest.raises(FormatError, match="circle"):
-        expire(Head(storage).read().info, 1 << 60)
+        expire(RepoInfoFile(storage).read().info, 1 << 60)

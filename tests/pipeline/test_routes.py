@@ -12,7 +12,7 @@ import icevirt
 from icevirt.archive.blocks.cutting import dumps, joined, loads, part_of
 from icevirt.archive.blocks.packing import Block
 from icevirt.archive.blocks.unpacking import unpack
-from icevirt.archive.outcome import Outcome
+from icevirt.archive.outcome import ScanOutcome
 from icevirt.archive.plan import FileRows
 from icevirt.catalog import part_builder as rows
 from icevirt.catalog import references as refs
@@ -31,7 +31,7 @@ from icevirt.planning.schedule.routing import Route, route_of
 from icevirt.planning.schedule.write_tasks import bundles, write_items
 from icevirt.storage.memory import MemoryStorage
 from icevirt.tasks import shuffle, write_manifests
-from icevirt.tasks.task_payload import Parcel
+from icevirt.tasks.task_payload import PackedTasks
 from icevirt.wire.manifests.manifest import ManifestEncoding
 
 from .support import assert_same_dataset, closed_of, expected_dataset, opened, write_days
@@ -43,7 +43,7 @@ def planned(files, *, per_part=3, change=lambda facts: facts, **wish):
     catalog, names = MemoryStorage(), []
     for at in range(0, len(files), per_part):
         outcomes = [
-            Outcome(file=f.source, scanned=f, error=None, seconds=0.0)
+            ScanOutcome(file=f.source, scanned=f, error=None, seconds=0.0)
             for f in files[at : at + per_part]
         ]
         names.append(write_part(catalog, f"p{at}", tables_of(outcomes)))
@@ -54,7 +54,7 @@ def planned(files, *, per_part=3, change=lambda facts: facts, **wish):
 def task_of(items, catalog, repo):
     """Return the task for some items, which come as `bundles` yields them."""
     return write_manifests.WriteTask(
-        parcels=tuple(map(Parcel.of, items)),
+        parcels=tuple(map(PackedTasks.of, items)),
         catalog=catalog,
         repo=repo,
         record=MemoryStorage(),

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from icevirt.archive.outcome import Outcome
+from icevirt.archive.outcome import ScanOutcome
 from icevirt.archive.plan import FileRows
 from icevirt.archive.reports.build import ReferenceCounts
 from icevirt.catalog.part_builder import tables_of
@@ -21,7 +21,7 @@ from icevirt.planning.schedule.write_tasks import bundles
 from icevirt.storage.memory import MemoryStorage
 from icevirt.tasks import write_manifests
 from icevirt.tasks.chunk_encoding import encode_chunks
-from icevirt.tasks.task_payload import Parcel
+from icevirt.tasks.task_payload import PackedTasks
 from icevirt.wire.manifests import manifest
 from icevirt.wire.manifests.manifest import ManifestEncoding
 
@@ -34,7 +34,7 @@ def run(files, *, per_part=2, threshold=512, catalog=None, repo=None, record=Non
     catalog, names = MemoryStorage() if catalog is None else catalog, []
     for at in range(0, len(files), per_part):
         outcomes = [
-            Outcome(file=f.source, scanned=f, error=None, seconds=0.0)
+            ScanOutcome(file=f.source, scanned=f, error=None, seconds=0.0)
             for f in files[at : at + per_part]
         ]
         names.append(write_part(catalog, f"p{at}", tables_of(outcomes)))
@@ -43,7 +43,7 @@ def run(files, *, per_part=2, threshold=512, catalog=None, repo=None, record=Non
     repo = MemoryStorage() if repo is None else repo
     (pile,) = balanced(plan, list(drafts(plan)), 1)
     task = write_manifests.WriteTask(
-        parcels=tuple(map(Parcel.of, bundles(plan, pile, FileRows.of(plan.files)))),
+        parcels=tuple(map(PackedTasks.of, bundles(plan, pile, FileRows.of(plan.files)))),
         catalog=catalog,
         repo=repo,
         record=MemoryStorage() if record is None else record,

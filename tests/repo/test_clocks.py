@@ -20,7 +20,7 @@ from icevirt.model.chunks import ChunkTable
 from icevirt.repo.maintenance.check import check
 from icevirt.repo.repository import Repository
 from icevirt.storage.memory import MemoryStorage
-from icevirt.storage.protocol import Lost
+from icevirt.storage.protocol import LostRace
 from icevirt.versioning.history.timestamps import lag, moment
 from icevirt.versioning.merge.conflicts import ConflictDetector
 from repo.support import array_json, group_json, sound
@@ -213,7 +213,7 @@ def test_a_commit_that_waits_eleven_minutes_leaves_a_repository_for_all(local, m
             if path == "repo" and next(self.tries) == 1:
                 repo.head.now = real
                 commit(opened(storage), "faster")
-                return Lost()
+                return LostRace()
             return storage.put_if(path, body, was=was)
 
     repo = Repository.open(Kept())
@@ -246,7 +246,7 @@ def test_a_snapshot_that_waited_eleven_minutes_to_be_published_leaves_one_too(lo
             if path == "repo" and next(self.tries) == 1:
                 repo.head.now = real
                 opened(storage).create_tag("v1", repo.lookup_branch("main"))
-                return Lost()
+                return LostRace()
             return storage.put_if(path, body, was=was)
 
     repo = Repository.open(Kept())
@@ -295,7 +295,7 @@ class OfTheMachine(MemoryStorage):
 
     def put_if(self, path, body, *, was):
         done = super().put_if(path, body, was=was)
-        if not isinstance(done, Lost):
+        if not isinstance(done, LostRace):
             self.dates[path] = self.clock()
         return done
 

@@ -22,7 +22,7 @@ from icevirt.model.config.document import VirtualChunkContainer, local_filesyste
 from icevirt.repo.repository import Repository
 from icevirt.storage.local import LocalStorage
 from icevirt.storage.memory import MemoryStorage
-from icevirt.storage.protocol import Lost
+from icevirt.storage.protocol import LostRace
 from icevirt.versioning.merge.conflicts import ConflictDetector
 from repo.faulty import End, endings
 from repo.support import array_json, group_json, sound
@@ -338,7 +338,7 @@ def test_a_commit_that_others_built_upon_before_its_answer_got_lost_is_acknowled
                 self.left -= 1
                 commit(other, "main", 7, "on top")
                 other.create_tag("v2", other.lookup_branch("main"))
-                return Lost(perhaps_first_written=True)
+                return LostRace(perhaps_first_written=True)
             return done
 
     before = len(list(repo.ops_log()))
@@ -368,7 +368,7 @@ def test_a_race_that_perhaps_was_won_but_was_not_is_run_again():
             if path == "repo" and self.left:
                 self.left -= 1
                 commit(other, "dev", 7, "first")
-                return Lost(perhaps_first_written=True)
+                return LostRace(perhaps_first_written=True)
             return storage.put_if(path, body, was=was)
 
     repo = Repository.open(Beaten())

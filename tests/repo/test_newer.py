@@ -7,7 +7,7 @@ from icevirt.errors import FormatError
 from icevirt.repo import layout
 from icevirt.repo.repository import Repository
 from icevirt.wire.flatbuffer.builder import build
-from icevirt.wire.flatbuffer.reader import Reader
+from icevirt.wire.flatbuffer.reader import FlatBufferReader
 from icevirt.wire.flatbuffer.schema import SNAPSHOT, TRANSACTION_LOG, Table
 from icevirt.wire.header import FileKind, pack, unpack
 from repo.support import array_json, group_json
@@ -78,7 +78,7 @@ def test_an_array_with_unknown_facts_may_be_deleted(two):
 
 def grown(raw, kind, table: Table, **more):
     """The file, its root with one more field."""
-    values = Reader(unpack(raw, kind)[1]).root(table)
+    values = FlatBufferReader(unpack(raw, kind)[1]).root(table)
     return pack(kind, build(newer(table), {**values, "news": 1, **more}))
 
 

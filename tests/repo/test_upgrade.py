@@ -17,7 +17,7 @@ from icevirt.errors import FormatError, IcevirtError, StorageError
 from icevirt.model import repo_info
 from icevirt.model.chunks import ChunkTable
 from icevirt.repo.maintenance.check import check
-from icevirt.repo.repo_info_file import Head
+from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.repo.repository import Repository
 from icevirt.repo.v1.upgrade import upgrade
 from icevirt.versioning.merge.conflicts import ConflictDetector
@@ -154,7 +154,7 @@ def test_a_snapshot_that_is_missing_is_said_before_anything_is_changed(storage):
 
 def test_a_snapshot_of_the_future_is_said_before_anything_is_changed(storage):
     with pytest.raises(StorageError, match="future"):
-        upgrade(Head(storage, lambda: 1), dry_run=False, delete_unused_v1_files=True)
+        upgrade(RepoInfoFile(storage, lambda: 1), dry_run=False, delete_unused_v1_files=True)
     assert Repository.fetch_spec_version(storage) == 1
 
 
@@ -340,7 +340,9 @@ def test_the_ops_log_tells_of_the_upgrade(storage):
     run(storage)
     entry = next(iter(Repository.open(storage).ops_log()))
     assert (entry.kind.from_version, entry.kind.to_version) == (1, 2)
-    assert isinstance(Head(storage).read().info.latest_updates[0].kind, repo_info.RepoMigrated)
+    assert isinstance(
+        RepoInfoFile(storage).read().info.latest_updates[0].kind, repo_info.RepoMigrated
+    )
 
 
 @pytest.mark.servers

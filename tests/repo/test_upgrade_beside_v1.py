@@ -4,7 +4,7 @@ import pytest
 
 from icevirt.errors import ConflictError, FormatError, IcevirtError
 from icevirt.repo.maintenance.check import check
-from icevirt.repo.repo_info_file import Head
+from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.repo.repository import Repository
 from icevirt.storage.memory import MemoryStorage
 from icevirt.versioning.history.timestamps import moment
@@ -57,7 +57,7 @@ def test_garbage_collection_waits_until_their_commits_are_carried_over(storage):
     run(storage, delete=False)
     made = commit(v1_client(storage), "/theirs")
     repo = Repository.open(storage)
-    now = moment(Head(storage).now())
+    now = moment(RepoInfoFile(storage).now())
     with pytest.raises(ConflictError, match="garbage collection would delete"):
         repo.garbage_collect(now)
     repo.upgrade(delete_unused_v1_files=False)
@@ -101,7 +101,7 @@ def test_a_configuration_that_v2_saved_stays_though_its_ops_log_was_trimmed(stor
     repo.config.inline_chunk_threshold_bytes = 99
     repo.save_config()
     repo.set_metadata({"later": True})
-    repo.trim_ops_log(moment(Head(storage).now()))
+    repo.trim_ops_log(moment(RepoInfoFile(storage).now()))
     assert check(storage).ok
     run(storage)
     assert Repository.open(storage).config.inline_chunk_threshold_bytes == 99
@@ -125,7 +125,7 @@ def test_a_commit_on_what_v2_expired_is_refused_and_kept(storage):
         repo.delete_branch(branch)
     repo.delete_tag("t")
     commit(repo, "/ours")
-    repo.expire_snapshots(moment(Head(storage).now()))
+    repo.expire_snapshots(moment(RepoInfoFile(storage).now()))
     with pytest.raises(ConflictError, match="expired"):
         run(storage)
     assert list(storage.list("refs"))

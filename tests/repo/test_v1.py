@@ -29,7 +29,7 @@ from icevirt.repo.commits.build_commit import publish
 from icevirt.repo.history.types import RepoStatus
 from icevirt.repo.repository import Repository
 from icevirt.repo.summary import summary
-from icevirt.storage.protocol import Lost
+from icevirt.storage.protocol import LostRace
 from icevirt.versioning.history.timestamps import moment
 from icevirt.versioning.merge.conflicts import (
     BasicConflictSolver,
@@ -421,7 +421,7 @@ class Forgetful:
         if self.applied:
             self.storage.put_if(path, body, was=was)
         then()
-        return Lost(perhaps_first_written=True)
+        return LostRace(perhaps_first_written=True)
 
 
 @pytest.mark.parametrize("applied", [True, False])

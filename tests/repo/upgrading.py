@@ -4,7 +4,7 @@ import icechunk
 import numpy as np
 import zarr
 
-from icevirt.repo.repo_info_file import Head
+from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.repo.repository import Repository
 from icevirt.repo.v1.upgrade import upgrade
 
@@ -12,7 +12,10 @@ from icevirt.repo.v1.upgrade import upgrade
 def run(storage, *, delete=True, dry_run=False):
     """Upgrade, with as many calls each time."""
     return upgrade(
-        Head(storage), dry_run=dry_run, delete_unused_v1_files=delete, prefetch_concurrency=1
+        RepoInfoFile(storage),
+        dry_run=dry_run,
+        delete_unused_v1_files=delete,
+        prefetch_concurrency=1,
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from icevirt.errors import FormatError
 from icevirt.model.chunks import ChunkTable
 from icevirt.repo.assets import Assets
-from icevirt.repo.repo_info_file import Head
+from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.repo.repository import Repository
 from icevirt.storage.local import LocalStorage
 from icevirt.storage.memory import MemoryStorage
@@ -39,7 +39,7 @@ def in_memory(path):
     return copy
 
 
-class V1Head(Head):
+class V1Head(RepoInfoFile):
     """The head of a client that knows only V1."""
 
     def _repo_object(self):

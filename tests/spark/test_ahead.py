@@ -10,7 +10,7 @@ from icevirt.archive.scanned import SourceFile
 from icevirt.errors import NotFoundError
 from icevirt.objects.source import open_source
 from icevirt.scan.contract import ScanOptions
-from icevirt.tasks.prefetch import AHEAD, Ahead
+from icevirt.tasks.prefetch import AHEAD, Prefetcher
 from icevirt.tasks.scan_file import attempt
 
 
@@ -33,7 +33,7 @@ def asked(server):
 
 def test_the_next_files_are_asked_for_while_one_is_scanned(far, http_server):
     files = [SourceFile(url=url, size=0) for url in far]
-    with Ahead(files) as ahead, ahead.open(far[0]) as source:
+    with Prefetcher(files) as ahead, ahead.open(far[0]) as source:
         assert source.read(0, 4) == b"\x89HDF"
         until = time.monotonic() + 20
         while len(asked(http_server)) < AHEAD + 1 and time.monotonic() < until:
@@ -50,7 +50,7 @@ def test_all_files_are_scanned_and_the_missing_one_is_told(far, http_server):
                 listed.append(source.file)
         except NotFoundError:
             listed.append(SourceFile(url=url, size=1))
-    with Ahead(listed) as ahead:
+    with Prefetcher(listed) as ahead:
         outcomes = [attempt(file, ScanOptions(), ahead.open) for file in listed]
     shapes = [outcome.scanned and outcome.scanned.array("d").shape for outcome in outcomes]
     assert shapes == [None if number == 3 else (number,) for number in range(20)]
@@ -61,7 +61,7 @@ def test_all_files_are_scanned_and_the_missing_one_is_told(far, http_server):
 def test_local_files_are_opened_when_it_is_their_turn(tmp_path):
     path = tmp_path / "a.h5"
     path.write_bytes(b"x")
-    with Ahead([SourceFile(url=path.as_uri(), size=1)] * 3) as ahead:
+    with Prefetcher([SourceFile(url=path.as_uri(), size=1)] * 3) as ahead:
         assert not ahead._opening
         with ahead.open(path.as_uri()) as source:
             assert source.read(0, 9) == b"x"

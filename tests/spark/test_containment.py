@@ -11,11 +11,11 @@ import textwrap
 import pytest
 
 from icevirt.api.scan import scan_file
-from icevirt.archive.catalog import Part, parts_of, run_of
-from icevirt.archive.limits import Limits
+from icevirt.archive.catalog import CatalogPart, parts_of, run_of
+from icevirt.archive.limits import ScanLimits
 from icevirt.archive.scanned import SourceFile
 from icevirt.catalog import parts as catalog
-from icevirt.catalog.in_progress import Journal
+from icevirt.catalog.in_progress import ScanNotes
 from icevirt.errors import BuildError, ScanError, ScanTimeoutError
 from icevirt.scan import registry
 from icevirt.scan.contract import ScanOptions
@@ -27,7 +27,7 @@ from pipeline.support import assert_same_dataset, closed_of, expected_dataset, o
 
 from .stub_scanner import install
 
-QUICK = Limits(seconds=2.0, memory=1 << 30)
+QUICK = ScanLimits(seconds=2.0, memory=1 << 30)
 
 
 @pytest.fixture(autouse=True)
@@ -105,7 +105,7 @@ def test_a_child_whose_parent_is_gone_does_not_outlive_a_hanging_file(tmp_path, 
     alarmed = ScanTimeoutError("alarmed")
     monkeypatch.setattr("icevirt.tasks.scan_subprocess.Containment._too_slow", lambda *_: alarmed)
     file = write(tmp_path / "a.stub", "hang")
-    with Containment(ScanOptions(), Limits(seconds=-4.5)) as contained:  # grace is five seconds
+    with Containment(ScanOptions(), ScanLimits(seconds=-4.5)) as contained:  # grace is five seconds
         assert contained.attempt(file).error is alarmed
 
 
@@ -123,7 +123,7 @@ def task_of(tmp_path, deeds):
     files = [write(tmp_path / f"{n}.stub", deed) for n, deed in enumerate(deeds)]
     half = len(files) // 2
     parts = tuple(
-        Part(name=parts_of(some, identity="")[0].name, files=tuple(some))
+        CatalogPart(name=parts_of(some, identity="")[0].name, files=tuple(some))
         for some in (files[:half], files[half:])
     )
     storage = LocalStorage(tmp_path / "catalog")
@@ -171,7 +171,7 @@ def _fail_if(noted):
 
 def test_an_error_that_python_lives_through_leaves_no_note(tmp_path):
     task = task_of(tmp_path, ["nothing"] * 2)
-    journal = Journal(task.catalog)
+    journal = ScanNotes(task.catalog)
     with pytest.raises(ScanError), journal.scanning(task.parts[0]):
         _fail_if(journal.died_in(task.parts) and not journal.died_in(task.parts[1:]))
     assert not journal.died_in(task.parts)

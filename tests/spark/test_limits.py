@@ -7,7 +7,7 @@ import pytest
 
 import icevirt
 from icevirt.api.arguments import limits_of
-from icevirt.catalog.in_progress import Journal
+from icevirt.catalog.in_progress import ScanNotes
 from icevirt.errors import InvalidInputError
 from icevirt.scan import registry
 from icevirt.tasks.limits import limited_memory
@@ -26,7 +26,7 @@ def stub(tmp_path, monkeypatch, in_process):
     """Install the stub scanner, and scan all files in children."""
     monkeypatch.syspath_prepend(install(tmp_path / "site"))
     registry.scanners.cache_clear()
-    monkeypatch.setattr(Journal, "died_in", lambda self, parts: True)
+    monkeypatch.setattr(ScanNotes, "died_in", lambda self, parts: True)
     yield
     registry.scanners.cache_clear()
 

@@ -10,7 +10,7 @@ from icevirt.storage.below import Below
 from icevirt.storage.constructors import s3_storage
 from icevirt.storage.local import LocalStorage
 from icevirt.storage.memory import MemoryStorage
-from icevirt.storage.protocol import Lost, Version, Written
+from icevirt.storage.protocol import LostRace, Version, Written
 
 BAD_PATHS = ["", "/a", "a/", "a//b", "../a", "a/./b", "a\0b"]
 
@@ -134,7 +134,7 @@ def test_a_path_out_of_the_root_is_refused(path, tmp_path):
 def test_only_the_first_conditional_create_wins(storage):
     first = storage.put_if("repo", b"one", was=None)
     assert isinstance(first, Written)
-    assert storage.put_if("repo", b"two", was=None) == Lost()
+    assert storage.put_if("repo", b"two", was=None) == LostRace()
     assert storage.get_versioned("repo") == (b"one", first.version)
 
 
@@ -142,12 +142,12 @@ def test_a_conditional_put_wins_against_the_version_it_knows_only(storage):
     first = storage.put_if("repo", b"one", was=None)
     second = storage.put_if("repo", b"two", was=first.version)
     assert isinstance(second, Written)
-    assert storage.put_if("repo", b"three", was=first.version) == Lost()
+    assert storage.put_if("repo", b"three", was=first.version) == LostRace()
     assert storage.get_versioned("repo") == (b"two", second.version)
 
 
 def test_a_conditional_put_over_nothing_loses(storage):
-    assert storage.put_if("repo", b"one", was=Version("1")) == Lost()
+    assert storage.put_if("repo", b"one", was=Version("1")) == LostRace()
     with pytest.raises(ObjectNotFoundError):
         storage.get("repo")
 

@@ -13,7 +13,7 @@ from icevirt.errors import InvalidInputError, StorageError
 from icevirt.storage import durable, local, mounts
 from icevirt.storage.local import LocalStorage, local_filesystem_storage
 from icevirt.storage.memory import MemoryStorage
-from icevirt.storage.protocol import Lost, Written
+from icevirt.storage.protocol import LostRace, Written
 from icevirt.storage.resolve import storage_of
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -174,7 +174,7 @@ def test_where_unnamed_files_do_not_exist_staged_ones_are_used(tmp_path, monkeyp
     monkeypatch.setattr(durable.os, "open", refuse)
     storage = LocalStorage(tmp_path)
     assert isinstance(storage.put_if("repo", b"a", was=None), Written)
-    assert storage.put_if("repo", b"b", was=None) == Lost()
+    assert storage.put_if("repo", b"b", was=None) == LostRace()
     assert os.listdir(tmp_path) == ["repo"]
 
 
@@ -315,5 +315,5 @@ def test_a_writer_that_asks_for_no_lock_is_noticed_when_it_was_quicker(tmp_path,
 
     monkeypatch.setattr(durable, "replace", then_another)
     outcome = storage.put_if("repo", b"ours", was=storage.get_versioned("repo")[1])
-    assert outcome == Lost()
+    assert outcome == LostRace()
     assert storage.get("repo") == b"theirs"

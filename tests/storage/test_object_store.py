@@ -24,7 +24,7 @@ from icevirt.connect import retry
 from icevirt.errors import InvalidInputError, ObjectNotFoundError, StorageError
 from icevirt.storage import object_store
 from icevirt.storage.object_store import ObjectStorage
-from icevirt.storage.protocol import Lost, Written
+from icevirt.storage.protocol import LostRace, Written
 from icevirt.storage.resolve import storage_of
 from servers import azurite
 from servers.faults import ANSWER_LOST, DROPPED, Rules, conflicting, refused, slow, truncated
@@ -98,8 +98,8 @@ def test_a_write_that_lost_is_lost_whatever_else_happens(line, fault):
     version = storage.put_if("repo", b"one", was=None).version
     direct.put_if("repo", b"theirs", was=version)
     rules.add(fault, method="PUT", target=REPO)
-    assert isinstance(storage.put_if("repo", b"two", was=version), Lost)
-    assert isinstance(storage.put_if("repo", b"two", was=None), Lost)
+    assert isinstance(storage.put_if("repo", b"two", was=version), LostRace)
+    assert isinstance(storage.put_if("repo", b"two", was=None), LostRace)
     assert direct.get("repo") == b"theirs"
     assert rules.hits == 1
 
@@ -107,7 +107,7 @@ def test_a_write_that_lost_is_lost_whatever_else_happens(line, fault):
 def test_a_plain_refusal_is_a_plain_loss_with_one_write_and_one_read(s3_proxy, storage):
     storage.put_if("repo", b"one", was=None)
     s3_proxy.rules.clear()
-    assert storage.put_if("repo", b"two", was=None) == Lost()
+    assert storage.put_if("repo", b"two", was=None) == LostRace()
     assert [request.method for request in s3_proxy.rules.requests] == ["PUT", "GET"]
 
 
@@ -125,7 +125,7 @@ def test_a_write_that_others_wrote_upon_before_its_answer_is_said_to_be_unsure(
     monkeypatch.setattr(object_store, "_pause", meanwhile)
     s3_proxy.rules.add(ANSWER_LOST, method="PUT", target=REPO)
     outcome = storage.put_if("repo", b"two", was=version)
-    assert outcome == Lost(perhaps_first_written=True)
+    assert outcome == LostRace(perhaps_first_written=True)
     assert storage.get("repo") == b"two and more"
 
 

@@ -27,7 +27,7 @@ INLINE_NATIVE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outgoing:
+class ExportedReferences:
     """The references of one array; rows are in order of their chunks."""
 
     grid: tuple[int, ...]  # number of chunks along each axis
@@ -44,7 +44,7 @@ class Outgoing:
         return len(self.index) + len(self.bodies) == int(np.prod(self.grid, dtype=object))
 
 
-def outgoing(session: Session, node: ArrayNode, inline_native: int) -> Outgoing:
+def outgoing(session: Session, node: ArrayNode, inline_native: int) -> ExportedReferences:
     """Collect the references of an array.
 
     Raises:
@@ -64,7 +64,7 @@ def outgoing(session: Session, node: ArrayNode, inline_native: int) -> Outgoing:
             nbytes=nbytes,
             inline_native=inline_native,
         )
-    return Outgoing(
+    return ExportedReferences(
         grid=node.num_chunks,
         index=linked.index,
         url=linked.source.astype(np.int64),

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from icevirt.access.interop.export import INLINE_NATIVE, Outgoing, nodes_below, outgoing
+from icevirt.access.interop.export import INLINE_NATIVE, ExportedReferences, nodes_below, outgoing
 from icevirt.access.interop.kerchunk_metadata import array_documents, dumped, group_documents
 from icevirt.connect.urls import local_path
 from icevirt.errors import AlreadyExistsError, InvalidInputError, UnsupportedError
@@ -70,7 +70,7 @@ def to_kerchunk(
             record_size=record_size,
         )
     metadata: dict[str, dict[str, Any]] = {}
-    arrays: dict[str, Outgoing] = {}
+    arrays: dict[str, ExportedReferences] = {}
     for inside, node in _rooted(session, path):
         name = inside.strip("/")
         _check_name(name)
@@ -112,7 +112,7 @@ def _target(url: str) -> str:
 
 
 def _write_json(
-    file: Path, metadata: dict[str, dict[str, Any]], arrays: dict[str, Outgoing], _: int
+    file: Path, metadata: dict[str, dict[str, Any]], arrays: dict[str, ExportedReferences], _: int
 ) -> None:
     refs: dict[str, Any] = {key: dumped(document) for key, document in metadata.items()}
     for name, found in arrays.items():
@@ -122,7 +122,7 @@ def _write_json(
     draft.replace(file)
 
 
-def _json_rows(name: str, found: Outgoing) -> Iterator[tuple[str, Any]]:
+def _json_rows(name: str, found: ExportedReferences) -> Iterator[tuple[str, Any]]:
     urls = [_target(url) for url in found.urls]
     rows = zip(
         found.index.tolist(),
@@ -147,7 +147,7 @@ def _key(name: str, index: Any) -> str:
 def _write_parquet(
     folder: Path,
     metadata: dict[str, dict[str, Any]],
-    arrays: dict[str, Outgoing],
+    arrays: dict[str, ExportedReferences],
     record_size: int,
 ) -> None:
     if find_spec("pyarrow") is None:
@@ -175,7 +175,7 @@ def _write_parquet(
     (folder / ".zmetadata").write_text(json.dumps(held))
 
 
-def _write_records(folder: Path, found: Outgoing, size: int) -> None:
+def _write_records(folder: Path, found: ExportedReferences, size: int) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from icevirt.access.interop.export import INLINE_NATIVE, Outgoing, outgoing
+from icevirt.access.interop.export import INLINE_NATIVE, ExportedReferences, outgoing
 from icevirt.access.xarray.attributes import shown
 from icevirt.errors import InvalidInputError, UnsupportedError
 from icevirt.model import paths
@@ -89,7 +89,7 @@ def _array(session: Session, node: ArrayNode, inline_native: int) -> Any:
     return ManifestArray(metadata, _manifest(outgoing(session, node, inline_native)))
 
 
-def _manifest(found: Outgoing) -> Any:
+def _manifest(found: ExportedReferences) -> Any:
     from virtualizarr.manifests import ChunkManifest
 
     located = np.full(found.grid, "", np.dtypes.StringDType())

@@ -41,7 +41,7 @@ class _Columns(Protocol):
     def inline(self) -> NDArray[np.uint8]: ...
 
 
-class Locator:
+class ReferenceLocator:
     """Says where the bytes of references are, for one session. Safe in threads.
 
     Raises:
@@ -83,7 +83,7 @@ class Locator:
             self._staleness.count(is_verifiable=source.checksum.is_verifiable)
             if isinstance(source, Source):
                 return InSource(source, offset, length)
-            return InRemote(remote.Part(source, offset, length))
+            return InRemote(remote.RemoteRange(source, offset, length))
         if kind == ChunkType.native:
             key = ObjectId12(columns.chunk_ids[source].tobytes())
             return InObject(self._assets, key, offset, length, self._path(key))

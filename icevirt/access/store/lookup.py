@@ -25,7 +25,7 @@ class Lookup:
     def __init__(self, assets: Assets, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         self._assets = assets
-        self._arrays: dict[str, _Array | None] = {}
+        self._arrays: dict[str, _ArrayLookup | None] = {}
 
     def find(self, path: str, index: Sequence[int]) -> Row | None:
         """Return the table and row of a chunk; None where none was written, or there is no array.
@@ -35,13 +35,13 @@ class Lookup:
         """
         if path not in self._arrays:
             node = self.snapshot.find(path)
-            array = _Array(self._assets, node) if isinstance(node, ArrayNode) else None
+            array = _ArrayLookup(self._assets, node) if isinstance(node, ArrayNode) else None
             self._arrays[path] = array
         known = self._arrays[path]
         return None if known is None else known.find(index)
 
 
-class _Array:
+class _ArrayLookup:
     def __init__(self, assets: Assets, node: ArrayNode) -> None:
         self._assets = assets
         self._node = node

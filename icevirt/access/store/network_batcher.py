@@ -12,7 +12,7 @@ from __future__ import annotations
 from asyncio import Task, TimerHandle, get_running_loop
 from collections.abc import Sequence
 
-from icevirt.access.store.readahead import Ahead, Wanted
+from icevirt.access.store.readahead import ReadAhead, Wanted
 from icevirt.objects import remote
 from icevirt.objects.answers import Body
 
@@ -20,11 +20,11 @@ _FRACTION = 0.15  # of what a request usually takes
 _LONGEST = 0.02  # seconds
 
 
-class Away:
+class NetworkBatcher:
     """What one event loop fetches from elsewhere. Only in the thread of the loop."""
 
     def __init__(self) -> None:
-        self._ahead = Ahead()
+        self._ahead = ReadAhead()
         self._held: list[Wanted] = []
         self._timer: TimerHandle | None = None
         self._tasks: set[Task[None]] = set()  # the loop keeps no strong references

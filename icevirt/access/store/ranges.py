@@ -123,7 +123,7 @@ class InSource:
 class InRemote:
     """A range of a source elsewhere, which is best fetched together with others."""
 
-    part: remote.Part
+    part: remote.RemoteRange
 
     @property
     def cost(self) -> int:

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from icevirt.objects import remote
-from icevirt.objects.answers import Answer, Body
-from icevirt.objects.remote import Part
+from icevirt.objects.answers import Body, ObjectBytes
+from icevirt.objects.remote import RemoteRange
 
 type Give = Callable[[Body | Exception], None]
-type Wanted = tuple[Part, Give]
+type Wanted = tuple[RemoteRange, Give]
 
 _STREAK = 2  # waves that followed another
 _LARGE = 4 * 1024 * 1024  # bytes of a wave that needs no help
@@ -33,7 +33,7 @@ class _Window:
 
     begin: int
     end: int
-    answer: Task[Answer]
+    answer: Task[ObjectBytes]
     until: float
 
     @property
@@ -62,7 +62,7 @@ class _Reading:
         self.is_over = False
         self.windows = []
 
-    def over(self, part: Part) -> list[_Window] | None:
+    def over(self, part: RemoteRange) -> list[_Window] | None:
         """Return the windows that hold a range together."""
         end = part.offset + part.length
         held = [each for each in self.windows if each.begin < end and each.end > part.offset]
@@ -71,7 +71,7 @@ class _Reading:
         return held
 
 
-class Ahead:
+class ReadAhead:
     """What was fetched ahead in one event loop. Only in the thread of the loop."""
 
     def __init__(self) -> None:
@@ -93,8 +93,8 @@ class Ahead:
         self._look_ahead([part for part, _ in wanted])
         return rest
 
-    def _look_ahead(self, parts: Sequence[Part]) -> None:
-        waves: dict[object, list[Part]] = defaultdict(list)
+    def _look_ahead(self, parts: Sequence[RemoteRange]) -> None:
+        waves: dict[object, list[RemoteRange]] = defaultdict(list)
         for part in parts:
             waves[part.source.identity].append(part)
         for identity, wave in waves.items():
@@ -104,7 +104,7 @@ class Ahead:
         while len(self._readings) > _OBJECTS:
             self._readings.popitem(last=False)
 
-    def _follow(self, reading: _Reading, wave: Sequence[Part]) -> None:
+    def _follow(self, reading: _Reading, wave: Sequence[RemoteRange]) -> None:
         """Note a wave; fetch what comes behind it, if it is likely to be asked for."""
         wanted = sum(part.length for part in wave)
         begin = min(part.offset for part in wave)
@@ -123,10 +123,10 @@ class Ahead:
             reading.size = min(max(2 * wanted, 2 * reading.size), _MOST)
             self._fetch(reading, wave[0], start)
 
-    def _fetch(self, reading: _Reading, part: Part, start: int) -> None:
+    def _fetch(self, reading: _Reading, part: RemoteRange, start: int) -> None:
         stop = start + reading.size
 
-        def arrived(task: Task[Answer]) -> None:
+        def arrived(task: Task[ObjectBytes]) -> None:
             if not task.cancelled() and task.exception() is None:
                 reading.is_over |= len(task.result().body) < stop - start
 
@@ -142,7 +142,7 @@ class Ahead:
         return task
 
 
-async def _given(part: Part, give: Give, windows: Sequence[_Window]) -> None:
+async def _given(part: RemoteRange, give: Give, windows: Sequence[_Window]) -> None:
     """Give a range when its windows arrived; fetch it by itself if one of them fails."""
     try:
         give(remote.assembled(part, [await each.answer for each in windows]))

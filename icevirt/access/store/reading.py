@@ -16,27 +16,27 @@ from zarr.abc.store import ByteRequest
 from icevirt.access.store import listing
 from icevirt.access.store.byte_ranges import bounds
 from icevirt.access.store.keys import ChunkKey, MetadataKey, metadata_key, parse
-from icevirt.access.store.locating import Locator
+from icevirt.access.store.locating import ReferenceLocator
 from icevirt.access.store.lookup import Lookup, Row
 from icevirt.access.store.ranges import InMemory, Range, waited
-from icevirt.access.store.resolve import ChunksWanted, Request, Wanted, plan, sort_out
+from icevirt.access.store.resolve import ChunksWanted, GroupedRequests, Request, plan, sort_out
 from icevirt.model.chunks import ChunkType
 from icevirt.model.snapshot import ArrayNode
 from icevirt.objects.answers import Body
 from icevirt.objects.staleness import Staleness
-from icevirt.repo.reader import Found
+from icevirt.repo.reader import FoundChunks
 from icevirt.repo.session import Session
 
 _FEW = 12  # chunks of one array, up to which looking up one by one is faster
 
 
-class Reader:
+class SessionReader:
     """Reads one session. Blocking; safe in threads."""
 
     def __init__(self, session: Session, staleness: Staleness | None = None) -> None:
         self._session = session
         self.staleness = staleness or Staleness()
-        self._locator = Locator(session, self.staleness)
+        self._locator = ReferenceLocator(session, self.staleness)
         self._lookup = Lookup(session.assets, session.snapshot)
         self._lock = nullcontext() if session.read_only else session.lock
 
@@ -48,7 +48,7 @@ class Reader:
         """Return the value of each request; None where nothing was written."""
         return waited(self.locate(sort_out(requests)))
 
-    def locate(self, wanted: Wanted) -> list[Range | None]:
+    def locate(self, wanted: GroupedRequests) -> list[Range | None]:
         """Say for each request where its bytes are; None where nothing was written.
 
         Raises:
@@ -114,7 +114,7 @@ class Reader:
             table = self._session.array_table(node.path)
         return int(table.length[listing.inside(node, table.index, prefix)].sum())
 
-    def _references(self, path: str, index: NDArray[np.int64]) -> Found | None:
+    def _references(self, path: str, index: NDArray[np.int64]) -> FoundChunks | None:
         """Look chunks up; None where there is no such array. Raises ``ObjectNotFoundError``."""
         node = self._session.find(path)
         if not isinstance(node, ArrayNode) or len(node.num_chunks) != index.shape[1]:

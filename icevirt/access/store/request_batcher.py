@@ -15,10 +15,10 @@ from weakref import WeakKeyDictionary
 
 from zarr.abc.store import ByteRequest
 
-from icevirt.access.store.network_batcher import Away
+from icevirt.access.store.network_batcher import NetworkBatcher
 from icevirt.access.store.ranges import InRemote, Range
-from icevirt.access.store.reading import Reader
-from icevirt.access.store.resolve import Request, Wanted, sort_out
+from icevirt.access.store.reading import SessionReader
+from icevirt.access.store.resolve import GroupedRequests, Request, sort_out
 from icevirt.objects.answers import Body
 
 _THREADS = 4
@@ -46,13 +46,13 @@ class _Waiting:
             self.answer.set_result(body)
 
 
-class Gatherer:
+class RequestBatcher:
     """Collects the requests of each event loop and answers them together."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: SessionReader) -> None:
         self._reader = reader
         self._collected: dict[AbstractEventLoop, list[_Waiting]] = {}
-        self._away: WeakKeyDictionary[AbstractEventLoop, Away] = WeakKeyDictionary()
+        self._away: WeakKeyDictionary[AbstractEventLoop, NetworkBatcher] = WeakKeyDictionary()
         self._tasks: set[asyncio.Task[None]] = set()
         self._known: set[str] = set()  # arrays whose references were looked at before
 
@@ -93,7 +93,7 @@ class Gatherer:
         self._tasks.add(task)  # the loop keeps no strong reference
         task.add_done_callback(self._tasks.discard)
 
-    async def _first(self, waiting: Sequence[_Waiting], wanted: Wanted) -> None:
+    async def _first(self, waiting: Sequence[_Waiting], wanted: GroupedRequests) -> None:
         """Look at arrays for the first time, which may fetch and decode manifests."""
         found = await _told(self._locate, wanted, len(waiting))
         self._known.update(chunks.path for chunks in wanted.chunks)
@@ -107,10 +107,10 @@ class Gatherer:
         away = [(one.part, waiting.give) for waiting, one in pairs if isinstance(one, InRemote)]
         if not away:
             return list(pairs)
-        self._away.setdefault(loop, Away()).fetch(away)
+        self._away.setdefault(loop, NetworkBatcher()).fetch(away)
         return [pair for pair in pairs if not isinstance(pair[1], InRemote)]
 
-    def _locate(self, wanted: Wanted) -> list[Outcome]:
+    def _locate(self, wanted: GroupedRequests) -> list[Outcome]:
         """Find out where to read; if that fails for one request, only that one fails."""
         try:
             return list(self._reader.locate(wanted))

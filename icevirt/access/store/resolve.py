@@ -16,7 +16,7 @@ from zarr.abc.store import ByteRequest
 from icevirt.access.store.byte_ranges import all_bounds
 from icevirt.access.store.keys import ChunkKey, MetadataKey, parse
 from icevirt.model.chunks import ChunkType
-from icevirt.repo.reader import Found
+from icevirt.repo.reader import FoundChunks
 
 type Request = tuple[str, ByteRequest | None]
 
@@ -31,7 +31,7 @@ class ChunksWanted:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Wanted:
+class GroupedRequests:
     """Requests by what they name; those that name nothing are in neither group."""
 
     requests: tuple[Request, ...]
@@ -39,7 +39,7 @@ class Wanted:
     chunks: tuple[ChunksWanted, ...]
 
 
-def sort_out(requests: Sequence[Request]) -> Wanted:
+def sort_out(requests: Sequence[Request]) -> GroupedRequests:
     """Group requests: metadata, and chunks by array."""
     metadata = []
     arrays: dict[tuple[str, int], tuple[list[int], list[tuple[int, ...]]]] = {}
@@ -53,7 +53,7 @@ def sort_out(requests: Sequence[Request]) -> Wanted:
                 indices.append(index)
             case None:
                 pass
-    return Wanted(
+    return GroupedRequests(
         tuple(requests),
         tuple(metadata),
         tuple(
@@ -76,13 +76,15 @@ class FetchPlan:
     source: NDArray[np.uint32]  # (k,)
     offset: NDArray[np.int64]  # (k,) bytes
     length: NDArray[np.int64]  # (k,) bytes
-    found: Found
+    found: FoundChunks
 
     def __len__(self) -> int:
         return len(self.rows)
 
 
-def plan(found: Found, rows: Sequence[int], byte_ranges: Sequence[ByteRequest | None]) -> FetchPlan:
+def plan(
+    found: FoundChunks, rows: Sequence[int], byte_ranges: Sequence[ByteRequest | None]
+) -> FetchPlan:
     """Return what to read for the references found, cut to the bytes asked for."""
     start, end = all_bounds(byte_ranges, found.length)
     offset = found.offset.astype(np.int64) + start

@@ -13,8 +13,8 @@ from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 
 from icevirt.access.store import listing
-from icevirt.access.store.reading import Reader
-from icevirt.access.store.request_batcher import Gatherer
+from icevirt.access.store.reading import SessionReader
+from icevirt.access.store.request_batcher import RequestBatcher
 from icevirt.errors import ReadOnlyError
 from icevirt.objects.staleness import OnStale, Staleness, Verification
 from icevirt.repo.session import Session
@@ -36,8 +36,8 @@ class SessionStore(Store):
         super().__init__(read_only=session.read_only if read_only is None else read_only)
         self._session = session
         staleness = on_stale if isinstance(on_stale, Staleness) else Staleness(on_stale)
-        self._reader = Reader(session, staleness)
-        self._gatherer = Gatherer(self._reader)
+        self._reader = SessionReader(session, staleness)
+        self._gatherer = RequestBatcher(self._reader)
 
     def __repr__(self) -> str:
         return f"<icevirt.IcevirtStore over {self._session!r}>"

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.access.store.keys import METADATA, ChunkKey, MetadataKey, parse_writable
-from icevirt.access.store.reading import Reader
+from icevirt.access.store.reading import SessionReader
 from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.snapshot import ArrayNode
@@ -23,7 +23,7 @@ from icevirt.repo.session import Session
 class Writer:
     """Changes one session. Safe in threads."""
 
-    def __init__(self, session: Session, reader: Reader) -> None:
+    def __init__(self, session: Session, reader: SessionReader) -> None:
         self._session = session
         self._reader = reader
         self._lock = session.lock

@@ -1,4 +1,4 @@
-"""The xarray engine.
+"""The xarray engine: groups of a session as Datasets and DataTrees, and Datasets written to it.
 
-groups of a session as Datasets and DataTrees, and Datasets written to a session.
+The zarr store that it reads from is in `store`.
 """

@@ -26,7 +26,7 @@ _OUTER = indexing.IndexingSupport.OUTER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Steps:
+class EraSteps:
     """Which step of which era each step of the dataset is, in runs of consecutive ones.
 
     Columns have a row for each run, in the order of the dataset.
@@ -38,7 +38,7 @@ class Steps:
     total: int
 
     @classmethod
-    def of(cls, era: NDArray[np.int64], inner: NDArray[np.int64]) -> Steps:
+    def of(cls, era: NDArray[np.int64], inner: NDArray[np.int64]) -> EraSteps:
         """Take the era of each step, and which of its steps it is; both of shape (steps,)."""
         new = np.ones(len(era), np.bool_)
         new[1:] = (np.diff(era) != 0) | (np.diff(inner) != 1)
@@ -72,7 +72,7 @@ class EraArray(BackendArray):
     def __init__(
         self,
         parts: Sequence[Variable | None],
-        steps: Steps,
+        steps: EraSteps,
         *,
         axis: int,
         dtype: np.dtype[Any],

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from xarray import Variable
 
-from icevirt.access.xarray.era_arrays import Steps
+from icevirt.access.xarray.era_arrays import EraSteps
 
 _PACKING = ("dtype", "scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
 _CODECS = ("fill_value", "filters", "serializer", "compressors")  # made for packed values
@@ -23,7 +23,7 @@ _MANY = 100_000  # runs of steps; the chunks of more are not told one by one
 
 def shared(
     parts: Sequence[Variable | None],
-    steps: Steps | None = None,
+    steps: EraSteps | None = None,
     *,
     axis: int = 0,
     dims: Sequence[Hashable] = (),
@@ -72,7 +72,7 @@ def _largest(edge: int | tuple[int, ...]) -> int:
 
 
 def _along(
-    parts: Sequence[Variable | None], steps: Steps, dim: Hashable
+    parts: Sequence[Variable | None], steps: EraSteps, dim: Hashable
 ) -> int | tuple[int, ...] | None:
     """Return the chunks along the concatenated dimension, cut where another era begins."""
     edges = [

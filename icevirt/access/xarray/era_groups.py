@@ -39,7 +39,7 @@ def eras_around(snapshot: Snapshot, group: str) -> tuple[EraGroups, str] | None:
     wanted = at = paths.canonical(group)
     while True:
         node = snapshot.find(at)
-        if isinstance(node, GroupNode) and (found := _told(node)) is not None:
+        if isinstance(node, GroupNode) and (found := _described(node)) is not None:
             inner = wanted.removeprefix(at).strip("/")
             # whoever names an era means that one
             return None if inner.split("/")[0] in found.names else (found, f"/{inner}")
@@ -51,7 +51,7 @@ def eras_around(snapshot: Snapshot, group: str) -> tuple[EraGroups, str] | None:
 def groups_with_eras(snapshot: Snapshot, top: str) -> Iterator[str]:
     """Yield the groups at and below ``top``, those of eras once and without the eras' names."""
     nodes = [node for node in snapshot.below(top) if isinstance(node, GroupNode)]
-    held = [found for node in nodes if (found := _told(node)) is not None]
+    held = [found for node in nodes if (found := _described(node)) is not None]
     if (around := eras_around(snapshot, top)) is not None:
         held.append(around[0])
     eras = {path: each for each in held for path in each.below(paths.ROOT)}
@@ -85,7 +85,7 @@ def refuse_lacking(snapshot: Snapshot, eras: EraGroups, inner: str) -> None:
         )
 
 
-def _told(node: GroupNode) -> EraGroups | None:
+def _described(node: GroupNode) -> EraGroups | None:
     told = (document_of(node).get("attributes") or {}).get(MARK)
     match told:
         case None:

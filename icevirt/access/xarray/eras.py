@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from xarray import Dataset, Variable
 from xarray.core import indexing
 
-from icevirt.access.xarray.era_arrays import EraArray, SameArray, Steps
+from icevirt.access.xarray.era_arrays import EraArray, EraSteps, SameArray
 from icevirt.access.xarray.era_encoding import equal, shared
 from icevirt.access.xarray.era_groups import DO, EraGroups
 from icevirt.archive.eras import ERA
@@ -129,7 +129,7 @@ class _Concatenation:
 
     # -- the order of steps ------------------------------------------------------------------------
 
-    def _steps(self) -> Steps:
+    def _steps(self) -> EraSteps:
         """Return the order of all steps: by the coordinate, else era by era."""
         lengths = [each.sizes[self._dim] for each in self._datasets]
         era = np.repeat(np.arange(len(lengths)), lengths)
@@ -138,7 +138,7 @@ class _Concatenation:
         if told and self._eras.by_coordinate:
             order = self._by_coordinate(era)
             if order is not None:
-                return Steps.of(era[order], inner[order])
+                return EraSteps.of(era[order], inner[order])
         if not self._eras.contiguous:
             raise CombineError(
                 "the eras cannot be shown as one dataset: their steps lie between one another, and"
@@ -146,7 +146,7 @@ class _Concatenation:
                 do=DO,
                 group=self._group,
             )
-        return Steps.of(era, inner)
+        return EraSteps.of(era, inner)
 
     def _by_coordinate(self, era: NDArray[np.int64]) -> NDArray[np.int64] | None:
         """Return the steps in the order of their labels; None where these tell no order."""
@@ -187,7 +187,7 @@ class _Concatenation:
                 f"the eras cannot be shown as one dataset: {error}", do=DO, group=self._group
             ) from error
 
-    def _variable(self, name: str, shown: Variable, steps: Steps | None) -> Variable:
+    def _variable(self, name: str, shown: Variable, steps: EraSteps | None) -> Variable:
         parts = [each.variables.get(name) for each in self._datasets]
         if steps is None or self._dim not in shown.dims:
             return self._same(name, parts, shown)

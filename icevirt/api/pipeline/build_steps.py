@@ -41,9 +41,9 @@ from icevirt.api.pipeline.stages import (
 from icevirt.api.pipeline.target import Target, digest_of
 from icevirt.api.sources.inputs import Inputs
 from icevirt.api.sources.named_containers import NamedContainers
-from icevirt.api.sources.nested_lists import Nest
+from icevirt.api.sources.nested_lists import NestedSources
 from icevirt.api.sources.published_urls import Publication, published
-from icevirt.archive.limits import Limits
+from icevirt.archive.limits import ScanLimits
 from icevirt.archive.plan import BuildPlan, WriteResult
 from icevirt.archive.reports.build import BuildReport, Progress
 from icevirt.archive.sources import SourceFiles
@@ -86,11 +86,11 @@ class Request:
     message: str | None
     metadata: Mapping[str, Any]
     max_bad_files: int | str
-    limits: Limits
+    limits: ScanLimits
     options: ScanOptions
     wish: Wish
     edits: Edits
-    nest: Nest | None
+    nest: NestedSources | None
     publication: Publication
     containers: NamedContainers
     progress: Callable[[Progress], None] | None

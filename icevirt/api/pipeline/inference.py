@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from icevirt.api.sources.inputs import Inputs
-from icevirt.archive.limits import Limits
+from icevirt.archive.limits import ScanLimits
 from icevirt.archive.scanned import ScannedArray, SourceFile
 from icevirt.errors import IcevirtError
 from icevirt.model import paths
@@ -22,7 +22,7 @@ from icevirt.tasks.scan_subprocess import Apart, attempt_as
 
 
 def with_dimensions(
-    options: ScanOptions, inputs: Inputs, *, limits: Limits, leave: Collection[str] = ()
+    options: ScanOptions, inputs: Inputs, *, limits: ScanLimits, leave: Collection[str] = ()
 ) -> ScanOptions:
     """Return the options with the dimensions whose coordinate differs between two of the files.
 

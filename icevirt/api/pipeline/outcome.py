@@ -14,7 +14,7 @@ import numpy as np
 from icevirt.api.arguments import told_of
 from icevirt.api.pipeline.provenance import provenance_of
 from icevirt.api.pipeline.target import Target
-from icevirt.archive.limits import Limits
+from icevirt.archive.limits import ScanLimits
 from icevirt.archive.plan import BuildPlan, PlannedArray, WriteResult
 from icevirt.archive.reports.build import ArraySummary, BadFile, BuildReport, ReferenceCounts
 from icevirt.errors import ScanMemoryError, ScanTimeoutError
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 def inputs_of(snapshot: SnapshotInfo) -> str:
     """Return the digest of what a build was made of."""
-    return _told(snapshot, "inputs")
+    return _metadata_text(snapshot, "inputs")
 
 
-def may_scan_more(snapshot: SnapshotInfo, limits: Limits) -> bool:
+def may_scan_more(snapshot: SnapshotInfo, limits: ScanLimits) -> bool:
     """Say whether a build left out files that lower limits than these stopped."""
     stopped = {bad.code for bad in _bad_files(snapshot)}
     seconds, memory = (provenance_of(snapshot) or {}).get("limits", (0, 0))
@@ -46,10 +46,10 @@ def may_scan_more(snapshot: SnapshotInfo, limits: Limits) -> bool:
 
 def build_of(snapshot: SnapshotInfo) -> str:
     """Return the id of the build that made a snapshot."""
-    return _told(snapshot, "build_id")
+    return _metadata_text(snapshot, "build_id")
 
 
-def _told(snapshot: SnapshotInfo, name: str) -> str:
+def _metadata_text(snapshot: SnapshotInfo, name: str) -> str:
     return str((provenance_of(snapshot) or {}).get(name, ""))
 
 
@@ -151,14 +151,14 @@ def already_built(target: Target, snapshot: SnapshotInfo, seconds: dict[str, flo
         build_id=build_of(snapshot),
         already_built=True,
         files_scanned=0,
-        files_reused=int(_told(snapshot, "files") or 0),
+        files_reused=int(_metadata_text(snapshot, "files") or 0),
         bad_files=_bad_files(snapshot),
         arrays=tuple(array for array in held.arrays if array.path.startswith(below)),
         manifests=len(infos),
         manifest_bytes=sum(info.size_bytes for info in infos),
         containers=held.containers,
         findings=("nothing was committed: the branch holds this very build already",),
-        eras=int(_told(snapshot, "eras") or 1),
+        eras=int(_metadata_text(snapshot, "eras") or 1),
         seconds=seconds,
     )
 

@@ -23,7 +23,7 @@ from icevirt.repo.assets import Assets
 from icevirt.repo.equal_arrays import has_same_values
 from icevirt.repo.history.blame import last_changes, only_rearranged
 from icevirt.versioning.merge.build_merge import BuiltArray
-from icevirt.versioning.merge.kept_nodes import Claim, Settled, coordinates_of, settled
+from icevirt.versioning.merge.kept_nodes import Claim, KeptNodes, coordinates_of, settled
 from icevirt.versioning.merge.lost_changes import losses, moved_manifests
 
 _SHOWN = 10  # paths in a line
@@ -48,7 +48,7 @@ class Replacing:
         """zarr.json of the plan's arrays, by path."""
         return {array.path: array.zarr_json for array in self.plan.arrays}
 
-    def settled(self) -> Settled:
+    def settled(self) -> KeptNodes:
         """Return what becomes of the nodes below the group."""
         base = self.target.snapshot()
         return settled(base, self.claim, groups=self.plan.groups, arrays=self.arrays)
@@ -139,7 +139,7 @@ class Replacing:
         )
         return replace(self, claim=replace(self.claim, relabelled=changed))
 
-    def _undone(self, found: Settled) -> list[PlanChange]:
+    def _undone(self, found: KeptNodes) -> list[PlanChange]:
         """Return what the build would undo of the work of others, with the commits that did it."""
         target, claim, base = self.target, self.claim, self.target.snapshot()
         if target.info is None:

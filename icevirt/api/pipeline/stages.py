@@ -12,13 +12,13 @@ from icevirt.api.arguments import identity_of, told_of
 from icevirt.api.pipeline.events import tell, tell_bad_files
 from icevirt.api.pipeline.target import Target
 from icevirt.archive import catalog as schema
-from icevirt.archive.limits import DEFAULT, Limits
-from icevirt.archive.plan import BuildPlan, FileRows, WriteItem, WriteResult
+from icevirt.archive.limits import DEFAULT, ScanLimits
+from icevirt.archive.plan import BuildPlan, FileRows, ManifestTask, WriteResult
 from icevirt.archive.reports.build import BadFile, Progress
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog import parts
 from icevirt.catalog.facts_reader import ClosedCatalog, read_facts
-from icevirt.catalog.lookup import Settled, forget, settled
+from icevirt.catalog.lookup import CatalogLookup, forget, settled
 from icevirt.catalog.parquet import damaged
 from icevirt.catalog.requested_files import note_asked
 from icevirt.catalog.scan_identities import describe_scan
@@ -48,7 +48,7 @@ from icevirt.tasks.scan import ScanTask, run_scan
 from icevirt.tasks.scan_pieces import clear
 from icevirt.tasks.shuffle import Needs, run_map
 from icevirt.tasks.source_values import Reading
-from icevirt.tasks.task_payload import Parcel
+from icevirt.tasks.task_payload import PackedTasks
 from icevirt.tasks.value_difference import Differences
 from icevirt.tasks.write_manifests import (
     WriteTask,
@@ -72,7 +72,7 @@ class Scan:
     catalog: Storage
     max_bad_files: int
     progress: Callable[[Progress], None] | None
-    limits: Limits = DEFAULT  # of a file; they decide nothing about the good ones
+    limits: ScanLimits = DEFAULT  # of a file; they decide nothing about the good ones
 
     @property
     def identity(self) -> str:
@@ -83,7 +83,7 @@ class Scan:
         """Say whether no more files are bad than may be, and some are good."""
         return len(closed.bad) <= self.max_bad_files and len(closed.bad) < len(self.files)
 
-    def settled(self) -> Settled:
+    def settled(self) -> CatalogLookup:
         """Look up which of the files the catalog describes already."""
         return settled(self.catalog, self.identity, self.files, self.limits)
 
@@ -190,7 +190,7 @@ def scanned_catalog(job: Scan) -> ClosedCatalog:
     return closed
 
 
-def _refuse_tampered(job: Scan, known: Settled) -> None:
+def _refuse_tampered(job: Scan, known: CatalogLookup) -> None:
     """Refuse parts that do not hold the files which their names say: no scan makes them anew.
 
     Raises:
@@ -235,7 +235,7 @@ def _folders(url: str) -> Iterator[str]:
     return (url[: at + 1] for at in ends)
 
 
-def _parts_of_missing(job: Scan, known: Settled) -> set[str]:
+def _parts_of_missing(job: Scan, known: CatalogLookup) -> set[str]:
     """Return the names, but for their content, of the parts that missing files would be in."""
     missing = [job.files[at] for at in known.missing.tolist()]
     parts = schema.parts_of(
@@ -281,9 +281,9 @@ def write_all(executor: Executor, job: Job, plan: BuildPlan) -> list[WriteResult
     todo = tuple(drafts(plan))
     config = job.target.config
 
-    def task(items: Iterable[Sequence[WriteItem]]) -> WriteTask:
+    def task(items: Iterable[Sequence[ManifestTask]]) -> WriteTask:
         return WriteTask(
-            parcels=tuple(map(Parcel.of, items)),
+            parcels=tuple(map(PackedTasks.of, items)),
             catalog=job.scan.catalog,
             repo=job.target.storage,
             record=job.record,

@@ -27,7 +27,7 @@ from icevirt.repo.assets import Assets
 from icevirt.repo.history import walks
 from icevirt.repo.layout import WORK
 from icevirt.repo.maintenance import content_names
-from icevirt.repo.repo_info_file import Head, refuse_read_only
+from icevirt.repo.repo_info_file import RepoInfoFile, refuse_read_only
 from icevirt.storage.below import Below
 from icevirt.storage.protocol import Storage
 from icevirt.versioning import repo_updates
@@ -66,7 +66,7 @@ class Target:
                 do="Use 'w-' to build into an empty group, or 'w' to replace what is in it.",
                 mode=mode,
             )
-        found = Head(storage).find()
+        found = RepoInfoFile(storage).find()
         if found is None:
             creation.refuse_foreign(storage)
             if branch != repo_updates.MAIN:
@@ -206,7 +206,7 @@ class Target:
         record = self.record(build_id)
         builds = f"{WORK[0]}/builds"
         mine = all(f"/{build_id}/" in info.path for info in self.storage.list(builds))
-        if self.info is None and mine and Head(self.storage).find() is None:
+        if self.info is None and mine and RepoInfoFile(self.storage).find() is None:
             for result in recorded(record):
                 if result.manifest_id is not None:
                     self.storage.delete(layout.manifest(ObjectId12(result.manifest_id)))

@@ -9,7 +9,7 @@ from typing import Any
 from icevirt.api.arguments import identity_of, shared, told_of
 from icevirt.api.pipeline.inference import with_dimensions
 from icevirt.api.sources.inputs import Inputs, Sources
-from icevirt.archive.limits import Limits
+from icevirt.archive.limits import ScanLimits
 from icevirt.catalog.parts import check_mark
 from icevirt.catalog.requested_files import files_asked
 from icevirt.catalog.scan_identities import described_scans
@@ -25,7 +25,7 @@ def inputs_of(
     options: ScanOptions,
     *,
     asset: str | None,
-    limits: Limits,
+    limits: ScanLimits,
     infers: bool,
     leave: Collection[str] = (),
 ) -> tuple[Inputs, ScanOptions]:

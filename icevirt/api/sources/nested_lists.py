@@ -13,7 +13,7 @@ from icevirt.errors import InvalidInputError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Nest:
+class NestedSources:
     """Sources, each one file, and the place of each along every dimension."""
 
     sources: tuple[Any, ...]
@@ -33,7 +33,9 @@ class Nest:
         return {file.url: place for file, place in zip(files, self.places, strict=True)}
 
 
-def nest_of(sources: Sources | None, dimensions: Sequence[str], combine: str) -> Nest | None:
+def nest_of(
+    sources: Sources | None, dimensions: Sequence[str], combine: str
+) -> NestedSources | None:
     """Read nested lists, as deep as there are dimensions; None where files lie in the order given.
 
     A missing file is None.
@@ -44,7 +46,7 @@ def nest_of(sources: Sources | None, dimensions: Sequence[str], combine: str) ->
     if combine != "nested" or len(dimensions) < 2:
         return None
     found = list(_leaves(sources, len(dimensions), ()))
-    return Nest(
+    return NestedSources(
         sources=tuple(source for source, _ in found), places=tuple(place for _, place in found)
     )
 

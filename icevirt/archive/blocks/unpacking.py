@@ -26,7 +26,7 @@ COLUMNS = tuple(field.name for field in fields(PackedBlock) if field.name != "nd
 
 
 @dataclass(frozen=True, slots=True)
-class Cells:
+class BinaryColumn:
     """A column of bytes: those of all rows end to end, of a missing one none."""
 
     data: NDArray[np.uint8]
@@ -34,7 +34,7 @@ class Cells:
     there: NDArray[np.bool_]  # (k,)
 
     @classmethod
-    def of(cls, values: Sequence[bytes | None]) -> Cells:
+    def of(cls, values: Sequence[bytes | None]) -> BinaryColumn:
         """Make a column."""
         raw = [value or b"" for value in values]
         starts = np.cumsum([0, *map(len, raw)])
@@ -47,10 +47,10 @@ class Cells:
         """Bytes of each row."""
         return np.diff(self.starts)
 
-    def part(self, low: int, high: int) -> Cells:
+    def part(self, low: int, high: int) -> BinaryColumn:
         """Return some rows."""
         first, last = self.starts[low], self.starts[high]
-        return Cells(
+        return BinaryColumn(
             self.data[first:last], self.starts[low : high + 1] - first, self.there[low:high]
         )
 
@@ -66,13 +66,15 @@ class PackedBlocks:
     """Packed blocks of one array as columns, a row each."""
 
     ndim: NDArray[np.int64]  # (k,)
-    columns: Mapping[str, Cells]  # by the names of `COLUMNS`
+    columns: Mapping[str, BinaryColumn]  # by the names of `COLUMNS`
 
     @classmethod
     def of(cls, blocks: Sequence[PackedBlock]) -> PackedBlocks:
         """Make the columns."""
         ndim = np.array([block.ndim for block in blocks], np.int64)
-        columns = {name: Cells.of([getattr(each, name) for each in blocks]) for name in COLUMNS}
+        columns = {
+            name: BinaryColumn.of([getattr(each, name) for each in blocks]) for name in COLUMNS
+        }
         return cls(ndim, columns)
 
     def __len__(self) -> int:
@@ -140,7 +142,7 @@ def unpack_all(packed: PackedBlocks, first: NDArray[np.int64] | None = None) -> 
     )
 
 
-def _check_files(columns: Mapping[str, Cells]) -> None:
+def _check_files(columns: Mapping[str, BinaryColumn]) -> None:
     files, counts = columns["files"].sizes, columns["counts"].sizes
     if (wrong := np.flatnonzero(files != counts)).size:
         raise FormatError(
@@ -162,13 +164,13 @@ def _sums(values: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.in
     return sums
 
 
-def _check_sizes(column: Cells, wanted: NDArray[np.int64]) -> None:
+def _check_sizes(column: BinaryColumn, wanted: NDArray[np.int64]) -> None:
     wrong = np.flatnonzero(column.there & (column.sizes != wanted))
     if len(wrong):
         raise _cut_short(int(wanted[wrong[0]]), int(column.sizes[wrong[0]]))
 
 
-def _straight(column: Cells, n: NDArray[np.int64], dtype: str) -> NDArray[np.generic]:
+def _straight(column: BinaryColumn, n: NDArray[np.int64], dtype: str) -> NDArray[np.generic]:
     """Put the bytes of each number together again; in a block, equal bytes of all stand so."""
     _check_sizes(column, 8 * n)
     if not column.there.all():
@@ -188,7 +190,7 @@ def _straight(column: Cells, n: NDArray[np.int64], dtype: str) -> NDArray[np.gen
 
 
 def _spread(
-    out: NDArray[np.generic], column: Cells, n: NDArray[np.int64], dtype: str, width: int = 1
+    out: NDArray[np.generic], column: BinaryColumn, n: NDArray[np.int64], dtype: str, width: int = 1
 ) -> None:
     """Put what the blocks that have a column hold in it into their rows."""
     if not column.there.any():
@@ -213,7 +215,7 @@ def _offsets(
 
 
 def _indices(
-    columns: Mapping[str, Cells], counts: NDArray[np.int64], n: NDArray[np.int64], ndim: int
+    columns: Mapping[str, BinaryColumn], counts: NDArray[np.int64], n: NDArray[np.int64], ndim: int
 ) -> NDArray[np.uint32]:
     out = np.empty((int(n.sum()), ndim), np.uint32)
     sparse = columns["index"].there
@@ -224,7 +226,10 @@ def _indices(
 
 
 def _fill_boxes(
-    out: NDArray[np.uint32], columns: Mapping[str, Cells], counts: NDArray[np.int64], ndim: int
+    out: NDArray[np.uint32],
+    columns: Mapping[str, BinaryColumn],
+    counts: NDArray[np.int64],
+    ndim: int,
 ) -> None:
     """Put the indices of files that fill a box into their rows."""
     files = columns["files"].sizes // 4
@@ -246,14 +251,14 @@ def _fill_boxes(
         out[members[:, None] + np.arange(len(grid))] = grid
 
 
-def _of_rows(column: Cells, chosen: NDArray[np.bool_]) -> NDArray[np.uint8]:
+def _of_rows(column: BinaryColumn, chosen: NDArray[np.bool_]) -> NDArray[np.uint8]:
     """Return the bytes of some rows."""
     if chosen.all():
         return column.data
     return gather(column.data, column.starts[:-1][chosen], column.sizes[chosen])[0]
 
 
-def _sources(columns: Mapping[str, Cells], n: NDArray[np.int64]) -> dict[str, Any]:
+def _sources(columns: Mapping[str, BinaryColumn], n: NDArray[np.int64]) -> dict[str, Any]:
     source = np.zeros(int(n.sum()), np.uint32)
     if not columns["sources"].there.any():
         return {"source": source, "targets": Locations.none()}

@@ -8,7 +8,7 @@ from icevirt.archive.reports.build import ReferenceCounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class ReadCost:
     """What reading one thing takes: at most so many requests, fewer where chunks are neighbours."""
 
     chunks: int
@@ -28,8 +28,8 @@ class ArrayCost:
     path: str
     bytes_per_chunk: int  # mean of the chunks that are referenced, as stored; 0: there are none
     points: int  # values in one step
-    map: Access | None  # one step of all; None where files do not lie along any of its dimensions
-    series: Access | None  # one point over all steps
+    map: ReadCost | None  # one step of all; None where files do not lie along any of its dimensions
+    series: ReadCost | None  # one point over all steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

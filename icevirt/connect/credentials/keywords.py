@@ -31,7 +31,7 @@ HOW = "anonymous, environment, netrc, or a function as package.module:function"
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedCredentials:
     """A function by its name; calling it imports its module."""
 
     name: str
@@ -93,7 +93,7 @@ def credentials_named(word: str, provider: str) -> Credentials:
     if word == "netrc" and provider == "http":
         return FromNetrc()
     if provider in _REFRESHABLE and _FUNCTION.fullmatch(word):
-        named = Named(word)
+        named = NamedCredentials(word)
         named.function()
         return _REFRESHABLE[provider](named)
     what = "netrc files are for web servers" if word == "netrc" else "not a way to get credentials"

@@ -14,7 +14,7 @@ from typing import Any
 from icevirt.errors import InvalidInputError
 from icevirt.model.arguments import checked
 from icevirt.model.config.manifests import ManifestConfig
-from icevirt.model.config.sections import Number, Part, merged, unusable
+from icevirt.model.config.sections import Number, OptionalSection, merged, unusable
 from icevirt.model.config.tuning import (
     CachingConfig,
     CompressionConfig,
@@ -168,11 +168,13 @@ class RepositoryConfig:
     max_concurrent_requests = Number("Kept for clients of icechunk's.")
     max_concurrent_decodes = Number("Kept for clients of icechunk's.")
     inline_chunk_threshold_bytes = Number("Chunks of up to this many bytes lie in manifests: 512.")
-    compression = Part(CompressionConfig, "How metadata files are compressed.")
-    caching = Part(CachingConfig, "What clients of icechunk's keep in memory.")
-    storage = Part(StorageSettings, "How clients talk to the storage.")
-    repo_update_retries = Part(RepoUpdateRetryConfig, "How often clients try to be first.")
-    manifest = Part(ManifestConfig, "How manifests are split, compressed and fetched.")
+    compression = OptionalSection(CompressionConfig, "How metadata files are compressed.")
+    caching = OptionalSection(CachingConfig, "What clients of icechunk's keep in memory.")
+    storage = OptionalSection(StorageSettings, "How clients talk to the storage.")
+    repo_update_retries = OptionalSection(
+        RepoUpdateRetryConfig, "How often clients try to be first."
+    )
+    manifest = OptionalSection(ManifestConfig, "How manifests are split, compressed and fetched.")
 
     def __init__(  # noqa: PLR0917 - icechunk's parameters
         self,

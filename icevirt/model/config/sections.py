@@ -172,7 +172,7 @@ class Sectional(Protocol):
         ...
 
 
-class Part[T: Sectional]:
+class OptionalSection[T: Sectional]:
     """A section of the configuration; None where it is absent.
 
     What is assigned replaces the settings that it names, and leaves others in the document.

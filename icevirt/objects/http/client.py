@@ -23,7 +23,7 @@ from icevirt.connect.jitter import jitter
 from icevirt.connect.retry import SERVERS, Server
 from icevirt.errors import IcevirtError, InvalidInputError, StorageError, UnauthorizedError
 from icevirt.objects import answers
-from icevirt.objects.answers import Answer, Check, Meta
+from icevirt.objects.answers import Check, Meta, ObjectBytes
 from icevirt.objects.http.connections import CONNECTIONS, Connection, HungUpError, Origin, kind_of
 
 _HOPS = 5
@@ -41,7 +41,7 @@ _SMALL = 64 * 1024  # bytes of a body that is read only to keep its connection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class RetryPolicy:
     """How long to try."""
 
     tries: int = 9
@@ -58,14 +58,14 @@ class Site:
     redirect_hosts: frozenset[str] = frozenset()  # "host" or "host:port"
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # for the prefix alone
     renewable: Refreshable | None = None  # more of them, likewise
-    patience: Patience = Patience()
+    patience: RetryPolicy = RetryPolicy()
 
     @property
     def host(self) -> str:
         """Whose limit of requests counts."""
         return str(self.origin)
 
-    def get(self, key: str, begin: int, end: int, check: Check) -> Answer:
+    def get(self, key: str, begin: int, end: int, check: Check) -> ObjectBytes:
         """Return bytes ``begin`` to ``end`` of a file; ``key`` counts from the server's root.
 
         Raises:
@@ -75,7 +75,7 @@ class Site:
         """
         return self.get_at(f"{self.origin}/{quote(key, safe=_SAFE)}", begin, end, check)
 
-    def get_at(self, url: str, begin: int, end: int, check: Check, query: str = "") -> Answer:
+    def get_at(self, url: str, begin: int, end: int, check: Check, query: str = "") -> ObjectBytes:
         """Do what `get` does with a URL below the prefix.
 
         ``query`` follows it in requests. It may be a secret: it is neither shown nor sent
@@ -111,7 +111,7 @@ def site_of(
     redirect_hosts: frozenset[str] = frozenset(),
     headers: Mapping[str, str] | None = None,
     renewable: Refreshable | None = None,
-    patience: Patience | None = None,
+    patience: RetryPolicy | None = None,
 ) -> Site:
     """Return the site at a prefix. Raises ``InvalidInputError``: it is no URL of a web server."""
     try:
@@ -124,7 +124,7 @@ def site_of(
         redirect_hosts=frozenset(host.lower() for host in redirect_hosts),
         headers=tuple((headers or {}).items()),
         renewable=renewable,
-        patience=patience or Patience(),
+        patience=patience or RetryPolicy(),
     )
 
 
@@ -140,7 +140,7 @@ class _RefusedError(Exception):
         super().__init__(reason)
 
 
-def _noted(server: Server, url: str, ask: Callable[[], Answer]) -> Answer:
+def _noted(server: Server, url: str, ask: Callable[[], ObjectBytes]) -> ObjectBytes:
     """Ask, and take note that the server works where it answers, whatever it says."""
     try:
         answer = ask()
@@ -175,7 +175,7 @@ class _Asked:
         self._tokens = None if site.renewable is None else TOKENS.of(site.renewable)
         self._token: Token | None = None
 
-    def once(self) -> Answer:
+    def once(self) -> ObjectBytes:
         """Try once, following redirects."""
         at, is_own, network = f"{self._url}{self._query}", True, ""
         self._token = None if self._tokens is None else self._tokens.current()
@@ -188,7 +188,7 @@ class _Asked:
                     response = connection.ask(at, self._headers(is_own=is_own))
                 if self._is_refused(response.status, is_own=is_own):
                     _finish(response)
-                    raise _RefusedError(response.status, _told(response))
+                    raise _RefusedError(response.status, _reason_of(response))
                 if response.status not in _REDIRECTS:
                     return self._answer(response)
                 _finish(response)
@@ -268,7 +268,7 @@ class _Asked:
             )
         return first or network
 
-    def _answer(self, response: http.client.HTTPResponse) -> Answer:
+    def _answer(self, response: http.client.HTTPResponse) -> ObjectBytes:
         """Read an answer; what it says is checked before its body is fetched."""
         told = _RANGE.fullmatch(response.headers.get("content-range", "").strip())
         if response.status != 206 or told is None:
@@ -285,11 +285,11 @@ class _Asked:
             body = response.read() if response.length is not None else response.read(end - begin)
         if len(body) != end - begin:
             raise _TryAgainError("the answer broke off")
-        return Answer(meta=meta, begin=begin, body=body)
+        return ObjectBytes(meta=meta, begin=begin, body=body)
 
-    def _without_bytes(self, response: http.client.HTTPResponse) -> Answer:
+    def _without_bytes(self, response: http.client.HTTPResponse) -> ObjectBytes:
         """Say what an answer without a range means. Raises unless the file ends before it."""
-        status, reason = response.status, _told(response)
+        status, reason = response.status, _reason_of(response)
         headers = response.headers
         _finish(response)
         if status in _AGAIN:
@@ -298,7 +298,7 @@ class _Asked:
             meta = _meta(headers, headers.get("content-range", "").rpartition("/")[2])
             if meta.etag:
                 self._check(meta)
-            return Answer(meta=meta, begin=self._begin, body=b"")
+            return ObjectBytes(meta=meta, begin=self._begin, body=b"")
         if status in (404, 410):
             raise answers.gone(self._url, reason=reason)
         if status in (401, 403, 407):
@@ -339,7 +339,7 @@ class _talking:  # noqa: N801 - used like a function
             raise _TryAgainError(str(error) or type(error).__name__, wait) from error
 
 
-def _told(response: http.client.HTTPResponse) -> str:
+def _reason_of(response: http.client.HTTPResponse) -> str:
     return f"{response.status} {response.reason}"
 
 

@@ -20,7 +20,7 @@ from icevirt.connect.failures import asked
 from icevirt.connect.library import obstore
 from icevirt.connect.stores import Bucket
 from icevirt.errors import StorageError
-from icevirt.objects.answers import Answer, Check
+from icevirt.objects.answers import Check, ObjectBytes
 from icevirt.objects.http.client import site_of
 
 # not all of amazonaws.com: anybody has load balancers there
@@ -65,7 +65,7 @@ class SignedReach:
         """Whose limit of requests counts."""
         return self.bucket.url
 
-    def get(self, key: str, begin: int, end: int, check: Check) -> Answer:
+    def get(self, key: str, begin: int, end: int, check: Check) -> ObjectBytes:
         """Return bytes ``begin`` to ``end`` of an object.
 
         Raises:
@@ -82,7 +82,7 @@ class SignedReach:
                 raise
         return self._get(key, begin, end, check)
 
-    def _get(self, key: str, begin: int, end: int, check: Check) -> Answer:
+    def _get(self, key: str, begin: int, end: int, check: Check) -> ObjectBytes:
         signed = self._signed(key) if self.bucket.provider == "s3" else self._shared(key)
         url, _, query = signed.partition("?")
         folder = url.rpartition("/")[0] + "/"

@@ -39,7 +39,7 @@ def check_rule(rule: str) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
+class ResolvedDuplicates:
     """Which files are kept, and what is wrong with those that are not settled."""
 
     kept: NDArray[np.int64]  # rows of the files, in their order
@@ -49,7 +49,7 @@ class Settled:
 
 def settled(
     facts: CatalogFacts, dimensions: Sequence[str], rule: Duplicates, new: Sequence[NewDimension]
-) -> Settled:
+) -> ResolvedDuplicates:
     """Keep one of the files with the same labels; say which there are where that is refused.
 
     Args:
@@ -75,7 +75,7 @@ def settled(
             duplicates=rule,
         )
     if len(known) < len(found) or not (found or new):
-        return Settled(kept=everything)
+        return ResolvedDuplicates(kept=everything)
     columns = [*(each.cell for each in new), *(keys.column for _, keys in known)]
     place = numbered(columns, len(facts.files))
     placed = np.all([column >= 0 for column in columns], axis=0)
@@ -83,7 +83,7 @@ def settled(
     often = placed & (np.bincount(number)[number] > 1)
     alike = _alike(facts, np.flatnonzero(often), place, dimensions)
     if alike and rule == "refuse":
-        return Settled(kept=everything, refused=_refused(facts, alike, new, known))
+        return ResolvedDuplicates(kept=everything, refused=_refused(facts, alike, new, known))
     preference = _preference(facts, rule)
     kept = np.ones(len(facts.files), np.bool_)
     left_out = []
@@ -93,7 +93,7 @@ def settled(
             if row != best:
                 kept[row] = False
                 left_out.append(LeftOut(url=facts.files.url[row], kept=facts.files.url[best]))
-    return Settled(kept=np.flatnonzero(kept), left_out=tuple(left_out))
+    return ResolvedDuplicates(kept=np.flatnonzero(kept), left_out=tuple(left_out))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -226,7 +226,7 @@ def remedy(facts: CatalogFacts, files: tuple[int, int], dimensions: Sequence[str
     )
 
 
-def told(left_out: Sequence[LeftOut], rule: Duplicates) -> list[str]:
+def describe_duplicates(left_out: Sequence[LeftOut], rule: Duplicates) -> list[str]:
     """Return a line that says what was left out, if anything was."""
     if not left_out:
         return []

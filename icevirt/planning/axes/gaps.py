@@ -22,9 +22,9 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError, InvalidInputError
 from icevirt.model import paths
 from icevirt.model.json import JSON
-from icevirt.planning.axes.regular_axes import Steps
+from icevirt.planning.axes.regular_axes import AxisSteps
 from icevirt.planning.axes.time_recoding import missing_of
-from icevirt.planning.combine.variables import Member
+from icevirt.planning.combine.variables import CombinedVariable
 
 type Holes = Literal["refuse", "reserve"]
 
@@ -61,7 +61,9 @@ def can_reserve(schemas: Iterable[ArraySchema]) -> bool:
     return all(missing_value(each) is not None for each in schemas)
 
 
-def find(facts: CatalogFacts, members: Sequence[Member], *, rule: Holes) -> dict[str, Gap]:
+def find(
+    facts: CatalogFacts, members: Sequence[CombinedVariable], *, rule: Holes
+) -> dict[str, Gap]:
     """Return the gaps of the arrays that have some, by path.
 
     Raises:
@@ -94,7 +96,7 @@ def find(facts: CatalogFacts, members: Sequence[Member], *, rule: Holes) -> dict
     return found
 
 
-def _places(member: Member, counts: Sequence[int]) -> NDArray[np.int64]:
+def _places(member: CombinedVariable, counts: Sequence[int]) -> NDArray[np.int64]:
     """Return the numbers of the cells that have files, each once; files are in their order."""
     if not counts:
         return np.zeros(1, np.int64)
@@ -104,7 +106,7 @@ def _places(member: Member, counts: Sequence[int]) -> NDArray[np.int64]:
     return flat if new.all() else flat[new]
 
 
-def _called(member: Member, box: NDArray[np.int64]) -> str:
+def _called(member: CombinedVariable, box: NDArray[np.int64]) -> str:
     return ", ".join(
         f"{axis.dimension}={axis.name(cell)}"
         for axis, cell in zip(member.along, box.tolist(), strict=True)
@@ -112,7 +114,7 @@ def _called(member: Member, box: NDArray[np.int64]) -> str:
 
 
 def _refused(
-    facts: CatalogFacts, member: Member, missing: int, first: NDArray[np.int64]
+    facts: CatalogFacts, member: CombinedVariable, missing: int, first: NDArray[np.int64]
 ) -> CombineError:
     """Return the error; files that lie in the first of the boxes and lack the array are named."""
     count = math.prod(axis.count for axis in member.along)
@@ -131,7 +133,7 @@ def _refused(
 
 
 def _lengths(
-    facts: CatalogFacts, members: Sequence[Member], member: Member
+    facts: CatalogFacts, members: Sequence[CombinedVariable], member: CombinedVariable
 ) -> tuple[NDArray[np.int64], ...]:
     """Return the length of each cell: the member's own, else that of its group's other arrays."""
     group = paths.parent(member.path)
@@ -155,13 +157,13 @@ def _lengths(
     return tuple(found)
 
 
-def steps_of_label(member: Member) -> Steps | None:
+def steps_of_label(member: CombinedVariable) -> AxisSteps | None:
     """Return all steps of an axis, if the array is their coordinate."""
     steps = (axis.steps for axis in member.along if axis.steps is not None)
     return next((each for each in steps if each.path == member.path), None)
 
 
-def _fill(facts: CatalogFacts, member: Member) -> JSON:
+def _fill(facts: CatalogFacts, member: CombinedVariable) -> JSON:
     """Return the fill value with which unwritten chunks read as missing."""
     wanted = missing_value(member.schema)
     if member.schema.dimension_names == (paths.name(member.path),):
@@ -191,7 +193,7 @@ def _fill(facts: CatalogFacts, member: Member) -> JSON:
     return wanted
 
 
-def _cannot(facts: CatalogFacts, member: Member, why: str) -> CombineError:
+def _cannot(facts: CatalogFacts, member: CombinedVariable, why: str) -> CombineError:
     do = f"Leave out these files, or the variable: drop_variables=[{member.path!r}]"
     if any(axis.is_new for axis in member.along):
         do += "; or, if it is the same in all files, name in data_vars (--data-vars) only the"
@@ -233,7 +235,7 @@ def _equal(one: JSON, other: JSON) -> bool:
     return one == other
 
 
-def told(found: Mapping[str, Gap]) -> list[str]:
+def describe_gaps(found: Mapping[str, Gap]) -> list[str]:
     """Return a line for each array with gaps."""
     return [
         f"{path} has no file in {gap.missing} of {gap.of} places along"

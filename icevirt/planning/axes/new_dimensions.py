@@ -20,7 +20,7 @@ from icevirt.errors import CombineError, InvalidInputError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.planning.axes.file_order import decoded
-from icevirt.planning.axes.placement import Axis
+from icevirt.planning.axes.placement import AxisPlacement
 from icevirt.planning.axes.time_recoding import missing_of, units_of
 from icevirt.planning.axes.time_units import InexactError, common, recoded
 
@@ -46,9 +46,9 @@ class NewDimension:
     told_by: str | None = None  # path of the variable whose values are the labels, if one's are
 
     @property
-    def axis(self) -> Axis:
+    def axis(self) -> AxisPlacement:
         """The cells of the files."""
-        return Axis(
+        return AxisPlacement(
             dimension=self.name,
             cell=self.cell,
             count=self.count,
@@ -156,7 +156,7 @@ def _from_files(facts: CatalogFacts, labels: str, dimension: str) -> list[str]:
     for row in range(len(facts.files)):
         held = facts.groups_of(row)[0].attributes.values.get(what)
         if not isinstance(held, str | int | float):
-            raise _untold(facts, row, dimension, f"it has no global attribute {what!r}")
+            raise _lacking_label(facts, row, dimension, f"it has no global attribute {what!r}")
         found.append(str(held))
     return found
 
@@ -178,12 +178,12 @@ def _from_names(facts: CatalogFacts, pattern: str, dimension: str) -> list[str]:
     for row, url in enumerate(facts.files.url):
         match = compiled.search(url)
         if match is None or match[1] is None:
-            raise _untold(facts, row, dimension, f"its name does not match {pattern!r}")
+            raise _lacking_label(facts, row, dimension, f"its name does not match {pattern!r}")
         found.append(match[1])
     return found
 
 
-def _untold(facts: CatalogFacts, row: int, dimension: str, why: str) -> CombineError:
+def _lacking_label(facts: CatalogFacts, row: int, dimension: str, why: str) -> CombineError:
     return CombineError(
         f"a file does not tell its label along {dimension!r}: {why}",
         do="Leave it out, or list the labels.",
@@ -212,7 +212,7 @@ def _by_variable(facts: CatalogFacts, dimension: str, name: str) -> NewDimension
     kinds = {each.dtype for each in held}
     for row, each in enumerate(held):
         if len(each) != 1:
-            raise _untold(facts, row, dimension, f"{path} has {len(each)} values")
+            raise _lacking_label(facts, row, dimension, f"{path} has {len(each)} values")
     if len(kinds) > 1 and not all(each.kind == "U" for each in kinds):
         raise CombineError(
             f"labels along {dimension!r} are of several data types",
@@ -245,7 +245,7 @@ def _rows_of(facts: CatalogFacts, dimension: str, name: str) -> tuple[str, NDArr
     arrays = facts.arrays
     fitting = [path for path in arrays.path.values if name in (path, paths.name(path))]
     if not fitting:
-        raise _untold(facts, 0, dimension, f"it has no variable {name!r}")
+        raise _lacking_label(facts, 0, dimension, f"it has no variable {name!r}")
     path = min(fitting, key=lambda each: (each.count("/"), each))
     rows = np.flatnonzero(arrays.path.codes == arrays.path.values.index(path))
     row_of = np.full(len(facts.files), -1, np.int64)
@@ -253,7 +253,7 @@ def _rows_of(facts: CatalogFacts, dimension: str, name: str) -> tuple[str, NDArr
     for file in np.flatnonzero(arrays.labels.places(row_of) < 0)[:1].tolist():
         lacks = row_of[file] < 0
         why = f"it has no variable {name!r}" if lacks else f"{path} has more than one value"
-        raise _untold(facts, file, dimension, why)
+        raise _lacking_label(facts, file, dimension, why)
     return path, row_of
 
 
@@ -309,4 +309,4 @@ def _refuse_missing(
     if raw.dtype.kind == "f":
         gone |= np.isnan(raw)
     if gone.any():
-        raise _untold(facts, int(np.argmax(gone)), dimension, f"{path} is missing there")
+        raise _lacking_label(facts, int(np.argmax(gone)), dimension, f"{path} is missing there")

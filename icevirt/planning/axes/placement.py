@@ -21,7 +21,7 @@ from icevirt.errors import CombineError
 from icevirt.model import paths
 from icevirt.planning.axes.coordinates import coordinate_of
 from icevirt.planning.axes.file_order import Runs, order_files
-from icevirt.planning.axes.regular_axes import Steps, steps_of
+from icevirt.planning.axes.regular_axes import AxisSteps, steps_of
 from icevirt.planning.axes.time_recoding import bounds_of
 
 NOWHERE = -1
@@ -29,7 +29,7 @@ NOWHERE = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Axis:
+class AxisPlacement:
     """The cell of each file along one dimension."""
 
     dimension: str
@@ -38,7 +38,7 @@ class Axis:
     reason: str = ""  # why they are in this order; empty where there is no order to speak of
     names: Sequence[Any] | NDArray[Any] = ()  # (count,) what people call a cell; empty: nothing
     is_new: bool = False  # no file has the dimension
-    steps: Steps | None = None  # where cells lie, if a person said how far apart steps are
+    steps: AxisSteps | None = None  # where cells lie, if a person said how far apart steps are
 
     @property
     def has_gaps(self) -> bool:
@@ -51,14 +51,14 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Cells:
+class Placement:
     """Where files lie along all dimensions, and the order that follows from it."""
 
-    axes: tuple[Axis, ...]
+    axes: tuple[AxisPlacement, ...]
     rows: NDArray[np.int64]  # the files in the order of the dataset; those of no cell come last
 
     @classmethod
-    def of(cls, axes: Sequence[Axis], files: int) -> Cells:
+    def of(cls, axes: Sequence[AxisPlacement], files: int) -> Placement:
         """Order the files by their cells, the first dimension counting most."""
         keys = [np.where(axis.cell == NOWHERE, axis.count, axis.cell) for axis in axes]
         rows = np.lexsort(keys[::-1]) if keys else np.arange(files)
@@ -76,7 +76,7 @@ class Cells:
         place[self.rows] = np.arange(len(self.rows))
         return place
 
-    def alike(self, other: Cells) -> bool:
+    def alike(self, other: Placement) -> bool:
         """Say whether files have equal cells, whatever these are called."""
         return (
             self.dimensions == other.dimensions
@@ -88,18 +88,18 @@ class Cells:
         )
 
 
-def as_given(facts: CatalogFacts, dimensions: Sequence[str]) -> Cells:
+def as_given(facts: CatalogFacts, dimensions: Sequence[str]) -> Placement:
     """Return a cell for each file, without a look at labels."""
     files = len(facts.files)
-    return Cells.of([_in_order(facts, dimension) for dimension in dimensions], files)
+    return Placement.of([_in_order(facts, dimension) for dimension in dimensions], files)
 
 
 def place_files(
     facts: CatalogFacts,
     dimensions: Sequence[str],
-    known: Mapping[str, Axis],
+    known: Mapping[str, AxisPlacement],
     regular: Mapping[str, str | float],
-) -> Cells:
+) -> Placement:
     """Return the cells of the files; along some dimensions they may be ``known`` already.
 
     ``regular`` says how far apart the steps of a dimension are, so that missing ones have a place.
@@ -114,14 +114,14 @@ def place_files(
         else _by_labels(facts, dimension, alone=alone, spacing=regular.get(dimension))
         for dimension in dimensions
     ]
-    return Cells.of(axes, len(facts.files))
+    return Placement.of(axes, len(facts.files))
 
 
-def placed_axis(facts: CatalogFacts, dimension: str, place: NDArray[np.int64]) -> Axis:
+def placed_axis(facts: CatalogFacts, dimension: str, place: NDArray[np.int64]) -> AxisPlacement:
     """Return the cells of files along a dimension that they have, whose places a person gave."""
     there = files_along(facts, dimension)
     used, cell = np.unique(place[there], return_inverse=True)
-    return Axis(
+    return AxisPlacement(
         dimension=dimension,
         cell=_spread(len(facts.files), there, cell.astype(np.int64)),
         count=len(used),
@@ -129,9 +129,9 @@ def placed_axis(facts: CatalogFacts, dimension: str, place: NDArray[np.int64]) -
     )
 
 
-def _in_order(facts: CatalogFacts, dimension: str) -> Axis:
+def _in_order(facts: CatalogFacts, dimension: str) -> AxisPlacement:
     there = files_along(facts, dimension)
-    return Axis(
+    return AxisPlacement(
         dimension=dimension,
         cell=_spread(len(facts.files), there, np.arange(len(there))),
         count=len(there),
@@ -140,7 +140,7 @@ def _in_order(facts: CatalogFacts, dimension: str) -> Axis:
 
 def _by_labels(
     facts: CatalogFacts, dimension: str, *, alone: bool, spacing: str | float | None
-) -> Axis:
+) -> AxisPlacement:
     """Place files by the values of the coordinate, at equal steps where a spacing is given."""
     there = files_along(facts, dimension)
     if len(facts.files) == 1 and spacing is None:
@@ -172,7 +172,7 @@ def _by_labels(
             )
         ordered = replace(found, values=held.take(order.rows))
         steps = steps_of(ordered, urls[order.rows], spacing, dimension=dimension)
-    return Axis(
+    return AxisPlacement(
         dimension=dimension,
         cell=_spread(len(facts.files), there, rank[groups]),
         count=len(firsts),

@@ -31,7 +31,7 @@ _UNITS = {  # microseconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Steps:
+class AxisSteps:
     """All steps of an axis, and where those of each cell lie among them."""
 
     path: str  # of the coordinate
@@ -88,7 +88,7 @@ def _duration(text: str) -> int:
     return int(found[1] or 1) * _UNITS[found[2].lower()]
 
 
-def steps_of(held: Coordinate, urls: Strings, spacing: str | float, *, dimension: str) -> Steps:
+def steps_of(held: Coordinate, urls: Strings, spacing: str | float, *, dimension: str) -> AxisSteps:
     """Return the steps of an axis.
 
     Args:
@@ -128,7 +128,7 @@ def steps_of(held: Coordinate, urls: Strings, spacing: str | float, *, dimension
                 regular=spacing,
                 units=str(told.get("units", "")),
             )
-    return Steps(
+    return AxisSteps(
         path=held.path,
         begins=grid.at[begins],
         lengths=lengths,

@@ -246,7 +246,7 @@ def _compact(codes: NDArray[np.int32], texts: Sequence[str]) -> Coded:
     return Coded(np.array([used[code] for code in codes.tolist()], np.int32), tuple(number))
 
 
-def told(recodings: Mapping[str, Recoding]) -> Iterable[str]:
+def describe_recodings(recodings: Mapping[str, Recoding]) -> Iterable[str]:
     """Yield a line for each array that is recoded."""
     for path, recoding in recodings.items():
         if len(recoding.sources) > 1:

@@ -21,7 +21,7 @@ PACKING = ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsign
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lost:
+class LostValues:
     """Values that another packing cannot hold."""
 
     count: int
@@ -74,7 +74,7 @@ def decoded(values: NDArray[Any], packing: dict[str, Any]) -> NDArray[Any]:
 
 def repacked(
     values: NDArray[Any], dtype: np.dtype[Any], packing: dict[str, Any]
-) -> NDArray[Any] | Lost:
+) -> NDArray[Any] | LostValues:
     """Pack decoded values anew, if every one of them survives exactly.
 
     Args:
@@ -89,7 +89,7 @@ def repacked(
         return packed
     both = wrong & np.isfinite(values) & np.isfinite(again)
     error = np.abs(values[both].astype(np.float64) - again[both].astype(np.float64))
-    return Lost(
+    return LostValues(
         count=int(wrong.sum()),
         maximum_error=float(error.max()) if both.any() else float("nan"),
         first=float(values[wrong][0]),

@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from icevirt.archive.facts import CatalogFacts
-from icevirt.archive.plan import BuildPlan, Mode, PlannedArray
+from icevirt.archive.plan import ArrayMode, BuildPlan, PlannedArray
 from icevirt.archive.scanned import ScannedGroup
 from icevirt.archive.times import Recoding
 from icevirt.model import paths
@@ -22,23 +22,23 @@ from icevirt.model.config.document import SplitRule
 from icevirt.planning import reader_support
 from icevirt.planning.axes import duplicates, time_recoding
 from icevirt.planning.axes import gaps as holes
-from icevirt.planning.axes.placement import Cells, as_given
+from icevirt.planning.axes.placement import Placement, as_given
 from icevirt.planning.combine import tolerance
 from icevirt.planning.combine.combine_attrs import combine_attributes
 from icevirt.planning.combine.options import Wish
 from icevirt.planning.combine.plan_variable import planned
-from icevirt.planning.combine.prepare import Prepared
+from icevirt.planning.combine.prepare import PreparedFacts
 from icevirt.planning.combine.stacking import coordinate
-from icevirt.planning.combine.variables import Member, members_of, placed
+from icevirt.planning.combine.variables import CombinedVariable, members_of, placed
 from icevirt.planning.containers import containers_for
+from icevirt.planning.partial.storage_cost import describe_storage as hybrids_told
 from icevirt.planning.partial.storage_cost import refuse_expensive
-from icevirt.planning.partial.storage_cost import told as hybrids_told
 from icevirt.planning.schedule.windows import split_rules
 
 _NEIGHBOURS = 4  # arrays before one that are looked at for equal columns
 
 
-def combined(prepared: Prepared, wish: Wish) -> BuildPlan:
+def combined(prepared: PreparedFacts, wish: Wish) -> BuildPlan:
     """Decide how files whose facts were made alike become one dataset.
 
     Raises:
@@ -81,15 +81,15 @@ def combined(prepared: Prepared, wish: Wish) -> BuildPlan:
         split_rules=split_rules_of(arrays),
         notes=(
             *(axis.reason for axis in cells.axes if axis.reason),
-            *_steps_told(cells),
-            *time_recoding.told(times),
-            *duplicates.told(prepared.left_out, wish.duplicates),
-            *holes.told(gaps),
-            *_padding_told(members),
+            *_describe_steps(cells),
+            *time_recoding.describe_recodings(times),
+            *duplicates.describe_duplicates(prepared.left_out, wish.duplicates),
+            *holes.describe_gaps(gaps),
+            *_describe_padding(members),
             *hybrids_told(arrays),
-            *tolerance.told(facts, members, wish.tolerance),
-            *_static_told(facts, arrays),
-            *reader_support.told(
+            *tolerance.describe_tolerance(facts, members, wish.tolerance),
+            *_describe_static(facts, arrays),
+            *reader_support.describe_readers(
                 {each.path: reader_support.readers_of_json(each.zarr_json) for each in arrays}
             ),
         ),
@@ -106,7 +106,7 @@ def _sharing(others: Sequence[PlannedArray], array: PlannedArray) -> PlannedArra
     return array
 
 
-def _in_order(times: Recoding | None, cells: Cells) -> Recoding | None:
+def _in_order(times: Recoding | None, cells: Placement) -> Recoding | None:
     return None if times is None else times.take(cells.rows)
 
 
@@ -117,19 +117,19 @@ def split_rules_of(arrays: tuple[PlannedArray, ...]) -> tuple[SplitRule, ...]:
             array.path: (
                 array.grid,
                 array.window,
-                array.axes[0] if array.axes else (None if array.mode is Mode.once else 0),
+                array.axes[0] if array.axes else (None if array.mode is ArrayMode.once else 0),
             )
             for array in arrays
         }
     )
 
 
-def _steps_told(cells: Cells) -> list[str]:
+def _describe_steps(cells: Placement) -> list[str]:
     """Return a line for each axis with steps that no file holds."""
     return [axis.steps.told(axis.dimension) for axis in cells.axes if axis.has_gaps and axis.steps]
 
 
-def _padding_told(members: Sequence[Member]) -> list[str]:
+def _describe_padding(members: Sequence[CombinedVariable]) -> list[str]:
     """Return a line for the arrays of which some files hold less along a dimension."""
     found: dict[tuple[str, int, int, int], list[str]] = {}
     for member in members:
@@ -146,21 +146,21 @@ def _padding_told(members: Sequence[Member]) -> list[str]:
     ]
 
 
-def _static_told(facts: CatalogFacts, arrays: tuple[PlannedArray, ...]) -> list[str]:
+def _describe_static(facts: CatalogFacts, arrays: tuple[PlannedArray, ...]) -> list[str]:
     """Return a line for each array that is stored once though some files lack it."""
     counts = np.bincount(facts.arrays.path.codes, minlength=len(facts.arrays.path.values))
     held = dict(zip(facts.arrays.path.values, counts.tolist(), strict=True))
     return [
         f"{array.path} is in {held[array.source_path]} of {len(facts.files)} files and stored once"
         for array in arrays
-        if array.mode is Mode.once and held[array.source_path] < len(facts.files)
+        if array.mode is ArrayMode.once and held[array.source_path] < len(facts.files)
     ]
 
 
 # -- groups ------------------------------------------------------------------------------------
 
 
-def _groups(facts: CatalogFacts, cells: Cells, wish: Wish) -> dict[str, bytes]:
+def _groups(facts: CatalogFacts, cells: Placement, wish: Wish) -> dict[str, bytes]:
     """Return the groups of the dataset; those of later files count unless "override" was asked.
 
     Where files hold different arrays they may have different groups, and all are looked at.

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from icevirt.archive.facts import ArrayColumns, CatalogFacts, Coded, by_first_appearance
 from icevirt.archive.hybrid import AxisGrid, Hybrid
-from icevirt.archive.plan import Mode, PlannedArray, grids_of
+from icevirt.archive.plan import ArrayMode, PlannedArray, grids_of
 from icevirt.archive.reports.build import ReferenceCounts
 from icevirt.archive.scanned import ScannedArray
 from icevirt.archive.schema import DECODING, ArraySchema
@@ -23,14 +23,14 @@ from icevirt.model.attributes import Attributes
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.json import JSON
 from icevirt.planning.axes.gaps import Gap, steps_of_label
-from icevirt.planning.axes.placement import Axis, Cells
-from icevirt.planning.axes.regular_axes import Steps
+from icevirt.planning.axes.placement import AxisPlacement, Placement
+from icevirt.planning.axes.regular_axes import AxisSteps
 from icevirt.planning.combine import unequal_values
 from icevirt.planning.combine.cf_packing import PACKING
 from icevirt.planning.combine.combine_attrs import combine_attributes
 from icevirt.planning.combine.options import Wish
 from icevirt.planning.combine.tolerance import largest_difference, limit_of
-from icevirt.planning.combine.variables import Member
+from icevirt.planning.combine.variables import CombinedVariable
 from icevirt.planning.partial.partial_references import Decision, Place, decide
 from icevirt.planning.partial.storage_cost import hybrid_counts, hybrid_window, with_grid
 from icevirt.planning.schedule.windows import window_of
@@ -46,7 +46,7 @@ _WORTH_COMPRESSING = 512  # bytes; below it chunks are inline anyway
 class _Share:
     """The files that an array is made of, and the box that each has along the placed axes."""
 
-    mode: Mode
+    mode: ArrayMode
     of: NDArray[np.intp]  # (k,) positions in the member's rows
     axes: tuple[int, ...]  # n
     starts: NDArray[np.int64]  # (k, n)
@@ -56,8 +56,8 @@ class _Share:
 
 def planned(
     facts: CatalogFacts,
-    member: Member,
-    cells: Cells,
+    member: CombinedVariable,
+    cells: Placement,
     wish: Wish,
     *,
     gap: Gap | None = None,
@@ -78,11 +78,11 @@ def planned(
     edges = _edges(member, share)
     made = _decision(facts, member, share, wish, times, given)
     if made is not None:
-        share, edges = replace(share, mode=Mode.concat), list(made.edges)
+        share, edges = replace(share, mode=ArrayMode.concat), list(made.edges)
         fill = made.hybrid.target.fill_value if gap is None else schema.fill_value
         schema = _as_stored(schema, replace(made.hybrid.target, fill_value=fill), member)
         made = replace(made, hybrid=replace(made.hybrid, target=schema))
-    elif share.mode is Mode.join:
+    elif share.mode is ArrayMode.join:
         schema = replace(schema, codecs=_stored_codecs(schema, facts.arrays, rows))
     path = paths.join(wish.group, member.path)
     hybrid = None if made is None else made.hybrid
@@ -126,7 +126,7 @@ def _of(said: NDArray[np.bool_], rows: NDArray[np.intp]) -> NDArray[np.bool_]:
 
 def _decision(  # noqa: PLR0917 - the facts of one array
     facts: CatalogFacts,
-    member: Member,
+    member: CombinedVariable,
     share: _Share,
     wish: Wish,
     times: Recoding | None,
@@ -136,7 +136,7 @@ def _decision(  # noqa: PLR0917 - the facts of one array
     if not share.axes or steps_of_label(member) is not None:
         return None
     rows = member.rows[share.of]
-    edges = _edges(member, replace(share, mode=Mode.join))
+    edges = _edges(member, replace(share, mode=ArrayMode.join))
     made = decide(
         facts,
         member,
@@ -181,7 +181,7 @@ def _decision(  # noqa: PLR0917 - the facts of one array
     return made
 
 
-def _as_stored(schema: ArraySchema, target: ArraySchema, member: Member) -> ArraySchema:
+def _as_stored(schema: ArraySchema, target: ArraySchema, member: CombinedVariable) -> ArraySchema:
     """Return the schema of a hybrid array: encoded like ``target``, described by its attributes."""
     if not member.as_floats:
         return replace(
@@ -202,12 +202,12 @@ def _as_stored(schema: ArraySchema, target: ArraySchema, member: Member) -> Arra
     )
 
 
-def _given(array: PlannedArray, steps: Steps) -> PlannedArray:
+def _given(array: PlannedArray, steps: AxisSteps) -> PlannedArray:
     """Return the coordinate of an axis with steps that no file holds."""
     nowhere = np.zeros((1, 0), np.int64)
     return replace(
         array,
-        mode=Mode.given,
+        mode=ArrayMode.given,
         axes=(),
         files=array.files[:1],
         starts=nowhere,
@@ -229,8 +229,8 @@ def _sources(arrays: ArrayColumns, rows: NDArray[np.integer], path: str) -> Code
 
 def _share(
     facts: CatalogFacts,
-    member: Member,
-    cells: Cells,
+    member: CombinedVariable,
+    cells: Placement,
     wish: Wish,
     gap: Gap | None,
     *,
@@ -242,7 +242,7 @@ def _share(
         _refuse_unequal(facts, member, cells, wish)
         nowhere = np.zeros((1, 0), np.int64)
         return _Share(
-            mode=Mode.once,
+            mode=ArrayMode.once,
             of=np.zeros(1, np.intp),
             axes=(),
             starts=nowhere,
@@ -270,7 +270,7 @@ def _share(
     if (lengths == lengths[:1]).all():  # nearly always; it then takes no room
         lengths = np.broadcast_to(lengths[:1].copy(), lengths.shape)
     return _Share(
-        mode=Mode.join if member.whole.all() and not alone else Mode.concat,
+        mode=ArrayMode.join if member.whole.all() and not alone else ArrayMode.concat,
         of=of,
         axes=axes,
         starts=starts,
@@ -280,7 +280,7 @@ def _share(
 
 
 def _refuse_other_steps(
-    facts: CatalogFacts, member: Member, axis: Axis, steps: Steps, at: int
+    facts: CatalogFacts, member: CombinedVariable, axis: AxisPlacement, steps: AxisSteps, at: int
 ) -> None:
     other = member.lengths[:, at] != steps.lengths[member.cell[:, at]]
     if other.any():
@@ -295,7 +295,7 @@ def _refuse_other_steps(
         )
 
 
-def _lengths_of_cells(facts: CatalogFacts, member: Member, at: int) -> NDArray[np.int64]:
+def _lengths_of_cells(facts: CatalogFacts, member: CombinedVariable, at: int) -> NDArray[np.int64]:
     """Return the elements of each cell along one placed axis, which all its files must have.
 
     Raises:
@@ -322,7 +322,7 @@ def _lengths_of_cells(facts: CatalogFacts, member: Member, at: int) -> NDArray[n
     return of_cell
 
 
-def _with_attributes(facts: CatalogFacts, member: Member, wish: Wish) -> ArraySchema:
+def _with_attributes(facts: CatalogFacts, member: CombinedVariable, wish: Wish) -> ArraySchema:
     schema = facts.arrays.schema
     codes = by_first_appearance(schema.codes[member.rows], len(schema.values)).tolist()
     found = [ArraySchema.loads(schema.values[code]).attributes for code in codes]
@@ -347,7 +347,9 @@ def _decoding_as(combined: Attributes, own: Attributes) -> Attributes:
     )
 
 
-def _refuse_unequal(facts: CatalogFacts, member: Member, cells: Cells, wish: Wish) -> None:
+def _refuse_unequal(
+    facts: CatalogFacts, member: CombinedVariable, cells: Placement, wish: Wish
+) -> None:
     """Refuse static arrays that hold other values in other files; the first file's are used."""
     codes = facts.arrays.digest.codes[member.rows]
     unlike = codes != codes[0]
@@ -362,11 +364,11 @@ def _refuse_unequal(facts: CatalogFacts, member: Member, cells: Cells, wish: Wis
         raise unequal_values.refusal(facts, (member.path, names), rows, axis, wish.dimension_rules)
 
 
-def _edges(member: Member, share: _Share) -> list[int]:
-    if member.schema.chunk_shape is not None and share.mode is not Mode.join:
+def _edges(member: CombinedVariable, share: _Share) -> list[int]:
+    if member.schema.chunk_shape is not None and share.mode is not ArrayMode.join:
         return list(member.schema.chunk_shape)
     edges = [max(1, length) for length in share.shape]
-    if share.mode is Mode.join:
+    if share.mode is ArrayMode.join:
         for axis in share.axes:
             step = 8 * math.prod(edges) // edges[axis]  # 8 bytes: the widest number
             edges[axis] = min(edges[axis], max(1, JOINED_CHUNK_BYTES // max(step, 1)))
@@ -391,7 +393,7 @@ def _counts(arrays: ArrayColumns, rows: NDArray[np.integer]) -> ReferenceCounts:
 
 def _expected(  # noqa: PLR0917 - the facts of one array
     arrays: ArrayColumns,
-    member: Member,
+    member: CombinedVariable,
     share: _Share,
     rows: NDArray[np.integer],
     edges: Sequence[int],
@@ -401,7 +403,7 @@ def _expected(  # noqa: PLR0917 - the facts of one array
     """Count the references of the files; values stored whole fill chunks of the others' shape."""
     if hybrid is not None:
         return hybrid.scanned + hybrid.chunks
-    if share.mode is Mode.join:
+    if share.mode is ArrayMode.join:
         return math.prod(grid)
     counts = arrays.virtual[rows] + arrays.inline[rows]
     whole = member.whole[share.of]

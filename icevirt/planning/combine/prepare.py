@@ -20,7 +20,7 @@ from icevirt.errors import CombineError
 from icevirt.planning.axes import duplicates, time_recoding
 from icevirt.planning.axes.nested import nested_dimension, nested_places
 from icevirt.planning.axes.new_dimensions import NewDimension, new_dimension
-from icevirt.planning.axes.placement import Cells, place_files, placed_axis
+from icevirt.planning.axes.placement import Placement, place_files, placed_axis
 from icevirt.planning.combine.declared_dimensions import Declared
 from icevirt.planning.combine.options import Wish
 from icevirt.planning.combine.stacking import stacked
@@ -28,7 +28,7 @@ from icevirt.planning.edits.label_edits import LabelEdits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Prepared:
+class PreparedFacts:
     """Facts that may be combined, and what was done to make them so."""
 
     facts: CatalogFacts
@@ -40,7 +40,7 @@ class Prepared:
     label_edits: LabelEdits | None = None
     twice: CombineError | None = None  # what is wrong where files hold the same steps
 
-    def only(self, rows: NDArray[np.int64]) -> Prepared:
+    def only(self, rows: NDArray[np.int64]) -> PreparedFacts:
         """Return some of the files, in the order given."""
         return replace(
             self,
@@ -51,7 +51,7 @@ class Prepared:
             label_edits=None if self.label_edits is None else self.label_edits.take(rows),
         )
 
-    def counted_again(self, wish: Wish) -> Prepared:
+    def counted_again(self, wish: Wish) -> PreparedFacts:
         """Return some of the files by themselves: their times may count alike, and tell more.
 
         Raises:
@@ -70,13 +70,13 @@ class Prepared:
         if self.twice is not None:
             raise self.twice
 
-    def described(self, dimension: NewDimension, cells: Cells, wish: Wish) -> NewDimension:
+    def described(self, dimension: NewDimension, cells: Placement, wish: Wish) -> NewDimension:
         """Return a new dimension with the attributes that were asked for."""
         if self.label_edits is None:
             return dimension
         return self.label_edits.applied(dimension, cells.rows, wish.combine_attrs)
 
-    def cells(self, wish: Wish) -> Cells:
+    def cells(self, wish: Wish) -> Placement:
         """Return where the files lie along the dimensions that were asked for.
 
         Raises:
@@ -89,7 +89,7 @@ class Prepared:
         return place_files(self.facts, wish.concat_dim, known, wish.regular)
 
 
-def prepare(facts: CatalogFacts, wish: Wish) -> Prepared:
+def prepare(facts: CatalogFacts, wish: Wish) -> PreparedFacts:
     """Make the facts of all files alike.
 
     Raises:
@@ -102,7 +102,7 @@ def prepare(facts: CatalogFacts, wish: Wish) -> Prepared:
     existing = tuple(name for name in wish.concat_dim if name not in {e.name for e in new})
     _check_dimensions(facts, wish, existing)
     facts, times = time_recoding.recode_times(facts, wish.concat_dim)
-    found = Prepared(
+    found = PreparedFacts(
         facts=facts, new=new, times=times, left_out=(), nest=nest, label_edits=wish.label_edits
     )
     if nest is None:
@@ -127,7 +127,7 @@ def _new(
     )
 
 
-def _stacked(found: Prepared, wish: Wish) -> Prepared:
+def _stacked(found: PreparedFacts, wish: Wish) -> PreparedFacts:
     """Give arrays the dimensions that they get, and bring times that get one to one count."""
     facts, given = stacked(found.facts, Declared(found.facts, found.new, wish.dimension_rules))
     there = _dimensions(facts.arrays)

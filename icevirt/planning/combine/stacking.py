@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import ArrayColumns, CatalogFacts, Coded, Counts
-from icevirt.archive.plan import Mode, PlannedArray
+from icevirt.archive.plan import ArrayMode, PlannedArray
 from icevirt.archive.reports.build import ReferenceCounts
 from icevirt.archive.scanned import ScannedArray
 from icevirt.archive.schema import ArraySchema
@@ -185,7 +185,7 @@ def coordinate(
         path=path,
         source_path=f"/{dimension.name}",
         node_id=ObjectId8.of_content(build_id.encode(), path.encode()),
-        mode=Mode.given,
+        mode=ArrayMode.given,
         axes=(),
         shape=values.shape,
         chunk_shape=values.shape,

@@ -18,7 +18,7 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError, InvalidInputError
 from icevirt.model import paths
 from icevirt.planning.axes.file_order import decoded
-from icevirt.planning.combine.variables import Member
+from icevirt.planning.combine.variables import CombinedVariable
 
 COORDINATES = "*"
 """In the place of a name: all coordinates of dimensions."""
@@ -48,7 +48,7 @@ def tolerance_of(given: ToleranceLike) -> dict[str, float]:
     return {name: float(value) for name, value in told.items()}
 
 
-def limit_of(tolerance: Mapping[str, float], member: Member) -> float | None:
+def limit_of(tolerance: Mapping[str, float], member: CombinedVariable) -> float | None:
     """Return how far a variable may differ; None where it may not at all."""
     return limit_for(tolerance, member.path, member.schema.dimension_names)
 
@@ -64,7 +64,7 @@ def limit_for(
     return None
 
 
-def largest_difference(facts: CatalogFacts, member: Member, limit: float) -> float:
+def largest_difference(facts: CatalogFacts, member: CombinedVariable, limit: float) -> float:
     """Return how far the files' values differ from those of the first file.
 
     Raises:
@@ -86,8 +86,8 @@ def largest_difference(facts: CatalogFacts, member: Member, limit: float) -> flo
     return largest
 
 
-def told(
-    facts: CatalogFacts, members: Sequence[Member], tolerance: Mapping[str, float]
+def describe_tolerance(
+    facts: CatalogFacts, members: Sequence[CombinedVariable], tolerance: Mapping[str, float]
 ) -> Iterator[str]:
     """Yield a line for each variable whose values differ within the tolerance."""
     for member in members if tolerance else ():
@@ -102,7 +102,7 @@ def told(
         )
 
 
-def _values(facts: CatalogFacts, member: Member, at: int) -> NDArray[Any]:
+def _values(facts: CatalogFacts, member: CombinedVariable, at: int) -> NDArray[Any]:
     arrays, row = facts.arrays, int(member.rows[at])
     kept = arrays.labels.get(row)
     if kept is None:
@@ -122,7 +122,7 @@ def difference_of(one: NDArray[Any], other: NDArray[Any]) -> float:
     return float(np.max(apart))
 
 
-def _refusal(facts: CatalogFacts, member: Member, at: int, why: str) -> CombineError:
+def _refusal(facts: CatalogFacts, member: CombinedVariable, at: int, why: str) -> CombineError:
     return CombineError(
         f"the values of {member.path} differ between files: {why}",
         do="Pass a larger tolerance if they mean the same, or build the files of each grid into a"
@@ -133,5 +133,5 @@ def _refusal(facts: CatalogFacts, member: Member, at: int, why: str) -> CombineE
     )
 
 
-def _url(facts: CatalogFacts, member: Member, at: int) -> str:
+def _url(facts: CatalogFacts, member: CombinedVariable, at: int) -> str:
     return facts.files.url[int(facts.arrays.file[member.rows[at]])]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from icevirt.archive.facts import CatalogFacts
 from icevirt.errors import CombineError
 from icevirt.model import paths
-from icevirt.planning.axes.placement import Axis
+from icevirt.planning.axes.placement import AxisPlacement
 from icevirt.planning.combine import data_vars
 from icevirt.planning.combine.data_vars import DimensionRules
 
@@ -19,8 +19,8 @@ def lacking(
     facts: CatalogFacts,
     names: Sequence[str | None],
     rows: tuple[int, int],
-    axes: Sequence[Axis],
-) -> Axis | None:
+    axes: Sequence[AxisPlacement],
+) -> AxisPlacement | None:
     """Return the first axis along which two files lie apart and which an array does not have."""
     one, other = (int(facts.arrays.file[row]) for row in rows)
     return next(
@@ -32,7 +32,7 @@ def refusal(
     facts: CatalogFacts,
     array: Named,
     rows: tuple[int, int],
-    axis: Axis | None,
+    axis: AxisPlacement | None,
     rules: DimensionRules,
 ) -> CombineError:
     """Return the error for two files that hold other values of an array, or were not compared.
@@ -76,13 +76,13 @@ def refusal(
     )
 
 
-def _named(axis: Axis | None) -> str:
+def _named(axis: AxisPlacement | None) -> str:
     if axis is None or not axis.is_new:
         return "."
     return ", or name the variables that get the dimension in data_vars: all others are compared."
 
 
-def how_given(array: Named, axis: Axis | None, rules: DimensionRules) -> str:
+def how_given(array: Named, axis: AxisPlacement | None, rules: DimensionRules) -> str:
     """Return how the array gets the dimension; the coordinate of another one cannot."""
     path, names = array
     if axis is None or tuple(names) == (paths.name(path),):

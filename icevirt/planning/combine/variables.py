@@ -18,7 +18,7 @@ from icevirt.archive.facts import CatalogFacts, by_first_appearance
 from icevirt.archive.schema import ArraySchema, differences
 from icevirt.errors import CombineError
 from icevirt.planning.axes import duplicates
-from icevirt.planning.axes.placement import Axis, Cells
+from icevirt.planning.axes.placement import AxisPlacement, Placement
 from icevirt.planning.combine import unequal_values
 from icevirt.planning.combine.data_vars import DimensionRules
 from icevirt.planning.combine.deviation_rules import Rules, is_packing, is_storage, signature
@@ -27,7 +27,7 @@ _ROWS = 1 << 20  # that are sorted at a time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Member:
+class CombinedVariable:
     """An array with one row per file that has it, in the order of their cells."""
 
     path: str
@@ -37,7 +37,7 @@ class Member:
     size: NDArray[np.integer]  # (files,) which of them a file has
     whole: NDArray[np.bool_]  # (files,)
     whole_schema: ArraySchema | None  # of the files whose values were read
-    along: tuple[Axis, ...]  # n dimensions of the array along which files are placed
+    along: tuple[AxisPlacement, ...]  # n dimensions of the array along which files are placed
     axes: tuple[int, ...]  # (n,) which axes of the array these are
     cell: NDArray[np.int64]  # (files, n) ascending
     again: NDArray[np.bool_]  # (files,) whether one before it holds the same in the same cells
@@ -68,8 +68,8 @@ class Member:
 
 
 def members_of(
-    facts: CatalogFacts, cells: Cells, pad: Sequence[str], rules: Rules, given: DimensionRules
-) -> Iterator[Member]:
+    facts: CatalogFacts, cells: Placement, pad: Sequence[str], rules: Rules, given: DimensionRules
+) -> Iterator[CombinedVariable]:
     """Yield the arrays of all files; along the dimensions of ``pad`` their lengths may differ.
 
     ``rules`` say in what else they may, ``given`` which got further dimensions.
@@ -80,7 +80,7 @@ def members_of(
     """
     place = cells.place
     schemas = [ArraySchema.loads(text) for text in facts.arrays.schema.values]
-    before: Member | None = None
+    before: CombinedVariable | None = None
     for path, rows in by_path(facts):
         codes = facts.arrays.schema.codes[rows]
         used = facts.arrays.schema.used(codes).tolist()
@@ -96,14 +96,14 @@ def members_of(
         yield before
 
 
-def placed(member: Member, cells: Cells) -> Member:
+def placed(member: CombinedVariable, cells: Placement) -> CombinedVariable:
     """Return an array of files that lie in equal cells, with what is told of these."""
     names = [axis.dimension for axis in member.along]
     along = tuple(axis for axis in cells.axes if axis.dimension in names)
     return replace(member, along=along)
 
 
-def _sharing(before: Member | None, member: Member) -> Member:
+def _sharing(before: CombinedVariable | None, member: CombinedVariable) -> CombinedVariable:
     """Let an array hold the cells of the one before it where they are equal, as they mostly are."""
     if before is None or before.along != member.along:
         return member
@@ -138,11 +138,11 @@ def _member(  # noqa: PLR0917 - the facts of one array
     rows: NDArray[np.integer],
     path: str,
     schemas: Sequence[ArraySchema],
-    cells: Cells,
+    cells: Placement,
     pad: Sequence[str],
     place: NDArray[np.int64],
     rules: Rules,
-) -> Member:
+) -> CombinedVariable:
     names = schemas[int(facts.arrays.schema.codes[rows[0]])].dimension_names
     along = tuple(axis for axis in cells.axes if axis.dimension in names)
     axes = tuple(_axis(path, names, axis.dimension) for axis in along)
@@ -164,7 +164,7 @@ def _member(  # noqa: PLR0917 - the facts of one array
     shapes, size = facts.arrays.shape.renumbered(rows)
     distinct = [json.loads(facts.arrays.shape.values[code]) for code in shapes.tolist()]
     sizes = np.array(distinct, np.int64).reshape(len(shapes), len(names))
-    return Member(
+    return CombinedVariable(
         path=path,
         rows=rows,
         schema=schema,
@@ -268,7 +268,9 @@ def _again(
     return np.concatenate([none[:1], same]) if same.any() else none
 
 
-def _refuse_twice(facts: CatalogFacts, member: Member, cells: Cells, given: DimensionRules) -> None:
+def _refuse_twice(
+    facts: CatalogFacts, member: CombinedVariable, cells: Placement, given: DimensionRules
+) -> None:
     """Refuse an array that two files hold for the same box, unless its values can be compared."""
     if not member.axes:
         return
@@ -315,7 +317,7 @@ def _refuse_unlike(  # noqa: PLR0917 - the facts of one array
             )
             if unlike and not rules.permit(path, axes, unlike):
                 raise CombineError(
-                    f"variable {path} is not decoded alike in all files: {_told(unlike)}",
+                    f"{path} is encoded differently in some files: {_describe_differences(unlike)}",
                     do=_remedy(facts, rows, path, unlike, axes),
                     variable=path,
                     first=_file_with(facts, rows, codes, schemas.index(group[0])),
@@ -358,12 +360,12 @@ def _file_with(
     return facts.files.url[int(facts.arrays.file[row])]
 
 
-def _told(unlike: dict[str, tuple[object, object]]) -> str:
+def _describe_differences(unlike: dict[str, tuple[object, object]]) -> str:
     return "; ".join(f"{name} {one!r} and {other!r}" for name, (one, other) in unlike.items())
 
 
 def _refuse_unlike_grids(
-    facts: CatalogFacts, member: Member, cells: Cells, given: DimensionRules
+    facts: CatalogFacts, member: CombinedVariable, cells: Placement, given: DimensionRules
 ) -> None:
     """Refuse lengths that differ along axes along which files are not placed."""
     first = member.sizes[int(member.size[0])]

@@ -14,12 +14,12 @@ from icevirt.errors import InvalidInputError
 from icevirt.model import paths
 from icevirt.planning.combine.options import Wish
 from icevirt.planning.combine.tolerance import COORDINATES
-from icevirt.planning.edits.file_edits import Edit
+from icevirt.planning.edits.file_edits import FileEdit
 
 
 def refuse_unknown_edits(
     facts: CatalogFacts,
-    edits: Sequence[Edit],
+    edits: Sequence[FileEdit],
     of_file: NDArray[np.integer],
     labels: Iterable[str] = (),
     *,
@@ -70,7 +70,7 @@ def refuse_unknown_edits(
 
 
 def _names(
-    arrays: ArrayColumns, held: Iterable[tuple[int, int]], edit: Edit
+    arrays: ArrayColumns, held: Iterable[tuple[int, int]], edit: FileEdit
 ) -> dict[str, set[str]]:
     """Return what files have that an edit may name, by its parts."""
     pairs = list(held)

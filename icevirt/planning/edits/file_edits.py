@@ -21,7 +21,7 @@ from icevirt.model.names import problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Edit:
+class FileEdit:
     """Changes of one file, as a value that can be compared."""
 
     rename: tuple[tuple[str, str], ...] = ()
@@ -29,7 +29,7 @@ class Edit:
     attrs: tuple[tuple[str, str, str], ...] = ()  # variable, name, JSON of the value
 
     @classmethod
-    def of(cls, changes: FileChanges | None) -> Edit:
+    def of(cls, changes: FileChanges | None) -> FileEdit:
         """Take what a person or a function said.
 
         Raises:
@@ -75,11 +75,11 @@ class Edit:
         return by_name | {key: text for variable, key, text in self.attrs if variable == path}
 
 
-def recorded(told: object) -> tuple[Edit, str]:
+def recorded(told: object) -> tuple[FileEdit, str]:
     """Return what a snapshot says was set in all files, and the function that set more."""
     found = told if isinstance(told, dict) else {}
     attrs = tuple((str(a), str(b), str(c)) for a, b, c in found.get("attrs") or ())
-    return Edit(attrs=attrs), str(found.get("preprocess") or "")
+    return FileEdit(attrs=attrs), str(found.get("preprocess") or "")
 
 
 def _check_names(rename: Mapping[str, str]) -> None:

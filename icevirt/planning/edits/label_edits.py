@@ -16,7 +16,7 @@ from icevirt.model.json import JSON
 from icevirt.planning.axes.new_dimensions import NewDimension
 from icevirt.planning.combine.combine_attrs import CombineAttrs, combine_attributes
 from icevirt.planning.edits.corrections import statement
-from icevirt.planning.edits.file_edits import Edit
+from icevirt.planning.edits.file_edits import FileEdit
 from icevirt.planning.edits.renames import with_attributes
 
 
@@ -24,9 +24,9 @@ from icevirt.planning.edits.renames import with_attributes
 class LabelEdits:
     """What was said of the attributes of labels: by a function of each file, then of all alike."""
 
-    edits: tuple[Edit, ...]
+    edits: tuple[FileEdit, ...]
     of_file: NDArray[np.int64]  # (files,) which of the edits each file has
-    everywhere: Edit
+    everywhere: FileEdit
 
     def take(self, rows: NDArray[np.integer]) -> LabelEdits:
         """Return those of some files, in the order given."""
@@ -59,7 +59,7 @@ class LabelEdits:
         return replace(dimension, attributes=attributes)
 
     def _of_edits(
-        self, path: str, attributes: Attributes, edits: Sequence[Edit], kind: JSON
+        self, path: str, attributes: Attributes, edits: Sequence[FileEdit], kind: JSON
     ) -> Attributes:
         made = attributes
         for edit in edits:

@@ -27,7 +27,7 @@ from icevirt.model.attributes import Attributes
 from icevirt.model.json import JSON
 from icevirt.planning.axes.time_recoding import bounds_of
 from icevirt.planning.edits.corrections import COUNTING, Corrections, statement, typed
-from icevirt.planning.edits.file_edits import Edit
+from icevirt.planning.edits.file_edits import FileEdit
 
 _NAMING = (*LISTS, *KEYED, "ancillary_variables")
 """Attributes that name variables (those of coordinates, and CF 3.4)."""
@@ -37,7 +37,7 @@ _WORDS = re.compile(r"\S+?(?=:?(?:\s|$))")
 
 def edited(
     facts: CatalogFacts,
-    edits: Sequence[Edit],
+    edits: Sequence[FileEdit],
     of_file: NDArray[np.integer],
     *,
     option: str = "attrs",
@@ -86,8 +86,8 @@ def edited(
 
 
 def _with_bounds(
-    arrays: ArrayColumns, edits: Sequence[Edit], distinct: NDArray[np.integer]
-) -> list[Edit]:
+    arrays: ArrayColumns, edits: Sequence[FileEdit], distinct: NDArray[np.integer]
+) -> list[FileEdit]:
     """Let bounds that repeat the units of their coordinate get the new ones too (CF 7.1).
 
     Raises:
@@ -140,7 +140,7 @@ def _by_name(there: Iterable[str]) -> Mapping[str, Collection[str]]:
 
 
 def _new_schema(
-    schema: ArraySchema, path: str, edit: Edit, url: str, there: Mapping[str, Collection[str]]
+    schema: ArraySchema, path: str, edit: FileEdit, url: str, there: Mapping[str, Collection[str]]
 ) -> str:
     told = dict(edit.rename)
     names = tuple(None if name is None else told.get(name, name) for name in schema.dimension_names)
@@ -161,7 +161,7 @@ def _new_schema(
 def _renamed_within(
     group: str,
     attributes: Attributes,
-    edit: Edit,
+    edit: FileEdit,
     there: Mapping[str, Collection[str]],
     names: Sequence[str] = _NAMING,
 ) -> Attributes:
@@ -177,7 +177,7 @@ def _renamed_within(
 
 def _word(
     group: str,
-    edit: Edit,
+    edit: FileEdit,
     there: Mapping[str, Collection[str]],
     name: str,
     found: re.Match[str],
@@ -235,7 +235,7 @@ def _refuse_twice(facts: CatalogFacts, arrays: ArrayColumns) -> None:
 
 
 def _groups_of(
-    facts: CatalogFacts, edits: Sequence[Edit], of_file: NDArray[np.integer]
+    facts: CatalogFacts, edits: Sequence[FileEdit], of_file: NDArray[np.integer]
 ) -> GroupsOf:
     groups_of, there = facts.groups_of, _by_name(facts.arrays.path.values)
 

@@ -12,7 +12,7 @@ from icevirt.errors import IcevirtError
 from icevirt.planning.combine.combine import combined
 from icevirt.planning.combine.deviation_rules import Rules
 from icevirt.planning.combine.options import Wish
-from icevirt.planning.combine.prepare import Prepared
+from icevirt.planning.combine.prepare import PreparedFacts
 from icevirt.planning.partial.storage_cost import max_error
 
 _OPTION = 'deviating="native"'
@@ -20,7 +20,7 @@ _UNLIMITED = 1 << 62
 _NAMED = 3  # variables in a line
 
 
-def stored_natively(prepared: Prepared, wish: Wish) -> Iterator[Choice]:
+def stored_natively(prepared: PreparedFacts, wish: Wish) -> Iterator[Choice]:
     """Yield what storing deviating files would cost, and where values are packed unlike, floats."""
     rules = replace(wish.rules, deviating="native", max_native_bytes=_UNLIMITED)
     try:
@@ -52,7 +52,7 @@ def impossible(error: IcevirtError) -> str:
 
 
 def _as_floats(
-    prepared: Prepared, wish: Wish, rules: Rules, packed: Sequence[str]
+    prepared: PreparedFacts, wish: Wish, rules: Rules, packed: Sequence[str]
 ) -> Iterator[Choice]:
     names = (*rules.float_variables, *packed)
     try:

@@ -26,10 +26,10 @@ from icevirt.model.attributes import Attributes
 from icevirt.planning.axes import duplicates
 from icevirt.planning.combine.combine import combined, split_rules_of
 from icevirt.planning.combine.options import Wish
-from icevirt.planning.combine.prepare import Prepared, prepare
+from icevirt.planning.combine.prepare import PreparedFacts, prepare
 from icevirt.planning.edits.checked_names import refuse_void_options
 from icevirt.planning.eras.alternatives import impossible, stored_natively
-from icevirt.planning.eras.partition import EVERYWHERE, Parted, comparable, part
+from icevirt.planning.eras.partition import EVERYWHERE, EraPartition, comparable, part
 from icevirt.planning.eras.report import TOLD, described
 from icevirt.planning.partial.storage_cost import refuse_expensive
 
@@ -73,7 +73,7 @@ def combine_eras(facts: CatalogFacts, wish: Wish) -> BuildPlan:
         raise _refused(error, replace(eras, choices=(*grouped, *natively))) from error
 
 
-def _tried(choice: Choice, prepared: Prepared, wish: Wish) -> Choice:
+def _tried(choice: Choice, prepared: PreparedFacts, wish: Wish) -> Choice:
     """Return a choice, and where it is groups which cannot be built, why."""
     if not choice.groups:
         return choice
@@ -92,7 +92,7 @@ def _refused(error: CombineError, eras: Eras) -> CombineError:
     return CombineError(error.what, do=do, **error.facts, eras=eras)
 
 
-def _grouped(prepared: Prepared, wish: Wish) -> BuildPlan:
+def _grouped(prepared: PreparedFacts, wish: Wish) -> BuildPlan:
     parted = part(prepared, wish)
     if parted.count < 2:
         return combined(prepared, wish)
@@ -120,7 +120,7 @@ def _grouped(prepared: Prepared, wish: Wish) -> BuildPlan:
     return _together(prepared, parted, plans, eras, wish)
 
 
-def _refuse_halves(prepared: Prepared, parted: Parted, wish: Wish) -> None:
+def _refuse_halves(prepared: PreparedFacts, parted: EraPartition, wish: Wish) -> None:
     """Refuse files with some of several dimensions: they may be of one era or of many."""
     arrays = prepared.facts.arrays
     for code in np.unique(arrays.schema.codes[parted.of_file[arrays.file] == EVERYWHERE]).tolist():
@@ -135,7 +135,7 @@ def _refuse_halves(prepared: Prepared, parted: Parted, wish: Wish) -> None:
             )
 
 
-def _refuse_overlaps(prepared: Prepared, parted: Parted, wish: Wish) -> None:
+def _refuse_overlaps(prepared: PreparedFacts, parted: EraPartition, wish: Wish) -> None:
     """Refuse files of several eras that hold the same steps, where that can be known."""
     arrays = prepared.facts.arrays
     for variable in parted.variables:
@@ -164,7 +164,7 @@ def _group_of(wish: Wish, number: int) -> str:
     return paths.join(wish.group, f"/era_{number}")
 
 
-def _plan(prepared: Prepared, parted: Parted, wish: Wish, number: int) -> BuildPlan:
+def _plan(prepared: PreparedFacts, parted: EraPartition, wish: Wish, number: int) -> BuildPlan:
     mine = replace(prepared.only(parted.rows(number)), left_out=())
     try:
         # times that no unit of all files could count may have one of this era's
@@ -179,7 +179,11 @@ def _plan(prepared: Prepared, parted: Parted, wish: Wish, number: int) -> BuildP
 
 
 def _together(
-    prepared: Prepared, parted: Parted, plans: Sequence[BuildPlan], eras: Eras, wish: Wish
+    prepared: PreparedFacts,
+    parted: EraPartition,
+    plans: Sequence[BuildPlan],
+    eras: Eras,
+    wish: Wish,
 ) -> BuildPlan:
     files, places = _files(prepared, plans)
     arrays = tuple(
@@ -203,7 +207,7 @@ def _together(
         arrays=arrays,
         split_rules=split_rules_of(arrays),
         notes=(
-            *duplicates.told(prepared.left_out, wish.duplicates),
+            *duplicates.describe_duplicates(prepared.left_out, wish.duplicates),
             *_notes(names, plans),
         ),
         left_out=prepared.left_out,
@@ -224,7 +228,7 @@ def _notes(names: Sequence[str], plans: Sequence[BuildPlan]) -> Iterator[str]:
 
 
 def _files(
-    prepared: Prepared, plans: Sequence[BuildPlan]
+    prepared: PreparedFacts, plans: Sequence[BuildPlan]
 ) -> tuple[FileColumns, list[NDArray[np.int64]]]:
     """Return the files of all plans, each once, and the row there of each plan's files."""
     files = prepared.facts.files
@@ -257,7 +261,7 @@ def _placed(array: PlannedArray, place: NDArray[np.int64], size: int) -> Planned
 # -- what groups say -----------------------------------------------------------------------------
 
 
-def _mark(parted: Parted, wish: Wish) -> bytes:
+def _mark(parted: EraPartition, wish: Wish) -> bytes:
     listed = not isinstance(wish.labels.get(parted.dimension or "", ""), str)
     told = {
         "version": 1,

@@ -19,9 +19,9 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.errors import CombineError
 from icevirt.model import paths
 from icevirt.planning.axes.gaps import can_reserve
-from icevirt.planning.axes.placement import NOWHERE, Cells, as_given
+from icevirt.planning.axes.placement import NOWHERE, Placement, as_given
 from icevirt.planning.combine.options import Wish
-from icevirt.planning.combine.prepare import Prepared
+from icevirt.planning.combine.prepare import PreparedFacts
 from icevirt.planning.combine.variables import by_path
 from icevirt.planning.eras.signatures import Signatures
 
@@ -36,7 +36,7 @@ type _Admits = frozenset[int] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Variable:
+class EraVariable:
     """An array that not all places have, or not all with one signature."""
 
     path: str
@@ -46,7 +46,7 @@ class Variable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Parted:
+class EraPartition:
     """The eras of all files; numbered by where they begin."""
 
     count: int
@@ -55,7 +55,7 @@ class Parted:
     place: NDArray[np.int64]  # (files,) or NOWHERE
     ordered: bool  # whether labels say which place follows which
     dimension: str | None  # along which eras follow one another; None: along several
-    variables: tuple[Variable, ...]
+    variables: tuple[EraVariable, ...]
     signatures: Signatures
 
     @property
@@ -68,7 +68,7 @@ class Parted:
         return np.flatnonzero((self.of_file == era) | (self.of_file == EVERYWHERE))
 
 
-def part(prepared: Prepared, wish: Wish) -> Parted:
+def part(prepared: PreparedFacts, wish: Wish) -> EraPartition:
     """Find the eras of files whose facts were made alike."""
     facts = prepared.facts
     cells, ordered = _cells(prepared, wish)
@@ -79,7 +79,7 @@ def part(prepared: Prepared, wish: Wish) -> Parted:
     of_file = np.full(len(facts.files), EVERYWHERE, np.int64)
     there = place != NOWHERE
     of_file[there] = of_place[place[there]]
-    return Parted(
+    return EraPartition(
         count=int(of_place.max(initial=0)) + 1,
         of_file=of_file,
         of_place=of_place,
@@ -91,7 +91,7 @@ def part(prepared: Prepared, wish: Wish) -> Parted:
     )
 
 
-def _cells(prepared: Prepared, wish: Wish) -> tuple[Cells, bool]:
+def _cells(prepared: PreparedFacts, wish: Wish) -> tuple[Placement, bool]:
     """Return where files lie, in the order given where their labels contradict one another."""
     new = {each.name for each in prepared.new}
     existing = [name for name in wish.concat_dim if name not in new]
@@ -117,7 +117,7 @@ def comparable(facts: CatalogFacts, dimension: str) -> bool:
     return len(told) < 2
 
 
-def _places(cells: Cells, files: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _places(cells: Placement, files: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the place of each file, and the cells of each place, shape (places, dimensions).
 
     A place is a box that files lie in; places are in the order of the dataset.
@@ -132,7 +132,9 @@ def _places(cells: Cells, files: int) -> tuple[NDArray[np.int64], NDArray[np.int
     return place, np.stack(np.unravel_index(flat, counts), axis=1).astype(np.int64)
 
 
-def _dimension(cells: Cells, boxes: NDArray[np.int64], of_place: NDArray[np.int64]) -> str | None:
+def _dimension(
+    cells: Placement, boxes: NDArray[np.int64], of_place: NDArray[np.int64]
+) -> str | None:
     """Return the dimension along which eras follow one another, if it is one."""
     for at, axis in enumerate(cells.axes):
         pairs = np.unique(np.stack([boxes[:, at], of_place]), axis=1)
@@ -150,7 +152,7 @@ def _varying(
     places: int,
     signatures: Signatures,
     wish: Wish,
-) -> Iterator[Variable]:
+) -> Iterator[EraVariable]:
     arrays = facts.arrays
     for path, held in by_path(facts):
         rows = held[place_of_file[arrays.file[held]] != NOWHERE]
@@ -174,14 +176,14 @@ def _varying(
         reserve = wish.holes == "reserve" and can_reserve(
             ArraySchema.loads(arrays.schema.values[c]) for c in used.tolist()
         )
-        yield Variable(path=path, rows=rows, number=number, reserved=not along or reserve)
+        yield EraVariable(path=path, rows=rows, number=number, reserved=not along or reserve)
 
 
 # -- places to eras --------------------------------------------------------------------------------
 
 
 def _assigned(
-    variables: Sequence[Variable], signatures: Signatures, places: int
+    variables: Sequence[EraVariable], signatures: Signatures, places: int
 ) -> NDArray[np.int64]:
     """Return the era of each place."""
     if not variables:
@@ -215,7 +217,7 @@ def _assigned(
 
 
 def _patterns(
-    variables: Sequence[Variable], signatures: Signatures, places: int
+    variables: Sequence[EraVariable], signatures: Signatures, places: int
 ) -> tuple[NDArray[np.int64], list[tuple[_Admits, ...]]]:
     """Return which distinct combination of signatures each place has, and these combinations."""
     kind = np.zeros(places, np.int64)
@@ -230,7 +232,7 @@ def _patterns(
     return kind.astype(np.int64), known
 
 
-def _admitted(variable: Variable, signatures: Signatures, number: int) -> _Admits:
+def _admitted(variable: EraVariable, signatures: Signatures, number: int) -> _Admits:
     if number != _ABSENT:
         return signatures.admits[number]
     return None if variable.reserved else frozenset({_ABSENT})

@@ -17,9 +17,9 @@ from icevirt.planning.axes.coordinates import written
 from icevirt.planning.axes.file_order import decoded
 from icevirt.planning.axes.placement import NOWHERE
 from icevirt.planning.combine.options import Wish
-from icevirt.planning.combine.prepare import Prepared
+from icevirt.planning.combine.prepare import PreparedFacts
 from icevirt.planning.eras import signature_diff
-from icevirt.planning.eras.partition import Parted, Variable
+from icevirt.planning.eras.partition import EraPartition, EraVariable
 
 TOLD = 100
 """Eras, and runs of files within another one, that a report describes; further ones are counted."""
@@ -27,7 +27,9 @@ TOLD = 100
 _EXAMPLES = 5  # files in a line
 
 
-def described(prepared: Prepared, parted: Parted, wish: Wish, *, limit: int = TOLD) -> Eras:
+def described(
+    prepared: PreparedFacts, parted: EraPartition, wish: Wish, *, limit: int = TOLD
+) -> Eras:
     """Return the eras of an archive as a report, at most ``limit`` of them in full."""
     dimension = parted.dimension or next(iter(wish.concat_dim), "")
     found = _Report(prepared, parted, dimension, limit)
@@ -61,7 +63,9 @@ def choices(count: int) -> tuple[Choice, ...]:
 class _Report:
     """Runs of places of one era, and the files at their ends."""
 
-    def __init__(self, prepared: Prepared, parted: Parted, dimension: str, limit: int) -> None:
+    def __init__(
+        self, prepared: PreparedFacts, parted: EraPartition, dimension: str, limit: int
+    ) -> None:
         self._facts, self._parted, self._dimension = prepared.facts, parted, dimension
         era = parted.of_place
         self._limit = limit
@@ -149,7 +153,7 @@ class _Report:
                     examples=tuple(self._url(place) for place in places[:_EXAMPLES]),
                 )
 
-    def _is_along(self, variable: Variable) -> bool:
+    def _is_along(self, variable: EraVariable) -> bool:
         schema = self._facts.arrays.schema[int(variable.rows[0])]
         return self._dimension in ArraySchema.loads(schema).dimension_names
 
@@ -162,16 +166,18 @@ class _Report:
             elif one is not None and other is None:
                 yield Change(variable=variable.path, what="absent")
             elif (
-                one is not None and other is not None and (what := signature_diff.told(one, other))
+                one is not None
+                and other is not None
+                and (what := signature_diff.describe_difference(one, other))
             ):
                 yield Change(variable=variable.path, what=what)
 
-    def _signature(self, variable: Variable, era: int) -> Mapping[str, Any] | None:
+    def _signature(self, variable: EraVariable, era: int) -> Mapping[str, Any] | None:
         """Return the signature of a variable in an era, if it has any; referenced chunks' first."""
         told = (self._parted.signatures.facts[number] for number in self._held(variable)[era])
         return max(told, key=len, default=None)
 
-    def _held(self, variable: Variable) -> Mapping[int, list[int]]:
+    def _held(self, variable: EraVariable) -> Mapping[int, list[int]]:
         """Return the numbers of a variable's signatures by era; all eras are looked at once."""
         if variable.path not in self._numbers:
             many = len(self._parted.signatures.facts)

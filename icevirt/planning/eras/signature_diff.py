@@ -14,7 +14,7 @@ _ATTRIBUTE = "attribute "
 _NONE = "none"
 
 
-def told(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+def describe_difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     """Say what is different in the signature ``after``; "" where nothing is."""
     unlike = differences(before, after)
     found = [part for name, (one, other) in unlike.items() for part in _part(name, one, other)]

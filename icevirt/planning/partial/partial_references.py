@@ -22,7 +22,7 @@ from icevirt.model.attributes import Attributes
 from icevirt.model.json import JSON
 from icevirt.planning.combine.cf_packing import PACKING, decoded, packing_of
 from icevirt.planning.combine.deviation_rules import Rules, signature
-from icevirt.planning.combine.variables import Member
+from icevirt.planning.combine.variables import CombinedVariable
 from icevirt.planning.partial.chunk_alignment import (
     TooManyError,
     any_native,
@@ -83,7 +83,7 @@ class Decision:
 
 def decide(
     facts: CatalogFacts,
-    member: Member,
+    member: CombinedVariable,
     rows: NDArray[np.integer],
     place: Place,
     rules: Rules,
@@ -105,7 +105,7 @@ def decide(
     """
     used, own = facts.arrays.schema.renumbered(rows)
     schemas = tuple(ArraySchema.loads(facts.arrays.schema.values[code]) for code in used.tolist())
-    files = _Files(facts, rows, member, place, schemas, own, rules)
+    files = _ArrayFiles(facts, rows, member, place, schemas, own, rules)
     if files.whole.all() and files.alike_at_all and not member.as_floats:
         return None
     found = _best(files, joined)
@@ -115,14 +115,14 @@ def decide(
     return found
 
 
-class _Files:
+class _ArrayFiles:
     """The files of one array and how they store it."""
 
     def __init__(  # noqa: PLR0917 - the facts of one array
         self,
         facts: CatalogFacts,
         rows: NDArray[np.integer],
-        member: Member,
+        member: CombinedVariable,
         place: Place,
         schemas: tuple[ArraySchema, ...],
         own: NDArray[np.integer],
@@ -171,7 +171,7 @@ class _Files:
         return [first[kind] for kind in order[:_TRIED]]
 
 
-def _best(files: _Files, joined: tuple[tuple[int, ...], tuple[JSON, ...]]) -> Decision | None:
+def _best(files: _ArrayFiles, joined: tuple[tuple[int, ...], tuple[JSON, ...]]) -> Decision | None:
     """Return the decision that stores least."""
     edges, codecs = joined
     kept = files.candidates()
@@ -192,7 +192,11 @@ def _best(files: _Files, joined: tuple[tuple[int, ...], tuple[JSON, ...]]) -> De
 
 
 def _measured(
-    files: _Files, target: ArraySchema, edges: tuple[int, ...] | None, *, kind: int | None = None
+    files: _ArrayFiles,
+    target: ArraySchema,
+    edges: tuple[int, ...] | None,
+    *,
+    kind: int | None = None,
 ) -> Decision | None:
     """Return what is stored where the array is encoded like ``target``; None where nothing is."""
     assert edges is not None
@@ -241,19 +245,19 @@ def _measured(
     )
 
 
-def _own_edges(files: _Files, edges: Sequence[int]) -> NDArray[np.int64]:
+def _own_edges(files: _ArrayFiles, edges: Sequence[int]) -> NDArray[np.int64]:
     axis = files.place.axes[0]
     own = [each.chunk_shape[axis] if each.chunk_shape else edges[axis] for each in files.schemas]
     edge: NDArray[np.int64] = np.array(own, np.int64)[files.own]
     return edge
 
 
-def _same_edges(files: _Files, edges: Sequence[int], same: NDArray[np.bool_]) -> bool:
+def _same_edges(files: _ArrayFiles, edges: Sequence[int], same: NDArray[np.bool_]) -> bool:
     """Say whether the chunks of all files that keep theirs have one length along the axes."""
     return bool((_own_edges(files, edges)[same] == edges[files.place.axes[0]]).all())
 
 
-def _bounds(files: _Files, edges: Sequence[int], same: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _bounds(files: _ArrayFiles, edges: Sequence[int], same: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Return where chunks begin that follow each file's own grid; files that are not there too."""
     starts, lengths = files.place.starts[:, 0], files.place.lengths[:, 0]
     edge = np.where(same, _own_edges(files, edges), edges[files.place.axes[0]])
@@ -282,7 +286,7 @@ def _is_number(schema: ArraySchema) -> bool:
     return isinstance(schema.data_type, str) and schema.data_type in _NUMBERS
 
 
-def _refuse_impossible(files: _Files, found: Decision) -> None:
+def _refuse_impossible(files: _ArrayFiles, found: Decision) -> None:
     """Refuse what cannot be read, or not be encoded without loss."""
     target, path = found.hybrid.target, files.member.path
     cause = None
@@ -304,7 +308,7 @@ def _refuse_impossible(files: _Files, found: Decision) -> None:
 # -- decoded floats ----------------------------------------------------------------------------
 
 
-def _as_floats(files: _Files) -> ArraySchema:
+def _as_floats(files: _ArrayFiles) -> ArraySchema:
     """Return the schema of decoded values: the float that holds those of all files."""
     kinds = {
         decoded(np.zeros(1, str(each.data_type)), packing_of(each.attributes)).dtype
@@ -339,7 +343,7 @@ def _as_floats(files: _Files) -> ArraySchema:
 
 
 def _why(
-    files: _Files,
+    files: _ArrayFiles,
     target: ArraySchema,
     plain: NDArray[np.bool_],
     fits: NDArray[np.bool_],
@@ -370,7 +374,7 @@ def _why(
     if len(shifted):
         reasons.append(
             f"{len(shifted)} {'files do' if len(shifted) > 1 else 'file does'} not begin where a"
-            f" chunk of {_told(edges)} begins"
+            f" chunk of {_describe_edges(edges)} begins"
             f" (first: {files.url(int(shifted[0]))})"
         )
     if not reasons:
@@ -378,7 +382,7 @@ def _why(
     return "; ".join(reasons)
 
 
-def _too_many(files: _Files, chunks: int, edges: Sequence[int]) -> CombineError:
+def _too_many(files: _ArrayFiles, chunks: int, edges: Sequence[int]) -> CombineError:
     path = files.member.path
     return CombineError(
         f"more than {chunks:,} chunks of variable {path} would have to be stored",
@@ -388,5 +392,5 @@ def _too_many(files: _Files, chunks: int, edges: Sequence[int]) -> CombineError:
     )
 
 
-def _told(edges: Sequence[int]) -> str:
+def _describe_edges(edges: Sequence[int]) -> str:
     return "×".join(map(str, edges))

@@ -57,7 +57,7 @@ def refuse_expensive(arrays: Sequence[PlannedArray], wish: Wish) -> None:
     )
 
 
-def told(arrays: Sequence[PlannedArray]) -> list[str]:
+def describe_storage(arrays: Sequence[PlannedArray]) -> list[str]:
     """Return a line for each hybrid array."""
     return [_line(array, array.hybrid) for array in arrays if array.hybrid is not None]
 

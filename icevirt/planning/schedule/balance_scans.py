@@ -6,7 +6,7 @@ import heapq
 import math
 from collections.abc import Sequence
 
-from icevirt.archive.catalog import Part
+from icevirt.archive.catalog import CatalogPart
 from icevirt.archive.scanned import SourceFile
 
 _FILE = 4e-3  # seconds of a small file: opening, describing, packing
@@ -35,7 +35,7 @@ def pieces_of(files: Sequence[SourceFile]) -> dict[str, int]:
     return {url: count for url, count in pieces.items() if count > 1}
 
 
-def dealt(parts: Sequence[Part], tasks: int) -> tuple[tuple[Part, ...], ...]:
+def dealt(parts: Sequence[CatalogPart], tasks: int) -> tuple[tuple[CatalogPart, ...], ...]:
     """Deal parts to at most ``tasks`` tasks that take about the same time.
 
     The longest part goes first, always to the task that has least to do; within a task the parts

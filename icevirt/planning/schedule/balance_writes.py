@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.plan import BuildPlan
-from icevirt.planning.schedule.manifest_units import Draft
+from icevirt.planning.schedule.manifest_units import PlannedManifest
 
 OPENING = 1_500
 """References that are written in the time in which a part of the catalog is opened."""
@@ -17,9 +17,11 @@ OPENING = 1_500
 _TASKS_PER_SLOT = (4, 2)  # so that no slot waits long for another; fewer open fewer parts
 
 
-def dealt(plan: BuildPlan, items: Sequence[Draft], slots: int) -> tuple[tuple[Draft, ...], ...]:
+def dealt(
+    plan: BuildPlan, items: Sequence[PlannedManifest], slots: int
+) -> tuple[tuple[PlannedManifest, ...], ...]:
     """Deal items to a few tasks for each slot, fewer where these would open parts for longest."""
-    piles: tuple[tuple[Draft, ...], ...] = ()
+    piles: tuple[tuple[PlannedManifest, ...], ...] = ()
     work = sum(item.expected + 1 for item in items)
     for each in _TASKS_PER_SLOT:
         piles = balanced(plan, items, slots * each)
@@ -28,7 +30,9 @@ def dealt(plan: BuildPlan, items: Sequence[Draft], slots: int) -> tuple[tuple[Dr
     return piles
 
 
-def balanced(plan: BuildPlan, items: Sequence[Draft], tasks: int) -> tuple[tuple[Draft, ...], ...]:
+def balanced(
+    plan: BuildPlan, items: Sequence[PlannedManifest], tasks: int
+) -> tuple[tuple[PlannedManifest, ...], ...]:
     """Deal items to at most ``tasks`` tasks that take about the same time.
 
     A task gets items of neighbouring files, whatever their arrays, so that it reads each part of
@@ -44,7 +48,7 @@ def balanced(plan: BuildPlan, items: Sequence[Draft], tasks: int) -> tuple[tuple
     )
 
 
-def _loads(plan: BuildPlan, items: Sequence[Draft]) -> NDArray[np.float64]:
+def _loads(plan: BuildPlan, items: Sequence[PlannedManifest]) -> NDArray[np.float64]:
     """Return the work of the items of a task, in references; those of a run share its parts."""
     parts_of_file = len(plan.files.parts) / max(1, len(plan.files))
     loads: list[float] = []

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from icevirt.archive.plan import BuildPlan, Mode, PlannedArray
+from icevirt.archive.plan import ArrayMode, BuildPlan, PlannedArray
 from icevirt.archive.reports.build import ReferenceCounts
-from icevirt.archive.reports.cost import Access, ArrayCost, PlanCost
+from icevirt.archive.reports.cost import ArrayCost, PlanCost, ReadCost
 from icevirt.planning.schedule.manifest_units import manifests_of
 from icevirt.planning.schedule.routing import route_of
 
@@ -67,7 +67,7 @@ def _array(array: PlannedArray) -> ArrayCost:
     counts = array.written
     mean = counts.bytes_referenced // counts.virtual if counts.virtual else 0
     stored = -(-(counts.bytes_referenced + counts.bytes_stored) // max(1, math.prod(array.grid)))
-    steps = array.axes or ((0,) if array.mode is Mode.given and array.shape else ())
+    steps = array.axes or ((0,) if array.mode is ArrayMode.given and array.shape else ())
     others = [axis for axis in range(len(array.shape)) if axis not in steps]
     points = math.prod(array.shape[axis] for axis in others)
     if not steps:
@@ -83,11 +83,11 @@ def _array(array: PlannedArray) -> ArrayCost:
     )
 
 
-def _access(array: PlannedArray, axes: Sequence[int], stored: int) -> Access:
+def _access(array: PlannedArray, axes: Sequence[int], stored: int) -> ReadCost:
     """Return what reading everything along some axes takes, at one place of the others."""
     chunks = math.prod(array.grid[axis] for axis in axes)
     manifests = math.prod(-(-array.grid[axis] // array.window[axis]) for axis in axes)
-    return Access(chunks=chunks, manifests=manifests, bytes=chunks * stored)
+    return ReadCost(chunks=chunks, manifests=manifests, bytes=chunks * stored)
 
 
 # -- memory --------------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ def _task_memory(plan: BuildPlan, array: PlannedArray) -> int:
     references = min(inside, array.references.total or inside)
     total = sum(each.references.total for each in plan.arrays)
     reading = min(_READING, _READ_OF_REFERENCE * total)
-    if array.mode is Mode.join:
+    if array.mode is ArrayMode.join:
         values = math.prod(array.shape) * _width(array)
         return reading + _PER_FILE_OF_TASK * len(array.files) + _COPIES * values
     files = min(_files_of_window(array), references)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.plan import BuildPlan, Mode, PlannedArray
+from icevirt.archive.plan import ArrayMode, BuildPlan, PlannedArray
 from icevirt.model.snapshot import Extents
 from icevirt.planning.schedule.windows import boxes
 
@@ -29,7 +29,7 @@ BYTES_PER_REFERENCE = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
+class ManifestWindow:
     """One window of one array."""
 
     array: PlannedArray
@@ -39,7 +39,7 @@ class Cut:
     @property
     def of(self) -> NDArray[np.int64]:
         """The files that it needs: their positions in those of the array."""
-        if self.array.mode is not Mode.concat:
+        if self.array.mode is not ArrayMode.concat:
             return np.arange(len(self.array.files))
         return _files_of(self.array, self.box)
 
@@ -68,11 +68,11 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
+class PlannedManifest:
     """An item to be: what the driver holds of it until its task is sent."""
 
     number: int
-    cuts: tuple[Cut, ...]
+    cuts: tuple[ManifestWindow, ...]
 
     @property
     def run(self) -> tuple[int, int]:
@@ -85,13 +85,13 @@ class Draft:
         return sum(cut.work for cut in self.cuts)
 
 
-def drafts(plan: BuildPlan) -> Iterator[Draft]:
+def drafts(plan: BuildPlan) -> Iterator[PlannedManifest]:
     """Yield the items of a plan; small arrays over the same run of files share one.
 
     No item holds two windows of one array.
     """
     for number, together in enumerate(_together(plan)):
-        yield Draft(number=number, cuts=tuple(together))
+        yield PlannedManifest(number=number, cuts=tuple(together))
 
 
 def manifests_of(plan: BuildPlan) -> int:
@@ -99,9 +99,9 @@ def manifests_of(plan: BuildPlan) -> int:
     return sum(1 for _ in _together(plan))
 
 
-def _together(plan: BuildPlan) -> Iterator[list[Cut]]:
+def _together(plan: BuildPlan) -> Iterator[list[ManifestWindow]]:
     """Yield the windows that share a manifest."""
-    shared: dict[tuple[int, int], list[Cut]] = {}
+    shared: dict[tuple[int, int], list[ManifestWindow]] = {}
     for array in plan.arrays:
         for cut in cuts(array):
             if cut.is_alone:
@@ -117,14 +117,14 @@ def _together(plan: BuildPlan) -> Iterator[list[Cut]]:
     yield from (open_cuts for open_cuts in shared.values() if open_cuts)
 
 
-def cuts(array: PlannedArray) -> Iterator[Cut]:
+def cuts(array: PlannedArray) -> Iterator[ManifestWindow]:
     """Yield the windows of an array that some file has chunks in."""
     everything = np.arange(len(array.files))
     for box in boxes(array.grid, array.window):
-        of = _files_of(array, box) if array.mode is Mode.concat else everything
+        of = _files_of(array, box) if array.mode is ArrayMode.concat else everything
         if len(of):  # else nobody wrote any of its chunks
             rows = array.files[of]
-            yield Cut(array=array, box=box, run=(int(rows.min()), int(rows.max()) + 1))
+            yield ManifestWindow(array=array, box=box, run=(int(rows.min()), int(rows.max()) + 1))
 
 
 def _files_of(array: PlannedArray, box: Extents) -> NDArray[np.int64]:

@@ -15,27 +15,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import Coded, FileColumns
-from icevirt.archive.plan import BuildPlan, FileRows, Mode, WindowTask, WriteItem
-from icevirt.planning.schedule.manifest_units import Cut, Draft, drafts
+from icevirt.archive.plan import ArrayMode, BuildPlan, FileRows, ManifestTask, WindowTask
+from icevirt.planning.schedule.manifest_units import ManifestWindow, PlannedManifest, drafts
 
 
-def write_items(plan: BuildPlan) -> Iterator[WriteItem]:
+def write_items(plan: BuildPlan) -> Iterator[ManifestTask]:
     """Yield all items of a plan, with the names of their files."""
     for draft in drafts(plan):
         yield from bundle(plan, [draft], plan.files)
 
 
 def bundles(
-    plan: BuildPlan, pile: Sequence[Draft], files: FileRows | FileColumns
-) -> Iterator[tuple[WriteItem, ...]]:
+    plan: BuildPlan, pile: Sequence[PlannedManifest], files: FileRows | FileColumns
+) -> Iterator[tuple[ManifestTask, ...]]:
     """Yield the items of a task, in its order, those together that need the same run of files."""
     for _, alike in groupby(pile, key=lambda draft: draft.run):
         yield bundle(plan, list(alike), files)
 
 
 def bundle(
-    plan: BuildPlan, pile: Sequence[Draft], files: FileRows | FileColumns
-) -> tuple[WriteItem, ...]:
+    plan: BuildPlan, pile: Sequence[PlannedManifest], files: FileRows | FileColumns
+) -> tuple[ManifestTask, ...]:
     """Return items that share what they know of files.
 
     Args:
@@ -51,7 +51,7 @@ def bundle(
     origin = None if plan.origin is None else plan.origin.take(rows)
     spread = _Spread(rows)
     return tuple(
-        WriteItem(
+        ManifestTask(
             number=draft.number,
             files=mine,
             windows=tuple(_window(cut, spread) for cut in draft.cuts),
@@ -86,7 +86,7 @@ class _Spread:
         return found
 
 
-def _window(cut: Cut, spread: _Spread) -> WindowTask:
+def _window(cut: ManifestWindow, spread: _Spread) -> WindowTask:
     array, of = cut.array, cut.of
     at = np.searchsorted(spread.rows, array.files[of])
     takes = spread.column(np.ones(len(array.files), np.bool_), at, of)
@@ -94,7 +94,7 @@ def _window(cut: Cut, spread: _Spread) -> WindowTask:
         source_path=array.source_path,
         node_id=array.node_id,
         mode=array.mode,
-        direct=array.mode is Mode.once or array.schema.whole,
+        direct=array.mode is ArrayMode.once or array.schema.whole,
         axes=array.axes,
         box=cut.box,
         zarr_json=array.zarr_json,

@@ -27,8 +27,8 @@ from icevirt.repo.commits import validation
 from icevirt.repo.commits.commit import info_of
 from icevirt.repo.commits.manifest_writer import manifest_files as files_of
 from icevirt.repo.history import walks
-from icevirt.repo.repo_info_file import Head, pause, refuse_read_only
-from icevirt.repo.repo_state import Current
+from icevirt.repo.repo_info_file import RepoInfoFile, pause, refuse_read_only
+from icevirt.repo.repo_state import RepoState
 from icevirt.repo.settings import as_json
 from icevirt.storage.protocol import Storage
 from icevirt.storage.resolve import StorageLike, storage_of
@@ -165,7 +165,7 @@ class _Publisher:
     def __init__(self, storage: Storage, build: _Build) -> None:
         self._build = build
         self._assets = Assets(storage)
-        self._head = Head(storage)
+        self._head = RepoInfoFile(storage)
         self._written: tuple[ObjectId12, Snapshot] | None = None  # (parent, snapshot)
 
     def run(self) -> str:
@@ -196,7 +196,7 @@ class _Publisher:
         snapshot, edit = self._commit(first)
         return None if self._head.create(first, edit) is None else str(snapshot.id)
 
-    def _update(self, current: Current) -> str | None:
+    def _update(self, current: RepoState) -> str | None:
         """Commit on top of what is there."""
         build, info = self._build, current.info
         refuse_v1(info, "a build")

@@ -26,7 +26,7 @@ from icevirt.versioning.merge.conflict_detection import Ours
 from icevirt.versioning.merge.rebase import Replayed
 
 
-class Staging:
+class ChangeSet:
     """Uncommitted changes on top of one snapshot."""
 
     def __init__(
@@ -122,21 +122,21 @@ class Staging:
         """Make chunks unwritten again; they may lie outside a grid that is about to shrink."""
         self._stage(node, tables.deleted(index))
 
-    def replayed(self, base: Snapshot, replayed: Replayed) -> Staging:
+    def replayed(self, base: Snapshot, replayed: Replayed) -> ChangeSet:
         """Return the same changes on top of another snapshot, as a rebase decided."""
         kept = {key: replayed.chunks(key, table) for key, table in self.tables().items()}
         chunks = {key: [table] for key, table in kept.items() if len(table)}
-        return Staging(base, replayed.nodes, chunks)
+        return ChangeSet(base, replayed.nodes, chunks)
 
-    def forked(self) -> Staging:
+    def forked(self) -> ChangeSet:
         """Return a staging area that begins with these changes and knows which are its own."""
-        return Staging(self.base, self.nodes, under=self.tables())
+        return ChangeSet(self.base, self.nodes, under=self.tables())
 
-    def undone(self) -> Staging:
+    def undone(self) -> ChangeSet:
         """Return a fork as it was when it began."""
-        return Staging(self.base, self._origin, under=self._under)
+        return ChangeSet(self.base, self._origin, under=self._under)
 
-    def merged(self, fork: Staging) -> Staging:
+    def merged(self, fork: ChangeSet) -> ChangeSet:
         """Return these changes with those that a fork made.
 
         Raises:
@@ -151,7 +151,7 @@ class Staging:
             if node.id not in alive:
                 raise fork_merge.both(node.path)
             chunks.setdefault(node.id, []).append(own)
-        return Staging(self.base, now, chunks, under=self._under, origin=self._origin)
+        return ChangeSet(self.base, now, chunks, under=self._under, origin=self._origin)
 
     def move(self, source: str, target: str) -> None:
         """Move a node and all below it."""

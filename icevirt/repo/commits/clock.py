@@ -14,7 +14,7 @@ from icevirt.versioning.history.timestamps import MOST_AHEAD, lag, refuse_ahead
 _OFTEN = 300.0  # seconds between two looks
 
 
-class Watch:
+class ClockCheck:
     """Remembers when the two clocks were last compared, so that not every commit has to ask."""
 
     def __init__(self) -> None:

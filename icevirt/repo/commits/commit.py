@@ -17,9 +17,9 @@ from icevirt.model.repo_info import RepoInfo, SnapshotInfo
 from icevirt.model.snapshot import Snapshot
 from icevirt.model.transaction_log import TransactionLog
 from icevirt.repo.assets import Assets
-from icevirt.repo.commits.change_set import Staging
+from icevirt.repo.commits.change_set import ChangeSet
 from icevirt.repo.commits.manifest_writer import write_manifests
-from icevirt.repo.repo_info_file import Head, refuse_read_only
+from icevirt.repo.repo_info_file import RepoInfoFile, refuse_read_only
 from icevirt.versioning import repo_updates
 from icevirt.versioning.diff import combined
 from icevirt.versioning.history.timestamps import stamp
@@ -27,12 +27,12 @@ from icevirt.versioning.v1_guard import refuse_v1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
+class PendingCommit:
     """What is to become a snapshot, and where."""
 
     assets: Assets
-    head: Head
-    staging: Staging
+    head: RepoInfoFile
+    staging: ChangeSet
     message: str
     metadata: JSONObject
     config: RepositoryConfig
@@ -72,15 +72,15 @@ class Draft:
         return snapshot
 
 
-def commit(draft: Draft, branch: str) -> Snapshot:
-    """Write the staged changes as a new tip of ``branch``; raises as `Draft.info`."""
+def commit(draft: PendingCommit, branch: str) -> Snapshot:
+    """Write the staged changes as a new tip of ``branch``; raises as `PendingCommit.info`."""
     draft.info(branch)
     snapshot = draft.write()
     draft.head.update(repo_updates.commit(branch, info_of(snapshot, draft.staging.base.id)))
     return snapshot
 
 
-def amend(draft: Draft, branch: str) -> Snapshot:
+def amend(draft: PendingCommit, branch: str) -> Snapshot:
     """Write the tip of ``branch`` and the staged changes as one commit in its place.
 
     Raises:
@@ -108,7 +108,7 @@ def amend(draft: Draft, branch: str) -> Snapshot:
     return snapshot
 
 
-def flush(draft: Draft) -> Snapshot:
+def flush(draft: PendingCommit) -> Snapshot:
     """Write the staged changes as a snapshot that is on no branch."""
     draft.info(None)
     snapshot = draft.write()

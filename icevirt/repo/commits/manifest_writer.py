@@ -16,14 +16,14 @@ from icevirt.model.chunks import ChunkTable
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.snapshot import ArrayNode, ManifestFileInfo, ManifestRef, Node, Snapshot
 from icevirt.repo.assets import Assets
-from icevirt.repo.commits.change_set import Staging
+from icevirt.repo.commits.change_set import ChangeSet
 from icevirt.repo.reader import ArrayReader
 from icevirt.versioning import chunk_tables
-from icevirt.versioning.manifest_splitting import Boxes, Grid, grid_of
+from icevirt.versioning.manifest_splitting import Boxes, SplitGrid, grid_of
 
 
 def write_manifests(
-    assets: Assets, staging: Staging, config: RepositoryConfig, *, rewrite: bool = False
+    assets: Assets, staging: ChangeSet, config: RepositoryConfig, *, rewrite: bool = False
 ) -> tuple[tuple[Node, ...], tuple[ManifestFileInfo, ...]]:
     """Store the staged references; return the nodes of the new snapshot and its manifest files.
 
@@ -104,7 +104,7 @@ def _rewritten(
 
 
 def _sorted_out(
-    node: ArrayNode, grid: Grid, over: ChunkTable
+    node: ArrayNode, grid: SplitGrid, over: ChunkTable
 ) -> tuple[tuple[ManifestRef, ...], tuple[ManifestRef, ...]]:
     """Return the manifests to keep and those to take apart."""
     if not node.manifests:
@@ -127,12 +127,12 @@ def _sorted_out(
     )
 
 
-def _inside(table: ChunkTable, grid: Grid) -> ChunkTable:
+def _inside(table: ChunkTable, grid: SplitGrid) -> ChunkTable:
     inside = grid.inside(table.index)
     return table if bool(inside.all()) else table.take(inside)
 
 
-def _by_cell(table: ChunkTable, grid: Grid) -> list[ChunkTable]:
+def _by_cell(table: ChunkTable, grid: SplitGrid) -> list[ChunkTable]:
     """Return the rows of each cell as a table, in the order of the cells."""
     if not len(table):
         return []

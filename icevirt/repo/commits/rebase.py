@@ -10,9 +10,9 @@ from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.repo_info import RepoInfo, SnapshotInfo
 from icevirt.model.transaction_log import TransactionLog
 from icevirt.repo.assets import Assets
-from icevirt.repo.commits.change_set import Staging
+from icevirt.repo.commits.change_set import ChangeSet
 from icevirt.repo.history import walks
-from icevirt.repo.repo_info_file import Head
+from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.versioning import repo_updates
 from icevirt.versioning.diff import combined
 from icevirt.versioning.merge import rebase
@@ -20,8 +20,8 @@ from icevirt.versioning.merge.conflicts import ConflictSolver
 
 
 def rebased(
-    assets: Assets, head: Head, staging: Staging, branch: str, solver: ConflictSolver
-) -> Iterator[Staging]:
+    assets: Assets, head: RepoInfoFile, staging: ChangeSet, branch: str, solver: ConflictSolver
+) -> Iterator[ChangeSet]:
     """Yield the staged changes on top of each commit that came first, the oldest one first.
 
     Raises:
@@ -56,7 +56,9 @@ def newer(info: RepoInfo, branch: str, base: ObjectId12) -> list[SnapshotInfo]:
     )
 
 
-def _onto(assets: Assets, staging: Staging, told: SnapshotInfo, solver: ConflictSolver) -> Staging:
+def _onto(
+    assets: Assets, staging: ChangeSet, told: SnapshotInfo, solver: ConflictSolver
+) -> ChangeSet:
     theirs = assets.snapshot(told.id)
     ours = staging.ours()
     decided = rebase.step(ours, _log(assets, told), theirs, solver, ObjectId8.random)

@@ -8,17 +8,17 @@ from icevirt.repo import layout
 from icevirt.repo.assets import Assets
 from icevirt.repo.history import walks
 from icevirt.repo.history.types import ManifestFileInfo, SnapshotInfo, Update
-from icevirt.repo.repo_info_file import Head
+from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.versioning import repo_updates
 from icevirt.versioning.diff import Diff
 from icevirt.versioning.history import ancestry_graph as history_graph
 from icevirt.versioning.history.ancestry_graph import AncestryGraph
 
 
-class Past:
+class RepositoryHistory:
     """The part of `Repository` that tells what happened."""
 
-    _head: Head
+    _head: RepoInfoFile
     _assets: Assets
 
     def ancestry(

@@ -11,7 +11,7 @@ from icevirt.ids import ObjectId12
 from icevirt.model.repo_info import RepoInfo, SnapshotInfo, Update
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets
-from icevirt.repo.repo_info_file import Head
+from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.versioning import repo_updates
 from icevirt.versioning.diff import Diff, diff_of
 from icevirt.versioning.history.timestamps import micros
@@ -68,7 +68,7 @@ def ancestry(info: RepoInfo, tip: ObjectId12) -> Iterator[SnapshotInfo]:
         at = found.parent_id
 
 
-def operations(head: Head) -> Iterator[Update]:
+def operations(head: RepoInfoFile) -> Iterator[Update]:
     """Yield the ops log, newest first, across the backups that continue it.
 
     Raises:

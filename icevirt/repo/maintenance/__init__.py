@@ -1,4 +1,4 @@
-"""Keeps a repository small and checks it.
+"""Keeps a repository small and checks it: expiration, garbage collection, trimming, `check`.
 
-expiration, garbage collection, trimming, `check`, inspection.
+What is garbage or expired is decided in `icevirt.versioning.history`.
 """

@@ -13,13 +13,13 @@ from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.repo_info import ExpirationRan, RepoInfo
 from icevirt.repo.assets import Assets
 from icevirt.repo.commits import commit
-from icevirt.repo.commits.change_set import Staging
-from icevirt.repo.commits.commit import Draft
+from icevirt.repo.commits.change_set import ChangeSet
+from icevirt.repo.commits.commit import PendingCommit
 from icevirt.repo.maintenance import garbage_collection, ops_log_trimming
 from icevirt.repo.maintenance.garbage_collection import GCSummary
 from icevirt.repo.maintenance.ops_log_trimming import OpsLogTrimSummary
 from icevirt.repo.maintenance.stats import ChunkStorageStats, storage_stats
-from icevirt.repo.repo_info_file import Head
+from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.repo.settings import as_json
 from icevirt.repo.v1 import upgrade
 from icevirt.repo.v1.upgrade import UpgradeReport
@@ -35,7 +35,7 @@ SAFE_AGE = timedelta(days=7)
 class Maintenance:
     """The part of `Repository` that cleans up."""
 
-    _head: Head
+    _head: RepoInfoFile
     _assets: Assets
     _config: RepositoryConfig
     _commit_metadata: dict[str, Any]
@@ -156,10 +156,10 @@ class Maintenance:
         told = {**self._commit_metadata, **as_json(metadata or {})}
         if (split := self._config.splitting_document) is not None:
             told["__icechunk"] = as_json({"splitting_config": {"split_sizes": split}})
-        draft = Draft(
+        draft = PendingCommit(
             assets=self._assets,
             head=self._head,
-            staging=Staging(self._assets.snapshot(tip)),
+            staging=ChangeSet(self._assets.snapshot(tip)),
             message=message,
             metadata=told,
             config=self._config,

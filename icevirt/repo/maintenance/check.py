@@ -21,7 +21,7 @@ from icevirt.repo.assets import Assets
 from icevirt.repo.history import walks
 from icevirt.repo.maintenance.chunk_bytes import ChunkBytes, ChunksReport
 from icevirt.repo.maintenance.chunk_sizes import ChunkSizes
-from icevirt.repo.repo_info_file import Head
+from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.repo.v1 import files
 from icevirt.repo.v1.upgrade import left_behind
 from icevirt.storage.protocol import ObjectInfo, Storage
@@ -89,7 +89,7 @@ class _Check:
         self._seen: set[tuple[ObjectId8, ManifestRef]] = set()
 
     def run(self) -> CheckReport:
-        head = Head(self._storage)
+        head = RepoInfoFile(self._storage)
         read = head.read().info
         info = self._try("snapshots", lambda: _whole(read))
         if info is None:
@@ -139,7 +139,7 @@ class _Check:
             chunks=chunks,
         )
 
-    def _left_of_v1(self, head: Head, info: RepoInfo) -> Iterator[Problem]:
+    def _left_of_v1(self, head: RepoInfoFile, info: RepoInfo) -> Iterator[Problem]:
         """Tell of an upgrade that did not end, and of what V1 clients did after it."""
         try:
             left = left_behind(head, info)
@@ -162,7 +162,7 @@ class _Check:
         offset = header.FIELDS["spec_version"][0]
         return self._storage.get_range(layout.snapshot(key), offset=offset, length=1) == b"\1"
 
-    def _backups(self, head: Head, info: RepoInfo) -> Iterator[Problem]:
+    def _backups(self, head: RepoInfoFile, info: RepoInfo) -> Iterator[Problem]:
         """Check that the ops log can be followed to its end."""
         for entry in info.latest_updates:
             if entry.backup_path is not None:

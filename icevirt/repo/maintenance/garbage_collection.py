@@ -21,7 +21,7 @@ from icevirt.repo import layout
 from icevirt.repo.assets import Assets
 from icevirt.repo.maintenance import content_names
 from icevirt.repo.maintenance.chunk_sizes import ChunkSizes
-from icevirt.repo.repo_info_file import Head, refuse_read_only
+from icevirt.repo.repo_info_file import RepoInfoFile, refuse_read_only
 from icevirt.versioning.history import garbage_collection
 from icevirt.versioning.history.garbage_collection import Candidates
 
@@ -37,7 +37,7 @@ class GCSummary:
     chunks_deleted: int = 0
 
 
-def collect(assets: Assets, head: Head, older_than: int, *, dry_run: bool) -> GCSummary:
+def collect(assets: Assets, head: RepoInfoFile, older_than: int, *, dry_run: bool) -> GCSummary:
     """Delete the garbage that was written before a time, and count it.
 
     Raises:
@@ -78,7 +78,7 @@ def _sweep(
     return number, freed
 
 
-def _forget(head: Head, older_than: int, *, dry_run: bool) -> RepoInfo:
+def _forget(head: RepoInfoFile, older_than: int, *, dry_run: bool) -> RepoInfo:
     """Take unreachable snapshots out of the repo info, or say what would be left."""
     if dry_run:
         info = head.read().info

@@ -17,7 +17,7 @@ from icevirt.model.snapshot import ArrayNode, Node
 from icevirt.model.transaction_log import TransactionLog
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets
-from icevirt.repo.repo_info_file import Head
+from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.versioning.history.timestamps import moment
 from icevirt.wire import header
 from icevirt.wire.manifests import manifest as manifest_file
@@ -40,7 +40,7 @@ _COMPOSITE = (
 class Inspection:
     """The part of `Repository` that shows files as they are."""
 
-    _head: Head
+    _head: RepoInfoFile
     _assets: Assets
 
     def inspect_repo_info(self) -> JSONObject:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from icevirt.errors import FormatError, ObjectNotFoundError
 from icevirt.model.repo_info import GCRan, RepoInfo
 from icevirt.repo import layout
-from icevirt.repo.repo_info_file import Head, refuse_read_only
+from icevirt.repo.repo_info_file import RepoInfoFile, refuse_read_only
 from icevirt.storage.protocol import Written
 from icevirt.versioning.history import garbage_collection, ops_log, ops_log_trimming
 from icevirt.versioning.v1_guard import refuse_v1
@@ -29,7 +29,7 @@ class OpsLogTrimSummary:
     bytes_deleted: int = 0
 
 
-def trim(head: Head, older_than: int, *, dry_run: bool) -> OpsLogTrimSummary:
+def trim(head: RepoInfoFile, older_than: int, *, dry_run: bool) -> OpsLogTrimSummary:
     """Forget entries of the ops log before a time, and delete backups that nothing leads to.
 
     Raises:
@@ -47,7 +47,7 @@ def trim(head: Head, older_than: int, *, dry_run: bool) -> OpsLogTrimSummary:
     return OpsLogTrimSummary(backups_deleted=len(unused), bytes_deleted=sum(unused.values()))
 
 
-def _old(head: Head, older_than: int) -> Iterable[tuple[str, int]]:
+def _old(head: RepoInfoFile, older_than: int) -> Iterable[tuple[str, int]]:
     """Yield the names and sizes of backups that were written before a time."""
     for found in head.storage.list(_FOLDER):
         name = found.path.removeprefix(f"{_FOLDER}/")
@@ -55,7 +55,7 @@ def _old(head: Head, older_than: int) -> Iterable[tuple[str, int]]:
             yield name, found.size
 
 
-def _cut(head: Head, older_than: int, *, dry_run: bool) -> RepoInfo:
+def _cut(head: RepoInfoFile, older_than: int, *, dry_run: bool) -> RepoInfo:
     """Cut the log that is in `repo`; return what is there then, or would be.
 
     `repo` is written even if nothing is cut: a writer who made a backup before the listing and has
@@ -73,7 +73,7 @@ def _cut(head: Head, older_than: int, *, dry_run: bool) -> RepoInfo:
     return ops_log_trimming.trimmed(info, older_than) or info
 
 
-def _newer(head: Head, info: RepoInfo) -> RepoInfo:
+def _newer(head: RepoInfoFile, info: RepoInfo) -> RepoInfo:
     """Return what is in `repo` now, if that differs: somebody else trimmed the log meanwhile.
 
     Raises:
@@ -89,7 +89,7 @@ def _newer(head: Head, info: RepoInfo) -> RepoInfo:
     return now
 
 
-def _needed(head: Head, info: RepoInfo, older_than: int, dry_run: bool) -> set[str] | None:
+def _needed(head: RepoInfoFile, info: RepoInfo, older_than: int, dry_run: bool) -> set[str] | None:
     """Return the backups that the kept log leads to, now or once `repo` overflows into them.
 
     Each of them holds the log as it was then, and is cut too. None: one is missing.
@@ -107,7 +107,7 @@ def _needed(head: Head, info: RepoInfo, older_than: int, dry_run: bool) -> set[s
     return found
 
 
-def _cut_backup(head: Head, name: str, older_than: int, dry_run: bool) -> RepoInfo:
+def _cut_backup(head: RepoInfoFile, name: str, older_than: int, dry_run: bool) -> RepoInfo:
     """Cut the log in a backup; return what is there then, or would be.
 
     Somebody who trims at the same moment may have cut more off, and deleted that already: what is

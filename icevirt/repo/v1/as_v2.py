@@ -28,7 +28,7 @@ from icevirt.model.repo_info import (
     UpdateKind,
 )
 from icevirt.repo import layout
-from icevirt.repo.repo_state import Current
+from icevirt.repo.repo_state import RepoState
 from icevirt.repo.v1.files import V1Files
 from icevirt.storage.protocol import Storage
 from icevirt.versioning.repo_updates import MAIN, Edit
@@ -38,7 +38,7 @@ from icevirt.wire.documents.ref import Ref
 
 
 @dataclass(frozen=True, slots=True)
-class V1Current(Current):
+class V1RepoState(RepoState):
     """A V1 repository as it was read; what was not asked for is read later."""
 
     files: V1Files
@@ -114,7 +114,7 @@ class V1Current(Current):
                 ) from error
 
 
-def find(storage: Storage, told: dict[ObjectId12, SnapshotInfo]) -> V1Current | None:
+def find(storage: Storage, told: dict[ObjectId12, SnapshotInfo]) -> V1RepoState | None:
     """Read a V1 repository; None where there is none.
 
     Args:
@@ -138,4 +138,4 @@ def find(storage: Storage, told: dict[ObjectId12, SnapshotInfo]) -> V1Current | 
         latest_updates=(),
         config=config or None,
     )
-    return V1Current(info, files, storage)
+    return V1RepoState(info, files, storage)

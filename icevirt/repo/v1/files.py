@@ -15,7 +15,7 @@ from icevirt.ids import ObjectId12
 from icevirt.model.json import JSONObject
 from icevirt.model.repo_info import SnapshotInfo
 from icevirt.repo.assets import Assets
-from icevirt.storage.protocol import Lost, Storage, Version, Written
+from icevirt.storage.protocol import LostRace, Storage, Version, Written
 from icevirt.versioning.repo_updates import MAIN
 from icevirt.wire.documents import config_yaml, ref
 from icevirt.wire.documents.ref import Ref
@@ -197,5 +197,5 @@ class V1Files:
 
     def _put_if(self, path: str, body: bytes, was: Version | None) -> bool:
         outcome = self._storage.put_if(path, body, was=was)
-        self.is_unsure |= isinstance(outcome, Lost) and outcome.perhaps_first_written
+        self.is_unsure |= isinstance(outcome, LostRace) and outcome.perhaps_first_written
         return isinstance(outcome, Written)

@@ -19,13 +19,19 @@ from icevirt.ids import ObjectId12
 from icevirt.model.lazy import Lazy
 from icevirt.model.repo_info import RepoInfo, SnapshotInfo, UpdateKind
 from icevirt.repo.history import walks
-from icevirt.repo.repo_info_file import Head, pause
-from icevirt.repo.repo_state import Current
-from icevirt.repo.v1.as_v2 import V1Current
+from icevirt.repo.repo_info_file import RepoInfoFile, pause
+from icevirt.repo.repo_state import RepoState
+from icevirt.repo.v1.as_v2 import V1RepoState
 from icevirt.repo.v1.files import V1Files
 from icevirt.storage.protocol import Storage
 from icevirt.versioning.repo_updates import MAIN
-from icevirt.versioning.v1_migration import Carried, V1State, carry, migrated, refuse_incomplete
+from icevirt.versioning.v1_migration import (
+    CarriedChanges,
+    V1State,
+    carry,
+    migrated,
+    refuse_incomplete,
+)
 from icevirt.wire.documents.ref import Ref
 
 PREFETCH = 64
@@ -48,7 +54,11 @@ class UpgradeReport:
 
 
 def upgrade(
-    head: Head, *, dry_run: bool, delete_unused_v1_files: bool, prefetch_concurrency: int = PREFETCH
+    head: RepoInfoFile,
+    *,
+    dry_run: bool,
+    delete_unused_v1_files: bool,
+    prefetch_concurrency: int = PREFETCH,
 ) -> UpgradeReport:
     """Upgrade a V1 repository to V2, or go on with an upgrade that was interrupted.
 
@@ -61,13 +71,13 @@ def upgrade(
     return _Upgrade(head, delete=delete_unused_v1_files).run(dry_run, prefetch_concurrency)
 
 
-def left_behind(head: Head, info: RepoInfo) -> Carried | None:
+def left_behind(head: RepoInfoFile, info: RepoInfo) -> CarriedChanges | None:
     """Say what V1 clients did that a V2 repository lacks; None where nothing of V1 is left."""
     files = V1Files(head.storage, {})
     return None if files.is_empty() else carry(info, _past(head), _state(files, lazily=True))
 
 
-def refuse_left_behind(head: Head, info: RepoInfo, what: str) -> None:
+def refuse_left_behind(head: RepoInfoFile, info: RepoInfo, what: str) -> None:
     """Check that V2 has all that V1 clients committed.
 
     Raises:
@@ -84,7 +94,7 @@ def refuse_left_behind(head: Head, info: RepoInfo, what: str) -> None:
 
 @dataclass(slots=True)
 class _Upgrade:
-    head: Head
+    head: RepoInfoFile
     delete: bool
     carried: int = 0
     aside: dict[str, str] = field(default_factory=dict)
@@ -96,12 +106,12 @@ class _Upgrade:
 
     def run(self, dry_run: bool, prefetch_concurrency: int) -> UpgradeReport:
         current = self.head.read()
-        if isinstance(current, V1Current):
+        if isinstance(current, V1RepoState):
             _prefetch(self.storage, self.told, prefetch_concurrency)
         first = self._first(current)
         if dry_run:
             return self._report(current, first, dry_run=True)
-        if isinstance(current, V1Current):
+        if isinstance(current, V1RepoState):
             self.head.create(first)  # None: another upgrade was faster, and this one goes on
         self._finish()
         if self.aside:
@@ -113,9 +123,9 @@ class _Upgrade:
             )
         return self._report(current, self.head.read().info, dry_run=False)
 
-    def _first(self, current: Current) -> RepoInfo:
+    def _first(self, current: RepoState) -> RepoInfo:
         """Return the repo info that is to be created; where there is one, that."""
-        while isinstance(current, V1Current):
+        while isinstance(current, V1RepoState):
             state = _state(V1Files(self.storage, self.told))
             if MAIN in state.branches:
                 return migrated(state, self.head.now())
@@ -169,7 +179,7 @@ class _Upgrade:
         now = V1Files(self.storage, self.told)
         return now.paths == files.paths and all(now.is_sealed(name) for name in now.branches)
 
-    def _report(self, before: Current, after: RepoInfo, *, dry_run: bool) -> UpgradeReport:
+    def _report(self, before: RepoState, after: RepoInfo, *, dry_run: bool) -> UpgradeReport:
         return UpgradeReport(
             repo=self.storage.url,
             dry_run=dry_run,
@@ -206,7 +216,7 @@ def _state(files: V1Files, *, lazily: bool = False) -> V1State:
     return state
 
 
-def _past(head: Head) -> list[UpdateKind]:
+def _past(head: RepoInfoFile) -> list[UpdateKind]:
     """Return the ops log as far back as it can be read."""
     found: list[UpdateKind] = []
     with suppress(ObjectNotFoundError):  # backups may be trimmed

@@ -22,7 +22,7 @@ from icevirt.versioning.merge.conflicts import Conflict, ConflictType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Behind:
+class AppendBehind:
     """How our append to one array follows theirs."""
 
     node: ArrayNode  # as long as both appends make it
@@ -48,7 +48,7 @@ class Behind:
 
 def reconciled(
     ours: Ours, log: TransactionLog, theirs: Snapshot, dimension: str
-) -> dict[ObjectId8, Behind]:
+) -> dict[ObjectId8, AppendBehind]:
     """Return how our appends along a dimension follow theirs, for each array that both extended."""
     both = ours.log.updated_arrays & log.updated_arrays
     versions = [
@@ -65,7 +65,9 @@ def reconciled(
     return found
 
 
-def _behind(before: ArrayNode, ours: ArrayNode, theirs: ArrayNode, dimension: str) -> Behind | None:
+def _behind(
+    before: ArrayNode, ours: ArrayNode, theirs: ArrayNode, dimension: str
+) -> AppendBehind | None:
     names = before.dimension_names or ()
     documents = [document_of(node) for node in (before, ours, theirs)]
     if names.count(dimension) != 1 or not _differ_in_length(documents):
@@ -83,7 +85,7 @@ def _behind(before: ArrayNode, ours: ArrayNode, theirs: ArrayNode, dimension: st
     document = json.dumps({**documents[1], "shape": shape}, indent=2, allow_nan=False)
     node = node_of(ours.path, document.encode(), ours.id, theirs.manifests)
     assert isinstance(node, ArrayNode)
-    return Behind(node=node, axis=axis, edge=start // edge, by=(other - start) // edge)
+    return AppendBehind(node=node, axis=axis, edge=start // edge, by=(other - start) // edge)
 
 
 def _differ_in_length(documents: list[dict[str, Any]]) -> bool:

@@ -55,7 +55,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
+class KeptNodes:
     """What becomes of the nodes below a build's group."""
 
     kept: frozenset[str]
@@ -72,7 +72,7 @@ class Settled:
 
 def settled(
     base: Snapshot, claim: Claim, *, groups: Mapping[str, bytes], arrays: Mapping[str, bytes]
-) -> Settled:
+) -> KeptNodes:
     """Decide what stays.
 
     Args:
@@ -96,7 +96,7 @@ def settled(
             kept.add(path)
     above = {each for path in kept for each in paths.ancestors(path)}
     kept |= {path for path in above & there.keys() - replaced if path not in unfit}
-    return Settled(
+    return KeptNodes(
         kept=frozenset(kept),
         replaced=replaced,
         deleted=frozenset(there.keys() - kept - replaced),
@@ -106,7 +106,7 @@ def settled(
 
 
 def coordinates_of(
-    base: Snapshot, claim: Claim, found: Settled, arrays: Mapping[str, bytes]
+    base: Snapshot, claim: Claim, found: KeptNodes, arrays: Mapping[str, bytes]
 ) -> frozenset[str]:
     """Return the planned coordinates by which arrays that stay are labelled."""
     there = {node.path: node for node in base.nodes if claim.covers(node.path)}

@@ -14,7 +14,7 @@ from icevirt.model.metadata import document_of
 from icevirt.model.snapshot import ArrayNode, GroupNode, Snapshot
 from icevirt.versioning.merge.kept_nodes import (
     Claim,
-    Settled,
+    KeptNodes,
     attributes_of,
     is_same,
     planned_attributes,
@@ -32,7 +32,7 @@ class Loss(NamedTuple):
 def losses(
     base: Snapshot,
     claim: Claim,
-    found: Settled,
+    found: KeptNodes,
     *,
     groups: Mapping[str, bytes],
     arrays: Mapping[str, bytes],

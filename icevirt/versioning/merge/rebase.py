@@ -18,7 +18,7 @@ from icevirt.model.snapshot import ArrayNode, Node, Snapshot
 from icevirt.model.transaction_log import TransactionLog
 from icevirt.versioning import chunk_tables
 from icevirt.versioning import hierarchy as nodes
-from icevirt.versioning.merge.append_rebase import Behind, reconciled
+from icevirt.versioning.merge.append_rebase import AppendBehind, reconciled
 from icevirt.versioning.merge.conflict_detection import Ours, find
 from icevirt.versioning.merge.conflicts import (
     AppendConflictSolver,
@@ -36,7 +36,7 @@ class Replayed:
 
     nodes: Mapping[str, Node]
     dropped: Mapping[ObjectId8, NDArray[np.uint32]] = field(default_factory=dict)
-    behind: Mapping[ObjectId8, Behind] = field(default_factory=dict)
+    behind: Mapping[ObjectId8, AppendBehind] = field(default_factory=dict)
 
     def chunks(self, node: ObjectId8, table: ChunkTable) -> ChunkTable:
         """Return what becomes of our staged references of an array."""
@@ -95,13 +95,15 @@ def step(
 
 def _appended(
     ours: Ours, log: TransactionLog, theirs: Snapshot, solver: ConflictSolver
-) -> dict[ObjectId8, Behind]:
+) -> dict[ObjectId8, AppendBehind]:
     if not isinstance(solver, AppendConflictSolver):
         return {}
     return reconciled(ours, log, theirs, solver.append_dim)
 
 
-def _left(found: Iterable[Conflict], behind: Mapping[ObjectId8, Behind]) -> Iterator[Conflict]:
+def _left(
+    found: Iterable[Conflict], behind: Mapping[ObjectId8, AppendBehind]
+) -> Iterator[Conflict]:
     """Yield the conflicts that are left when appends were reconciled."""
     for conflict in found:
         if conflict.node_id is None or conflict.node_id not in behind:

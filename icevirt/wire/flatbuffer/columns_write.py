@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.errors import InvalidInputError
-from icevirt.wire.flatbuffer.layout import Layout, layout
+from icevirt.wire.flatbuffer.layout import TableLayout, layout
 from icevirt.wire.flatbuffer.schema import Table
 from icevirt.wire.header import MAX_PAYLOAD
 from icevirt.wire.row_order import Bytes, Places, copy_ranges
@@ -78,7 +78,7 @@ class Records:
     template: Bytes
     table_at: int
     vector_at: int
-    shape: Layout
+    shape: TableLayout
 
     @classmethod
     def of(

@@ -17,7 +17,7 @@ OFFSET = 4  # bytes of a reference to something outside the table
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class TableLayout:
     """The inside of a table with a given set of fields."""
 
     vtable: bytes
@@ -27,7 +27,7 @@ class Layout:
 
 
 @cache
-def layout(table: Table, present: frozenset[str]) -> Layout:
+def layout(table: Table, present: frozenset[str]) -> TableLayout:
     """Lay out a table: widest fields first, as far as they are aligned to their own size."""
     parts = list(_parts(table, present))
     at: dict[str, int] = {}
@@ -44,7 +44,7 @@ def layout(table: Table, present: frozenset[str]) -> Layout:
     count = max(slots, default=-1) + 1
     entries = (slots.get(slot, 0) for slot in range(count))
     vtable = struct.pack(f"<{count + 2}H", 2 * (count + 2), end, *entries)
-    return Layout(vtable, end, max([OFFSET, *(part[3] for part in parts)]), at)
+    return TableLayout(vtable, end, max([OFFSET, *(part[3] for part in parts)]), at)
 
 
 @cache

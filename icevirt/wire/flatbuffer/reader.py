@@ -79,7 +79,7 @@ def reading(file: str) -> Iterator[None]:
         raise Damage(str(error), 0).told(file) from error
 
 
-class Reader:
+class FlatBufferReader:
     """Reads one FlatBuffer."""
 
     def __init__(self, payload: bytes) -> None:

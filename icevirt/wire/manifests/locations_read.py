@@ -32,7 +32,7 @@ _BLOCK = 1 << 18  # stays in the processor's cache
 
 
 @dataclass(frozen=True)
-class Locator:
+class LocationReader:
     """Reads locations of one manifest, whose arrays share a payload and a dictionary."""
 
     payload: Payload

@@ -23,11 +23,11 @@ from icevirt.wire.flatbuffer.builder import Builder
 from icevirt.wire.flatbuffer.columns_read import Tables
 from icevirt.wire.flatbuffer.columns_write import Tail
 from icevirt.wire.flatbuffer.payload import Payload
-from icevirt.wire.flatbuffer.reader import Damage, Reader, reading
+from icevirt.wire.flatbuffer.reader import Damage, FlatBufferReader, reading
 from icevirt.wire.flatbuffer.schema import ARRAY_MANIFEST, CHUNK_REF, MANIFEST, Values
 from icevirt.wire.header import FileKind
 from icevirt.wire.manifests.dictionary import Dictionary
-from icevirt.wire.manifests.locations_read import Locator
+from icevirt.wire.manifests.locations_read import LocationReader
 from icevirt.wire.manifests.locations_write import LocationCompression, packed, trained
 from icevirt.wire.manifests.references_read import read_table
 from icevirt.wire.manifests.references_write import write_table
@@ -124,10 +124,12 @@ def decode(raw: bytes) -> Manifest:
     _, data = header.unpack(raw, FileKind.manifest)
     del raw  # which is let go of, unless the caller keeps it
     with reading(FileKind.manifest.name):
-        reader = Reader(data)
+        reader = FlatBufferReader(data)
         values = reader.root(MANIFEST)
         payload = Payload(data)
-        locator = Locator(payload, values["compression_algorithm"], values["location_dictionary"])
+        locator = LocationReader(
+            payload, values["compression_algorithm"], values["location_dictionary"]
+        )
         left = payload.size // 4
         found: dict[ObjectId8, ChunkTable] = {}
         unkept = {*reader.newer, *([MANIFEST.name] if values["extra"] is not None else [])}
@@ -166,7 +168,7 @@ def compressed_locations(raw: bytes) -> tuple[int | None, int]:
     """
     _, data = header.unpack(raw, FileKind.manifest)
     with reading(FileKind.manifest.name):
-        values, payload = Reader(data).root(MANIFEST), Payload(data)
+        values, payload = FlatBufferReader(data).root(MANIFEST), Payload(data)
         spans = [each["refs"] for each in values["arrays"] if each["refs"].count]
         found = [Tables(payload, s, CHUNK_REF).vectors("compressed_location", 1) for s in spans]
         used = sum(len(start) for _, start, _ in (f for f in found if f is not None))

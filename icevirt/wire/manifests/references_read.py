@@ -15,7 +15,7 @@ from icevirt.wire.flatbuffer.columns_read import Tables
 from icevirt.wire.flatbuffer.payload import array
 from icevirt.wire.flatbuffer.reader import Damage, Span
 from icevirt.wire.flatbuffer.schema import CHUNK_REF
-from icevirt.wire.manifests.locations_read import Locator
+from icevirt.wire.manifests.locations_read import LocationReader
 from icevirt.wire.row_order import Bytes, ascends, gather
 
 # field, what a row that has it is; later ones win
@@ -27,7 +27,7 @@ _KINDS = (
 )
 
 
-def read_table(locator: Locator, span: Span) -> tuple[ChunkTable, bool]:
+def read_table(locator: LocationReader, span: Span) -> tuple[ChunkTable, bool]:
     """Read one array's references; say too whether that is all there is. Raises ``Damage``."""
     if not span.count:
         return ChunkTable.empty(0), True
@@ -35,7 +35,7 @@ def read_table(locator: Locator, span: Span) -> tuple[ChunkTable, bool]:
     index = refs.coordinates("index")
     if not ascends(index):
         raise Damage("references are not in ascending order of their index", span.start)
-    rows = _Rows(locator, refs)
+    rows = _TableColumns(locator, refs)
     locations = rows.virtual()
     if not isinstance(locations.url, StringsWithin):  # which keep the payload for all columns
         index = index.copy()
@@ -56,10 +56,10 @@ def read_table(locator: Locator, span: Span) -> tuple[ChunkTable, bool]:
     return table, not refs.stores_from(CHUNK_REF.slots["extra"])
 
 
-class _Rows:
+class _TableColumns:
     """The columns of one array's table, filled in kind by kind."""
 
-    def __init__(self, locator: Locator, refs: Tables) -> None:
+    def __init__(self, locator: LocationReader, refs: Tables) -> None:
         self._locator = locator
         self._refs = refs
         self.kind = self._kinds()

@@ -20,7 +20,7 @@ from icevirt.wire.documents import flex_read, flex_write, metadata
 from icevirt.wire.flatbuffer.builder import Builder
 from icevirt.wire.flatbuffer.columns_write import Tail
 from icevirt.wire.flatbuffer.payload import Payload
-from icevirt.wire.flatbuffer.reader import Damage, Reader, reading
+from icevirt.wire.flatbuffer.reader import Damage, FlatBufferReader, reading
 from icevirt.wire.flatbuffer.schema import REPO, Values
 from icevirt.wire.header import FileKind
 from icevirt.wire.repo_info import (
@@ -74,7 +74,7 @@ def decode(raw: bytes) -> RepoInfo:
     """Read the ``repo`` object. Raises ``FormatError``."""
     spec_version, payload = header.unpack(raw, FileKind.repo_info)
     with reading(FileKind.repo_info.name):
-        reader = Reader(payload)
+        reader = FlatBufferReader(payload)
         values = reader.root(REPO)
         columns = Payload(payload)
         snapshots = snapshots_read.read(columns, values["snapshots"], spec_version, reader.newer)

@@ -17,7 +17,7 @@ from icevirt.model.repo_info import UPDATE_KINDS, UpdateKind
 from icevirt.model.strings import Strings
 from icevirt.wire.flatbuffer.columns_read import Tables
 from icevirt.wire.flatbuffer.payload import Payload, array
-from icevirt.wire.flatbuffer.reader import Damage, Reader, Span
+from icevirt.wire.flatbuffer.reader import Damage, FlatBufferReader, Span
 from icevirt.wire.flatbuffer.schema import OBJECT_ID_12, UPDATE, UPDATE_TYPE, Text
 from icevirt.wire.manifests.distinct_rows import equal_ranges, first_uses
 from icevirt.wire.manifests.locations_read import text
@@ -32,7 +32,7 @@ _IN_COLUMNS = {
 _SIZE = len(updates.BACKUP_FORM)
 
 
-def read(payload: Payload, span: Span, reader: Reader) -> OpsLog:
+def read(payload: Payload, span: Span, reader: FlatBufferReader) -> OpsLog:
     """Read the log. Raises ``Damage``."""
     if not span.count:
         return OpsLog.of(())
@@ -63,7 +63,7 @@ def read(payload: Payload, span: Span, reader: Reader) -> OpsLog:
 
 
 def _kinds(
-    reader: Reader, payload: Payload, tag: int, at: Places
+    reader: FlatBufferReader, payload: Payload, tag: int, at: Places
 ) -> tuple[list[UpdateKind], Places, NDArray[np.uint8]]:
     """Return the distinct entries of a kind without ids, which each row has, and all ids."""
     member, cls = UPDATE_TYPE.members[tag - 1], UPDATE_KINDS[tag - 1]

@@ -11,7 +11,7 @@ from icevirt.scan.elsewhere import Elsewhere
 from icevirt_scanners.context import ScanContext
 from icevirt_scanners.hdf5.files import HeldFile
 from icevirt_scanners.hdf5.hierarchy.walk import Handle
-from icevirt_scanners.hdf5.raw.file import Header, RawFile
+from icevirt_scanners.hdf5.raw.file import ObjectHeader, RawFile
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -33,13 +33,13 @@ class FileContext(ScanContext):
         """The h5py FileID; libhdf5 opens the file where it did not yet."""
         return self.file.fid
 
-    def header(self, address: int) -> Header | None:
+    def header(self, address: int) -> ObjectHeader | None:
         """Return the object header at an address, None where libhdf5 is to be asked."""
         return self.raw.header(address) if self.raw is not None else None
 
     def once[T](
         self,
-        header: Header | None,
+        header: ObjectHeader | None,
         kinds: tuple[int, ...],
         more: Hashable,
         make: Callable[[], T],

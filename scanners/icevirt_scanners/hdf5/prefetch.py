@@ -11,7 +11,7 @@ from icevirt_scanners.hdf5.index.layout import layout_of
 from icevirt_scanners.hdf5.raw.attributes import heaps_of
 from icevirt_scanners.hdf5.raw.dataset import placed
 from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError
-from icevirt_scanners.hdf5.raw.file import Header
+from icevirt_scanners.hdf5.raw.file import ObjectHeader
 from icevirt_scanners.hdf5.raw.header import layout_message
 from icevirt_scanners.hdf5.raw.space import Space
 from icevirt_scanners.hdf5.types.attributes import UNREAD
@@ -30,7 +30,7 @@ def announce(datasets: list[FoundDataset], context: FileContext) -> None:
     raw.space.soon(place for header in headers if header for place in _places(header, raw.space))
 
 
-def _places(header: Header, space: Space) -> Iterator[tuple[int, int]]:
+def _places(header: ObjectHeader, space: Space) -> Iterator[tuple[int, int]]:
     with suppress(NotUnderstoodError):
         yield from ((heap, _HEAP) for heap in set(heaps_of(header.messages, UNREAD)))
     with suppress(NotUnderstoodError):

@@ -26,8 +26,8 @@ from icevirt.scan.policy import Policy
 from icevirt_scanners.hdf5.context import FileContext
 from icevirt_scanners.hdf5.files import HeldFile, explained, held
 from icevirt_scanners.hdf5.hierarchy.dimensions import (
-    Axis,
     Dimensions,
+    VariableAxis,
     innermost_first,
     is_bare_dimension,
     is_scale,
@@ -50,7 +50,7 @@ from icevirt_scanners.hdf5.types.datatypes import (
 )
 from icevirt_scanners.hdf5.types.representation import represent
 from icevirt_scanners.hdf5.values.libhdf5_values import UnfaithfulError
-from icevirt_scanners.hdf5.variable import Variable, describe
+from icevirt_scanners.hdf5.variable import HDF5Variable, describe
 
 _MAGIC = b"\x89HDF\r\n\x1a\n"
 
@@ -171,7 +171,7 @@ def _arrays(walk: Walk, context: FileContext) -> tuple[ScannedArray, ...]:
 
 
 def _variables[T](
-    walk: Walk, context: FileContext, make: Callable[[Variable, FileContext], T]
+    walk: Walk, context: FileContext, make: Callable[[HDF5Variable, FileContext], T]
 ) -> Iterator[tuple[str, T]]:
     """Yield what is made of each variable, but for those that may be left out and cannot be."""
     announce([found for found in walk.datasets if context.options.wants(found.path)], context)
@@ -212,7 +212,7 @@ def _variables[T](
 def _equal(
     walk: Walk,
     attributes: dict[FoundDataset, FoundAttributes],
-    axes: dict[FoundDataset, tuple[Axis, ...]],
+    axes: dict[FoundDataset, tuple[VariableAxis, ...]],
     context: FileContext,
 ) -> frozenset[str]:
     """Return the paths of arrays that must be alike in all files, whatever is left out."""
@@ -278,14 +278,14 @@ def _axes(
     attributes: dict[FoundDataset, FoundAttributes],
     dimensions: Dimensions,
     context: FileContext,
-) -> dict[FoundDataset, tuple[Axis, ...]]:
+) -> dict[FoundDataset, tuple[VariableAxis, ...]]:
     """Return the axes of all datasets; phony ones are numbered from the innermost groups.
 
     Those that are left out count too, for numbers and for the lengths of dimensions: what is left
     out changes nothing of the others.
     """
     rank = innermost_first([group.path for group in walk.groups])
-    axes: dict[FoundDataset, tuple[Axis, ...]] = {}
+    axes: dict[FoundDataset, tuple[VariableAxis, ...]] = {}
     for found in sorted(walk.datasets, key=lambda found: rank[paths.parent(found.path)]):
         if found.shape is None:
             continue

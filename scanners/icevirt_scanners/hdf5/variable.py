@@ -20,15 +20,15 @@ from icevirt.model.json import JSON
 from icevirt_scanners.cf import default_fill
 from icevirt_scanners.hdf5.context import FileContext
 from icevirt_scanners.hdf5.elsewhere import beside, check_elsewhere
-from icevirt_scanners.hdf5.hierarchy.dimensions import Axis, Dimensions
+from icevirt_scanners.hdf5.hierarchy.dimensions import Dimensions, VariableAxis
 from icevirt_scanners.hdf5.hierarchy.walk import FoundDataset, Handle
 from icevirt_scanners.hdf5.index.layout import layout_of
-from icevirt_scanners.hdf5.raw.dataset import DATASPACE, DATATYPE, Placed, only
+from icevirt_scanners.hdf5.raw.dataset import DATASPACE, DATATYPE, StorageLayout, only
 from icevirt_scanners.hdf5.raw.dataset import fill_of as fill_in
 from icevirt_scanners.hdf5.raw.dataset import filters_of as filters_in
 from icevirt_scanners.hdf5.raw.dataset import placed as placed_by
 from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError, number, require
-from icevirt_scanners.hdf5.raw.file import Header
+from icevirt_scanners.hdf5.raw.file import ObjectHeader
 from icevirt_scanners.hdf5.raw.header import EXTERNAL_FILES, FILL, FILTERS, LAYOUT, layout_message
 from icevirt_scanners.hdf5.types.attributes import FoundAttributes
 from icevirt_scanners.hdf5.types.datatypes import Element
@@ -37,21 +37,23 @@ from icevirt_scanners.hdf5.types.filters import BUILT_IN, Pipeline, pipeline_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Variable:
+class HDF5Variable:
     """A dataset as it lies in the file, in zarr's terms."""
 
     path: str
     handle: Handle
     element: Element
-    axes: tuple[Axis, ...]
+    axes: tuple[VariableAxis, ...]
     address: int  # of the object header
     own_shape: tuple[int, ...]  # as stored
     limits: tuple[int, ...]  # how far its own axes may grow
     shape: tuple[int, ...]  # in netCDF's lengths, with the axes of an array type
     layout: int
     chunk: tuple[int, ...] | None  # with the axes of an array type
-    header: Header | None  # where its bytes could be read
-    placed: Placed | None  # where all values stand, if the header says so and they have no chunks
+    header: ObjectHeader | None  # where its bytes could be read
+    placed: (
+        StorageLayout | None
+    )  # where all values stand, if the header says so and they have no chunks
     pipeline: Pipeline
     elsewhere: str  # in which other files the values lie; "" for this one
     fill: np.ndarray[Any, Any]
@@ -125,10 +127,10 @@ def describe(
     attributes: FoundAttributes,
     *,
     element: Element,
-    axes: tuple[Axis, ...],
+    axes: tuple[VariableAxis, ...],
     dimensions: Dimensions,
     context: FileContext,
-) -> Variable:
+) -> HDF5Variable:
     """Gather what decides how a dataset is represented, with netCDF's lengths of dimensions."""
     return variable_of(
         found,
@@ -145,10 +147,10 @@ def variable_of(
     attributes: FoundAttributes,
     *,
     element: Element,
-    axes: tuple[Axis, ...],
+    axes: tuple[VariableAxis, ...],
     shape: tuple[int, ...],
     context: FileContext,
-) -> Variable:
+) -> HDF5Variable:
     """Gather what decides how a dataset is represented under a shape."""
     found.handle = context.reopened.get(found.address, found.handle)
     stored = _stored(found, element, context)
@@ -159,7 +161,7 @@ def variable_of(
     def warn(code: str, message: str) -> None:
         context.warn(found.path, code, message)
 
-    return Variable(
+    return HDF5Variable(
         path=found.path,
         handle=found.handle,
         element=element,
@@ -180,25 +182,25 @@ def variable_of(
     )
 
 
-class _Stored(NamedTuple):
+class _StorageFacts(NamedTuple):
     """What a file says of a dataset beside its type, its shape and its attributes."""
 
     layout: int
     chunk: tuple[int, ...] | None  # as stored
-    placed: Placed | None  # see `Variable`
+    placed: StorageLayout | None  # see `HDF5Variable`
     pipeline: Pipeline
-    elsewhere: str  # see `Variable`
+    elsewhere: str  # see `HDF5Variable`
     fill: np.ndarray[Any, Any]
     filled: bool  # a fill value was given
 
 
-_known: dict[Hashable, tuple[Element, _Stored]] = {}
+_known: dict[Hashable, tuple[Element, _StorageFacts]] = {}
 _REMEMBERED = 1024
 _SAYING = (DATASPACE, DATATYPE, LAYOUT, EXTERNAL_FILES, *FILL, *FILTERS)
 _SMALL = 1024  # bytes of messages that are remembered
 
 
-def _stored(found: FoundDataset, element: Element, context: FileContext) -> _Stored:
+def _stored(found: FoundDataset, element: Element, context: FileContext) -> _StorageFacts:
     """Return what the header says, or libhdf5, which headers of equal messages say but once.
 
     Raises:
@@ -227,7 +229,7 @@ def _key(found: FoundDataset, element: Element, context: FileContext) -> Hashabl
     return said, found.shape, space.address_width, space.length_width, id(element)
 
 
-def _is_inside(placed: Placed | None, context: FileContext) -> bool:
+def _is_inside(placed: StorageLayout | None, context: FileContext) -> bool:
     """Say whether values without chunks are inside this file, too."""
     if placed is None or placed.address is None or context.raw is None:
         return True
@@ -237,7 +239,7 @@ def _is_inside(placed: Placed | None, context: FileContext) -> bool:
 
 def _as_stored(
     found: FoundDataset, element: Element, context: FileContext, plist: _Late
-) -> _Stored:
+) -> _StorageFacts:
     own = _chunk_in_header(found, context)
     placed = _place_in_header(found, context) if own is None else None
     if (
@@ -264,7 +266,7 @@ def _as_stored(
         )
     # an element lives as long as the scan, so that no other has its id
     fill = context.once(found.header, FILL, id(element), lambda: _fill(found, plist, element))
-    return _Stored(
+    return _StorageFacts(
         layout=layout,
         chunk=own,
         placed=placed,
@@ -308,7 +310,7 @@ def _chunk_in_header(found: FoundDataset, context: FileContext) -> tuple[int, ..
     return layout.edges[:-1] if len(layout.edges) == len(found.shape or ()) + 1 else None
 
 
-def _place_in_header(found: FoundDataset, context: FileContext) -> Placed | None:
+def _place_in_header(found: FoundDataset, context: FileContext) -> StorageLayout | None:
     """Return where values without chunks stand, None where libhdf5 must be asked.
 
     Raises:
@@ -365,7 +367,7 @@ _pipeline_of = lru_cache(1024)(pipeline_of)  # the filters of an archive are few
 def _netcdf_shape(
     found: FoundDataset,
     element: Element,
-    axes: tuple[Axis, ...],
+    axes: tuple[VariableAxis, ...],
     dimensions: Dimensions,
     context: FileContext,
 ) -> tuple[int, ...]:

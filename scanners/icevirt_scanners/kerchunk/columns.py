@@ -21,7 +21,7 @@ _INDEX = re.compile(r"[0-9]+(?:[./][0-9]+)*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Columns:
+class ReferenceColumns:
     """References of one array in any order: those into files, and those that are bytes."""
 
     index: NDArray[np.int64]  # (n, ndim) of references into files
@@ -33,7 +33,7 @@ class Columns:
     inline: tuple[bytes, ...]  # (m,)
 
 
-def of_json(chunks: Mapping[str, Any], ndim: int, url: str, path: str) -> Columns:
+def of_json(chunks: Mapping[str, Any], ndim: int, url: str, path: str) -> ReferenceColumns:
     """Sort out the references of an array by their chunk keys, like ``0.3``, ``0/3`` or ``c/0/3``.
 
     Raises:
@@ -58,7 +58,7 @@ def of_json(chunks: Mapping[str, Any], ndim: int, url: str, path: str) -> Column
                 raise damaged(url, variable=path, key=key, cause="no reference")
     numbers: dict[str, int] = {}
     codes = [numbers.setdefault(name, len(numbers)) for name, _, _ in rows]
-    return Columns(
+    return ReferenceColumns(
         index=_indices(keys, ndim, url, path),
         name=np.array(codes, np.int64),
         names=tuple(numbers),
@@ -93,7 +93,7 @@ def _indices(keys: Sequence[str], ndim: int, url: str, path: str) -> NDArray[np.
 
 
 def table_of(
-    columns: Columns,
+    columns: ReferenceColumns,
     grid: Sequence[int],
     find: Callable[[Sequence[str]], Targets],
     url: str,

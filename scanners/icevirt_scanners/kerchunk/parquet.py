@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from icevirt.archive.scanned import SourceFile
 from icevirt.scan.elsewhere import Elsewhere
-from icevirt_scanners.kerchunk.columns import WHOLE, Columns
+from icevirt_scanners.kerchunk.columns import WHOLE, ReferenceColumns
 from icevirt_scanners.kerchunk.document import damaged, inline_bytes
 
 _COLUMNS = ("path", "raw", "offset", "size")
@@ -44,7 +44,7 @@ def of_parquet(  # noqa: PLR0917 - one caller
     source: SourceFile,
     elsewhere: Elsewhere,
     tell: Callable[[str, str], None],
-) -> Columns:
+) -> ReferenceColumns:
     """Read the references of an array.
 
     Args:
@@ -77,7 +77,7 @@ def of_parquet(  # noqa: PLR0917 - one caller
         np.array([names.setdefault(name, len(names)) for name in part.names], np.int64)[part.code]
         for part in parts
     ]
-    return Columns(
+    return ReferenceColumns(
         index=_unravelled(linked, grid, url, array),
         name=_joined(codes),
         names=tuple(names),
@@ -95,7 +95,7 @@ def _records(folder: str) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Rows:
+class _ParquetRows:
     """The references of one file; rows count all chunks of the array."""
 
     linked: NDArray[np.int64]  # (n,) rows with a path
@@ -107,7 +107,7 @@ class _Rows:
     bodies: tuple[str | bytes, ...]  # (m,)
 
 
-def _rows(name: str, first: int, elsewhere: Elsewhere, url: str) -> _Rows:
+def _rows(name: str, first: int, elsewhere: Elsewhere, url: str) -> _ParquetRows:
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
@@ -129,7 +129,7 @@ def _rows(name: str, first: int, elsewhere: Elsewhere, url: str) -> _Rows:
         pc.fill_null(columns[column], 0).to_numpy(zero_copy_only=False)[linked]
         for column in ("offset", "size")
     )
-    return _Rows(
+    return _ParquetRows(
         linked=first + linked,
         code=code[linked],
         names=tuple(paths.dictionary.to_pylist()),

@@ -21,7 +21,7 @@ from icevirt_scanners.context import ScanContext
 from icevirt_scanners.given import completed, tell_unverifiable
 from icevirt_scanners.kerchunk import document
 from icevirt_scanners.kerchunk.arrays import Array, array_of
-from icevirt_scanners.kerchunk.columns import Columns, of_json, table_of
+from icevirt_scanners.kerchunk.columns import ReferenceColumns, of_json, table_of
 from icevirt_scanners.kerchunk.hierarchy import Described, described
 from icevirt_scanners.kerchunk.parquet import of_parquet, record_size
 from icevirt_scanners.sizes import encoded_size
@@ -30,7 +30,7 @@ from icevirt_scanners.sizes import encoded_size
 _KEYS = (".zgroup", ".zattrs", ".zarray", ".zmetadata", "zarr.json", "refs", "templates")
 _SIGNS = (*(f'{mark}{key}"'.encode() for key in _KEYS for mark in '"/'), b'"record_size"')
 
-type _Read = Callable[[str, Described, Array], Columns]
+type _Read = Callable[[str, Described, Array], ReferenceColumns]
 
 
 class KerchunkScanner:
@@ -54,7 +54,7 @@ class KerchunkScanner:
         context = ScanContext.of(source, options)
         with Elsewhere(source, options.allow_references_to) as elsewhere:
             nodes, read = _opened(source, options, context, elsewhere)
-            found = _Found(context=context, elsewhere=elsewhere, read=read, targets=[])
+            found = _ArrayBuilder(context=context, elsewhere=elsewhere, read=read, targets=[])
             _tell_renamed(nodes, options.group, context)
             groups = tuple(
                 ScannedGroup(path=path, attributes=Attributes.of(node.attributes))
@@ -102,7 +102,7 @@ def _opened(
     if isinstance(held, dict) and isinstance(held.get("metadata"), dict):
         size = record_size(held, url)
 
-        def read(path: str, node: Described, array: Array) -> Columns:
+        def read(path: str, node: Described, array: Array) -> ReferenceColumns:
             def tell(code: str, message: str) -> None:
                 context.warn(path, code, message)
 
@@ -110,7 +110,7 @@ def _opened(
 
         return described(held["metadata"], options.group, url), read
 
-    def read_json(path: str, node: Described, array: Array) -> Columns:
+    def read_json(path: str, node: Described, array: Array) -> ReferenceColumns:
         return of_json(node.chunks, len(array.grid), url, path)
 
     return described(document.references_of(held, url), options.group, url), read_json
@@ -124,7 +124,7 @@ def _tell_renamed(nodes: dict[str, Described], group: str, context: ScanContext)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
+class _ArrayBuilder:
     """Makes arrays, and keeps the files that they refer to."""
 
     context: ScanContext

@@ -37,7 +37,7 @@ class Attribute:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Variable:
+class NetCDF3Variable:
     """A variable. Its ``vsize`` is left out: it follows from the dimensions, or is wrong."""
 
     name: bytes
@@ -48,17 +48,17 @@ class Variable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Header:
+class FileHeader:
     """All that a file says about itself."""
 
     records: int | None  # None: "streaming", whoever wrote it did not know how many would come
     dimensions: tuple[Dimension, ...]
     attributes: tuple[Attribute, ...]
-    variables: tuple[Variable, ...]
+    variables: tuple[NetCDF3Variable, ...]
     size: int  # bytes
 
 
-def read_header(source: ByteSource) -> Header:
+def read_header(source: ByteSource) -> FileHeader:
     """Read as much of a file as its header takes, and parse it.
 
     Raises:
@@ -78,7 +78,7 @@ def read_header(source: ByteSource) -> Header:
                 raise DamagedError("the file became shorter") from short
 
 
-def parse(data: bytes, file_size: int) -> Header:
+def parse(data: bytes, file_size: int) -> FileHeader:
     """Parse the header at the beginning of ``data``.
 
     Raises:
@@ -92,7 +92,7 @@ def parse(data: bytes, file_size: int) -> Header:
     last = max(KINDS) if version == 5 else CLASSIC
     least = 12 if cursor.wide else 8
     records = cursor.size()
-    return Header(
+    return FileHeader(
         records=None if records == 2 ** (64 if cursor.wide else 32) - 1 else records,
         dimensions=cursor.items(_DIMENSION, least, partial(_dimension, cursor)),
         attributes=_attributes(cursor, last),
@@ -114,12 +114,12 @@ def _attribute(cursor: Cursor, last: int) -> Attribute:
     return Attribute(name=name, kind=kind, raw=cursor.take(kind.size * cursor.size()))
 
 
-def _variable(cursor: Cursor, last: int) -> Variable:
+def _variable(cursor: Cursor, last: int) -> NetCDF3Variable:
     name = cursor.name()
     dimensions = cursor.times(cursor.size(), 4, cursor.size)
     attributes, kind = _attributes(cursor, last), _kind(cursor, last)
     cursor.size()  # vsize
-    return Variable(
+    return NetCDF3Variable(
         name=name,
         dimensions=dimensions,
         attributes=attributes,

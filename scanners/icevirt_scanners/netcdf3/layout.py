@@ -16,14 +16,14 @@ from icevirt.errors import ScanError
 from icevirt.model import paths
 from icevirt.model.names import node_name
 from icevirt_scanners.netcdf3.cursor import DamagedError
-from icevirt_scanners.netcdf3.header import Header, Variable
+from icevirt_scanners.netcdf3.header import FileHeader, NetCDF3Variable
 from icevirt_scanners.netcdf3.kinds import Kind
 
 _LONGEST_EMPTY = 2**36  # bytes of a record, where no record shows that they exist
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placed:
+class PlacedVariable:
     """A variable and where its values lie: ``rows`` runs of ``run`` bytes, ``stride`` apart."""
 
     path: str
@@ -34,7 +34,7 @@ class Placed:
     rows: int  # 1 for a fixed-size variable
     run: int  # bytes
     stride: int  # bytes
-    variable: Variable = field(repr=False)
+    variable: NetCDF3Variable = field(repr=False)
 
     @property
     def nbytes(self) -> int:
@@ -58,15 +58,15 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class FileLayout:
     """The variables of a file, and its records."""
 
-    variables: tuple[Placed, ...]
+    variables: tuple[PlacedVariable, ...]
     records: int
     room: int  # how many records the file is long enough for
 
 
-def layout_of(header: Header, *, size: int, url: str) -> Layout:
+def layout_of(header: FileHeader, *, size: int, url: str) -> FileLayout:
     """Place the variables of a file of ``size`` bytes.
 
     Raises:
@@ -81,10 +81,10 @@ def layout_of(header: Header, *, size: int, url: str) -> Layout:
     placed = tuple(_placed(header, each, records, stride) for each in header.variables)
     _check_inside(placed, header, size=size, url=url)
     _check_apart(placed)
-    return Layout(variables=placed, records=records, room=room)
+    return FileLayout(variables=placed, records=records, room=room)
 
 
-def _check_dimensions(header: Header) -> None:
+def _check_dimensions(header: FileHeader) -> None:
     numbers = range(len(header.dimensions))
     for variable in header.variables:
         for axis, number in enumerate(variable.dimensions):
@@ -96,11 +96,11 @@ def _check_dimensions(header: Header) -> None:
         raise DamagedError("two record dimensions")
 
 
-def _is_record(header: Header, variable: Variable) -> bool:
+def _is_record(header: FileHeader, variable: NetCDF3Variable) -> bool:
     return bool(variable.dimensions) and not header.dimensions[variable.dimensions[0]].length
 
 
-def _run(header: Header, variable: Variable) -> int:
+def _run(header: FileHeader, variable: NetCDF3Variable) -> int:
     """Return the bytes of a fixed-size variable, or of one record of another."""
     lengths = (header.dimensions[number].length or 1 for number in variable.dimensions)
     return prod(lengths) * variable.kind.size
@@ -110,16 +110,18 @@ def _record_size(runs: list[int]) -> int:
     return runs[0] if len(runs) == 1 else sum(run + -run % 4 for run in runs)
 
 
-def _room(header: Header, moving: list[Variable], stride: int, size: int) -> int:
+def _room(header: FileHeader, moving: list[NetCDF3Variable], stride: int, size: int) -> int:
     """Return for how many records of all variables the file is long enough."""
     ends = [each.begin + _run(header, each) for each in moving]
     return max(0, (size - max(ends)) // stride + 1) if ends else 0
 
 
-def _placed(header: Header, variable: Variable, records: int, stride: int) -> Placed:
+def _placed(
+    header: FileHeader, variable: NetCDF3Variable, records: int, stride: int
+) -> PlacedVariable:
     moving, run = _is_record(header, variable), _run(header, variable)
     shape = tuple(header.dimensions[number].length or records for number in variable.dimensions)
-    return Placed(
+    return PlacedVariable(
         path=paths.join(paths.ROOT, node_name(variable.name)[0]),
         dimensions=tuple(
             node_name(header.dimensions[number].name)[0] for number in variable.dimensions
@@ -134,7 +136,9 @@ def _placed(header: Header, variable: Variable, records: int, stride: int) -> Pl
     )
 
 
-def _check_inside(placed: tuple[Placed, ...], header: Header, *, size: int, url: str) -> None:
+def _check_inside(
+    placed: tuple[PlacedVariable, ...], header: FileHeader, *, size: int, url: str
+) -> None:
     for each in placed:
         if each.run > _LONGEST_EMPTY and not each.rows:
             raise DamagedError(f"a record of {each.path} has {each.run} bytes")
@@ -151,7 +155,7 @@ def _check_inside(placed: tuple[Placed, ...], header: Header, *, size: int, url:
             )
 
 
-def _check_apart(placed: tuple[Placed, ...]) -> None:
+def _check_apart(placed: tuple[PlacedVariable, ...]) -> None:
     """Compare the variables of one record with each other, then all records with the blocks."""
     moving = [each for each in placed if not each.contiguous and each.rows]
     spans = [(e.begin, e.end, e.path) for e in placed if e.contiguous and e.rows]

@@ -15,12 +15,12 @@ from icevirt_scanners.context import ScanContext
 from icevirt_scanners.encoding import bytes_codec, spelt
 from icevirt_scanners.netcdf3 import values
 from icevirt_scanners.netcdf3.attributes import fill_of
-from icevirt_scanners.netcdf3.layout import Placed
+from icevirt_scanners.netcdf3.layout import PlacedVariable
 
 _REFERENCE = 16  # bytes of a run that is not worth a reference
 
 
-def represent(placed: Placed, attributes: Attributes, context: ScanContext) -> ScannedArray:
+def represent(placed: PlacedVariable, attributes: Attributes, context: ScanContext) -> ScannedArray:
     """Return the scanned array.
 
     Raises:
@@ -47,14 +47,14 @@ def represent(placed: Placed, attributes: Attributes, context: ScanContext) -> S
     )
 
 
-def _grid(placed: Placed, context: ScanContext) -> tuple[int, ...]:
+def _grid(placed: PlacedVariable, context: ScanContext) -> tuple[int, ...]:
     if placed.contiguous:
         axis = min(context.options.joined_axes(placed.dimensions), default=None)
         return blocks.grid_of_block(placed.shape, placed.kind.size, concat_axis=axis)
     return (1, *blocks.grid_of_block(placed.shape[1:], placed.kind.size))
 
 
-def _wants_whole(placed: Placed, chunk: tuple[int, ...], context: ScanContext) -> bool:
+def _wants_whole(placed: PlacedVariable, chunk: tuple[int, ...], context: ScanContext) -> bool:
     if not placed.shape:
         return True
     axes = context.options.joined_axes(placed.dimensions)
@@ -69,7 +69,7 @@ def _wants_whole(placed: Placed, chunk: tuple[int, ...], context: ScanContext) -
 
 
 def _stored(
-    placed: Placed, _: tuple[int, ...], context: ScanContext
+    placed: PlacedVariable, _: tuple[int, ...], context: ScanContext
 ) -> tuple[ChunkTable, dict[str, Any]]:
     """Read the values as one chunk; they are labels too where they order the files."""
     context.budget.spend(placed.nbytes, variable=placed.path, cause="stored whole")
@@ -86,7 +86,7 @@ def _stored(
 
 
 def _referenced(
-    placed: Placed, chunk: tuple[int, ...], context: ScanContext
+    placed: PlacedVariable, chunk: tuple[int, ...], context: ScanContext
 ) -> tuple[ChunkTable, dict[str, Any]]:
     """Reference the chunks; what does not follow all concatenated dimensions gets a digest."""
     table = blocks.virtual(placed.path, *_references(placed, chunk), context)
@@ -100,7 +100,7 @@ def _referenced(
 
 
 def _references(
-    placed: Placed, chunk: tuple[int, ...]
+    placed: PlacedVariable, chunk: tuple[int, ...]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Return index, offset and length of all chunks."""
     size = placed.kind.size

@@ -24,8 +24,8 @@ from icevirt_scanners.cf import with_fit_fill
 from icevirt_scanners.context import ScanContext
 from icevirt_scanners.netcdf3.attributes import shown
 from icevirt_scanners.netcdf3.cursor import DamagedError
-from icevirt_scanners.netcdf3.header import MAGIC, VERSIONS, Attribute, Header, read_header
-from icevirt_scanners.netcdf3.layout import Layout, Placed, layout_of
+from icevirt_scanners.netcdf3.header import MAGIC, VERSIONS, Attribute, FileHeader, read_header
+from icevirt_scanners.netcdf3.layout import FileLayout, PlacedVariable, layout_of
 from icevirt_scanners.netcdf3.oracle import read_values
 from icevirt_scanners.netcdf3.represent import represent
 
@@ -85,7 +85,7 @@ class NetCDF3Scanner:
         )
 
 
-def _equal(header: Header, layout: Layout, options: ScanOptions) -> frozenset[str]:
+def _equal(header: FileHeader, layout: FileLayout, options: ScanOptions) -> frozenset[str]:
     if not options.stack:
         return frozenset()
 
@@ -96,7 +96,7 @@ def _equal(header: Header, layout: Layout, options: ScanOptions) -> frozenset[st
     return options.equal_in_files(variables, [(paths.ROOT, told(header.attributes))])
 
 
-def _tell_records(header: Header, layout: Layout, context: ScanContext) -> None:
+def _tell_records(header: FileHeader, layout: FileLayout, context: ScanContext) -> None:
     if header.records is None:
         message = f"the header leaves the number of records open; the file holds {layout.records}"
         context.tell(paths.ROOT, "records-counted", message)
@@ -105,12 +105,12 @@ def _tell_records(header: Header, layout: Layout, context: ScanContext) -> None:
         context.warn(paths.ROOT, "records-beyond-count", message)
 
 
-def _root(header: Header, context: ScanContext) -> ScannedGroup:
+def _root(header: FileHeader, context: ScanContext) -> ScannedGroup:
     found = shown(header.attributes, lambda code, text: context.tell(paths.ROOT, code, text))
     return ScannedGroup(path=paths.ROOT, attributes=Attributes.of(found))
 
 
-def _arrays(layout: Layout, context: ScanContext) -> tuple[ScannedArray, ...]:
+def _arrays(layout: FileLayout, context: ScanContext) -> tuple[ScannedArray, ...]:
     wanted = [placed for placed in layout.variables if context.wants(placed.path)]
     found = (
         context.represented(placed.path, partial(_array, placed, context)) for placed in wanted
@@ -118,7 +118,7 @@ def _arrays(layout: Layout, context: ScanContext) -> tuple[ScannedArray, ...]:
     return tuple(array for array in found if array is not None)
 
 
-def _array(placed: Placed, context: ScanContext) -> ScannedArray:
+def _array(placed: PlacedVariable, context: ScanContext) -> ScannedArray:
     path, variable = placed.path, placed.variable
     if len(placed.shape) > _MOST_AXES:
         raise UnsupportedError(

@@ -10,18 +10,18 @@ import numpy as np
 from icevirt.errors import ScanError
 from icevirt.scan.contract import ByteSource
 from icevirt_scanners.digest import PIECE, hashed
-from icevirt_scanners.netcdf3.layout import Placed
+from icevirt_scanners.netcdf3.layout import PlacedVariable
 
 _NEAR = 64 * 1024  # bytes between two runs that are read through rather than skipped
 
 
-def read(placed: Placed, source: ByteSource) -> np.ndarray[Any, Any]:
+def read(placed: PlacedVariable, source: ByteSource) -> np.ndarray[Any, Any]:
     """Read all values."""
     flat = b"".join(piece.tobytes() for piece in _pieces(placed, source))
     return np.frombuffer(flat, placed.kind.dtype).reshape(placed.shape)
 
 
-def digest(placed: Placed, source: ByteSource) -> str:
+def digest(placed: PlacedVariable, source: ByteSource) -> str:
     """Hash type, shape and values, as all scanners do, without holding more than a piece."""
     return hashed(
         placed.kind.data_type,
@@ -30,18 +30,18 @@ def digest(placed: Placed, source: ByteSource) -> str:
     )
 
 
-def digest_of(found: np.ndarray[Any, Any], placed: Placed) -> str:
+def digest_of(found: np.ndarray[Any, Any], placed: PlacedVariable) -> str:
     """Hash values that were read already."""
     return hashed(placed.kind.data_type, placed.shape, [found.tobytes()])
 
 
-def _pieces(placed: Placed, source: ByteSource) -> Iterator[np.ndarray[Any, Any]]:
+def _pieces(placed: PlacedVariable, source: ByteSource) -> Iterator[np.ndarray[Any, Any]]:
     """Yield the values in their order, flat and little-endian."""
     for raw in _raw(placed, source):
         yield np.frombuffer(raw, placed.kind.stored).astype(placed.kind.dtype)
 
 
-def _raw(placed: Placed, source: ByteSource) -> Iterator[Any]:
+def _raw(placed: PlacedVariable, source: ByteSource) -> Iterator[Any]:
     if placed.contiguous:
         yield from _block(placed.begin, placed.nbytes, source)
     elif placed.stride - placed.run <= _NEAR:
@@ -56,7 +56,7 @@ def _block(begin: int, length: int, source: ByteSource) -> Iterator[bytes]:
         yield _exactly(begin + at, min(PIECE, length - at), source)
 
 
-def _through(placed: Placed, source: ByteSource) -> Iterator[Any]:
+def _through(placed: PlacedVariable, source: ByteSource) -> Iterator[Any]:
     """Read several records at once, and pick out this variable's part of each."""
     most = max(1, PIECE // placed.stride)
     for first in range(0, placed.rows, most):

@@ -1,1 +1,4 @@
-"""Every parser of VirtualiZarr as a scanner, for formats that icevirt has none for."""
+"""Parsers of VirtualiZarr as scanners, for formats that icevirt has no scanner for.
+
+Exchange of virtual datasets is `icevirt.access.interop`.
+"""

@@ -13,18 +13,18 @@ from icevirt.errors import UnsupportedError
 from icevirt.model.attributes import Attributes
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.names import dimension_name
-from icevirt_scanners.kerchunk.columns import Columns
+from icevirt_scanners.kerchunk.columns import ReferenceColumns
 
 _INLINE = "__inlined__"  # VirtualiZarr's word for a chunk whose bytes are in the manifest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundArray:
     """A manifest array."""
 
     scanned: ScannedArray  # without references
     dtype: np.dtype[Any]
-    columns: Columns
+    columns: ReferenceColumns
 
     @property
     def grid(self) -> tuple[int, ...]:
@@ -33,7 +33,7 @@ class Found:
         return tuple(-(-length // edge) for length, edge in edges)
 
 
-def found_array(path: str, array: Any, file: str) -> Found:
+def found_array(path: str, array: Any, file: str) -> FoundArray:
     """Take a manifest array apart.
 
     Raises:
@@ -50,7 +50,7 @@ def found_array(path: str, array: Any, file: str) -> Found:
         )
     shape = tuple(document["shape"])
     dtype = array.dtype if array.dtype.kind != "T" else np.dtype(object)
-    return Found(
+    return FoundArray(
         scanned=ScannedArray(
             path=path,
             dimension_names=tuple(
@@ -78,14 +78,14 @@ def _document(metadata: Any) -> dict[str, Any]:
     return document
 
 
-def _columns(manifest: Any) -> Columns:
+def _columns(manifest: Any) -> ReferenceColumns:
     # what is public of a manifest is an object for each chunk
     located = manifest._paths  # noqa: SLF001
     linked = (located != "") & (located != _INLINE)
     index = np.argwhere(linked).reshape(int(linked.sum()), located.ndim)
     names, codes = np.unique(located[linked], return_inverse=True)
     inline = dict(manifest._inlined)  # noqa: SLF001
-    return Columns(
+    return ReferenceColumns(
         index=index.astype(np.int64),
         name=codes.astype(np.int64).reshape(-1),
         names=tuple(str(name) for name in names),

@@ -6,7 +6,7 @@ import numpy as np
 
 from icevirt.archive.eras import Absence, Change, Choice, Era, Eras, Run
 from icevirt.archive.facts import FileColumns
-from icevirt.archive.plan import BuildPlan, Mode, PlannedArray
+from icevirt.archive.plan import ArrayMode, BuildPlan, PlannedArray
 from icevirt.archive.reports.build import (
     ArraySummary,
     BadFile,
@@ -134,7 +134,7 @@ def plan(path="/tos", note="ordered by time"):
         path=path,
         source_path=path,
         node_id=ObjectId8(bytes(8)),
-        mode=Mode.concat,
+        mode=ArrayMode.concat,
         axes=(0,),
         shape=(3000, 10),
         chunk_shape=(1, 10),

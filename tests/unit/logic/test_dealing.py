@@ -3,14 +3,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icevirt.archive.catalog import Part
+from icevirt.archive.catalog import CatalogPart
 from icevirt.archive.scanned import SourceFile
 from icevirt.planning.schedule.balance_scans import dealt, seconds_of
 
 
 def parts_of(sizes):
     return [
-        Part(name=f"p{number}", files=(SourceFile(url=f"file:///{number}", size=size),))
+        CatalogPart(name=f"p{number}", files=(SourceFile(url=f"file:///{number}", size=size),))
         for number, size in enumerate(sizes)
     ]
 

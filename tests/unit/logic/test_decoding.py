@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icevirt.model.attributes import Attributes
-from icevirt.planning.combine.cf_packing import Lost, decoded, packing_of, repacked
+from icevirt.planning.combine.cf_packing import LostValues, decoded, packing_of, repacked
 
 ROUND = {"scale_factor": np.float32(0.5), "add_offset": np.float32(2), "_FillValue": np.int16(-1)}
 CASES = {
@@ -56,7 +56,7 @@ def test_values_are_packed_exactly_or_lost(numbers, scale):
     theirs = {"scale_factor": np.float32(scale), "_FillValue": np.int16(-999)}
     values = decoded(np.array(numbers, "i2"), theirs)
     found = repacked(values, np.dtype("i2"), ROUND)
-    if isinstance(found, Lost):
+    if isinstance(found, LostValues):
         assert found.count
         assert found.maximum_error != 0
     else:
@@ -64,30 +64,30 @@ def test_values_are_packed_exactly_or_lost(numbers, scale):
         np.testing.assert_array_equal(again, values)
     if scale in (0.5, 1.0, 2.0) and max(map(abs, numbers)) < 900 and 1.5 not in values:
         # 1.5 would be -1, which means "missing"
-        assert not isinstance(found, Lost)
+        assert not isinstance(found, LostValues)
 
 
 def test_a_missing_value_needs_one_to_become():
     """Packing that knows none cannot hold it."""
     found = repacked(np.array([1.0, np.nan]), np.dtype("i2"), {"scale_factor": 1.0})
-    assert isinstance(found, Lost)
+    assert isinstance(found, LostValues)
     assert np.isnan(found.maximum_error)
 
 
 def test_a_value_that_would_become_the_missing_one_is_lost():
     found = repacked(np.array([1.5], "f4"), np.dtype("i2"), ROUND)
-    assert isinstance(found, Lost)
+    assert isinstance(found, LostValues)
 
 
 def test_large_whole_numbers_are_no_floats():
     """2**53 + 1 has no float64."""
     odd = np.array([2**53 + 1])
-    assert isinstance(repacked(odd, np.dtype("f8"), {}), Lost)
-    assert not isinstance(repacked(odd - 1, np.dtype("f8"), {}), Lost)
+    assert isinstance(repacked(odd, np.dtype("f8"), {}), LostValues)
+    assert not isinstance(repacked(odd - 1, np.dtype("f8"), {}), LostValues)
 
 
 def test_minus_zero_stays():
     packed = repacked(np.array([-0.0]), np.dtype("f4"), {})
-    assert not isinstance(packed, Lost)
+    assert not isinstance(packed, LostValues)
     assert np.signbit(packed).all()
-    assert isinstance(repacked(np.array([-0.0]), np.dtype("i2"), {"scale_factor": 1.0}), Lost)
+    assert isinstance(repacked(np.array([-0.0]), np.dtype("i2"), {"scale_factor": 1.0}), LostValues)

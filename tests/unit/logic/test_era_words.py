@@ -4,7 +4,7 @@ import pytest
 
 from icevirt.archive.schema import ArraySchema
 from icevirt.model.attributes import Attributes
-from icevirt.planning.eras.signature_diff import told
+from icevirt.planning.eras.signature_diff import describe_difference
 
 BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
 BIG = {"name": "bytes", "configuration": {"endian": "big"}}
@@ -73,4 +73,4 @@ CASES = {
 
 @pytest.mark.parametrize(("before", "after", "words"), CASES.values(), ids=CASES.keys())
 def test_a_difference_is_told_by_what_changed(before, after, words):
-    assert told(signature(**before), signature(**after)) == words
+    assert describe_difference(signature(**before), signature(**after)) == words

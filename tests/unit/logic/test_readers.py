@@ -114,11 +114,11 @@ def test_lines_join_what_lacks_the_same():
         "/x": Readers(),
         "/p": Readers(zarr_lacks=("pcodec",)),
     }
-    assert list(reader_support.told(held)) == [
+    assert list(reader_support.describe_readers(held)) == [
         "zarr-python decodes /p only with pcodec",
         "GDAL 3.14 does not decode 6 of 8 arrays (/a, /b, /c, ...), for want of the codec odd",
     ]
-    assert not list(reader_support.told({"/x": Readers()}))
+    assert not list(reader_support.describe_readers({"/x": Readers()}))
 
 
 def test_files_of_two_kinds_are_read_by_those_who_read_both():

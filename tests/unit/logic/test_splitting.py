@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId12
 from icevirt.model.snapshot import ManifestRef
-from icevirt.versioning.manifest_splitting import Boxes, Grid, grid_of
+from icevirt.versioning.manifest_splitting import Boxes, SplitGrid, grid_of
 
 ANY = [{"condition": "Any", "num_chunks": 3}]
 CASES = {
@@ -66,7 +66,7 @@ edges = st.lists(st.integers(1, 6), min_size=0, max_size=3)
 @given(edges.flatmap(lambda e: st.tuples(st.just(e), st.tuples(*[st.integers(1, 4)] * len(e)))))
 def test_cells_agree_with_a_loop(case):
     chunks, steps = case
-    grid = Grid(tuple(chunks), tuple(steps))
+    grid = SplitGrid(tuple(chunks), tuple(steps))
     spots = list(itertools.product(*map(range, chunks)))
     cells = {}
     for spot in spots:
@@ -82,7 +82,7 @@ def test_cells_agree_with_a_loop(case):
 
 
 def test_cells_under_a_box_are_cut_to_the_grid():
-    grid = Grid((10, 4), (3, 4))
+    grid = SplitGrid((10, 4), (3, 4))
     assert grid.cells_under((2, 0), (99, 9)).tolist() == [0, 1, 2, 3]
     assert grid.cells_under((20, 0), (30, 1)).tolist() == []
 

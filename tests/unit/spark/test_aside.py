@@ -5,11 +5,11 @@ import pickle
 import pytest
 
 import icevirt
-from icevirt.connect.pickled_function import Carried
+from icevirt.connect.pickled_function import PickledFunction
 from icevirt.errors import BuildError
 from icevirt.execution import task_transport
 from icevirt.execution.spark_executor import SparkExecutor
-from icevirt.objects.authorize import Access
+from icevirt.objects.authorize import GrantedAccess
 from icevirt.objects.source_access import SourceAccess
 from icevirt.storage.local import LocalStorage
 
@@ -99,8 +99,8 @@ SECRETS = {
     "refreshed, with the first answer": icevirt.s3_credentials(
         get_credentials=by_function, scatter_initial_credentials=True
     ),
-    "the code of a function": Carried("f", pickle.dumps("CANARY")),
-    "what a file system was opened with": Access({"password": "CANARY"}),
+    "the code of a function": PickledFunction("f", pickle.dumps("CANARY")),
+    "what a file system was opened with": GrantedAccess({"password": "CANARY"}),
     "a storage with keys": icevirt.s3_storage(
         bucket="b", prefix="p", access_key_id="CANARY", secret_access_key="CANARY"
     ),

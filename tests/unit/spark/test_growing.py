@@ -5,12 +5,19 @@ import pyarrow as pa
 import pytest
 
 from icevirt.archive.facts import Counts
-from icevirt.catalog.arrow_columns import Codes, Columns, LabelColumns, narrow, numbers_of, rows_of
+from icevirt.catalog.arrow_columns import (
+    Codes,
+    GrowingColumns,
+    LabelColumns,
+    narrow,
+    numbers_of,
+    rows_of,
+)
 
 
 def test_a_column_grows_wider_where_it_must():
     """Numbers of later parts need more bytes than those of the first."""
-    columns, wanted = Columns(), []
+    columns, wanted = GrowingColumns(), []
     for top in (3, 200, 70_000, 1 << 40):
         values = np.arange(top - 3, top)
         columns.add(place=np.arange(3) + columns.rows, size=narrow(values))
@@ -52,7 +59,7 @@ def test_all_rows_of_a_table_are_the_table():
 
 def test_more_than_256_texts_keep_their_numbers():
     """Codes are wider than a byte from then on; values stand by first appearance."""
-    codes, columns, texts = Codes(), Columns(), [f"t{n % 300}" for n in range(900)]
+    codes, columns, texts = Codes(), GrowingColumns(), [f"t{n % 300}" for n in range(900)]
     for low in range(0, 900, 100):
         part = pa.array(texts[low : low + 100]).dictionary_encode()
         columns.add(place=np.arange(low, low + 100), text=codes.numbered(pa.chunked_array([part])))

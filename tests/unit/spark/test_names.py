@@ -6,7 +6,7 @@ import pytest
 from icevirt.archive.catalog import FILES, path_of
 from icevirt.archive.facts import FileColumns
 from icevirt.archive.plan import FileRows
-from icevirt.catalog.file_names import Files
+from icevirt.catalog.file_names import TaskFiles
 from icevirt.catalog.parts import _parquet
 from icevirt.errors import FormatError, ObjectNotFoundError
 from icevirt.model.strings import Strings
@@ -63,7 +63,7 @@ ORDERS = {
 @pytest.mark.parametrize("wanted", ORDERS.values(), ids=ORDERS.keys())
 def test_files_get_the_names_of_their_rows(wanted):
     catalog = Catalog()
-    files = Files(catalog, rows_of(*wanted))
+    files = TaskFiles(catalog, rows_of(*wanted))
     assert len(files) == len(wanted)
     assert catalog.read == []
     named = files.named()
@@ -78,7 +78,7 @@ def test_files_get_the_names_of_their_rows(wanted):
 
 def test_one_name_is_read_from_one_part():
     catalog = Catalog()
-    files = Files(catalog, rows_of(("p0", 2), ("p0", 1), ("p2", 7)))
+    files = TaskFiles(catalog, rows_of(("p0", 2), ("p0", 1), ("p2", 7)))
     assert [files.url(place) for place in range(3)] == [url("p0", 2), url("p0", 1), url("p2", 7)]
     assert catalog.read == [path_of("files", "p0"), path_of("files", "p2")]
 
@@ -95,7 +95,7 @@ def test_names_that_travelled_are_taken_as_they_are():
         last_modified=np.ones(2, np.int64),
     )
     catalog = Catalog()
-    files = Files(catalog, told)
+    files = TaskFiles(catalog, told)
     assert files.named() is told
     assert files.url(1) == "https://new/b"
     assert (files.rows.part is told.part, files.rows.row is told.row) == (True, True)
@@ -105,16 +105,16 @@ def test_names_that_travelled_are_taken_as_they_are():
 @pytest.mark.parametrize("wanted", [[("p1", 1)], [("p2", 8)], [("p2", 0), ("p2", 7)]])
 def test_a_row_that_is_not_there_is_an_error(wanted):
     with pytest.raises(FormatError, match="lacks files"):
-        Files(Catalog(), rows_of(*wanted)).named()
+        TaskFiles(Catalog(), rows_of(*wanted)).named()
     with pytest.raises(FormatError, match="lacks files"):
-        Files(Catalog(), rows_of(*wanted)).url(0)
+        TaskFiles(Catalog(), rows_of(*wanted)).url(0)
 
 
 def test_a_part_that_is_gone_is_an_error():
     catalog = Catalog()
     catalog.delete_below("files")
     with pytest.raises(ObjectNotFoundError):
-        Files(catalog, rows_of(("p0", 0))).named()
+        TaskFiles(catalog, rows_of(("p0", 0))).named()
 
 
 def test_taken_rows_know_only_their_parts():

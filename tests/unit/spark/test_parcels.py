@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from icevirt.archive.plan import FileRows, WriteItem
-from icevirt.tasks.task_payload import Parcel, _Pickler
+from icevirt.archive.plan import FileRows, ManifestTask
+from icevirt.tasks.task_payload import PackedTasks, _Pickler
 
 
 def passed(value):
@@ -61,8 +61,8 @@ def test_what_items_share_they_share_again_and_half_a_million_files_are_a_few_ki
         part=(np.arange(count) // 250).astype(np.int32),
         row=(np.arange(count) % 250).astype(np.int32),
     )
-    items = [WriteItem(number=n, files=files, windows=()) for n in range(11)]
-    parcel = Parcel.of(items)
+    items = [ManifestTask(number=n, files=files, windows=()) for n in range(11)]
+    parcel = PackedTasks.of(items)
     assert len(parcel.payload) < 20_000
     found = parcel.unpack()
     assert parcel.numbers == tuple(item.number for item in found) == tuple(range(11))

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from icevirt.archive.blocks.unpacking import unpack
 from icevirt.archive.catalog import parts_of, run_of, scan_of, status_of
-from icevirt.archive.limits import Limits
-from icevirt.archive.outcome import Outcome
+from icevirt.archive.limits import ScanLimits
+from icevirt.archive.outcome import ScanOutcome
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.schema import ArraySchema, file_signature
 from icevirt.archive.sources import SourceFiles
@@ -28,7 +28,7 @@ from pipeline.test_combine import data, file, time
 FILES = [file(n, lambda u: data(u, 1), time([float(n)])) for n in range(3)]
 SOURCES = [each.source for each in FILES]
 LISTED = SourceFiles(SOURCES)
-GOOD = [Outcome(file=each.source, scanned=each, error=None, seconds=0.1) for each in FILES]
+GOOD = [ScanOutcome(file=each.source, scanned=each, error=None, seconds=0.1) for each in FILES]
 
 
 VERSIONS = [
@@ -90,7 +90,7 @@ def test_scans_that_forget_bad_files_at_once_keep_the_notes_of_both():
 def test_only_what_lower_limits_stopped_is_tried_again():
     storage = MemoryStorage()
     outcomes = [GOOD[0], bad(GOOD[1], ScanTimeoutError("slow")), bad(GOOD[2], ScanError("cut"))]
-    low, high = Limits(seconds=5.0), Limits(seconds=6.0)
+    low, high = ScanLimits(seconds=5.0), ScanLimits(seconds=6.0)
     name = write_part(storage, "scan-run", tables_of(outcomes, low))
     assert not len(settled(storage, "scan", LISTED, low).missing)
     assert not len(settled(storage, "scan", LISTED, replace(low, memory=8 << 40)).missing)
@@ -192,7 +192,7 @@ def test_a_signature_covers_all_arrays_in_whatever_order():
 
 def test_the_catalog_has_the_signature_of_good_files_and_none_of_bad_ones():
     third = file(3, lambda u: data(u, 1, codecs=({"name": "bytes"},)), time([3.0]))
-    other = Outcome(file=third.source, scanned=third, error=None, seconds=0.1)
+    other = ScanOutcome(file=third.source, scanned=third, error=None, seconds=0.1)
     rows = tables_of([GOOD[0], GOOD[1], other, bad(GOOD[2], ScanError("cut"))]).files["signature"]
     assert rows[0] == rows[1] != rows[2]
     assert len(rows[0]) == 32
@@ -234,7 +234,7 @@ def test_the_files_of_a_part_are_not_held_together():
         for number in range(count):
             scanned = large(number, steps)
             before = tracemalloc.get_traced_memory()[0]
-            rows.add(Outcome(file=scanned.source, scanned=scanned, error=None, seconds=0.1))
+            rows.add(ScanOutcome(file=scanned.source, scanned=scanned, error=None, seconds=0.1))
             if not number:
                 one = before
         del scanned
@@ -256,7 +256,7 @@ def test_files_that_share_no_more_than_a_name_share_a_part():
     table = replace(flat.references, index=flat.references.index[:, :1].copy())
     other = replace(flat, shape=(3,), chunk_shape=(1,), dimension_names=("time",), references=table)
     files = [file(0, other), file(1, lambda u: data(u, 2)), file(2, lambda u: data(u, 2))]
-    found = [Outcome(file=each.source, scanned=each, error=None, seconds=0.1) for each in files]
+    found = [ScanOutcome(file=each.source, scanned=each, error=None, seconds=0.1) for each in files]
     blocks = [unpack(block) for _, block in tables_of(found).refs]
     assert [block.index.shape for block in blocks] == [(3, 1), (4, 2)]
     assert [sorted({*block.file.tolist()}) for block in blocks] == [[0], [1, 2]]

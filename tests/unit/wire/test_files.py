@@ -21,7 +21,7 @@ from icevirt.model.snapshot import ArrayNode, GroupNode, ManifestFileInfo, Snaps
 from icevirt.model.transaction_log import Move, NodeType, TransactionLog
 from icevirt.wire import snapshot, transaction_log
 from icevirt.wire.flatbuffer.builder import build
-from icevirt.wire.flatbuffer.reader import Reader
+from icevirt.wire.flatbuffer.reader import FlatBufferReader
 from icevirt.wire.flatbuffer.schema import (
     REPO,
     REPO_STATUS,
@@ -55,7 +55,7 @@ SLOW_REPO = row_by_row(REPO)
 
 
 def raw_values(raw, kind, table):
-    return Reader(unpack(raw, kind)[1]).root(table)
+    return FlatBufferReader(unpack(raw, kind)[1]).root(table)
 
 
 def without_arrays(log):

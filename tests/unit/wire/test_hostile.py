@@ -25,7 +25,7 @@ from icevirt.model.transaction_log import TransactionLog
 from icevirt.wire import header, snapshot, transaction_log
 from icevirt.wire.documents import config_yaml
 from icevirt.wire.flatbuffer.builder import build
-from icevirt.wire.flatbuffer.reader import Reader
+from icevirt.wire.flatbuffer.reader import FlatBufferReader
 from icevirt.wire.flatbuffer.schema import BYTES, SNAPSHOT
 from icevirt.wire.header import FileKind
 from icevirt.wire.manifests import manifest
@@ -316,7 +316,7 @@ def test_nodes_that_share_one_large_zarr_json_are_refused_beyond_reason():
     assert peak(lambda: snapshot.decode(raw), "again and again") < 256 << 20
 
 
-class PlacesOfBytes(Reader):
+class PlacesOfBytes(FlatBufferReader):
     """Collects the places of references to byte vectors."""
 
     def __init__(self, payload):

@@ -13,7 +13,7 @@ from icevirt.model.chunks import ChunkTable, ChunkType, Locations
 from icevirt.model.strings import StringsWithin
 from icevirt.wire import header
 from icevirt.wire.flatbuffer.builder import build
-from icevirt.wire.flatbuffer.reader import Reader
+from icevirt.wire.flatbuffer.reader import FlatBufferReader
 from icevirt.wire.flatbuffer.schema import ARRAY_MANIFEST, CHUNK_REF, MANIFEST, Field, Table, Vector
 from icevirt.wire.header import FileKind
 from icevirt.wire.manifests import locations_read, manifest
@@ -46,7 +46,7 @@ def payload_of(raw):
 
 
 def slowly(raw):
-    return Reader(payload_of(raw)).root(SLOW)
+    return FlatBufferReader(payload_of(raw)).root(SLOW)
 
 
 def slow_meaning(refs):
@@ -179,7 +179,7 @@ def test_every_number_is_aligned_and_every_reference_goes_forward():
     Verifier(payload).table(SLOW, int.from_bytes(payload[:4], "little"))
 
 
-class Verifier(Reader):
+class Verifier(FlatBufferReader):
     """Reads row by row and asserts alignment on the way."""
 
     def table(self, table, at):

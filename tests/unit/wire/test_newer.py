@@ -15,7 +15,7 @@ from icevirt.wire import snapshot, transaction_log
 from icevirt.wire.flatbuffer.builder import build
 from icevirt.wire.flatbuffer.columns_read import Tables
 from icevirt.wire.flatbuffer.payload import Payload
-from icevirt.wire.flatbuffer.reader import Reader, Span
+from icevirt.wire.flatbuffer.reader import FlatBufferReader, Span
 from icevirt.wire.flatbuffer.schema import (
     ARRAY_MANIFEST,
     CHUNK_REF,
@@ -136,7 +136,7 @@ def test_vtables_that_overlap_cost_no_more_than_the_file(last):
 def snapshot_of_the_future():
     """A snapshot with a node that has a seventh field."""
     value = Snapshot(id=A, nodes=(), flushed_at=7, message="m")
-    values = Reader(unpack(snapshot.encode(value), FileKind.snapshot)[1]).root(SNAPSHOT)
+    values = FlatBufferReader(unpack(snapshot.encode(value), FileKind.snapshot)[1]).root(SNAPSHOT)
     return pack(FileKind.snapshot, build(newer(SNAPSHOT), {**values, "news": 7})), value
 
 
@@ -157,7 +157,7 @@ def test_a_log_of_a_newer_client_is_read_but_not_replaced(where):
     grown = newer(indices) if where == "chunk indices" else indices
     table = with_vector(TRANSACTION_LOG, "updated_chunks", with_vector(chunks, "chunks", grown))
     raw = transaction_log.encode(log)
-    values = Reader(unpack(raw, FileKind.transaction_log)[1]).root(
+    values = FlatBufferReader(unpack(raw, FileKind.transaction_log)[1]).root(
         with_vector(TRANSACTION_LOG, "updated_chunks", with_vector(chunks, "chunks", indices))
     )
     if where == "the log":

@@ -1,4 +1,4 @@
-"""Groups, datasets, links and dimensions of an HDF5 file.
+"""Groups, datasets, links and dimensions of an HDF5 file, and their names.
 
-which there are, and under which names.
+How a dataset is represented is decided in `types`.
 """

@@ -40,7 +40,7 @@ def is_bare_dimension(attributes: FoundAttributes) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class VariableAxis:
     """One axis of a variable: the dimension's name, and its scale's address (0: phony)."""
 
     name: str
@@ -52,17 +52,19 @@ class Dimensions:
     """The dimensions of one file."""
 
     file: HeldFile
-    _by_address: dict[int, Axis] = field(default_factory=dict)
+    _by_address: dict[int, VariableAxis] = field(default_factory=dict)
     _paths: list[str] = field(default_factory=list)  # of the dimensions that have a scale
-    _by_number: dict[int, Axis] = field(default_factory=dict)
+    _by_number: dict[int, VariableAxis] = field(default_factory=dict)
     _lengths: dict[int, int] = field(default_factory=dict)
-    _phony: dict[str, dict[Axis, tuple[int, bool]]] = field(
+    _phony: dict[str, dict[VariableAxis, tuple[int, bool]]] = field(
         default_factory=lambda: defaultdict(dict)
     )
 
     def add_scale(self, found: FoundDataset, attributes: FoundAttributes) -> None:
         """Take note of a dimension scale; its first name stays."""
-        axis = Axis(variable_name(found.link.encode("utf-8", "surrogateescape"))[0], found.address)
+        axis = VariableAxis(
+            variable_name(found.link.encode("utf-8", "surrogateescape"))[0], found.address
+        )
         if self._by_address.setdefault(found.address, axis) is axis:
             self._paths.append(paths.join(paths.parent(found.path), axis.name))
         number = attributes.hidden.get("_Netcdf4Dimid")
@@ -75,13 +77,13 @@ class Dimensions:
 
     def axes_of(
         self, found: FoundDataset, attributes: FoundAttributes, shape: Sequence[int]
-    ) -> tuple[tuple[Axis, ...], str]:
+    ) -> tuple[tuple[VariableAxis, ...], str]:
         """Return the axes of a dataset, and what was odd about finding them.
 
         ``shape`` may have more axes than the dataset has: those of an array type are phony.
         """
         given, odd = self._given(found, attributes, len(shape))
-        axes: list[Axis] = []
+        axes: list[VariableAxis] = []
         for length, axis in zip(shape, given, strict=True):
             unlimited = (*found.limits, 0)[min(len(axes), len(found.limits))] == h5s.UNLIMITED
             chosen = axis or self._make_phony(found.path, (length, unlimited), axes)
@@ -91,14 +93,14 @@ class Dimensions:
                 self._lengths[chosen.address] = max(known, length)
         return tuple(axes), odd
 
-    def length(self, axis: Axis, own: int) -> int:
+    def length(self, axis: VariableAxis, own: int) -> int:
         """Return how long netCDF takes the dimension to be: as its longest variable."""
         return self._lengths.get(axis.address, own) if axis.address else own
 
     def _given(
         self, found: FoundDataset, attributes: FoundAttributes, ndim: int
-    ) -> tuple[list[Axis | None], str]:
-        axes: list[Axis | None] = [None] * ndim
+    ) -> tuple[list[VariableAxis | None], str]:
+        axes: list[VariableAxis | None] = [None] * ndim
         odd = ""
         if attributes.has_dimension_list:
             try:
@@ -117,14 +119,14 @@ class Dimensions:
 
     def _scales(
         self, found: FoundDataset, attributes: FoundAttributes
-    ) -> Sequence[Sequence[Axis | None]]:
+    ) -> Sequence[Sequence[VariableAxis | None]]:
         """Return the scales of each axis, as the file lists them."""
         known = attributes.scales
         if known is not None and all(one in self._by_address for some in known for one in some):
             return [[self._by_address[one] for one in some] for some in known]
         return [[self._referenced(one) for one in some] for some in _dimension_list(found.dsid)]
 
-    def _referenced(self, reference: Any) -> Axis | None:
+    def _referenced(self, reference: Any) -> VariableAxis | None:
         if not reference:
             return None
         oid = h5r.dereference(reference, self.file.fid)
@@ -132,17 +134,19 @@ class Dimensions:
         axis = self._by_address.get(address)
         if axis is None:  # a scale outside of the scanned group
             raw = h5i.get_name(oid) or b""
-            axis = Axis(variable_name(raw.rsplit(b"/", 1)[-1])[0], address)
+            axis = VariableAxis(variable_name(raw.rsplit(b"/", 1)[-1])[0], address)
             self._by_address[address] = axis
         return axis
 
-    def _make_phony(self, path: str, kind: tuple[int, bool], taken: Sequence[Axis]) -> Axis:
+    def _make_phony(
+        self, path: str, kind: tuple[int, bool], taken: Sequence[VariableAxis]
+    ) -> VariableAxis:
         here = self._phony[paths.parent(path)]
         for axis, known in here.items():
             if known == kind and axis not in taken:
                 return axis
         real = len(self._by_number or self._by_address)
-        axis = Axis(f"phony_dim_{real + sum(map(len, self._phony.values()))}")
+        axis = VariableAxis(f"phony_dim_{real + sum(map(len, self._phony.values()))}")
         here[axis] = kind
         return axis
 

@@ -14,7 +14,7 @@ from icevirt_scanners.hdf5.files import HeldFile
 from icevirt_scanners.hdf5.hierarchy.walk import FoundDataset, FoundGroup, Handle, Walk, is_odd
 from icevirt_scanners.hdf5.raw.dataset import DATASPACE, DATATYPE, extent_of
 from icevirt_scanners.hdf5.raw.fields import require
-from icevirt_scanners.hdf5.raw.file import Header, RawFile
+from icevirt_scanners.hdf5.raw.file import ObjectHeader, RawFile
 from icevirt_scanners.hdf5.raw.header import (
     GUESS,
     LINK_INFO,
@@ -72,14 +72,14 @@ def plain_walk(raw: RawFile, file: HeldFile, url: str) -> Walk:
     return walk
 
 
-def _header(raw: RawFile, address: int) -> Header:
+def _header(raw: RawFile, address: int) -> ObjectHeader:
     header = raw.header(address)
     require(header is not None, "an odd object header")
     assert header is not None
     return header
 
 
-def _kind_of(header: Header) -> str:
+def _kind_of(header: ObjectHeader) -> str:
     """Say what an object is, by libhdf5's rules."""
     kinds = {message.kind for message in header.messages}
     require(kinds and max(kinds) <= NEWEST, "messages of another version")

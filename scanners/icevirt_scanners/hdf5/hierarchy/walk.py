@@ -21,7 +21,7 @@ from icevirt.model.names import node_name
 from icevirt_scanners.hdf5.files import HeldFile, explained
 from icevirt_scanners.hdf5.hierarchy.links import follow
 from icevirt_scanners.hdf5.hierarchy.names import variable_name
-from icevirt_scanners.hdf5.raw.file import Header
+from icevirt_scanners.hdf5.raw.file import ObjectHeader
 
 
 class Handle:
@@ -74,7 +74,7 @@ class FoundDataset:
     address: int
     shape: tuple[int, ...] | None  # None without a dataspace
     limits: tuple[int, ...]  # how far each axis may grow
-    header: Header | None = None  # where its bytes could be read
+    header: ObjectHeader | None = None  # where its bytes could be read
 
     @property
     def dsid(self) -> Any:

@@ -19,7 +19,7 @@ from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError
 from icevirt_scanners.hdf5.raw.header import layout_message
 from icevirt_scanners.hdf5.values.digests import wants_digest
 from icevirt_scanners.hdf5.values.whole import wants_whole
-from icevirt_scanners.hdf5.variable import Variable
+from icevirt_scanners.hdf5.variable import HDF5Variable
 
 LEAST = 200
 """References that take as long as the header of a variable."""
@@ -27,7 +27,7 @@ LEAST = 200
 _BYTES = 100  # of values that are read in the time of a reference
 
 
-def weight_of(variable: Variable, context: FileContext) -> Weight:
+def weight_of(variable: HDF5Variable, context: FileContext) -> Weight:
     """Return what a variable takes, and whether its chunk index can be read in runs."""
     options, path = context.options, variable.path
     if variable.layout == h5d.VIRTUAL:
@@ -48,7 +48,7 @@ def weight_of(variable: Variable, context: FileContext) -> Weight:
     return Weight(path=path, cost=LEAST + places, chunks=runs)
 
 
-def _has_runs(variable: Variable, context: FileContext) -> bool:
+def _has_runs(variable: HDF5Variable, context: FileContext) -> bool:
     """Say whether places in the index follow each other as those in the chunk grid do."""
     with suppress(NotUnderstoodError):
         if variable.header is not None and context.raw is not None:

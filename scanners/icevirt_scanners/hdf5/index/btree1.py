@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt_scanners.hdf5.index.entries import Found, Grid
+from icevirt_scanners.hdf5.index.entries import ChunkEntries, ChunkGrid
 from icevirt_scanners.hdf5.raw.fields import Rows, check_heads, require, signed
 from icevirt_scanners.hdf5.raw.space import Space
 
@@ -15,7 +15,7 @@ _ENTRIES = 64  # of a node, unless a file says otherwise
 _DEEPEST = 16  # levels; 4 hold more chunks than any file has
 
 
-def chunks(space: Space, root: int, grid: Grid) -> Found:
+def chunks(space: Space, root: int, grid: ChunkGrid) -> ChunkEntries:
     """List the chunks of the tree at ``root``, level by level."""
     node = _Node(space, grid)
     head = space.block(root, 8)
@@ -44,7 +44,7 @@ def _entry(ndim: int, width: int) -> np.dtype[np.void]:
 class _Node:
     """How the nodes of one tree are written."""
 
-    def __init__(self, space: Space, grid: Grid) -> None:
+    def __init__(self, space: Space, grid: ChunkGrid) -> None:
         ndim = len(grid.chunk)
         self.entry = _entry(ndim, space.address_width)
         self.head = 8 + 2 * space.address_width
@@ -83,7 +83,7 @@ class _Node:
         """Return the addresses of the nodes or chunks below."""
         return signed(entries["child"].astype(np.uint64))
 
-    def found(self, entries: NDArray[np.void]) -> Found:
+    def found(self, entries: NDArray[np.void]) -> ChunkEntries:
         """Return the chunks that leaf entries stand for."""
         corner = entries["corner"].view(np.int64)
         within, child = corner[:, :-1], entries["child"].astype(np.int64)
@@ -93,7 +93,7 @@ class _Node:
         edges = np.array(self.grid.chunk, np.int64)
         index = within // edges
         require(np.array_equal(index * edges, within), "a corner off the grid")
-        return Found(
+        return ChunkEntries(
             index=index,
             address=child,
             length=entries["length"].astype(np.int64),

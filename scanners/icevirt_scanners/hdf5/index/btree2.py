@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt_scanners.hdf5.index.entries import EntryFormat, Found, Grid
+from icevirt_scanners.hdf5.index.entries import ChunkEntries, ChunkGrid, EntryFormat
 from icevirt_scanners.hdf5.raw.btree2 import DEEPEST, PREFIX, widths_of
 from icevirt_scanners.hdf5.raw.fields import (
     CHECKSUM,
@@ -24,17 +24,17 @@ from icevirt_scanners.hdf5.raw.space import Space
 _UNFILTERED, _FILTERED = 10, 11
 
 
-def chunks(space: Space, address: int, grid: Grid) -> Found:
+def chunks(space: Space, address: int, grid: ChunkGrid) -> ChunkEntries:
     """List the chunks of the tree whose header is at ``address``."""
-    tree = _Tree.at(space, address, grid)
+    tree = _ChunkTree.at(space, address, grid)
     if not tree.total:
-        return Found.joined([], len(grid.chunk))
-    parts: list[Found] = []
+        return ChunkEntries.joined([], len(grid.chunk))
+    parts: list[ChunkEntries] = []
     nodes = tree.root
     for depth in range(tree.depth, 0, -1):
         nodes = tree.descend(nodes, depth, parts)
     tree.leaves(nodes, parts)
-    found = Found.joined(parts, len(grid.chunk))
+    found = ChunkEntries.joined(parts, len(grid.chunk))
     require(len(found.address) == tree.total, "records that are missing")
     return found
 
@@ -48,7 +48,7 @@ class _Nodes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Tree:
+class _ChunkTree:
     space: Space
     kind: int
     entry: EntryFormat
@@ -60,7 +60,7 @@ class _Tree:
     ndim: int
 
     @classmethod
-    def at(cls, space: Space, address: int, grid: Grid) -> _Tree:
+    def at(cls, space: Space, address: int, grid: ChunkGrid) -> _ChunkTree:
         """Read the header."""
         wide, long = space.address_width, space.length_width
         head = space.sealed(address, 18 + wide + long + CHECKSUM, b"BTHD\0")
@@ -83,7 +83,7 @@ class _Tree:
             ndim=ndim,
         )
 
-    def leaves(self, nodes: _Nodes, parts: list[Found]) -> None:
+    def leaves(self, nodes: _Nodes, parts: list[ChunkEntries]) -> None:
         """Add the records of all leaves."""
         most = (self.node_size - PREFIX - CHECKSUM) // self.record
         require(most > 0 and (nodes.records <= most).all(), "leaves of another size")
@@ -96,7 +96,7 @@ class _Tree:
             table = np.ascontiguousarray(body).reshape(len(rows), most, self.record)
             parts.append(self._decoded(table[np.arange(most) < held[:, None]]))
 
-    def descend(self, nodes: _Nodes, depth: int, parts: list[Found]) -> _Nodes:
+    def descend(self, nodes: _Nodes, depth: int, parts: list[ChunkEntries]) -> _Nodes:
         """Add the records of the inner nodes of a depth; return the nodes below."""
         widths = widths_of(self.node_size, self.record, self.space.address_width, depth)
         pointer = sum(widths)
@@ -115,7 +115,7 @@ class _Tree:
                 counts.append(signed(numbers(below[:, widths[0] : widths[0] + widths[1]])))
         return _Nodes(np.concatenate(addresses), np.concatenate(counts))
 
-    def _decoded(self, records: Rows) -> Found:
+    def _decoded(self, records: Rows) -> ChunkEntries:
         entry = self.entry.width
         where = np.ascontiguousarray(records[:, entry:]).view("<u8").reshape(-1, self.ndim)
         return self.entry.decode(records[:, :entry], signed(where))

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from math import prod
 
 from icevirt_scanners.hdf5.index import btree1, btree2, extensible_array, fixed_array
-from icevirt_scanners.hdf5.index.entries import Found, Grid
+from icevirt_scanners.hdf5.index.entries import ChunkEntries, ChunkGrid
 from icevirt_scanners.hdf5.index.layout import layout_of
 from icevirt_scanners.hdf5.raw.fields import require
 from icevirt_scanners.hdf5.raw.space import Space
 
-_READERS: dict[str, Callable[[Space, int, Grid], Found]] = {
+_READERS: dict[str, Callable[[Space, int, ChunkGrid], ChunkEntries]] = {
     "btree1": btree1.chunks,
     "btree2": btree2.chunks,
     "extensible": extensible_array.chunks,
@@ -29,7 +29,7 @@ def found_chunks(
     shape: tuple[int, ...],
     limits: tuple[int | None, ...],
     run: tuple[int, int] | None = None,
-) -> Found:
+) -> ChunkEntries:
     """List the chunks of a dataset by its layout message.
 
     Args:
@@ -45,8 +45,10 @@ def found_chunks(
     """
     layout = layout_of(message, space)
     require(layout.edges[:-1] == chunk, "chunks of another shape")
-    grid = Grid(chunk=chunk, shape=shape, limits=limits, chunk_bytes=prod(layout.edges), run=run)
+    grid = ChunkGrid(
+        chunk=chunk, shape=shape, limits=limits, chunk_bytes=prod(layout.edges), run=run
+    )
     require(run is None or layout.kind in _RUNS, "an index that is not in the order of the grid")
     if layout.address is None:
-        return Found.joined([], len(chunk))
+        return ChunkEntries.joined([], len(chunk))
     return _READERS[layout.kind](space, layout.address, grid)

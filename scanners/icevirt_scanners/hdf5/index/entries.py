@@ -16,7 +16,7 @@ _MASK = 4  # bytes of a filter mask
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class ChunkEntries:
     """Chunks as an index lists them; ``address`` counts from the end of the user block."""
 
     index: NDArray[np.int64]  # (n, ndim) chunk coordinates
@@ -25,7 +25,7 @@ class Found:
     mask: NDArray[np.uint32]  # (n,) filters that were skipped
 
     @classmethod
-    def joined(cls, parts: Sequence[Found], ndim: int) -> Found:
+    def joined(cls, parts: Sequence[ChunkEntries], ndim: int) -> ChunkEntries:
         """Join the parts of one index."""
         if len(parts) == 1:
             return parts[0]
@@ -39,7 +39,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grid:
+class ChunkGrid:
     """The chunk grid of a dataset, as far as it may grow, and the size of its chunks."""
 
     chunk: tuple[int, ...]
@@ -115,7 +115,7 @@ class EntryFormat:
     chunk_bytes: int
 
     @classmethod
-    def of(cls, width: int, space: Space, grid: Grid, *, filtered: bool) -> EntryFormat:
+    def of(cls, width: int, space: Space, grid: ChunkGrid, *, filtered: bool) -> EntryFormat:
         """Check the width of an entry that the index states."""
         size = width - space.address_width - _MASK
         right = 1 <= size <= 8 if filtered else width == space.address_width
@@ -127,7 +127,7 @@ class EntryFormat:
             chunk_bytes=grid.chunk_bytes,
         )
 
-    def decode(self, raw: Rows, index: NDArray[np.int64]) -> Found:
+    def decode(self, raw: Rows, index: NDArray[np.int64]) -> ChunkEntries:
         """Return the entries that lead to a chunk; ``index`` has the coordinates of each row."""
         there = defined(raw[:, : self.address_width])
         if not there.all():
@@ -140,4 +140,4 @@ class EntryFormat:
             length = signed(numbers(raw[:, self.address_width : end]))
             mask = numbers(raw[:, end : self.width]).astype(np.uint32)
         address = signed(numbers(raw[:, : self.address_width]))
-        return Found(index=index, address=address, length=length, mask=mask)
+        return ChunkEntries(index=index, address=address, length=length, mask=mask)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt_scanners.hdf5.index.entries import EntryFormat, Found, Grid
+from icevirt_scanners.hdf5.index.entries import ChunkEntries, ChunkGrid, EntryFormat
 from icevirt_scanners.hdf5.raw.fields import (
     CHECKSUM,
     Rows,
@@ -27,12 +27,12 @@ from icevirt_scanners.hdf5.raw.fields import (
 from icevirt_scanners.hdf5.raw.space import Space
 
 
-def chunks(space: Space, address: int, grid: Grid) -> Found:
+def chunks(space: Space, address: int, grid: ChunkGrid) -> ChunkEntries:
     """List the chunks of the extensible array whose header is at ``address``."""
-    array = _Array.at(space, address, grid)
+    array = _ExtensibleArray.at(space, address, grid)
     if array.index_block is None:
-        return Found.joined([], len(grid.chunk))
-    return Found.joined(list(array.parts(array.index_block)), len(grid.chunk))
+        return ChunkEntries.joined([], len(grid.chunk))
+    return ChunkEntries.joined(list(array.parts(array.index_block)), len(grid.chunk))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,11 +45,11 @@ class _Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Array:
+class _ExtensibleArray:
     """An extensible array with the numbers of its header."""
 
     space: Space
-    grid: Grid
+    grid: ChunkGrid
     entry: EntryFormat
     owner: bytes  # what stands behind the signature of each block: version, client, header
     direct: int  # entries in the index block
@@ -60,7 +60,7 @@ class _Array:
     index_block: int | None
 
     @classmethod
-    def at(cls, space: Space, address: int, grid: Grid) -> _Array:
+    def at(cls, space: Space, address: int, grid: ChunkGrid) -> _ExtensibleArray:
         """Read the header."""
         wide, long = space.address_width, space.length_width
         head = space.sealed(address, 12 + 6 * long + wide + CHECKSUM, b"EAHD\0")
@@ -82,7 +82,7 @@ class _Array:
             index_block=None if block == b"\xff" * wide else number(block, 0, wide),
         )
 
-    def parts(self, address: int) -> Iterator[Found]:
+    def parts(self, address: int) -> Iterator[ChunkEntries]:
         """Yield the entries of the index block, then those of all data blocks."""
         wide, inner = self.space.address_width, self._groups_in_index_block()
         named = sum(group.blocks for group in self.groups[:inner])
@@ -110,7 +110,7 @@ class _Array:
     def _groups_in_index_block(self) -> int:
         return min(2 * (self.pointers.bit_length() - 1), len(self.groups))
 
-    def _super_block(self, group: _Group, address: int) -> Iterator[Found]:
+    def _super_block(self, group: _Group, address: int) -> Iterator[ChunkEntries]:
         wide = self.space.address_width
         pages = group.entries // self.page if group.entries > self.page else 0
         head = b"EASB" + self.owner
@@ -125,7 +125,7 @@ class _Array:
 
     def _data_blocks(
         self, group: _Group, addresses: Rows, used: NDArray[np.bool_] | None
-    ) -> Iterator[Found]:
+    ) -> Iterator[ChunkEntries]:
         """Yield the entries of some data blocks; ``used`` says which pages are in use."""
         there = np.flatnonzero(defined(addresses))
         at = signed(numbers(addresses[there]))
@@ -153,7 +153,7 @@ class _Array:
         *,
         head: bytes = b"",
         skip: int = 0,
-    ) -> Iterator[Found]:
+    ) -> Iterator[ChunkEntries]:
         """Yield runs of entries between a head and a checksum, from the places ``first`` on."""
         for some, rows in self.space.rows(at, skip + entries * self.entry.width + CHECKSUM):
             check_heads(rows, head)
@@ -161,7 +161,7 @@ class _Array:
             place = (first[some, None] + np.arange(entries)).reshape(-1)
             yield self._decoded(np.ascontiguousarray(rows[:, skip:-CHECKSUM]), place)
 
-    def _decoded(self, raw: Rows, place: NDArray[np.int64]) -> Found:
+    def _decoded(self, raw: Rows, place: NDArray[np.int64]) -> ChunkEntries:
         grows = [axis for axis, limit in enumerate(self.grid.limits) if limit is None]
         require(len(grows) == 1, "another number of axes without limit")
         index = self.grid.coordinates(place, first=grows[0])

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt_scanners.hdf5.index.entries import EntryFormat, Found, Grid
+from icevirt_scanners.hdf5.index.entries import ChunkEntries, ChunkGrid, EntryFormat
 from icevirt_scanners.hdf5.raw.fields import CHECKSUM, Rows, check_sums, number, require
 from icevirt_scanners.hdf5.raw.space import Space
 
 
-def implicit_chunks(space: Space, address: int, grid: Grid) -> Found:
+def implicit_chunks(space: Space, address: int, grid: ChunkGrid) -> ChunkEntries:
     """List chunks that stand one behind the other, all of them allocated."""
     n = grid.places()
     require(n * grid.chunk_bytes <= space.size, "more chunks than the file can hold")
@@ -21,7 +21,7 @@ def implicit_chunks(space: Space, address: int, grid: Grid) -> Found:
     index = grid.coordinates(place)
     inside = (index * np.array(grid.chunk) < np.array(grid.shape)).all(axis=1)
     place, index = place[inside], index[inside]
-    return Found(
+    return ChunkEntries(
         index=index,
         address=address + place * grid.chunk_bytes,
         length=np.full(len(place), grid.chunk_bytes, np.int64),
@@ -29,7 +29,7 @@ def implicit_chunks(space: Space, address: int, grid: Grid) -> Found:
     )
 
 
-def chunks(space: Space, address: int, grid: Grid) -> Found:
+def chunks(space: Space, address: int, grid: ChunkGrid) -> ChunkEntries:
     """List the chunks of the fixed array whose header is at ``address``."""
     wide = space.address_width
     head = space.sealed(address, 8 + space.length_width + wide + CHECKSUM, b"FAHD\0")
@@ -41,34 +41,34 @@ def chunks(space: Space, address: int, grid: Grid) -> Found:
     low, high = grid.run or (0, n)
     block = head[8 + space.length_width :]
     if block == b"\xff" * wide:
-        return Found.joined([], len(grid.chunk))
+        return ChunkEntries.joined([], len(grid.chunk))
     require(n * width <= space.size, "an array larger than the file")
-    array = _Array(space, number(block, 0, wide), n, entry, grid, low, high)
+    array = _DataBlock(space, number(block, 0, wide), n, entry, grid, low, high)
     prefix = b"FADB\0" + bytes([filtered]) + address.to_bytes(wide, "little")
     if n <= 1 << page_bits:
         return array.whole(prefix)
-    return Found.joined(list(array.pages(prefix, 1 << page_bits)), len(grid.chunk))
+    return ChunkEntries.joined(list(array.pages(prefix, 1 << page_bits)), len(grid.chunk))
 
 
 @dataclass(frozen=True, slots=True)
-class _Array:
+class _DataBlock:
     """The data block of a fixed array."""
 
     space: Space
     address: int
     length: int  # in entries
     entry: EntryFormat
-    grid: Grid
+    grid: ChunkGrid
     low: int  # the first entry that is wanted
     high: int  # and the end of those
 
-    def whole(self, prefix: bytes) -> Found:
+    def whole(self, prefix: bytes) -> ChunkEntries:
         """Return the entries of a data block without pages."""
         size = len(prefix) + self.length * self.entry.width
         data = self.space.sealed(self.address, size + CHECKSUM, prefix)
         return self._decoded(np.frombuffer(data, np.uint8, offset=len(prefix)), 0)
 
-    def pages(self, prefix: bytes, page: int) -> Iterator[Found]:
+    def pages(self, prefix: bytes, page: int) -> Iterator[ChunkEntries]:
         """Yield the entries of pages, of which only those in a bitmap are in use."""
         count = -(-self.length // page)
         start = len(prefix) + -(-count // 8) + CHECKSUM
@@ -89,11 +89,11 @@ class _Array:
             data = self.space.sealed(last, rest * self.entry.width + CHECKSUM, b"")
             yield self._decoded(np.frombuffer(data, np.uint8), (count - 1) * page)
 
-    def _decoded(self, raw: NDArray[np.uint8], first: int) -> Found:
+    def _decoded(self, raw: NDArray[np.uint8], first: int) -> ChunkEntries:
         rows = raw.reshape(-1, self.entry.width)
         return self._wanted(rows, np.arange(first, first + len(rows), dtype=np.int64))
 
-    def _wanted(self, rows: Rows, place: NDArray[np.int64]) -> Found:
+    def _wanted(self, rows: Rows, place: NDArray[np.int64]) -> ChunkEntries:
         inside = (place >= self.low) & (place < self.high)
         if not inside.all():
             rows, place = rows[inside], place[inside]

@@ -15,7 +15,7 @@ _PARAMETERS = {"implicit": 0, "fixed": 1, "extensible": 5, "btree2": 6}  # their
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class IndexLayout:
     """How the chunks of a dataset are indexed."""
 
     kind: str
@@ -23,33 +23,33 @@ class Layout:
     address: int | None  # of the index; None where no chunk was ever written
 
 
-def layout_of(message: bytes, space: Space) -> Layout:
+def layout_of(message: bytes, space: Space) -> IndexLayout:
     """Decode a layout message of version 3 and later."""
     return _layout(message, space.address_width)
 
 
 @lru_cache(256)  # a dataset's is asked for twice
-def _layout(message: bytes, wide: int) -> Layout:
+def _layout(message: bytes, wide: int) -> IndexLayout:
     version = number(message, 0, 1)
     require(version in (3, 4, 5) and number(message, 1, 1) == _CHUNKED, "another layout")
     return _old(message, wide) if version == 3 else _new(message, wide)
 
 
-def _old(message: bytes, wide: int) -> Layout:
+def _old(message: bytes, wide: int) -> IndexLayout:
     count = number(message, 2, 1)
     require(3 + wide + 4 * count <= len(message), "a layout cut short")
     edges = unpack_from(f"<{count}I", message, 3 + wide)
-    return Layout("btree1", edges, _address(message, 3, wide))
+    return IndexLayout("btree1", edges, _address(message, 3, wide))
 
 
-def _new(message: bytes, wide: int) -> Layout:
+def _new(message: bytes, wide: int) -> IndexLayout:
     count, width = number(message, 3, 1), number(message, 4, 1)
     require(1 <= width <= 8, "edges of an odd size")
     edges = tuple(number(message, 5 + width * axis, width) for axis in range(count))
     at = 5 + width * count
     kind = _INDEX_KINDS.get(number(message, at, 1), "")
     require(kind in _PARAMETERS, "an index left to libhdf5")
-    return Layout(kind, edges, _address(message, at + 1 + _PARAMETERS[kind], wide))
+    return IndexLayout(kind, edges, _address(message, at + 1 + _PARAMETERS[kind], wide))
 
 
 def _address(message: bytes, at: int, wide: int) -> int | None:

@@ -57,7 +57,7 @@ _NUMBERS = _numbers()
 _NUMBER_SIZES = {0: 12, 1: 20}  # bytes of the message, by class
 
 
-class Texts(NamedTuple):
+class FixedStrings(NamedTuple):
     """Strings as they are stored, without padding."""
 
     texts: list[bytes]
@@ -89,7 +89,7 @@ class References(NamedTuple):
         return 8 * sum(map(len, self.addresses))
 
 
-type Value = np.ndarray[Any, Any] | Texts | References
+type Value = np.ndarray[Any, Any] | FixedStrings | References
 
 
 class _Attribute(NamedTuple):
@@ -187,7 +187,7 @@ def _attribute(data: bytes, heap: Heap, unread: Collection[bytes]) -> _Attribute
     return _Attribute(name, found, (data[:begin], found.key), len(data) + found.nbytes)
 
 
-type _InHeap = tuple[int, Callable[[bytes, Heap], Texts | References]]
+type _InHeap = tuple[int, Callable[[bytes, Heap], FixedStrings | References]]
 
 
 @lru_cache(4096)
@@ -229,7 +229,7 @@ def _parts(data: bytes) -> tuple[bytes, bool, bytes, bytes, bytes]:
 class _FromHeap(NamedTuple):
     """Reads values that stand in a heap."""
 
-    read: Callable[[bytes, Heap], Texts | References]
+    read: Callable[[bytes, Heap], FixedStrings | References]
 
 
 @lru_cache(1024)  # the attributes of an archive are of few types
@@ -273,7 +273,7 @@ def _array(
 def _fixed(size: int, count: int, terminated: bool, data: bytes) -> Value:
     require(count * size <= len(data), "a value cut short")
     texts = [data[at : at + size] for at in range(0, count * size, size)]
-    return Texts([_stripped(text, terminated=terminated) for text in texts])
+    return FixedStrings([_stripped(text, terminated=terminated) for text in texts])
 
 
 def _sequences(kind: bytes, size: int, count: int) -> _FromHeap | None:
@@ -287,9 +287,9 @@ def _sequences(kind: bytes, size: int, count: int) -> _FromHeap | None:
     return None  # other than addresses of objects
 
 
-def _variable(nbytes: int, data: bytes, heap: Heap) -> Texts:
+def _variable(nbytes: int, data: bytes, heap: Heap) -> FixedStrings:
     texts = heap.sequences(data[:nbytes], 1)
-    return Texts([_stripped(text, terminated=True) for text in texts])
+    return FixedStrings([_stripped(text, terminated=True) for text in texts])
 
 
 def _references(nbytes: int, width: int, data: bytes, heap: Heap) -> References:

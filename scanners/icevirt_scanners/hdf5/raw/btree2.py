@@ -20,13 +20,13 @@ def records(space: Space, address: int, kind: int) -> list[bytes]:
     require(depth <= DEEPEST and total * size <= space.size, "a tree too large")
     if not total:
         return []
-    tree = _Tree(space, kind, size, number(head, 6, 4))
+    tree = _RecordTree(space, kind, size, number(head, 6, 4))
     found = list(tree.below(number(head, 16, wide), number(head, 16 + wide, 2), depth))
     require(len(found) == total, "records that are missing")
     return found
 
 
-class _Tree:
+class _RecordTree:
     def __init__(self, space: Space, kind: int, record: int, node_size: int) -> None:
         self._space, self._kind, self._record, self._size = space, kind, record, node_size
 

@@ -38,7 +38,7 @@ class Filters(NamedTuple):
         return self.filters[at]
 
 
-class Placed(NamedTuple):
+class StorageLayout(NamedTuple):
     """Where the values of a dataset without chunks stand."""
 
     inside: bytes | None  # the values themselves, of a compact one
@@ -122,16 +122,16 @@ def filters_of(messages: list[Message]) -> Filters:
     return Filters(tuple(found))
 
 
-def placed(layout: bytes, space: Space) -> Placed:
+def placed(layout: bytes, space: Space) -> StorageLayout:
     """Read the layout message of a dataset that is not chunked. Raises `NotUnderstoodError`."""
     version, kind = number(layout, 0, 1), number(layout, 1, 1)
     require(version in (3, 4, 5) and kind in (0, 1), "another layout")
     if kind == 0:
         size = number(layout, 2, 2)
         require(4 + size <= len(layout), "values cut short")
-        return Placed(layout[4 : 4 + size], None, size)
+        return StorageLayout(layout[4 : 4 + size], None, size)
     wide = space.address_width
     address, size = number(layout, 2, wide), number(layout, 2 + wide, space.length_width)
     nowhere = address == (1 << 8 * wide) - 1
     require(nowhere or space.base + address + size <= space.size, "values outside the file")
-    return Placed(None, None if nowhere else address, size)
+    return StorageLayout(None, None if nowhere else address, size)

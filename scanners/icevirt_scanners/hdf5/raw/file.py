@@ -15,7 +15,7 @@ from icevirt_scanners.hdf5.raw.space import Pages, Space
 from icevirt_scanners.hdf5.raw.superblock import root_of
 
 
-class Header(NamedTuple):
+class ObjectHeader(NamedTuple):
     """The messages of one object."""
 
     messages: list[Message]
@@ -38,7 +38,7 @@ class RawFile:
 
     space: Space
     heap: Heap
-    _headers: dict[int, Header | None] = field(default_factory=dict)
+    _headers: dict[int, ObjectHeader | None] = field(default_factory=dict)
 
     @property
     def root(self) -> int:
@@ -56,12 +56,12 @@ class RawFile:
             space.announce = partial(prefetch, source)
         return cls(space, Heap(space))
 
-    def header(self, address: int) -> Header | None:
+    def header(self, address: int) -> ObjectHeader | None:
         """Return the header of the object at an address, None where libhdf5 must be asked."""
         if address in self._headers:
             return self._headers[address]
         found = None
         with suppress(NotUnderstoodError):
-            found = Header(messages(self.space.begin(), address), self.heap)
+            found = ObjectHeader(messages(self.space.begin(), address), self.heap)
         self._headers[address] = found
         return found

@@ -20,9 +20,9 @@ from h5py import h5, h5a, h5g, h5s, h5t
 
 from icevirt.model.attributes import Attributes
 from icevirt_scanners.cf import with_fit_fill
-from icevirt_scanners.hdf5.raw.attributes import Listed, References, Texts, Value, listed
+from icevirt_scanners.hdf5.raw.attributes import FixedStrings, Listed, References, Value, listed
 from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError
-from icevirt_scanners.hdf5.raw.file import Header
+from icevirt_scanners.hdf5.raw.file import ObjectHeader
 from icevirt_scanners.hdf5.types.datatypes import element_of
 
 # bookkeeping that netCDF-C hides wherever it stands: read where the dimensions need it, never shown
@@ -110,7 +110,7 @@ class NotRepresentableError(Exception):
     """An attribute has no JSON form; the message says why."""
 
 
-def attributes_of(opened: Callable[[], Any], header: Header | None = None) -> FoundAttributes:
+def attributes_of(opened: Callable[[], Any], header: ObjectHeader | None = None) -> FoundAttributes:
     """Read the attributes of a group or dataset, in creation order where the file keeps one.
 
     ``opened`` gives its id, ``header`` are the messages of its header, where they could be read.
@@ -161,7 +161,7 @@ def _nothing() -> Any:
     raise AssertionError("all values are known")
 
 
-def _plainly(header: Header | None) -> Listed | None:
+def _plainly(header: ObjectHeader | None) -> Listed | None:
     if header is None:
         return None
     try:
@@ -172,7 +172,7 @@ def _plainly(header: Header | None) -> Listed | None:
 
 def _shown(value: Value, name: str, found: FoundAttributes) -> Any:
     match value:
-        case Texts(texts):
+        case FixedStrings(texts):
             decoded = [_decoded(text, name, found) for text in texts]
             return decoded[0] if len(decoded) == 1 else decoded
         case References():

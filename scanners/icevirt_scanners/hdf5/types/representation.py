@@ -31,13 +31,13 @@ from icevirt_scanners.hdf5.values.chunked import (
 from icevirt_scanners.hdf5.values.digests import digest_of_dataset, wants_digest
 from icevirt_scanners.hdf5.values.stored import store_chunks
 from icevirt_scanners.hdf5.values.whole import stored_whole, wants_whole
-from icevirt_scanners.hdf5.variable import Variable
+from icevirt_scanners.hdf5.variable import HDF5Variable
 from icevirt_scanners.hdf5.virtual.resolve import Resolved, resolve
 
 _ASKED = "its policy is native"
 
 
-def represent(variable: Variable, context: FileContext) -> ScannedArray:
+def represent(variable: HDF5Variable, context: FileContext) -> ScannedArray:
     """Return the scanned array.
 
     Raises:
@@ -59,7 +59,7 @@ def represent(variable: Variable, context: FileContext) -> ScannedArray:
     return array or _natively(variable, found, context, more)
 
 
-def _virtual(variable: Variable, context: FileContext) -> ScannedArray:
+def _virtual(variable: HDF5Variable, context: FileContext) -> ScannedArray:
     """Reference the chunks of the sources of a virtual dataset, or store its values."""
     resolved = resolve(variable, context)
     if context.options.policy_of(variable.path) is Policy.native:
@@ -89,7 +89,7 @@ def _virtual(variable: Variable, context: FileContext) -> ScannedArray:
     return replace(array, **more)
 
 
-def _check_here(variable: Variable, resolved: Resolved, context: FileContext) -> None:
+def _check_here(variable: HDF5Variable, resolved: Resolved, context: FileContext) -> None:
     """Refuse to read a virtual dataset through libhdf5 where that would open the wrong file."""
     remote = context.source.local_path is None
     if not remote and not resolved.by_own_name:
@@ -108,7 +108,7 @@ def _check_here(variable: Variable, resolved: Resolved, context: FileContext) ->
     )
 
 
-def _block(variable: Variable, context: FileContext, more: dict[str, Any]) -> ScannedArray:
+def _block(variable: HDF5Variable, context: FileContext, more: dict[str, Any]) -> ScannedArray:
     """Reference a contiguous dataset, split into chunks of a readable size."""
     itemsize = variable.element.dtype.itemsize
     chunk = _block_grid(variable, context)
@@ -120,7 +120,7 @@ def _block(variable: Variable, context: FileContext, more: dict[str, Any]) -> Sc
     return variable.array(chunk, (variable.element.codec(),), table, **more)
 
 
-def _block_grid(variable: Variable, context: FileContext) -> tuple[int, ...]:
+def _block_grid(variable: HDF5Variable, context: FileContext) -> tuple[int, ...]:
     return blocks.grid_of_block(
         variable.shape,
         variable.element.dtype.itemsize,
@@ -129,7 +129,7 @@ def _block_grid(variable: Variable, context: FileContext) -> tuple[int, ...]:
 
 
 def _natively(
-    variable: Variable,
+    variable: HDF5Variable,
     found: Stored | None,
     context: FileContext,
     more: dict[str, Any],

@@ -1,1 +1,4 @@
-"""Values and chunk references of HDF5 datasets. The chunk index itself is read in `index`."""
+"""Values and chunk references of HDF5 datasets.
+
+The chunk index itself is read in `index`.
+"""

@@ -25,7 +25,7 @@ from icevirt_scanners.hdf5.context import FileContext
 from icevirt_scanners.hdf5.index.chunks import found_chunks
 from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError, require
 from icevirt_scanners.hdf5.raw.header import layout_message
-from icevirt_scanners.hdf5.variable import Variable
+from icevirt_scanners.hdf5.variable import HDF5Variable
 
 STORED = 1 << 31  # in a mask, where no filter is: a chunk that must be stored whatever it skips
 _FEW = 128  # chunks that libhdf5 need not count: to open file and dataset takes longer
@@ -51,7 +51,7 @@ class Stored:
         )
 
 
-def stored_chunks(variable: Variable, context: FileContext) -> Stored:
+def stored_chunks(variable: HDF5Variable, context: FileContext) -> Stored:
     """Read the chunk index of a chunked dataset in one pass.
 
     Chunks outside the shape are left out: libhdf5 never reads them either.
@@ -71,13 +71,13 @@ def stored_chunks(variable: Variable, context: FileContext) -> Stored:
     return _completed(found, variable, context.budget) if variable.unfilled else found
 
 
-def _inside(found: Stored, variable: Variable) -> Stored:
+def _inside(found: Stored, variable: HDF5Variable) -> Stored:
     shape, chunk = np.array(variable.own_shape, np.int64), np.array(variable.own_chunk, np.int64)
     inside = (found.index * chunk < shape).all(axis=1)
     return found if inside.all() else found.take(inside)
 
 
-def _in_run(variable: Variable, context: FileContext, run: tuple[int, int]) -> Stored:
+def _in_run(variable: HDF5Variable, context: FileContext, run: tuple[int, int]) -> Stored:
     """Read a run of the chunk index; libhdf5 counts the chunks of all runs for the first one.
 
     Raises:
@@ -96,7 +96,7 @@ def _in_run(variable: Variable, context: FileContext, run: tuple[int, int]) -> S
     return _inside(found, variable)
 
 
-def _completed(found: Stored, variable: Variable, budget: Budget) -> Stored:
+def _completed(found: Stored, variable: HDF5Variable, budget: Budget) -> Stored:
     """Add chunks that were never written, which are zeros, and mark those with netCDF's filling."""
     own, chunk = np.array(variable.own_shape), np.array(variable.own_chunk)
     counts = tuple((-(-own // chunk)).tolist())
@@ -121,14 +121,14 @@ def _completed(found: Stored, variable: Variable, budget: Budget) -> Stored:
     )
 
 
-def _turned(variable: Variable) -> bool:
+def _turned(variable: HDF5Variable) -> bool:
     """Say whether an extensible array over the dataset would number chunks not in C order."""
     unlimited = [limit == h5s.UNLIMITED for limit in variable.limits]
     return sum(unlimited) == 1 and not unlimited[0]
 
 
 def _decoded(
-    variable: Variable,
+    variable: HDF5Variable,
     context: FileContext,
     *,
     counted: bool = True,

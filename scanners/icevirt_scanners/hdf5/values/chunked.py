@@ -18,14 +18,14 @@ from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError, number
 from icevirt_scanners.hdf5.raw.header import layout_message
 from icevirt_scanners.hdf5.values.chunk_references import STORED, Stored
 from icevirt_scanners.hdf5.values.stored import store_some
-from icevirt_scanners.hdf5.variable import Variable
+from icevirt_scanners.hdf5.variable import HDF5Variable
 
 _FLAGGED, _NEWEST = 4, 5  # versions of layout messages that have flags
 _LEFT = 1  # partial edge chunks are not filtered
 
 
 def reference_chunks(
-    variable: Variable, found: Stored, context: FileContext, more: dict[str, Any]
+    variable: HDF5Variable, found: Stored, context: FileContext, more: dict[str, Any]
 ) -> ScannedArray | None:
     """Return the array, or None where libhdf5 skips a filter whenever it encodes.
 
@@ -71,7 +71,7 @@ def reference_chunks(
     return variable.array(chunk, codecs, ChunkTable.concatenate([virtual, stored]), **more)
 
 
-def odd_chunks(variable: Variable, found: Stored) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def odd_chunks(variable: HDF5Variable, found: Stored) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Return which chunks do not, or may not, decode by the pipeline.
 
     Newer files may leave partial edge chunks unfiltered without saying so in the chunk's mask. Such
@@ -88,7 +88,7 @@ def odd_chunks(variable: Variable, found: Stored) -> np.ndarray[Any, np.dtype[np
     return odd
 
 
-def _may_leave_edges(variable: Variable) -> bool:
+def _may_leave_edges(variable: HDF5Variable) -> bool:
     """Say whether partial edge chunks may lie there unfiltered.
 
     The layout message says so by a flag, which it has since version 4 (HDF5 1.10).
@@ -109,7 +109,7 @@ def with_inner(index: np.ndarray[Any, Any], ndim: int) -> np.ndarray[Any, Any]:
     return np.pad(index, ((0, 0), (0, missing))) if missing else index
 
 
-def check_decodable(variable: Variable, context: FileContext, cause: str) -> None:
+def check_decodable(variable: HDF5Variable, context: FileContext, cause: str) -> None:
     """Refuse values that must be read and cannot be decoded.
 
     Raises:
@@ -126,7 +126,7 @@ def check_decodable(variable: Variable, context: FileContext, cause: str) -> Non
         )
 
 
-def offset_of(variable: Variable, context: FileContext) -> int | None:
+def offset_of(variable: HDF5Variable, context: FileContext) -> int | None:
     """Return where in the file a contiguous dataset begins, None where it was never written."""
     placed = variable.placed
     if placed is None or context.raw is None:

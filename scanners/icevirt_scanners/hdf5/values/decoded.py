@@ -19,12 +19,12 @@ from icevirt.model.json import JSON
 from icevirt_scanners.hdf5.context import FileContext
 from icevirt_scanners.hdf5.values.chunk_references import Stored, stored_chunks
 from icevirt_scanners.hdf5.values.chunked import odd_chunks
-from icevirt_scanners.hdf5.variable import Variable
+from icevirt_scanners.hdf5.variable import HDF5Variable
 
 _LARGE = 1 << 20  # bytes of chunks, from which libhdf5 is worth its start
 
 
-def decoded(variable: Variable, context: FileContext) -> np.ndarray[Any, Any] | None:
+def decoded(variable: HDF5Variable, context: FileContext) -> np.ndarray[Any, Any] | None:
     """Return all values of a chunked dataset of plain numbers, None where libhdf5 is to read them.
 
     Raises:
@@ -64,7 +64,7 @@ def _fills(found: Stored, counts: tuple[int, ...]) -> bool:
     return bool((np.sort(places) == np.arange(len(places))).all())
 
 
-def _undoing(variable: Variable) -> Callable[[bytes, int], bytes | None] | None:
+def _undoing(variable: HDF5Variable) -> Callable[[bytes, int], bytes | None] | None:
     """Return what decodes a chunk to as many bytes, or to None; None where that is not known."""
     if not variable.element.is_number or variable.not_plain or variable.pipeline.undecodable:
         return None

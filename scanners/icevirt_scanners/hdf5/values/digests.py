@@ -23,7 +23,7 @@ from icevirt_scanners.hdf5.raw.header import FILTERS
 from icevirt_scanners.hdf5.types.fill import fill_json
 from icevirt_scanners.hdf5.values import libhdf5_values
 from icevirt_scanners.hdf5.values.chunk_references import Stored
-from icevirt_scanners.hdf5.variable import Variable
+from icevirt_scanners.hdf5.variable import HDF5Variable
 
 _REMEMBERED = 4096  # digests; about 200 bytes each
 _NEAR = 2 * PIECE  # bytes within which ranges are read at once
@@ -32,7 +32,7 @@ _KEPT = 12 * 1024 * 1024  # bytes that a source on a server surely holds at a ti
 _known: OrderedDict[bytes, str] = OrderedDict()
 
 
-def wants_digest(variable: Variable, context: FileContext) -> bool:
+def wants_digest(variable: HDF5Variable, context: FileContext) -> bool:
     """Say whether a variable, if its values are not stored, gets a digest."""
     return context.options.wants_digest(
         variable.dimensions,
@@ -41,7 +41,7 @@ def wants_digest(variable: Variable, context: FileContext) -> bool:
     )
 
 
-def digest_of_dataset(variable: Variable, found: Stored | None, context: FileContext) -> str:
+def digest_of_dataset(variable: HDF5Variable, found: Stored | None, context: FileContext) -> str:
     """Hash type, shape and values; encoded chunks where this libhdf5 cannot decode them.
 
     ``found`` is where the chunks of a chunked dataset lie.
@@ -64,7 +64,7 @@ def digest_of_dataset(variable: Variable, found: Stored | None, context: FileCon
     return known
 
 
-def _decoded(variable: Variable) -> str:
+def _decoded(variable: HDF5Variable) -> str:
     return libhdf5_values.digest(variable.dsid, variable.element, variable.own_chunk or None)
 
 
@@ -106,7 +106,7 @@ def _batch(
         yield from (read(at, min(PIECE, stop - at)) for at in range(start, stop, PIECE))
 
 
-def _head(variable: Variable) -> bytes:
+def _head(variable: HDF5Variable) -> bytes:
     """Return what decides what the chunks decode to, within this process."""
     known = variable.header.key((*FILTERS, DATATYPE)) if variable.header is not None else None
     if known is not None and variable.element.is_number:
@@ -116,7 +116,7 @@ def _head(variable: Variable) -> bytes:
     return _told(variable)
 
 
-def _told(variable: Variable) -> bytes:
+def _told(variable: HDF5Variable) -> bytes:
     """Return the same as libhdf5 tells it, alike for all files."""
     plist = variable.plist
     filters = range(plist.get_nfilters())

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from icevirt.model.chunks import ChunkTable
 from icevirt_scanners.context import Budget
 from icevirt_scanners.hdf5.values.libhdf5_values import encode, read, squeezed
-from icevirt_scanners.hdf5.variable import Variable
+from icevirt_scanners.hdf5.variable import HDF5Variable
 
 
 def store_chunks(
-    variable: Variable,
+    variable: HDF5Variable,
     chunk: tuple[int, ...],
     index: NDArray[np.int64],
     *,
@@ -39,7 +39,7 @@ def store_chunks(
 
 
 def store_some(
-    variable: Variable, index: NDArray[np.int64], *, budget: Budget, cause: str
+    variable: HDF5Variable, index: NDArray[np.int64], *, budget: Budget, cause: str
 ) -> ChunkTable | None:
     """Read the chunks at ``index`` and encode them with the dataset's own filters.
 
@@ -63,7 +63,7 @@ def store_some(
     return ChunkTable.inlined(index=index, chunks=encoded)
 
 
-def _twin(variable: Variable, file: h5py.File) -> Any:
+def _twin(variable: HDF5Variable, file: h5py.File) -> Any:
     """Make a dataset of one chunk with the filters of the variable."""
     plist = variable.plist
     own = plist.get_chunk()
@@ -73,7 +73,7 @@ def _twin(variable: Variable, file: h5py.File) -> Any:
 
 
 def _boxes(
-    variable: Variable, chunk: tuple[int, ...], index: NDArray[np.int64]
+    variable: HDF5Variable, chunk: tuple[int, ...], index: NDArray[np.int64]
 ) -> Iterator[np.ndarray[Any, Any]]:
     """Read chunks one by one, those at the edge filled up to full size."""
     own = variable.own_shape

@@ -32,12 +32,12 @@ from icevirt_scanners.hdf5.types.datatypes import bytes_codec
 from icevirt_scanners.hdf5.values import libhdf5_values
 from icevirt_scanners.hdf5.values.chunk_references import stored_chunks
 from icevirt_scanners.hdf5.values.decoded import decoded
-from icevirt_scanners.hdf5.variable import Variable
+from icevirt_scanners.hdf5.variable import HDF5Variable
 
 TINY = 64 * 1024  # stored rather than referenced when there is any reason to
 
 
-def wants_whole(variable: Variable, context: FileContext) -> bool:
+def wants_whole(variable: HDF5Variable, context: FileContext) -> bool:
     """Say whether a variable is stored whole."""
     if variable.element.text or variable.layout == h5d.COMPACT:
         return True
@@ -55,7 +55,7 @@ def wants_whole(variable: Variable, context: FileContext) -> bool:
     return any(_joins_badly(variable, axis) for axis in axes)
 
 
-def _joins_badly(variable: Variable, axis: int) -> bool:
+def _joins_badly(variable: HDF5Variable, axis: int) -> bool:
     """Say whether a small array along the concatenated dimension has an awkward chunk length."""
     if variable.chunk is not None:
         return chunks_join_badly(variable.shape, variable.chunk, variable.nbytes, axis)
@@ -64,7 +64,7 @@ def _joins_badly(variable: Variable, axis: int) -> bool:
     return joins_badly(variable.shape, grid, itemsize, axis)
 
 
-def stored_whole(variable: Variable, context: FileContext) -> ScannedArray:
+def stored_whole(variable: HDF5Variable, context: FileContext) -> ScannedArray:
     """Read a variable and store it as one chunk.
 
     Raises:
@@ -89,7 +89,7 @@ def stored_whole(variable: Variable, context: FileContext) -> ScannedArray:
     return _one_chunk(variable, found, (bytes_codec(variable.element),), context)
 
 
-def _read(variable: Variable, context: FileContext) -> np.ndarray[Any, Any]:
+def _read(variable: HDF5Variable, context: FileContext) -> np.ndarray[Any, Any]:
     """Read all values; plain numbers from the bytes of the file."""
     placed, element, raw = variable.placed, variable.element, context.raw
     nbytes = element.dtype.itemsize * prod(variable.own_shape)
@@ -106,7 +106,7 @@ def _read(variable: Variable, context: FileContext) -> np.ndarray[Any, Any]:
     return libhdf5_values.read(variable.dsid, element) if found is None else found
 
 
-def _by_codecs(variable: Variable, context: FileContext) -> np.ndarray[Any, Any]:
+def _by_codecs(variable: HDF5Variable, context: FileContext) -> np.ndarray[Any, Any]:
     """Read values as a zarr reader does: it has filters that this libhdf5 has not.
 
     Raises:
@@ -134,7 +134,7 @@ def _by_codecs(variable: Variable, context: FileContext) -> np.ndarray[Any, Any]
 
 
 def _as_bytes(
-    variable: Variable, found: np.ndarray[Any, Any], context: FileContext
+    variable: HDF5Variable, found: np.ndarray[Any, Any], context: FileContext
 ) -> ScannedArray:
     context.warn(variable.path, "strings-not-utf8", "stored as variable_length_bytes")
     array = _one_chunk(variable, found, ({"name": "vlen-bytes", "configuration": {}},), context)
@@ -142,7 +142,10 @@ def _as_bytes(
 
 
 def _one_chunk(
-    variable: Variable, found: np.ndarray[Any, Any], codecs: tuple[Any, ...], context: FileContext
+    variable: HDF5Variable,
+    found: np.ndarray[Any, Any],
+    codecs: tuple[Any, ...],
+    context: FileContext,
 ) -> ScannedArray:
     ndim = len(variable.shape)
     table = ChunkTable.empty(ndim)
@@ -158,7 +161,9 @@ def _one_chunk(
     )
 
 
-def _facts(variable: Variable, found: np.ndarray[Any, Any], context: FileContext) -> dict[str, Any]:
+def _facts(
+    variable: HDF5Variable, found: np.ndarray[Any, Any], context: FileContext
+) -> dict[str, Any]:
     """Return the labels of a concatenated dimension, or the digest of what does not follow all."""
     if not context.options.orders(variable.path, variable.dimensions):
         compared = context.options.compares(variable.dimensions)
@@ -169,7 +174,7 @@ def _facts(variable: Variable, found: np.ndarray[Any, Any], context: FileContext
     return {"labels": labels.tobytes(), "labels_dtype": labels.dtype.str}
 
 
-def _lengthened(found: np.ndarray[Any, Any], variable: Variable) -> np.ndarray[Any, Any]:
+def _lengthened(found: np.ndarray[Any, Any], variable: HDF5Variable) -> np.ndarray[Any, Any]:
     """Fill values up to netCDF's lengths."""
     if found.shape == variable.shape:
         return found

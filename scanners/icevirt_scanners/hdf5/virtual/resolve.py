@@ -25,7 +25,7 @@ from icevirt_scanners.hdf5.context import FileContext
 from icevirt_scanners.hdf5.elsewhere import REMEDY
 from icevirt_scanners.hdf5.values.chunk_references import stored_chunks
 from icevirt_scanners.hdf5.values.chunked import offset_of, reference_chunks
-from icevirt_scanners.hdf5.variable import Variable
+from icevirt_scanners.hdf5.variable import HDF5Variable
 from icevirt_scanners.hdf5.virtual.alignment import Fit, Shape, grid_of_runs, is_run, overlap
 from icevirt_scanners.hdf5.virtual.mappings import Box, Mapping, OddNameError, mappings_of
 from icevirt_scanners.hdf5.virtual.sources import source_dataset, source_file
@@ -66,7 +66,7 @@ class _Source:
     fits: list[Fit] = field(default_factory=list)
 
 
-def resolve(variable: Variable, context: FileContext) -> Resolved:
+def resolve(variable: HDF5Variable, context: FileContext) -> Resolved:
     """Look at every source, and make references if that is possible.
 
     Raises:
@@ -74,7 +74,7 @@ def resolve(variable: Variable, context: FileContext) -> Resolved:
         UnsupportedError: One lies where it may not, or is of a kind that cannot be followed.
     """
     facts: dict[str, Any] = {"file": context.source.file.url, "variable": variable.path}
-    found = _Found(file=context.source.file.url)
+    found = _FoundSource(file=context.source.file.url)
     files = _by_file(variable, facts, remote=context.source.local_path is None)
     context.above.append((context.source.file.url, variable.address))
     try:
@@ -101,7 +101,7 @@ def resolve(variable: Variable, context: FileContext) -> Resolved:
 
 
 @dataclass(slots=True)
-class _Found:
+class _FoundSource:
     file: str  # URL of the virtual dataset's
     sources: list[_Source] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
@@ -111,11 +111,11 @@ class _Found:
 
 
 def _look_into(
-    variable: Variable,
+    variable: HDF5Variable,
     name: str,
     datasets: dict[str, list[Mapping]],
     context: FileContext,
-    found: _Found,
+    found: _FoundSource,
 ) -> None:
     """Look at the sources in one file."""
     facts = {"file": found.file, "variable": variable.path}
@@ -133,11 +133,11 @@ def _look_into(
 
 
 def _look(
-    variable: Variable,
-    source: Variable,
+    variable: HDF5Variable,
+    source: HDF5Variable,
     mappings: Sequence[Mapping],
     context: FileContext,
-    found: _Found,
+    found: _FoundSource,
 ) -> None:
     """Look at one source; where it leads is followed whether it can be referenced or not."""
     facts = {"file": found.file, "variable": variable.path, "source": context.source.file.url}
@@ -155,7 +155,7 @@ def _look(
         found.reason = found.reason or str(reason)
 
 
-def _chunks(source: Variable, context: FileContext) -> ScannedArray:
+def _chunks(source: HDF5Variable, context: FileContext) -> ScannedArray:
     array = reference_chunks(source, stored_chunks(source, context), context, {})
     if array is None or array.codecs != (source.element.codec(), *source.pipeline.kept()):
         raise _ReasonError("filters that libhdf5 skips")
@@ -163,7 +163,7 @@ def _chunks(source: Variable, context: FileContext) -> ScannedArray:
 
 
 def _by_file(
-    variable: Variable, facts: dict[str, Any], *, remote: bool
+    variable: HDF5Variable, facts: dict[str, Any], *, remote: bool
 ) -> dict[str, dict[str, list[Mapping]]]:
     files: dict[str, dict[str, list[Mapping]]] = {}
     if remote and h5s.UNLIMITED in variable.limits:
@@ -187,7 +187,7 @@ def _by_file(
 
 
 def _fitted(
-    mapping: Mapping, variable: Variable, source: Variable, facts: dict[str, Any]
+    mapping: Mapping, variable: HDF5Variable, source: HDF5Variable, facts: dict[str, Any]
 ) -> Mapping:
     """Check that a source holds what is mapped: libhdf5 would read what lies behind it."""
     fitted = mapping.fitted(variable.own_shape, source.own_shape)
@@ -209,7 +209,7 @@ def _fitted(
     return fitted
 
 
-def _refuse_other(variable: Variable, source: Variable, resolved: Resolved) -> None:
+def _refuse_other(variable: HDF5Variable, source: HDF5Variable, resolved: Resolved) -> None:
     """Raise `_ReasonError` where a source's bytes are not those of the virtual dataset."""
     if resolved.reason:
         raise _ReasonError(resolved.reason)
@@ -222,8 +222,8 @@ def _refuse_other(variable: Variable, source: Variable, resolved: Resolved) -> N
 
 
 def _source(
-    variable: Variable,
-    source: Variable,
+    variable: HDF5Variable,
+    source: HDF5Variable,
     array: ScannedArray | None,
     mappings: Sequence[Mapping],
     context: FileContext,
@@ -249,7 +249,7 @@ def _source(
     )
 
 
-def _fit(mapping: Mapping, variable: Variable, inner: Shape) -> Fit:
+def _fit(mapping: Mapping, variable: HDF5Variable, inner: Shape) -> Fit:
     if mapping.here is None or mapping.there is None:
         raise _ReasonError("selections that are no boxes")
     if not mapping.here.inside(variable.own_shape):
@@ -264,7 +264,9 @@ def _widened(box: Box, inner: Shape) -> Box:
     return Box(start=(*box.start, *(0 for _ in inner)), count=(*box.count, *inner))
 
 
-def _joined(variable: Variable, sources: Sequence[_Source], context: FileContext) -> ScannedArray:
+def _joined(
+    variable: HDF5Variable, sources: Sequence[_Source], context: FileContext
+) -> ScannedArray:
     """Put the references of all sources together."""
     if variable.shape != (*variable.own_shape, *variable.element.inner):
         raise _ReasonError("an unlimited dimension that is longer")
@@ -284,7 +286,7 @@ def _joined(variable: Variable, sources: Sequence[_Source], context: FileContext
     return variable.array(grid, codecs, table)
 
 
-def _grid(variable: Variable, sources: Sequence[_Source], context: FileContext) -> Shape:
+def _grid(variable: HDF5Variable, sources: Sequence[_Source], context: FileContext) -> Shape:
     chunked = [source for source in sources if source.chunk is not None]
     if chunked:
         chunk = chunked[0].chunk
@@ -309,7 +311,7 @@ def _grid(variable: Variable, sources: Sequence[_Source], context: FileContext) 
     return grid
 
 
-def _codecs(variable: Variable, sources: Sequence[_Source]) -> tuple[JSON, ...]:
+def _codecs(variable: HDF5Variable, sources: Sequence[_Source]) -> tuple[JSON, ...]:
     if not sources:
         return (variable.element.codec(),)
     first = sources[0].codecs
@@ -330,7 +332,7 @@ def _decoding(codecs: tuple[JSON, ...]) -> list[Any]:
     return told
 
 
-def _table(variable: Variable, source: _Source, grid: Shape) -> ChunkTable:
+def _table(variable: HDF5Variable, source: _Source, grid: Shape) -> ChunkTable:
     pairs = [fit.chunks(grid) for fit in source.fits]
     index = np.concatenate([mine for mine, _ in pairs])
     theirs = np.concatenate([their for _, their in pairs])
@@ -346,7 +348,7 @@ def _table(variable: Variable, source: _Source, grid: Shape) -> ChunkTable:
 
 
 def _runs(
-    variable: Variable,
+    variable: HDF5Variable,
     source: _Source,
     grid: Shape,
     index: NDArray[np.int64],

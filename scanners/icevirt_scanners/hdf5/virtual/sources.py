@@ -22,13 +22,13 @@ from icevirt.scan.elsewhere import beside
 from icevirt_scanners.hdf5.context import FileContext
 from icevirt_scanners.hdf5.elsewhere import REMEDY, outside
 from icevirt_scanners.hdf5.files import HeldFile, explained, held
-from icevirt_scanners.hdf5.hierarchy.dimensions import Axis
+from icevirt_scanners.hdf5.hierarchy.dimensions import VariableAxis
 from icevirt_scanners.hdf5.hierarchy.links import object_at
 from icevirt_scanners.hdf5.hierarchy.walk import FoundDataset, found_dataset
 from icevirt_scanners.hdf5.raw.file import RawFile
 from icevirt_scanners.hdf5.types.attributes import FoundAttributes
 from icevirt_scanners.hdf5.types.datatypes import NoDataTypeError, element_of
-from icevirt_scanners.hdf5.variable import Variable, variable_of
+from icevirt_scanners.hdf5.variable import HDF5Variable, variable_of
 
 _PREFIX = "HDF5_VDS_PREFIX"
 _DEEPEST = 8  # virtual datasets over each other
@@ -110,7 +110,7 @@ def _nested(context: FileContext, source: ByteSource, file: HeldFile) -> FileCon
     return inner
 
 
-def source_dataset(context: FileContext, name: str, facts: dict[str, Any]) -> Variable:
+def source_dataset(context: FileContext, name: str, facts: dict[str, Any]) -> HDF5Variable:
     """Return a dataset of a source file as it lies there, without anything of netCDF.
 
     Its path is that of the virtual dataset, which is what a person can leave out.
@@ -140,7 +140,7 @@ def source_dataset(context: FileContext, name: str, facts: dict[str, Any]) -> Va
     except NoDataTypeError as error:
         raise UnsupportedError(str(error), do=REMEDY, **facts, dataset=name) from error
     shape = (*(dataset.shape or ()), *element.inner)
-    axes = tuple(Axis("") for _ in shape)
+    axes = tuple(VariableAxis("") for _ in shape)
     return variable_of(
         dataset, FoundAttributes(), element=element, axes=axes, shape=shape, context=context
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from icevirt.api.arguments import ConcatDim, apart, checked_group, shared
 from icevirt.api.choices import Choices, CombineOptionsLike, CommitOptionsLike, ScanOptionsLike
@@ -21,11 +21,9 @@ from icevirt.api.renamed import names_replacements
 from icevirt.api.request import Asked
 from icevirt.api.sources.inputs import Sources
 from icevirt.archive.reports.build import BuildReport, Progress
+from icevirt.execution.selection import ExecutorChoice
 from icevirt.objects.source_access import SourceAccess, granted
 from icevirt.storage.resolve import StorageLike
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @names_replacements
@@ -41,7 +39,7 @@ def build(
     commit_options: CommitOptionsLike = None,
     catalog: StorageLike | None = None,
     access: Mapping[str, Any] | None = None,
-    executor: SparkSession | None = None,
+    executor: ExecutorChoice = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> BuildReport:
     """Scan files on Spark and commit them as one virtual dataset.
@@ -74,8 +72,9 @@ def build(
             (region, endpoint, requester pays), or a pair of a store and credentials. Elsewhere the
             environment decides. Settings of a store are persisted for readers, in the container of
             the prefix; credentials are not.
-        executor: The Spark session to run on; by default the active one, or for this call a local
-            one, or for few files processes of this machine.
+        executor: What runs tasks: a Spark session, or "spark", "processes" (of this machine) or
+            "in-process"; by default the active session, else processes for few files, else a local
+            session.
         progress: Called with every step of the long phases.
 
     Raises:
@@ -122,7 +121,7 @@ def built(
     with ExitStack() as stack:
         stack.enter_context(telling_failures("build"))
         stack.enter_context(granted(reach))
-        session = ExecutorStarter(stack, clock, asked.executor)
+        starter = ExecutorStarter(stack, clock, asked.executor)
         with clock.phase("list"):
             inputs, options, nest = asked.inputs()
         request = Request(
@@ -137,11 +136,11 @@ def built(
             plan="" if asked.listed is None else asked.listed.plan,
             progress=clock.step,
         )
-        report = until_unchanged(request, inputs, session, clock)
+        report = until_unchanged(request, inputs, starter, clock)
         tell_committed(report)
         if commit.verify is not None:
             with clock.phase("verify"):
-                refuse_differences(storage, report, values=commit.verify, spark=session)
+                refuse_differences(storage, report, values=commit.verify, executor=starter.choice)
     if commit.promote is not None:
         promoted(storage, report, commit.promote)
     return replace(report, seconds=clock.seconds, storage=storage)

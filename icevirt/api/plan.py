@@ -6,7 +6,7 @@ import contextlib
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from icevirt.api.arguments import ConcatDim, checked_group, listed, shared
 from icevirt.api.build import built
@@ -25,15 +25,12 @@ from icevirt.archive.plan import BuildPlan
 from icevirt.archive.reports.build import BuildReport, Progress
 from icevirt.archive.reports.difference import PlanDifference
 from icevirt.display.plain_text import as_text
-from icevirt.execution.spark_session import spark_or_local
+from icevirt.execution.selection import ExecutorChoice, executor_of, work_of
 from icevirt.objects.source_access import SourceAccess, granted
 from icevirt.planning.eras.group_plan import combine_eras
 from icevirt.planning.schedule.cost_estimate import costs_of
 from icevirt.scan.options import bad_files_allowed
 from icevirt.storage.resolve import StorageLike
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @names_replacements
@@ -48,7 +45,7 @@ def plan(
     commit_options: CommitOptionsLike = None,
     catalog: StorageLike | None = None,
     access: Mapping[str, Any] | None = None,
-    executor: SparkSession | None = None,
+    executor: ExecutorChoice = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Plan:
     """Scan files on Spark and say what `build` would make of them; nothing is written elsewhere.
@@ -145,7 +142,8 @@ def planned(
             progress=progress,
             limits=choices.scan.limits,
         )
-        scan_missing(stack.enter_context(spark_or_local(asked.executor, files=files)), scan)
+        running = stack.enter_context(executor_of(asked.executor, work=work_of(files)))
+        scan_missing(running, scan)
         wish = choices.wish(
             options.concat_dims,
             group=asked.group,
@@ -167,6 +165,7 @@ def planned(
         made = published(made, commit.publication.targets(facts, made))
         made = commit.named_containers.contained(facts, made)
         held = {each.name: getattr(made, each.name) for each in fields(made)}
+        held["executor"] = running.name
         held["cost"] = costs_of(made)
         if target is not None:
             held["difference"] = Replacing.of(target, made, choices.edits.choice).difference()

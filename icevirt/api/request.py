@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from icevirt.api.choices import Choices
 from icevirt.api.commit_options import CommitOptions
 from icevirt.api.sources.inputs import Inputs, Sources
 from icevirt.api.sources.nested_lists import NestedSources
 from icevirt.archive.scanned import SourceFile
+from icevirt.execution.selection import ExecutorChoice
 from icevirt.scan.contract import ScannerOptions
 from icevirt.storage.resolve import StorageLike
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +36,7 @@ class Asked:
     group: str = "/"
     catalog: StorageLike | None = None
     access: Mapping[str, Any] | None = field(default=None, repr=False)
-    executor: SparkSession | None = None
+    executor: ExecutorChoice = None
     listed: Listed | None = None
 
     def inputs(self) -> tuple[Inputs, ScannerOptions, NestedSources | None]:

@@ -1,6 +1,5 @@
 """The steps of a build one by one: scan, combine, write, open; each says what it holds."""
 
-import contextlib
 import re
 from html.parser import HTMLParser
 
@@ -10,8 +9,7 @@ import pytest
 import xarray as xr
 
 import icevirt
-from builds.support import assert_same_dataset, expected_dataset, without_spark, write_days
-from icevirt.api import scan as scan_module
+from builds.support import assert_same_dataset, expected_dataset, write_days
 from icevirt.archive.reports.build import (
     ArraySummary,
     BadFile,
@@ -23,12 +21,6 @@ from icevirt.archive.reports.readers import Readers
 from icevirt.errors import CombineError, InvalidInputError, PlanChangedError
 
 HOSTILE = "<script>alert(1)</script>\x1b[2J"
-
-
-@pytest.fixture(autouse=True)
-def in_process(monkeypatch):
-    without_spark(monkeypatch)
-    monkeypatch.setattr(scan_module, "spark_or_local", lambda *_, **__: contextlib.nullcontext())
 
 
 @pytest.fixture

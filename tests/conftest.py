@@ -58,11 +58,11 @@ def spark() -> Iterator[object]:
 
 @pytest.fixture
 def in_process() -> "Iterator[Executor]":
-    """Tasks run in this process, one after the other, divided as for two at a time."""
-    from icevirt.execution.in_process import InProcessExecutor
+    """Tasks run in this process, one after the other; a test may act between the stages."""
+    from executors import StagedExecutor
     from icevirt.execution.selection import default_executor
 
-    executor = InProcessExecutor(parallelism=2)
+    executor = StagedExecutor()
     with default_executor(executor):
         yield executor
 

@@ -23,6 +23,7 @@ _EXPORTS = {
     "icevirt.api.build": "build",
     "icevirt.api.catalog_view": "CatalogView catalog_view",
     "icevirt.api.check": "CheckReport check",
+    "icevirt.api.commit_options": "CommitOptions",
     "icevirt.api.info": "info",
     "icevirt.api.plan": "plan",
     "icevirt.api.recipe": "dump_recipe load_recipe",
@@ -68,13 +69,15 @@ _EXPORTS = {
         "StorageTimeoutSettings"
     ),
     "icevirt.model.repo_info": "RepoAvailability",
+    "icevirt.planning.combine.options": "CombineOptions",
     "icevirt.repo.history.types": "ManifestFileInfo RepoStatus SnapshotInfo Update UpdateType",
     "icevirt.repo.maintenance.garbage_collection": "GCSummary",
     "icevirt.repo.maintenance.ops_log_trimming": "OpsLogTrimSummary",
     "icevirt.repo.maintenance.stats": "ChunkStorageStats",
     "icevirt.repo.repository": "Repository",
     "icevirt.repo.session": "ForkSession Session SessionMode",
-    "icevirt.scan.contract": "ScanOptions",
+    "icevirt.scan.contract": "ScannerOptions",
+    "icevirt.scan.options": "ScanOptions",
     "icevirt.storage.constructors": (
         "azure_storage gcs_storage r2_storage s3_storage tigris_storage"
     ),

@@ -27,6 +27,9 @@ from icevirt.api.check import (
     CheckReport,
     check,
 )
+from icevirt.api.commit_options import (
+    CommitOptions,
+)
 from icevirt.api.info import (
     info,
 )
@@ -156,6 +159,9 @@ from icevirt.model.config.tuning import (
 from icevirt.model.repo_info import (
     RepoAvailability,
 )
+from icevirt.planning.combine.options import (
+    CombineOptions,
+)
 from icevirt.repo.history.types import (
     ManifestFileInfo,
     RepoStatus,
@@ -181,6 +187,9 @@ from icevirt.repo.session import (
     SessionMode,
 )
 from icevirt.scan.contract import (
+    ScannerOptions,
+)
+from icevirt.scan.options import (
     ScanOptions,
 )
 from icevirt.storage.constructors import (
@@ -234,6 +243,8 @@ __all__ = [
     "CheckReport",
     "ChunkStorageStats",
     "ChunkType",
+    "CombineOptions",
+    "CommitOptions",
     "CompressionAlgorithm",
     "CompressionConfig",
     "Conflict",
@@ -281,6 +292,7 @@ __all__ = [
     "ScanOptions",
     "ScanReport",
     "ScannedFile",
+    "ScannerOptions",
     "Session",
     "SessionMode",
     "SessionStateError",

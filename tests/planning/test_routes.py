@@ -237,12 +237,12 @@ def test_a_build_that_shuffles_equals_one_that_does_not(tmp_path, spark, monkeyp
     """On real Spark, through both ways: the same manifests under the same names."""
     days = write_days(tmp_path / "archive", 6)
     mixed = [days[n] for n in (3, 0, 5, 1, 4, 2)]
-    icevirt.build(mixed, tmp_path / "direct", concat_dim="time", spark=spark)
+    icevirt.build(mixed, tmp_path / "direct", concat_dim="time", executor=spark)
     monkeypatch.setattr(routes, "_FEW_READS", -1)
     monkeypatch.setattr(routes, "_FACTOR", -1)
     told = []
     icevirt.build(
-        mixed, tmp_path / "shuffled", concat_dim="time", spark=spark, progress=told.append
+        mixed, tmp_path / "shuffled", concat_dim="time", executor=spark, progress=told.append
     )
     names = [sorted(os.listdir(tmp_path / name / "manifests")) for name in ("direct", "shuffled")]
     assert names[0] == names[1] != []

@@ -18,6 +18,8 @@ from icevirt.execution.spark_runner import run_on_spark, slots
 from icevirt.execution.spark_session import spark_or_local
 from icevirt.tasks.limit_enforcement import in_worker
 
+pytestmark = [pytest.mark.ci, pytest.mark.slow]
+
 
 @pytest.fixture
 def workers():

@@ -143,6 +143,7 @@ def test_the_policy_is_part_of_a_builds_identity():
     assert identity_of(scan_options(policy=one)) != identity_of(scan_options(policy=other))
 
 
+@pytest.mark.ci
 def test_a_build_and_its_plan_tell_what_was_left_out(path, tmp_path, monkeypatch):
     without_spark(monkeypatch)
     monkeypatch.setattr(plan_module, "spark_or_local", lambda *_, **__: contextlib.nullcontext())
@@ -161,6 +162,7 @@ def test_a_build_and_its_plan_tell_what_was_left_out(path, tmp_path, monkeypatch
     assert again.snapshot_id == report.snapshot_id
 
 
+@pytest.mark.ci
 def test_the_command_line_takes_policies(path):
     from typer.testing import CliRunner
 

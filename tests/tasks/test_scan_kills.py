@@ -10,6 +10,8 @@ from icevirt.api import scan as scan_module
 from icevirt.tasks import scan as scanning
 from tasks.test_kills import KILLED, Mortal, in_child
 
+pytestmark = pytest.mark.ci
+
 FILES = 3
 
 

@@ -38,6 +38,10 @@ types:
 api-table:
     uv run python docs/make_api_table.py
 
+# Write the stub of the public names again, after a change of their table
+stub:
+    uv run python docs/make_stub.py
+
 # Build the wheel, install it alone, and check that a reader needs neither Spark nor HDF5
 wheel:
     rm -rf dist

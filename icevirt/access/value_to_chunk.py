@@ -1,4 +1,4 @@
-"""From a value to its chunk: by index, or by the labels of its coordinates."""
+"""Find the chunk of a value, by index or by the labels of its coordinates."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def index_of(
         InvalidInputError: A dimension has no label, or no coordinate, or a label is not there, or
             is that of several values.
     """
-    from icevirt.access.xarray.backend import dataset_of
+    from icevirt.access.xarray.datasets import dataset_of
 
     path = paths.canonical(path)
     ds = dataset_of(store, snapshot, paths.parent(path), {})

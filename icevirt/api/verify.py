@@ -13,6 +13,7 @@ import numpy as np
 
 from icevirt.api.pipeline.phase_clock import Clock
 from icevirt.api.pipeline.provenance import provenance_of
+from icevirt.api.renamed import names_replacements
 from icevirt.archive.reports.build import Progress
 from icevirt.archive.reports.verification import Checked, VerifyReport, total
 from icevirt.connect.container import endpoint_of
@@ -45,6 +46,7 @@ _HANDFUL = 200  # chunks, that are looked at faster than Spark starts
 _TASKS_PER_SLOT = 4
 
 
+@names_replacements
 def verify(
     repo: StorageLike,
     *,
@@ -56,7 +58,7 @@ def verify(
     full: bool = False,
     seed: int | None = None,
     authorize_virtual_chunk_access: Authorization = None,
-    spark: SparkSession | None = None,
+    executor: SparkSession | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> VerifyReport:
     """Hold one version of a repository against the files it refers to.
@@ -74,8 +76,8 @@ def verify(
         full: Compare all chunks.
         seed: Of the sample; by default another one each time. It is in the report.
         authorize_virtual_chunk_access: As for `Repository.open`: prefixes to read below.
-        spark: The session to run on; by default the active one, or where there is much to do a
-            local one for this call.
+        executor: The Spark session to run on; by default the active one, or where there is much to
+            do a local one for this call.
         progress: Called with every step of the long phases.
 
     Raises:
@@ -106,7 +108,7 @@ def verify(
     _refuse_unauthorized(session, access)
     work = _Work(session, storage, access)
     with ExitStack() as stack:
-        run = _runner(stack, clock, spark, work, work.total if full else wanted)
+        run = _runner(stack, clock, executor, work, work.total if full else wanted)
         stages = {
             "references": (check_references, work.all() if with_references else []),
             "values": (compare_values, work.some(wanted, full=full, seed=seed)),

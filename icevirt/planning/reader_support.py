@@ -1,6 +1,6 @@
-"""Which readers decode an array, from its data type, codecs, shape and chunk grid.
+"""Decide which readers can decode an array, from its data type, codecs, shape and chunk grid.
 
-Two readers are told apart, because all others that open Icechunk repositories are built on them.
+Two readers are distinguished, because all others that open Icechunk repositories are built on them.
 
 *zarr-python* 3.4 with what it installs (numcodecs, google-crc32c); over icevirt, or over the
 official icechunk client, which hands chunks on as they are. It has the codecs of its entry points

@@ -17,6 +17,7 @@ from builds.support import (
     write_day,
     write_days,
 )
+from grouping import grouped
 from icevirt import errors
 from icevirt.api.pipeline import build_steps as build_module
 from icevirt.tasks import write_manifests
@@ -144,7 +145,7 @@ def test_wrong_calls_are_answered_before_anything_is_made(days, repo_path, chang
     """The message holds what was wrong and what would be right."""
     call = {"sources": days, "concat_dim": "time", **change}
     with pytest.raises(kind, match=told) as caught:
-        icevirt.build(call.pop("sources"), repo_path, **call)
+        icevirt.build(call.pop("sources"), repo_path, **grouped(call))
     assert caught.value.do
     assert not Path(repo_path).exists()
 
@@ -277,10 +278,10 @@ def test_a_repaired_file_is_scanned_again(days, repo_path, tmp_path):
     os.utime(days[1], ns=(facts.st_atime_ns, facts.st_mtime_ns))
     call = {"concat_dim": "time", "catalog": tmp_path / "catalog"}
     with pytest.raises(errors.ScanError):
-        icevirt.build(days, repo_path, **call)
+        icevirt.build(days, repo_path, **grouped(call))
     Path(days[1]).write_bytes(good)
     os.utime(days[1], ns=(facts.st_atime_ns, facts.st_mtime_ns))
-    report = icevirt.build(days, repo_path, **call)
+    report = icevirt.build(days, repo_path, **grouped(call))
     assert (report.files_scanned, report.files_reused) == (1, 2)
 
 

@@ -100,7 +100,7 @@ def test_files_that_are_left_out_are_named_with_their_error(tmp_path, told):
     days = write_days(tmp_path / "in", 3)
     with open(days[1], "r+b") as file:
         file.truncate(600)
-    icevirt.build(days, tmp_path / "repo", concat_dim="time", max_bad_files=1)
+    icevirt.build(days, tmp_path / "repo", concat_dim="time", scan_options={"max_bad_files": 1})
     (bad,) = of(told(), "file-left-out")
     assert bad["url"].endswith(days[1])
     assert (bad["level"], bad["code"]) == ("warning", "scan")

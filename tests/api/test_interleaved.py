@@ -20,6 +20,7 @@ from builds.support import (
     without_spark,
     write_days,
 )
+from grouping import grouped
 from icevirt import errors
 
 
@@ -55,7 +56,7 @@ def once(act):
 
 
 def between(sources, repo, act, **options):
-    return icevirt.build(sources, repo, concat_dim="time", preprocess=once(act), **options)
+    return icevirt.build(sources, repo, concat_dim="time", **grouped(options, preprocess=once(act)))
 
 
 def history(repo, branch="main"):
@@ -114,13 +115,17 @@ def test_of_two_builds_of_one_group_one_stops(mode, start, repo, tmp_path):
 
     if mode == "w-":
         with pytest.raises(errors.ConflictError) as caught:
-            icevirt.build(two, repo, group="/g", mode=mode, preprocess=once(act))
+            icevirt.build(
+                two, repo, group="/g", mode=mode, combine_options={"preprocess": once(act)}
+            )
         assert {"/g", "/g/one"} & {*caught.value.facts["paths"]}
         assert history(repo)[0] == made[0]
         assert list(opened(repo, group="g").variables) == ["one"]
     else:
         with pytest.raises(errors.ConflictError, match="/g"):
-            icevirt.build(two, repo, group="/g", mode=mode, preprocess=once(act))
+            icevirt.build(
+                two, repo, group="/g", mode=mode, combine_options={"preprocess": once(act)}
+            )
         assert history(repo)[0] == made[0]
 
 
@@ -131,7 +136,9 @@ def test_builds_into_two_branches_at_once_are_both_in(days, others, repo):
     report = between(
         days,
         repo,
-        lambda: made.append(icevirt.build(others, repo, concat_dim="time", branch="dev")),
+        lambda: made.append(
+            icevirt.build(others, repo, concat_dim="time", commit_options={"branch": "dev"})
+        ),
     )
     assert history(repo)[0] == report.snapshot_id
     assert history(repo, "dev")[0] == made[0].snapshot_id
@@ -239,7 +246,7 @@ def race(racer, folder, start, results):
                 concat_dim="time",
                 group=groups[racer],
                 mode=mode,
-                branch=(one, two)[racer],
+                commit_options={"branch": (one, two)[racer]},
             )
             results.put((number, racer, report.snapshot_id))
         except (errors.ConflictError, errors.AlreadyExistsError, errors.PlanChangedError) as error:

@@ -55,7 +55,7 @@ class World:
                 concat_dim="time",
                 group=group,
                 mode="w",
-                allow_changes=allow,
+                commit_options={"allow_changes": allow},
             )
         except errors.PlanChangedError as error:
             note(str(error))

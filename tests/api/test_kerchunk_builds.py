@@ -11,6 +11,7 @@ from kerchunk.hdf import SingleHdf5ToZarr
 
 import icevirt
 from builds.support import without_spark, write_day
+from grouping import grouped
 from icevirt.errors import CombineError, InvalidInputError, SourcesChangedError
 
 KERCHUNK = "icevirt_scanners.kerchunk.scanner:KerchunkScanner"
@@ -36,7 +37,7 @@ def build(archive, **options):
         "scanner": KERCHUNK,
         "allow_references_to": str(archive / "data"),
     } | options
-    return icevirt.build(str(archive / "refs/*.json"), str(archive / "repo"), **options)
+    return icevirt.build(str(archive / "refs/*.json"), str(archive / "repo"), **grouped(options))
 
 
 def assert_equal(archive, *, raw):
@@ -138,8 +139,7 @@ def test_a_build_over_one_parquet_directory(archive):
     again = icevirt.build(
         str(archive / "parquet"),
         str(archive / "again"),
-        scanner=KERCHUNK,
-        allow_references_to=str(archive / "data"),
+        scan_options={"scanner": KERCHUNK, "allow_references_to": str(archive / "data")},
     )
     assert again.containers == (f"file://{archive}/data/",)
     found = icevirt.Repository.open(
@@ -161,8 +161,10 @@ def test_a_build_by_a_parser_of_virtualizarr(archive, monkeypatch, tmp_path):
         str(archive / "data/*.nc"),
         str(archive / "repo"),
         concat_dim="time",
-        scanner="parsers:scanner",
-        drop_variables="time_bnds",  # by one chunk of 512 steps a file, which does not join
+        scan_options={
+            "scanner": "parsers:scanner",
+            "drop_variables": "time_bnds",
+        },  # by one chunk of 512 steps a file, which does not join
     )
     assert any("VirtualiZarr" in finding for finding in report.findings)
     prefix = f"file://{archive}/data/"

@@ -6,6 +6,7 @@ import pytest
 
 import icevirt
 from builds.support import without_spark, write_day
+from grouping import grouped
 from icevirt.api.pipeline import build_steps as build_module
 from icevirt.errors import ConflictError, InvalidInputError, RefNotFoundError, VerificationError
 
@@ -22,7 +23,10 @@ def days(tmp_path, monkeypatch):
 
 def build(days, repo, **how):
     return icevirt.build(
-        days, repo, concat_dim="time", branch="staging", **{"verify": 10, "promote": "main", **how}
+        days,
+        repo,
+        concat_dim="time",
+        **grouped({"verify": 10, "promote": "main", **how}, branch="staging"),
     )
 
 

@@ -8,7 +8,7 @@ from icevirt.api.pipeline.provenance import METADATA, provenance_of
 from icevirt.api.pipeline.target import Target
 from icevirt.errors import FormatError
 from icevirt.ids import INITIAL_SNAPSHOT_ID
-from icevirt.model.repo_info import SnapshotInfo
+from icevirt.model.repo_info import SnapshotSummary
 from icevirt.repo import layout
 from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.repo.repository import Repository
@@ -51,7 +51,7 @@ def told(**changes):
 
 
 def saying(document):
-    return SnapshotInfo(
+    return SnapshotSummary(
         id=INITIAL_SNAPSHOT_ID,
         parent_id=None,
         flushed_at=0,

@@ -16,6 +16,7 @@ from rich.console import Console
 import icevirt
 from builds.support import without_spark, write_day
 from fixtures import hdf5_cases
+from grouping import grouped
 from icevirt.archive.reports.verification import DifferenceKind
 from icevirt.display.verify import verify_report
 from icevirt.errors import InvalidInputError, UnauthorizedError
@@ -74,7 +75,7 @@ def test_an_odd_file_has_no_difference_either(name, tmp_path, monkeypatch):
     case, path, repo = hdf5_cases.CASES[name], tmp_path / "odd.h5", str(tmp_path / "repo")
     case.write(path)
     how = {"concat_dim": None, "drop_variables": list(case.drop)}
-    report = icevirt.build([str(path)], repo, **how)
+    report = icevirt.build([str(path)], repo, **grouped(how))
     checked = verify((repo, report.containers), references=True, full=True).checked
     assert checked.differences == checked.not_compared == ()
     # what is stored is compared beside references
@@ -93,7 +94,7 @@ def test_a_group_that_became_the_root_has_no_difference_either(where, tmp_path, 
             file[f"{group}/s"] = "text"
         for group in ("a", "b"):  # one dataset, two names
             file[f"in/{group}/e"] = file["in/d"]
-    report = icevirt.build([str(path)], repo, concat_dim=None, source_group=where)
+    report = icevirt.build([str(path)], repo, concat_dim=None, scan_options={"source_group": where})
     checked = verify((repo, report.containers), references=True, full=True).checked
     assert checked.differences == checked.not_compared == ()
     assert checked.chunks == report.references.virtual > 0
@@ -217,7 +218,9 @@ def test_a_negative_sample_is_refused(built):
 
 def test_real_files_have_no_difference(nemo_files, repo_path, monkeypatch):
     without_spark(monkeypatch)
-    report = icevirt.build(nemo_files, repo_path, concat_dim="time_counter", combine="nested")
+    report = icevirt.build(
+        nemo_files, repo_path, concat_dim="time_counter", combine_options={"combine": "nested"}
+    )
     checked = icevirt.verify(
         repo_path, full=True, authorize_virtual_chunk_access=report.containers
     ).checked
@@ -268,7 +271,7 @@ def test_files_whose_dimensions_were_renamed_are_compared(kind, tmp_path, monkey
             held = file.createVariable("t2m" if number == 2 else "tas", "f4", (name, "x"))
             held[:] = np.arange(800).reshape(2, 400) + number
     repo, rename = str(tmp_path / "repo"), {"T": "time", "t2m": "tas"}
-    report = icevirt.build(files, repo, concat_dim="time", rename=rename)
+    report = icevirt.build(files, repo, concat_dim="time", combine_options={"rename": rename})
     checked = verify((repo, report.containers), full=True).checked
     assert checked.differences == checked.not_compared == ()
     assert checked.chunks == report.references.virtual == 6
@@ -286,7 +289,13 @@ def test_values_within_the_tolerance_of_a_build_are_no_difference(tmp_path, monk
     with netCDF4.Dataset(files[1], "r+") as file:
         file["y"][2] += 1e-5
     repo = str(tmp_path / "repo")
-    report = icevirt.build(files, repo, concat_dim="time", tolerance=1e-4, verify=1000)
+    report = icevirt.build(
+        files,
+        repo,
+        concat_dim="time",
+        combine_options={"tolerance": 1e-4},
+        commit_options={"verify": 1000},
+    )
     with netCDF4.Dataset(files[1]) as file:
         there = file["y"][2]
     assert there != np.float32(0.5)
@@ -306,7 +315,11 @@ def test_arrays_that_no_file_was_compared_with_are_told(tmp_path, monkeypatch):
     files = [write_day(tmp_path / f"d{day}.nc", day) for day in range(2)]
     repo = str(tmp_path / "repo")
     report = icevirt.build(
-        files, repo, concat_dim="time", float_variables="packed", variables=["packed", "time"]
+        files,
+        repo,
+        concat_dim="time",
+        scan_options={"variables": ["packed", "time"]},
+        combine_options={"float_variables": "packed"},
     )
     assert not report.references.virtual
     found = verify((repo, report.containers), full=True)
@@ -333,14 +346,14 @@ def test_who_verifies_hears_how_far_it_is(spark, tmp_path):
     for day, path in enumerate(files):
         write_day(path, day)
     repo = str(tmp_path / "repo")
-    built = icevirt.build(files, repo, concat_dim="time", spark=spark)
+    built = icevirt.build(files, repo, concat_dim="time", executor=spark)
     steps = []
     report = icevirt.verify(
         repo,
         references=True,
         full=True,
         authorize_virtual_chunk_access=built.containers,
-        spark=spark,
+        executor=spark,
         progress=steps.append,
     )
     assert report.ok

@@ -1,6 +1,7 @@
 """Archives that are small and quick to write, and the comparison of a repository with its files."""
 
 import contextlib
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -18,10 +19,12 @@ from icevirt.api import verify as verify_module
 from icevirt.api.pipeline import build_steps as build_module
 from icevirt.api.pipeline import stages
 from icevirt.archive.catalog import path_of
+from icevirt.archive.limits import DEFAULT
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.facts_reader import Chosen, read_facts
 from icevirt.catalog.parquet import read_table
+from icevirt.catalog.part_builder import PartRows
 from icevirt.execution.spark_runner import run_in_process, run_on_spark, slots
 
 
@@ -51,6 +54,15 @@ def _verify_without_spark(monkeypatch, run_here):
     monkeypatch.setattr(verify_module, "run_on_spark", run)
     monkeypatch.setattr(verify_module, "slots", lambda spark: slots(spark) if spark else 2)
     monkeypatch.setattr(verify_module, "spark_or_local", contextlib.nullcontext)
+
+
+def tables_of(outcomes, limits=DEFAULT):
+    """Turn the outcomes of a part, scanned under ``limits``, into the rows of its three tables."""
+    rows = PartRows(limits)
+    for outcome in outcomes:
+        rows.add(outcome)
+    tables = rows.tables()
+    return replace(tables, refs=list(tables.refs))
 
 
 def closed_of(storage, names):

@@ -7,6 +7,7 @@ import pytest
 
 import icevirt
 from builds.support import without_spark, write_day
+from grouping import grouped
 from icevirt.api.pipeline import build_steps as build_module
 from icevirt.errors import BuildError, ScanError, SourcesChangedError
 from icevirt.tasks import scan as scanning
@@ -39,7 +40,11 @@ def scanned(monkeypatch):
 
 def build(files, tmp_path, repo, **how):
     return icevirt.build(
-        files, str(tmp_path / repo), concat_dim="time", catalog=str(tmp_path / "catalog"), **how
+        files,
+        str(tmp_path / repo),
+        concat_dim="time",
+        catalog=str(tmp_path / "catalog"),
+        **grouped(how),
     )
 
 
@@ -156,7 +161,7 @@ def test_files_that_change_meanwhile_are_scanned_again_where_asked(
 def test_a_file_that_never_rests_stops_the_build_in_the_end(days, repo_path, monkeypatch):
     meddling(monkeypatch, lambda n: write_day(days[2], 2, steps=1 + n % 3), 100)
     with pytest.raises(SourcesChangedError):
-        icevirt.build(days, repo_path, concat_dim="time", rescan_changed=True)
+        icevirt.build(days, repo_path, concat_dim="time", commit_options={"rescan_changed": True})
 
 
 def test_a_catalog_that_loses_its_parts_is_told(days, tmp_path, monkeypatch):
@@ -180,7 +185,7 @@ def test_what_was_built_is_told_by_the_snapshot(days, tmp_path):
     repo = icevirt.Repository.open(str(tmp_path / "a"))
     told = repo.lookup_snapshot(report.snapshot_id).metadata["icevirt_build"]
     assert told["scan"]["concat_dim"] == "time"
-    chosen = {"combine_attrs": "override", "duplicates": "newest", "holes": "refuse"}
+    chosen = {"combine_attrs": "override", "duplicates": "newest", "missing": "refuse"}
     assert chosen.items() <= told["combine"].items()
     assert told["catalog"].endswith("/catalog")
     assert told["files"] == 6

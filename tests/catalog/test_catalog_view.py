@@ -120,7 +120,9 @@ def test_what_was_scanned_again_counts_once(days, catalog):
 
 
 def test_scans_with_other_options_are_told_apart(view, days, catalog):
-    icevirt.scan_files(days[:1], catalog, concat_dim="time", drop_variables="mask")
+    icevirt.scan_files(
+        days[:1], catalog, concat_dim="time", scan_options={"drop_variables": "mask"}
+    )
     both = icevirt.catalog_view(catalog)
     assert len(both.scans) == 2
     other = next(each for each in both.scans if each not in view.scans)

@@ -13,6 +13,7 @@ import xarray as xr
 
 import icevirt
 from builds.support import without_spark
+from grouping import grouped
 from icevirt.api.pipeline import build_steps as build_module
 from icevirt.archive.reports.verification import DifferenceKind
 from icevirt.cli import main
@@ -159,7 +160,7 @@ def meddling(monkeypatch, where, deed):
 
 
 def build(where, repo, **how):
-    return icevirt.build(where.url, repo, concat_dim="time", **how)
+    return icevirt.build(where.url, repo, concat_dim="time", **grouped(how))
 
 
 def values(repo, report):

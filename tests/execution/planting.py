@@ -8,8 +8,8 @@ io itertools json linecache locale logging math multiprocessing numbers operator
 platform queue random re resource runpy secrets select selectors shlex shutil signal site
 sitecustomize socket ssl stat string struct subprocess sys tempfile threading time token tokenize
 traceback types typing urllib usercustomize uuid warnings weakref zipfile zlib zoneinfo
-cftime dask flatbuffers fsspec google h5py hdf5plugin icevirt icevirt_scanners netCDF4 numcodecs
-numpy obstore pandas psutil py4j pyarrow pyspark pytest re2 rich typer typing_extensions xarray yaml
+cftime dask fsspec google h5py hdf5plugin icevirt icevirt_scanners msgpack netCDF4 numcodecs
+numpy obstore pandas psutil py4j pyarrow pyspark pytest re2 rich tomli_w typer typing_extensions xarray yaml
 zarr zstandard
 """.split()
 

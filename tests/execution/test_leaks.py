@@ -61,7 +61,9 @@ def work_on(archive, folder):
 
     def work(number):
         repo, catalog = folder / f"repo{number}", folder / f"catalog{number}"
-        icevirt.build(days[:2], repo, concat_dim="time", catalog=catalog, verify=3)
+        icevirt.build(
+            days[:2], repo, concat_dim="time", catalog=catalog, commit_options={"verify": 3}
+        )
         icevirt.build(days, repo, concat_dim="time", catalog=catalog, mode="w")
         with pytest.raises(IcevirtError):  # one that fails in the middle
             icevirt.build([*days, bad], folder / "none", concat_dim="time")

@@ -121,7 +121,7 @@ def test_few_files_are_built_without_spark_and_the_same_way(tmp_path, monkeypatc
     monkeypatch.setattr(spark_session, "local_session", no_spark)
     monkeypatch.setattr(spark_session, "running_session", lambda: None)
     days = write_days(tmp_path / "in", 3)
-    report = icevirt.build(days, tmp_path / "repo", concat_dim="time", verify=5)
+    report = icevirt.build(days, tmp_path / "repo", concat_dim="time", commit_options={"verify": 5})
     assert report.files_scanned == 3
     assert_same_dataset(opened(str(tmp_path / "repo")), expected_dataset(days, "time"))
     small, large = (SourceFile(url="file:///f", size=n, last_modified=0) for n in (9, LARGE))

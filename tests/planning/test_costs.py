@@ -87,7 +87,7 @@ def test_a_plan_names_the_files_that_it_leaves_out(tmp_path):
     """As a build does: in text, as JSON and as values."""
     days = write_days(tmp_path / "days")
     Path(days[1]).write_bytes(b"no file of any kind")
-    plan = icevirt.plan(days, concat_dim="time", max_bad_files=1)
+    plan = icevirt.plan(days, concat_dim="time", scan_options={"max_bad_files": 1})
     (bad,) = plan.bad_files
     assert bad.url.endswith(Path(days[1]).name)
     assert document(plan)["bad_files"][0]["url"] == bad.url

@@ -11,6 +11,7 @@ import xarray as xr
 import icevirt
 from builds.support import official, without_spark
 from fixtures import archives
+from grouping import grouped
 from icevirt.api import plan as plan_module
 from icevirt.errors import CombineError, InvalidInputError
 
@@ -57,7 +58,9 @@ def labelled(path):
 
 def test_a_forecast_is_a_cube_placed_by_coordinate_and_not_by_arrival(tmp_path, repo_path):
     files = [path for path in archives.forecast_like(tmp_path) if "f012" not in path]
-    report = icevirt.build(files[::-1], repo_path, concat_dim=list(CUBE), labels=CUBE)
+    report = icevirt.build(
+        files[::-1], repo_path, concat_dim=list(CUBE), combine_options={"labels": CUBE}
+    )
     ours = opened(repo_path, report)
     nested = [
         [
@@ -84,9 +87,14 @@ def test_a_forecast_is_a_cube_placed_by_coordinate_and_not_by_arrival(tmp_path, 
 def test_a_lead_that_is_missing_is_refused_by_its_labels_or_reads_as_missing(tmp_path, repo_path):
     files = archives.forecast_like(tmp_path)
     with pytest.raises(CombineError, match=r"/t2m is missing in 1 of 18 places") as caught:
-        icevirt.build(files, repo_path, concat_dim=list(CUBE), labels=CUBE)
+        icevirt.build(files, repo_path, concat_dim=list(CUBE), combine_options={"labels": CUBE})
     assert caught.value.facts["missing"] == ["init=20240102, lead=12, member=2"]
-    report = icevirt.build(files, repo_path, concat_dim=list(CUBE), labels=CUBE, holes="reserve")
+    report = icevirt.build(
+        files,
+        repo_path,
+        concat_dim=list(CUBE),
+        combine_options={"labels": CUBE, "missing": "reserve"},
+    )
     ours = opened(repo_path, report)
     theirs = xr.merge(list(map(labelled, files)), join="outer", compat="no_conflicts").load()
     xr.testing.assert_equal(ours, theirs)
@@ -133,7 +141,9 @@ def test_labels_are_told_by_variables_whose_times_count_from_different_dates(tmp
         files,
         repo_path,
         concat_dim=["init", "realization", "time"],
-        labels={"init": "variable:reftime", "realization": "variable:realization"},
+        combine_options={
+            "labels": {"init": "variable:reftime", "realization": "variable:realization"}
+        },
     )
     ours = opened(repo_path, report)
     start = np.array(["2024-01-01", "2024-01-02"], "M8[ns]")
@@ -166,7 +176,7 @@ def test_a_variable_with_several_values_tells_no_label(tmp_path):
         with pytest.raises(CombineError, match=told):
             icevirt.plan(
                 files, concat_dim=["init", "member"],
-                labels={"init": "variable:reftime", "member": f"variable:{name}"},
+                combine_options={"labels": {"init": "variable:reftime", "member": f"variable:{name}"}},
             )  # fmt: skip
 
 
@@ -220,7 +230,9 @@ def test_a_tile_that_is_missing_is_a_hole(tmp_path, repo_path):
     with pytest.raises(CombineError, match="/field is missing in 1 of 6 places") as caught:
         icevirt.build(files, repo_path, concat_dim=["y", "x"])
     assert caught.value.facts["missing"] == ["y=0.0, x=6.0"]
-    report = icevirt.build(files, repo_path, concat_dim=["y", "x"], holes="reserve")
+    report = icevirt.build(
+        files, repo_path, concat_dim=["y", "x"], combine_options={"missing": "reserve"}
+    )
     ours = opened(repo_path, report)
     assert np.isnan(ours.field.values[:4, 6:9]).all()
     assert not np.isnan(np.delete(ours.field.values, np.s_[6:9], axis=1)).any()
@@ -256,7 +268,7 @@ WRONG = {
 @pytest.mark.parametrize(("how", "told"), WRONG.values(), ids=WRONG.keys())
 def test_what_is_asked_wrongly_is_refused_before_anything_is_scanned(tmp_path, how, told):
     with pytest.raises(InvalidInputError, match=told):
-        icevirt.build(tmp_path, tmp_path / "repo", **how)
+        icevirt.build(tmp_path, tmp_path / "repo", **grouped(how))
     assert not list(tmp_path.iterdir())
 
 
@@ -268,7 +280,9 @@ def test_nested_lists_say_where_files_lie(tmp_path, repo_path):
     names = [[f"fc_2024010{a}_f000_m0{b}.nc" for b in (3, 1)] for a in (2, 1)]
     archives.forecast_like(tmp_path)
     files = [[str(tmp_path / name) for name in row] for row in names]
-    report = icevirt.build(files, repo_path, concat_dim=["init", "member"], combine="nested")
+    report = icevirt.build(
+        files, repo_path, concat_dim=["init", "member"], combine_options={"combine": "nested"}
+    )
     ours = opened(repo_path, report)
     theirs = xr.combine_nested(
         [[xr.open_dataset(path) for path in row] for row in files],
@@ -284,8 +298,10 @@ def test_a_file_that_is_missing_in_nested_lists_is_a_hole(tmp_path, repo_path):
     nest = [[files[0], None], [files[3], files[4]]]
     how = {"concat_dim": ["init", "member"], "combine": "nested"}
     with pytest.raises(CombineError, match="missing in 1 of 4 places"):
-        icevirt.build(nest, repo_path, **how)
-    report = icevirt.build(nest, repo_path, **how, holes="reserve", labels={"member": ["a", "b"]})
+        icevirt.build(nest, repo_path, **grouped(how))
+    report = icevirt.build(
+        nest, repo_path, **grouped(how, missing="reserve", labels={"member": ["a", "b"]})
+    )
     ours = opened(repo_path, report)
     assert ours.member.values.tolist() == ["a", "b"]
     assert np.isnan(ours.t2m.values[0, 1]).all()
@@ -297,7 +313,10 @@ def test_nested_tiles_need_no_coordinate(tmp_path, repo_path):
         with netCDF4.Dataset(path, "r+") as file:
             file.renameVariable("x", "other")
     report = icevirt.build(
-        [files[:3], files[3:]], repo_path, concat_dim=["y", "x"], combine="nested"
+        [files[:3], files[3:]],
+        repo_path,
+        concat_dim=["y", "x"],
+        combine_options={"combine": "nested"},
     )
     ours = opened(repo_path, report)
     np.testing.assert_array_equal(ours.field.values, 100 * np.arange(7)[:, None] + np.arange(13))
@@ -306,7 +325,9 @@ def test_nested_tiles_need_no_coordinate(tmp_path, repo_path):
 
 def test_the_order_given_holds_where_it_is_asked_for(tmp_path, repo_path):
     files = write_steps(tmp_path, inits=(1,), numbers=(1,))
-    report = icevirt.build(files[::-1], repo_path, concat_dim="time", combine="nested")
+    report = icevirt.build(
+        files[::-1], repo_path, concat_dim="time", combine_options={"combine": "nested"}
+    )
     ours = opened(repo_path, report)
     assert ours.time.values.tolist() == sorted(ours.time.values.tolist(), reverse=True)
 
@@ -328,7 +349,7 @@ def test_wrong_nests_are_refused(tmp_path, repo_path, nest, how, told):
     files = archives.forecast_like(tmp_path)
     with pytest.raises(InvalidInputError, match=told):
         icevirt.build(
-            nest(files), repo_path, concat_dim=["init", "member"], combine="nested", **how
+            nest(files), repo_path, concat_dim=["init", "member"], **grouped(how, combine="nested")
         )
 
 
@@ -360,7 +381,7 @@ def test_missing_steps_of_a_regular_axis_have_their_place(tmp_path, repo_path):
         write_times(tmp_path / "a.nc", [0.0, 6.0]),
         write_times(tmp_path / "c.nc", [2.0], units="days since 2024-01-01"),
     ]
-    report = icevirt.build(files, repo_path, concat_dim="time", regular="6h")
+    report = icevirt.build(files, repo_path, concat_dim="time", combine_options={"spacing": "6h"})
     ours = opened(repo_path, report)
     theirs = xr.combine_nested(
         [xr.open_dataset(files[at]) for at in (1, 0, 2)], concat_dim="time", join="exact",
@@ -386,7 +407,7 @@ def test_a_chunk_that_reaches_into_a_gap_is_stored(tmp_path, repo_path):
         write_times(tmp_path / f"{n}.nc", times, edge=2, width=600_000)
         for n, times in enumerate(([0.0, 6.0, 12.0], [36.0, 42.0], [48.0]))
     ]
-    report = icevirt.build(files, repo_path, concat_dim="time", regular="6h")
+    report = icevirt.build(files, repo_path, concat_dim="time", combine_options={"spacing": "6h"})
     ours = opened(repo_path, report)
     assert (report.references.virtual, report.references.bytes_stored > 0) == (3, True)
     values = ours.field.values[:, :7]
@@ -407,7 +428,7 @@ IRREGULAR = {
 def test_what_is_not_regular_is_refused(tmp_path, times, spacing, how, told):
     files = [write_times(tmp_path / f"{n}.nc", each, **how) for n, each in enumerate(times)]
     with pytest.raises((CombineError, InvalidInputError), match=told):
-        icevirt.plan(files, concat_dim="time", regular=spacing)
+        icevirt.plan(files, concat_dim="time", combine_options={"spacing": spacing})
 
 
 def test_steps_of_flags_without_missing_value_cannot_be_reserved(tmp_path):
@@ -419,14 +440,19 @@ def test_steps_of_flags_without_missing_value_cannot_be_reserved(tmp_path):
     with pytest.raises(
         CombineError, match="/good cannot be reserved, because it has no _FillValue"
     ):
-        icevirt.plan(files, concat_dim="time", regular="6h")
-    report = icevirt.plan(files, concat_dim="time", regular={"time": 6.0}, drop_variables="good")
+        icevirt.plan(files, concat_dim="time", combine_options={"spacing": "6h"})
+    report = icevirt.plan(
+        files,
+        concat_dim="time",
+        scan_options={"drop_variables": "good"},
+        combine_options={"spacing": {"time": 6.0}},
+    )
     assert [each.shape for each in report.arrays if each.path == "/field"] == [(3, 6)]
 
 
 def test_plain_numbers_are_regular_too(tmp_path, repo_path):
     files = [write_tile(tmp_path / f"{a}.nc", [0.0, 0.25], [a, a + 1, a + 2]) for a in (0, 9)]
-    report = icevirt.build(files, repo_path, concat_dim="x", regular=1)
+    report = icevirt.build(files, repo_path, concat_dim="x", combine_options={"spacing": 1})
     ours = opened(repo_path, report)
     assert ours.x.values.tolist() == list(range(12))
     assert np.isnan(ours.field.values[:, 3:9]).all()
@@ -438,7 +464,9 @@ def test_plain_numbers_are_regular_too(tmp_path, repo_path):
 
 def test_argo_profiles_are_padded_where_asked(tmp_path, repo_path):
     files = archives.argo_like(tmp_path)
-    report = icevirt.build(files, repo_path, concat_dim="N_PROF", pad="N_LEVELS")
+    report = icevirt.build(
+        files, repo_path, concat_dim="N_PROF", combine_options={"pad": "N_LEVELS"}
+    )
     ours = opened(repo_path, report)
     single = [xr.open_dataset(path) for path in files]
     longest = max(each.sizes["N_LEVELS"] for each in single)
@@ -475,7 +503,9 @@ def test_chunks_of_long_profiles_are_referenced_where_they_end_on_the_grid(tmp_p
     files = [
         write_profile(tmp_path / f"{n}.nc", levels) for n, levels in enumerate((200, 350, 100, 250))
     ]
-    report = icevirt.build(files, repo_path, concat_dim="profile", pad=["level"])
+    report = icevirt.build(
+        files, repo_path, concat_dim="profile", combine_options={"pad": ["level"]}
+    )
     ours = opened(repo_path, report)
     assert (report.references.virtual, report.references.native) == (2 + 4 + 1 + 2, 1)
     for row, path in enumerate(files):
@@ -496,4 +526,4 @@ RAGGED = {
 def test_profiles_that_cannot_be_padded_are_refused(tmp_path, levels, how, kind, told):
     files = [write_profile(tmp_path / f"{n}.nc", each, **kind) for n, each in enumerate(levels)]
     with pytest.raises(CombineError, match=told):
-        icevirt.plan(files, concat_dim="profile", **how)
+        icevirt.plan(files, concat_dim="profile", **grouped(how))

@@ -91,9 +91,9 @@ def test_nothing_is_inferred_from_files_of_the_same_coordinates(tmp_path):
 
 def test_coordinates_that_may_differ_say_nothing(tmp_path):
     tiles = [write(tmp_path / f"t{n}.nc", [n], np.array([0, 1]) + n * 1e-9) for n in range(3)]
-    assert icevirt.plan(tiles, tolerance={"x": 1e-6}).concat_dim == ("y",)
+    assert icevirt.plan(tiles, combine_options={"tolerance": {"x": 1e-6}}).concat_dim == ("y",)
     with pytest.raises(CombineError, match="Pass concat_dim"):
-        icevirt.plan(tiles, tolerance=1e-6)
+        icevirt.plan(tiles, combine_options={"tolerance": 1e-6})
 
 
 def test_dimensions_that_change_together_are_refused_as_a_product_with_holes(tmp_path):
@@ -123,7 +123,9 @@ def test_without_sources_the_only_scan_says_the_dimensions(tmp_path, repo_path, 
     tiles = [write(tmp_path / f"t{n}.nc", [n], [10 + n]) for n in range(2)]
     catalog = tmp_path / "catalog"
     icevirt.scan_files(tiles, catalog, concat_dim=["y", "x"])
-    assert icevirt.plan(None, catalog=catalog, holes="reserve").concat_dim == ("y", "x")
+    assert icevirt.plan(
+        None, catalog=catalog, combine_options={"missing": "reserve"}
+    ).concat_dim == ("y", "x")
     icevirt.scan_files(tiles, catalog, concat_dim="y")
     with pytest.raises(InvalidInputError, match="for several dimensions"):
         icevirt.build(None, repo_path, catalog=catalog)

@@ -108,8 +108,7 @@ def test_each_file_is_where_its_labels_say_and_nothing_else_is_there(grid):
         try:
             report = icevirt.build(
                 [path for path, _, _ in files], folder / "repo",
-                concat_dim=dims, labels=told, holes="reserve",
-                data_vars={name: ["field", f"{name}_told"] for name in new},
+                concat_dim=dims, combine_options={"labels": told, "missing": "reserve", "data_vars": {name: ["field", f"{name}_told"] for name in new}},
             )  # fmt: skip
         except CombineError as error:
             refused = error.what

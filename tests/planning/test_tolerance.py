@@ -6,6 +6,7 @@ import pytest
 
 import icevirt
 from builds.support import opened, without_spark, write_days
+from grouping import grouped
 from icevirt import errors
 
 
@@ -26,7 +27,7 @@ def shift(path, name, by):
 
 
 def built(days, tmp_path, **how):
-    report = icevirt.build(days, tmp_path / "repo", concat_dim="time", **how)
+    report = icevirt.build(days, tmp_path / "repo", concat_dim="time", **grouped(how))
     return opened(str(tmp_path / "repo")), report
 
 

@@ -31,7 +31,7 @@ def test_both_clients_read_what_was_scanned(name, tmp_path):
     case, folder = READABLE[name], tmp_path / "data"
     folder.mkdir()
     case.write(folder / "odd.h5")
-    scanned = scan_file(folder / "odd.h5", drop_variables=case.drop)
+    scanned = scan_file(folder / "odd.h5", scan_options={"drop_variables": case.drop})
     container = VirtualChunkContainer(
         f"{tmp_path.as_uri()}/", local_filesystem_store(str(tmp_path))
     )

@@ -14,11 +14,12 @@ from builds.support import (
     without_spark,
     write_days,
 )
+from grouping import grouped
 from icevirt.api import scan as scan_module
-from icevirt.api.arguments import limits_of
 from icevirt.catalog.in_progress import ScanNotes
 from icevirt.errors import InvalidInputError
 from icevirt.scan import registry
+from icevirt.scan.options import ScanOptions
 from icevirt.tasks.limits import limited_memory
 from tasks.stub_scanner import install
 
@@ -57,7 +58,7 @@ def test_a_file_that_limits_stopped_is_scanned_again_under_higher_ones_alone(fil
     catalog = str(tmp_path / "catalog")
 
     def scan(**limits):
-        return icevirt.scan_files(files, catalog, max_bad_files=3, **limits)
+        return icevirt.scan_files(files, catalog, **grouped(limits, max_bad_files=3))
 
     assert scan(**LITTLE).files_scanned == 4
     found = {"slow": "timeout", "large": "oom", "good": "ok", "broken": "crashed"}
@@ -92,7 +93,7 @@ def test_a_build_that_left_files_out_is_no_longer_the_same_with_more_time(tmp_pa
 
     def build(**how):
         return icevirt.build(
-            [*days, slow], repo, concat_dim="time", mode="w", max_bad_files=1, **how
+            [*days, slow], repo, concat_dim="time", mode="w", **grouped(how, max_bad_files=1)
         )
 
     first = build(file_timeout=1)
@@ -131,7 +132,7 @@ SIZES = {
 
 @pytest.mark.parametrize(("given", "size"), SIZES.items())
 def test_memory_is_a_number_or_has_a_unit(given, size):
-    assert limits_of(1, given).memory == size
+    assert ScanOptions(file_timeout=1, file_memory=given).limits.memory == size
 
 
 BAD = {
@@ -143,7 +144,7 @@ BAD = {
     "no memory": {"file_memory": 0},
     "memory of no unit": {"file_memory": "4 elephants"},
     "negative memory": {"file_memory": "-4GiB"},
-    "memory that is nothing": {"file_memory": None},
+    "memory that is empty": {"file_memory": ""},
 }
 
 
@@ -153,5 +154,5 @@ def test_limits_that_are_none_are_refused_before_anything_is_done(call, how, fil
     before = sorted(os.listdir(tmp_path))
     where = {"scan_files": ["catalog"], "build": ["repo"], "plan": []}[call]
     with pytest.raises(InvalidInputError, match="file_"):
-        getattr(icevirt, call)(files, *(str(tmp_path / name) for name in where), **how)
+        getattr(icevirt, call)(files, *(str(tmp_path / name) for name in where), scan_options=how)
     assert sorted(os.listdir(tmp_path)) == before

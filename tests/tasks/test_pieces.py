@@ -22,6 +22,7 @@ from builds.support import (
     write_days,
 )
 from fixtures import hdf5_cases
+from grouping import grouped
 from icevirt.api import scan as scan_module
 from icevirt.api.pipeline import stages
 from icevirt.planning.schedule import split_large_file
@@ -48,7 +49,7 @@ def in_pieces(count, *, run=1):
 
 
 def scan(sources, catalog, **options):
-    return icevirt.scan_files(sources, catalog, max_bad_files="100%", **options)
+    return icevirt.scan_files(sources, catalog, **grouped(options, max_bad_files="100%"))
 
 
 def counted(monkeypatch):
@@ -183,9 +184,9 @@ def test_a_random_tree_is_told_alike(
         warnings.simplefilter("ignore")
         write(folder / "file.h5", groups, found, libver=libver, track_order=False)
     path = str(folder / "file.h5")
-    scan(path, folder / "whole", concat_dim=concat_dim, policy=policy)
+    scan(path, folder / "whole", concat_dim=concat_dim, variable_policy=policy)
     with in_pieces(count):
-        scan(path, folder / "pieces", concat_dim=concat_dim, policy=policy)
+        scan(path, folder / "pieces", concat_dim=concat_dim, variable_policy=policy)
     assert told(folder / "pieces") == told(folder / "whole")
 
 
@@ -272,11 +273,17 @@ def test_values_to_be_stored_are_counted_over_all_pieces(tmp_path):
     for most in (100_000, 10_000_000):
         name = str(most)
         whole = scan(
-            path, tmp_path / f"whole{name}", policy={"v*": "native"}, max_native_bytes=most
+            path,
+            tmp_path / f"whole{name}",
+            variable_policy={"v*": "native"},
+            max_native_bytes_per_file=most,
         )
         with in_pieces(3):
             pieces = scan(
-                path, tmp_path / f"pieces{name}", policy={"v*": "native"}, max_native_bytes=most
+                path,
+                tmp_path / f"pieces{name}",
+                variable_policy={"v*": "native"},
+                max_native_bytes_per_file=most,
             )
         assert pieces.bad_files == whole.bad_files
         assert told(tmp_path / f"pieces{name}") == told(tmp_path / f"whole{name}")

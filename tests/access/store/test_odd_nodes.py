@@ -121,7 +121,7 @@ def test_no_node_of_such_a_name_is_created(name, repo_path):
         lambda: icevirt.build("*.nc", repo_path, group=name),
         lambda: icevirt.plan("*.nc", group=name),
         lambda: icevirt.build("*.nc", repo_path, concat_dim=name),
-        lambda: icevirt.build("*.nc", repo_path, rename={"x": name}),
+        lambda: icevirt.build("*.nc", repo_path, combine_options={"rename": {"x": name}}),
     ]
     for way in ways:
         with pytest.raises(InvalidInputError, match=REFUSED):

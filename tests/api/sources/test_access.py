@@ -114,7 +114,7 @@ def test_passwords_of_netrc_files_reach_their_host_and_no_other(http_server, mon
         tmp_path / "repo",
         concat_dim="time",
         access=access,
-        verify=5,
+        commit_options={"verify": 5},
     )
     with xr.open_dataset(
         tmp_path / "repo", engine="icevirt", authorize_virtual_chunk_access={prefix: "netrc"}
@@ -152,7 +152,11 @@ def test_keys_that_a_bucket_refuses_are_asked_for_again_once(
     access = {bucket.place.url: (store(bucket), credentials)}
     bucket.rules.add(refused(status, code), target=target, nth=1)
     report = icevirt.build(
-        bucket.place.url, tmp_path / "repo", concat_dim="time", access=access, verify=3
+        bucket.place.url,
+        tmp_path / "repo",
+        concat_dim="time",
+        access=access,
+        commit_options={"verify": 3},
     )
     assert report.references.virtual
     assert len(CALLS) == 2

@@ -111,7 +111,7 @@ def test_a_file_that_changes_while_a_build_runs_is_scanned_again_where_asked(
         listed(bucket, "url", "size", "etag"),
         tmp_path / "a",
         concat_dim="time",
-        rescan_changed=True,
+        commit_options={"rescan_changed": True},
     )
     time = next(array for array in report.arrays if array.path == "/time")
     assert time.shape == (10,)

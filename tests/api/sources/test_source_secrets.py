@@ -106,7 +106,7 @@ def calls(url, folder):
         "build into": lambda: icevirt.build(folder, url),
         "plan": lambda: icevirt.plan([url]),
         "scan_file": lambda: icevirt.scan_file(url),
-        "scan_file in a child": lambda: icevirt.scan_file(url, file_timeout=9),
+        "scan_file in a child": lambda: icevirt.scan_file(url, scan_options={"file_timeout": 9}),
         "scan_files": lambda: icevirt.scan_files([url], folder / "catalog"),
         "scan_files into": lambda: icevirt.scan_files([folder], url),
         "access": lambda: icevirt.scan_file("a.nc", access={url: "anonymous", f"{url}/": 1}),

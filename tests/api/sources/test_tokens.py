@@ -10,6 +10,7 @@ import xarray as xr
 
 import icevirt
 from builds.support import expected_dataset, without_spark, write_days
+from grouping import grouped
 from icevirt.connect.credentials.http_tokens import TOKENS
 from icevirt.errors import InvalidInputError, ScanError, StorageError
 from icevirt.objects.http import client
@@ -50,7 +51,7 @@ class Archive:
         self.access = {self.prefix: self.function}
 
     def build(self, repo, **how):
-        return icevirt.build(self.urls, repo, concat_dim="time", access=self.access, **how)
+        return icevirt.build(self.urls, repo, concat_dim="time", access=self.access, **grouped(how))
 
     def read(self, repo):
         with xr.open_dataset(
@@ -80,7 +81,7 @@ def test_a_build_on_spark_outlasts_its_tokens_and_so_do_verification_and_reads(
         references=True,
         full=True,
         authorize_virtual_chunk_access=archive.access,
-        spark=spark,
+        executor=spark,
     )
     assert found.ok
     assert found.checked.chunks > DAYS

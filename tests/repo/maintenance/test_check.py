@@ -10,7 +10,7 @@ import zarr
 
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, Locations
-from icevirt.model.snapshot import ManifestFileInfo
+from icevirt.model.snapshot import ManifestFile
 from icevirt.model.strings import Strings
 from icevirt.repo.maintenance.check import check
 from icevirt.storage.local import LocalStorage
@@ -193,7 +193,7 @@ SNAPSHOT = {
             s,
             manifest_files=(
                 *s.manifest_files,
-                ManifestFileInfo(id=ObjectId12(b"\xff" * 12), size_bytes=1, num_chunk_refs=1),
+                ManifestFile(id=ObjectId12(b"\xff" * 12), size_bytes=1, num_chunk_refs=1),
             ),
         ),
         "unused-manifest",
@@ -241,7 +241,7 @@ def with_table(root, table):
     encoded = manifest_file.encode({node.id: table})
     root.put(f"manifests/{encoded.id}", encoded.raw)
     ref = replace(node.manifests[0], object_id=encoded.id, extents=table.extents())
-    info = ManifestFileInfo(id=encoded.id, size_bytes=len(encoded.raw), num_chunk_refs=len(table))
+    info = ManifestFile(id=encoded.id, size_bytes=len(encoded.raw), num_chunk_refs=len(table))
     deep = [
         i
         for i in snapshot.manifest_files

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from icevirt.api.scan import scan_file
 from icevirt.errors import ScanError
 from icevirt.objects.source import open_source
-from icevirt.scan.contract import ScanOptions
+from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.elsewhere import Elsewhere
 from icevirt_scanners.hdf5.context import FileContext
 from icevirt_scanners.hdf5.files import HeldFile
@@ -60,7 +60,7 @@ def dataset(path, name="d"):
         raw = RawFile.of(source, base=file.id.get_create_plist().get_userblock())
         beside = Elsewhere(source, ())
         held = HeldFile(source)
-        context = FileContext.of(source, ScanOptions(), file=held, raw=raw, elsewhere=beside)
+        context = FileContext.of(source, ScannerOptions(), file=held, raw=raw, elsewhere=beside)
         yield variable, context
 
 

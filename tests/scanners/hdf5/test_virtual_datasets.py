@@ -38,7 +38,9 @@ def wanted(path):
 @pytest.mark.parametrize("name", FIT)
 def test_what_fits_together_is_referenced_with_the_times_of_the_sources(name, tmp_path):
     path = write(name, tmp_path)
-    scanned = icevirt.scan_file(path, max_native_bytes=1000)  # a masked chunk
+    scanned = icevirt.scan_file(
+        path, scan_options={"max_native_bytes_per_file": 1000}
+    )  # a masked chunk
     array = scanned.array("d")
     assert array.references.count(3) == (1 if "chunks-stored" in FIT[name].codes else 0)
     table = array.references
@@ -54,7 +56,7 @@ def test_what_fits_together_is_referenced_with_the_times_of_the_sources(name, tm
 def test_what_does_not_fit_needs_the_budget_and_says_why(name, tmp_path):
     path = write(name, tmp_path)
     with pytest.raises(UnsupportedError, match="a virtual dataset: ") as caught:
-        icevirt.scan_file(path, max_native_bytes=10)
+        icevirt.scan_file(path, scan_options={"max_native_bytes_per_file": 10})
     assert "drop_variables" in str(caught.value)
     np.testing.assert_array_equal(materialise(icevirt.scan_file(path).array("d")), wanted(path))
 
@@ -102,7 +104,7 @@ def test_a_source_elsewhere_is_followed_where_that_is_allowed(tmp_path):
     with pytest.raises(UnsupportedError, match="outside the directory") as caught:
         icevirt.scan_file(path)
     assert "allow_references_to=" in str(caught.value)
-    scanned = icevirt.scan_file(path, allow_references_to=str(tmp_path / "b"))
+    scanned = icevirt.scan_file(path, scan_options={"allow_references_to": str(tmp_path / "b")})
     np.testing.assert_array_equal(materialise(scanned.array("d")), wanted(path))
 
 

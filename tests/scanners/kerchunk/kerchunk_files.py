@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 
 from icevirt.objects.source import open_source
-from icevirt.scan.contract import ScanOptions
+from icevirt.scan.contract import ScannerOptions
 from icevirt_scanners.kerchunk.scanner import KerchunkScanner
 
 
 def scan(path, **options):
     with open_source(path) as source:
         assert KerchunkScanner().accepts(source.read(0, 4096))
-        return KerchunkScanner().scan(source, ScanOptions(**options))
+        return KerchunkScanner().scan(source, ScannerOptions(**options))
 
 
 def write(folder, document, name="refs.json"):

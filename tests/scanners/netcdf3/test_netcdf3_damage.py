@@ -11,7 +11,7 @@ from fixtures.netcdf3_cases import classic, listed, name, variable, word
 from icevirt.errors import IcevirtError, ScanError, UnsupportedError
 from icevirt.objects.source import open_source
 from icevirt.scan import registry
-from icevirt.scan.contract import ScanOptions
+from icevirt.scan.contract import ScannerOptions
 from icevirt_scanners.netcdf3 import header
 from icevirt_scanners.netcdf3.scanner import NetCDF3Scanner
 from scanners.materialise import materialise
@@ -19,7 +19,7 @@ from scanners.materialise import materialise
 
 def scan(path, **options):
     with open_source(path) as source:
-        return NetCDF3Scanner().scan(source, ScanOptions(**options))
+        return NetCDF3Scanner().scan(source, ScannerOptions(**options))
 
 
 def file_of(tmp_path, content):
@@ -235,4 +235,4 @@ def test_a_file_that_shrinks_while_it_is_read_is_an_error(tmp_path):
     with open_source(path) as source:
         path.write_bytes(path.read_bytes()[:-60])
         with pytest.raises(ScanError, match="became shorter"):
-            NetCDF3Scanner().scan(source, ScanOptions())
+            NetCDF3Scanner().scan(source, ScannerOptions())

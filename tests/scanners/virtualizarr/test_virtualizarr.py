@@ -13,7 +13,7 @@ import icevirt
 from icevirt.errors import InvalidInputError, ScanError, UnsupportedError
 from icevirt.objects.source import open_source
 from icevirt.scan import registry
-from icevirt.scan.contract import ScanOptions
+from icevirt.scan.contract import ScannerOptions
 from icevirt_scanners.virtualizarr import parser
 from icevirt_scanners.virtualizarr.scanner import VirtualizarrScanner
 from scanners.materialise import materialise
@@ -21,7 +21,7 @@ from scanners.materialise import materialise
 
 def scan(path, parser="HDFParser", **options):
     with open_source(path) as source:
-        return VirtualizarrScanner(parser).scan(source, ScanOptions(**options))
+        return VirtualizarrScanner(parser).scan(source, ScannerOptions(**options))
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_it_is_only_used_where_it_is_named(path):
     assert not VirtualizarrScanner().accepts(b"\x89HDF\r\n\x1a\n")
     assert icevirt.scan_file(path).scanner == "hdf5"
     with pytest.raises(InvalidInputError, match="parser is missing"):
-        icevirt.scan_file(path, scanner=NAMED)
+        icevirt.scan_file(path, scan_options={"scanner": NAMED})
 
 
 def test_a_parser_of_another_module(path, tmp_path, monkeypatch):
@@ -183,7 +183,7 @@ def test_the_registry_hands_the_parser_on(path, tmp_path, monkeypatch):
     (info / "entry_points.txt").write_text(f"[icevirt.scanners]\nvirtualizarr = {NAMED}\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     try:
-        found = icevirt.scan_file(path, scanner="virtualizarr:HDFParser")
+        found = icevirt.scan_file(path, scan_options={"scanner": "virtualizarr:HDFParser"})
         assert {array.path for array in found.arrays} == {"/time", "/t", "/in/s"}
         assert "HDFParser" in registry.named("virtualizarr:HDFParser").version
     finally:

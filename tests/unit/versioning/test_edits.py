@@ -22,7 +22,7 @@ from icevirt.model.repo_info import (
     MetadataChanged,
     NewCommit,
     RepoInitialized,
-    SnapshotInfo,
+    SnapshotSummary,
     TagCreated,
     TagDeleted,
 )
@@ -36,7 +36,7 @@ INFO = repo_updates.initialised(1000)
 
 def commit_of(key, parent=ROOT):
     return repo_updates.commit(
-        "main", SnapshotInfo(id=key, parent_id=parent, flushed_at=2000, message="m")
+        "main", SnapshotSummary(id=key, parent_id=parent, flushed_at=2000, message="m")
     )
 
 
@@ -67,7 +67,9 @@ def test_a_commit_on_a_branch_that_moved_conflicts():
 
 
 def test_a_commit_on_a_branch_that_is_gone_says_how_to_make_it():
-    edit = repo_updates.commit("dev", SnapshotInfo(id=A, parent_id=ROOT, flushed_at=1, message=""))
+    edit = repo_updates.commit(
+        "dev", SnapshotSummary(id=A, parent_id=ROOT, flushed_at=1, message="")
+    )
     with pytest.raises(RefNotFoundError, match="create_branch"):
         edit(INFO)
 

@@ -22,7 +22,7 @@ from icevirt.repo.repository import Repository
 from icevirt.storage.local import LocalStorage
 from repo.faults import test_crashes
 from repo.support import array_json, group_json, sound
-from repo.v1.clients import upgrading
+from repo.v1 import upgrading
 
 pytestmark = [pytest.mark.ci, pytest.mark.slow]
 

@@ -24,7 +24,8 @@ from icevirt.versioning.merge.conflicts import ConflictDetector
 from icevirt.wire.repo_info import file as repo_file
 from repo.faults.faulty import VERBS, Faulty, deaths
 from repo.support import array_json, sound
-from repo.v1.clients import NAMES, commit, in_memory, official, one, racers, unpacked, v1_client
+from repo.v1 import racers
+from repo.v1.clients import NAMES, commit, in_memory, official, one, unpacked, v1_client
 from repo.v1.upgrading import history, run, written
 from servers.racing import raced
 

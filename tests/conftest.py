@@ -4,9 +4,13 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from icevirt.execution.executor import Executor
 
 pytest_plugins = ["servers.fixtures", "builds.fixtures", "tiers"]
 
@@ -33,6 +37,19 @@ def spark() -> Iterator[object]:
     session = local_session(app_name="icevirt-tests", cores=2, config=_AS_OTHERS_START_IT)
     yield session
     session.stop()
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> "Iterator[Executor]":
+    """Tasks run in this process, one after the other, divided as for two at a time."""
+    from builds.forked_children import fork_children
+    from icevirt.execution.in_process import InProcessExecutor
+    from icevirt.execution.selection import default_executor
+
+    fork_children(monkeypatch)
+    executor = InProcessExecutor(parallelism=2)
+    with default_executor(executor):
+        yield executor
 
 
 @pytest.fixture(scope="session")

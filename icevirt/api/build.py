@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from icevirt.api.arguments import ConcatDim, apart, check_group, shared
 from icevirt.api.choices import Choices, CombineOptionsLike, CommitOptionsLike, ScanOptionsLike
@@ -20,11 +20,9 @@ from icevirt.api.pipeline.promotion import prepare, promoted, refuse_differences
 from icevirt.api.renamed import names_replacements
 from icevirt.api.sources.inputs import Sources
 from icevirt.archive.reports.build import BuildReport, Progress
+from icevirt.execution.selection import ExecutorChoice
 from icevirt.objects.source_access import SourceAccess, granted
 from icevirt.storage.resolve import StorageLike
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @names_replacements
@@ -40,7 +38,7 @@ def build(
     commit_options: CommitOptionsLike = None,
     catalog: StorageLike | None = None,
     access: Mapping[str, Any] | None = None,
-    executor: SparkSession | None = None,
+    executor: ExecutorChoice = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> BuildReport:
     """Scan files on Spark and commit them as one virtual dataset.
@@ -73,8 +71,9 @@ def build(
             (region, endpoint, requester pays), or a pair of a store and credentials. Elsewhere the
             environment decides. Settings of a store are persisted for readers, in the container of
             the prefix; credentials are not.
-        executor: The Spark session to run on; by default the active one, or for this call a local
-            one, or for few files processes of this machine.
+        executor: What runs tasks: a Spark session, or "spark", "processes" (of this machine) or
+            "in-process"; by default the active session, else processes for few files, else a local
+            session.
         progress: Called with every step of the long phases.
 
     Raises:
@@ -103,7 +102,7 @@ def build(
     with ExitStack() as stack:
         stack.enter_context(telling_failures("build"))
         stack.enter_context(granted(reach))
-        session = ExecutorStarter(stack, clock, executor)
+        starter = ExecutorStarter(stack, clock, executor)
         nest = choices.nest(sources)
         with clock.phase("list"):
             inputs, options = choices.inputs(sources, nest, catalog)
@@ -118,11 +117,11 @@ def build(
             nest=nest,
             progress=clock.step,
         )
-        report = until_unchanged(request, inputs, session, clock)
+        report = until_unchanged(request, inputs, starter, clock)
         tell_committed(report)
         if commit.verify is not None:
             with clock.phase("verify"):
-                refuse_differences(storage, report, values=commit.verify, spark=session)
+                refuse_differences(storage, report, values=commit.verify, executor=starter.choice)
     if commit.promote is not None:
         promoted(storage, report, commit.promote)
     return replace(report, seconds=clock.seconds)

@@ -19,7 +19,7 @@ from icevirt.catalog.parts import check_mark
 from icevirt.catalog.scan_identities import described_scans
 from icevirt.catalog.view import PartView, ddl, schema
 from icevirt.errors import InvalidInputError, StorageError
-from icevirt.execution.spark_runner import batch_of, slots
+from icevirt.execution.spark_executor import SparkExecutor, batch_of
 from icevirt.model import paths
 from icevirt.storage.resolve import StorageLike, storage_of
 
@@ -110,7 +110,7 @@ class CatalogView:
         wanted = None if path is None else paths.canonical(path)
         frame = spark.createDataFrame(batch_of(self._parts))
         if self._parts:
-            tasks = min(len(self._parts), slots(spark) * _TASKS_PER_SLOT)
+            tasks = min(len(self._parts), SparkExecutor(spark).parallelism * _TASKS_PER_SLOT)
             frame = frame.repartition(tasks, "id")
         return frame.mapInArrow(_explode(table, wanted), ddl(table))
 

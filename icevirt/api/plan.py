@@ -6,7 +6,7 @@ import contextlib
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from icevirt.api.arguments import ConcatDim, check_group, listed, shared
 from icevirt.api.choices import Choices, CombineOptionsLike, CommitOptionsLike, ScanOptionsLike
@@ -20,15 +20,12 @@ from icevirt.api.sources.inputs import Sources
 from icevirt.api.sources.published_urls import published
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.reports.build import Progress
-from icevirt.execution.spark_session import spark_or_local
+from icevirt.execution.selection import ExecutorChoice, executor_of, work_of
 from icevirt.objects.source_access import SourceAccess, granted
 from icevirt.planning.eras.group_plan import combine_eras
 from icevirt.planning.schedule.cost_estimate import costs_of
 from icevirt.scan.options import bad_files_allowed
 from icevirt.storage.resolve import StorageLike
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @names_replacements
@@ -43,7 +40,7 @@ def plan(
     commit_options: CommitOptionsLike = None,
     catalog: StorageLike | None = None,
     access: Mapping[str, Any] | None = None,
-    executor: SparkSession | None = None,
+    executor: ExecutorChoice = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> BuildPlan:
     """Scan files on Spark and say what `build` would make of them; nothing is written elsewhere.
@@ -72,7 +69,8 @@ def plan(
             progress=progress,
             limits=limits,
         )
-        scan_missing(stack.enter_context(spark_or_local(executor, files=files)), scan)
+        running = stack.enter_context(executor_of(executor, work=work_of(files)))
+        scan_missing(running, scan)
         wish = choices.wish(
             options.concat_dims,
             group=group,
@@ -95,6 +93,7 @@ def plan(
         made = commit.named_containers.contained(facts, made)
         return replace(
             made,
+            executor=running.name,
             cost=costs_of(made),
             difference=None
             if target is None

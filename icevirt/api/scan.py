@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ from icevirt.archive.reports.build import Progress, ReferenceCounts
 from icevirt.archive.reports.readers import Readers
 from icevirt.archive.reports.scan import PathSummary, ScanReport
 from icevirt.archive.scanned import ScannedFile, SourceFile
-from icevirt.execution.spark_session import spark_or_local
+from icevirt.execution.selection import ExecutorChoice, executor_of, work_of
 from icevirt.objects.source import open_source
 from icevirt.objects.source_access import SourceAccess, granted
 from icevirt.planning import reader_support
@@ -36,9 +36,6 @@ from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.options import ScanOptions, bad_files_allowed
 from icevirt.storage.resolve import StorageLike
 from icevirt.tasks.scan_subprocess import Containment
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @names_replacements
@@ -95,7 +92,7 @@ def scan_files(
     scan_options: ScanOptionsLike = None,
     combine_options: CombineOptionsLike = None,
     access: Mapping[str, Any] | None = None,
-    executor: SparkSession | None = None,
+    executor: ExecutorChoice = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> ScanReport:
     """Scan many files on Spark into a catalog, from which builds start.
@@ -113,8 +110,9 @@ def scan_files(
             next scan.
         combine_options: How builds will combine the files: `icevirt.CombineOptions`, or a mapping.
         access: How to reach servers, by prefix; as for `build`.
-        executor: The Spark session to run on; by default the active one, or for this call a local
-            one, or for few files processes of this machine.
+        executor: What runs tasks: a Spark session, or "spark", "processes" (of this machine) or
+            "in-process"; by default the active session, else processes for few files, else a local
+            session.
         progress: Called with every step.
 
     Raises:
@@ -150,15 +148,15 @@ def scan_files(
             progress=clock.step,
             limits=limits,
         )
-        with clock.phase("spark"):
-            session = kept.enter_context(spark_or_local(executor, files=files))
+        with clock.phase("executor"):
+            running = kept.enter_context(executor_of(executor, work=work_of(files)))
         with clock.phase("scan"):
-            scanned = scan_missing(session, job)
+            scanned = scan_missing(running, job)
     with clock.phase("read"):
-        return _report(job, scanned, clock)
+        return _report(job, scanned, running.name, clock)
 
 
-def _report(job: Scan, scanned: int, clock: Clock) -> ScanReport:
+def _report(job: Scan, scanned: int, executor: str, clock: Clock) -> ScanReport:
     closed = scanned_catalog(job)
     arrays = _paths(closed.facts.arrays)
     return ScanReport(
@@ -174,6 +172,7 @@ def _report(job: Scan, scanned: int, clock: Clock) -> ScanReport:
             *(text for _, text in closed.findings),
             *reader_support.describe_readers({array.path: array.readers for array in arrays}),
         ),
+        executor=executor,
         seconds=clock.seconds,
     )
 

@@ -71,11 +71,11 @@ def demo(
 ) -> CommandResult:
     """Build a virtual dataset over real ocean-model files, open it, and compute with it."""
     import icevirt
-    from icevirt.execution.spark_session import spark_or_local
+    from icevirt.execution.selection import default_executor
 
     files = sample_files()
     # on Spark, which so few files would not be worth: whoever sees this work has all that is needed
-    with spark_or_local(), progress(quiet=output is Output.json) as listener:
+    with default_executor("spark"), progress(quiet=output is Output.json) as listener:
         report = icevirt.build(
             files,
             repo,

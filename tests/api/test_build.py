@@ -14,7 +14,6 @@ from builds.support import (
     official,
     opened,
     truncate,
-    without_spark,
     write_day,
     write_days,
 )
@@ -22,10 +21,7 @@ from grouping import grouped
 from icevirt import errors
 from icevirt.tasks import scan_file
 
-
-@pytest.fixture(autouse=True)
-def _here(monkeypatch):
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 @pytest.fixture
@@ -229,7 +225,7 @@ def test_progress_is_told(days, repo_path):
     steps = {(each.phase, each.done, each.total, each.unit) for each in told}
     assert {("scan", 3, 3, "files"), ("write", 2, 2, "manifests")} <= steps
     assert list(dict.fromkeys(each.phase for each in told)) == [
-        *("list", "spark", "scan", "plan", "write", "commit")
+        *("list", "executor", "scan", "plan", "write", "commit")
     ]
     scanned = next(each for each in told if each.phase == "scan" and each.done == 3)
     assert (scanned.files, scanned.bytes) == (3, sum(Path(day).stat().st_size for day in days))

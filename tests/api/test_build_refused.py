@@ -13,7 +13,6 @@ import icevirt
 from builds.support import (
     opened,
     truncate,
-    without_spark,
     write_day,
     write_days,
 )
@@ -22,10 +21,7 @@ from icevirt import errors
 from icevirt.api.pipeline import build_steps as build_module
 from icevirt.tasks import write_manifests
 
-
-@pytest.fixture(autouse=True)
-def _here(monkeypatch):
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import icevirt
-from builds.support import without_spark, write_days
+from builds.support import write_days
 from icevirt.api.pipeline import phase_clock, stages
 from icevirt.api.pipeline.events import tell
 from icevirt.cli.output import ProgressStyle, progress, tell_progress_as
@@ -16,10 +16,7 @@ from icevirt.display.events import JsonFormatter
 from icevirt.errors import BuildError, ScanError
 from icevirt.redaction import without_secrets
 
-
-@pytest.fixture(autouse=True)
-def _here(monkeypatch):
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 @pytest.fixture

@@ -17,16 +17,13 @@ from builds.support import (
     expected_dataset,
     official,
     opened,
-    without_spark,
     write_days,
 )
 from grouping import grouped
 from icevirt import errors
+from icevirt.execution.selection import default_executor
 
-
-@pytest.fixture(autouse=True)
-def in_process(monkeypatch):
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 @pytest.fixture
@@ -234,23 +231,26 @@ ROUNDS = (  # groups of the two, mode, branches
 
 def race(racer, folder, start, results):
     """Build once in each round, as soon as the other one is there."""
-    patch = pytest.MonkeyPatch()
-    without_spark(patch)
-    for number, (*groups, mode, one, two) in enumerate(ROUNDS):
-        sources = [f"{folder}/racer{racer}/day{day}.nc" for day in (1, 2)]
-        start.wait()
-        try:
-            report = icevirt.build(
-                sources,
-                f"{folder}/repo{number}",
-                concat_dim="time",
-                group=groups[racer],
-                mode=mode,
-                commit_options={"branch": (one, two)[racer]},
-            )
-            results.put((number, racer, report.snapshot_id))
-        except (errors.ConflictError, errors.AlreadyExistsError, errors.PlanChangedError) as error:
-            results.put((number, racer, f"refused: {error.code}"))
+    with default_executor("in-process"):
+        for number, (*groups, mode, one, two) in enumerate(ROUNDS):
+            sources = [f"{folder}/racer{racer}/day{day}.nc" for day in (1, 2)]
+            start.wait()
+            try:
+                report = icevirt.build(
+                    sources,
+                    f"{folder}/repo{number}",
+                    concat_dim="time",
+                    group=groups[racer],
+                    mode=mode,
+                    commit_options={"branch": (one, two)[racer]},
+                )
+                results.put((number, racer, report.snapshot_id))
+            except (
+                errors.ConflictError,
+                errors.AlreadyExistsError,
+                errors.PlanChangedError,
+            ) as error:
+                results.put((number, racer, f"refused: {error.code}"))
 
 
 def test_builds_of_two_processes_are_in_whole_or_refused(tmp_path):

@@ -9,14 +9,11 @@ import zarr
 from icechunk.xarray import to_icechunk
 
 import icevirt
-from builds.support import official, opened, without_spark, write_day, write_days
+from builds.support import official, opened, write_day, write_days
 from grouping import grouped
 from icevirt import errors
 
-
-@pytest.fixture(autouse=True)
-def in_process(monkeypatch):
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 @pytest.fixture

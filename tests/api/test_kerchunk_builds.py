@@ -10,7 +10,7 @@ import xarray as xr
 from kerchunk.hdf import SingleHdf5ToZarr
 
 import icevirt
-from builds.support import without_spark, write_day
+from builds.support import write_day
 from grouping import grouped
 from icevirt.errors import CombineError, InvalidInputError, SourcesChangedError
 
@@ -18,9 +18,8 @@ KERCHUNK = "icevirt_scanners.kerchunk.scanner:KerchunkScanner"
 
 
 @pytest.fixture
-def archive(tmp_path, monkeypatch):
+def archive(tmp_path, in_process):
     """Three days, and the references of each in a directory of their own."""
-    without_spark(monkeypatch)
     for name in ("data", "refs"):
         (tmp_path / name).mkdir()
     for day in range(3):

@@ -5,16 +5,15 @@ from pathlib import Path
 import pytest
 
 import icevirt
-from builds.support import without_spark, write_day
+from builds.support import write_day
 from grouping import grouped
 from icevirt.api.pipeline import build_steps as build_module
 from icevirt.errors import ConflictError, InvalidInputError, RefNotFoundError, VerificationError
 
 
 @pytest.fixture
-def days(tmp_path, monkeypatch):
+def days(tmp_path, in_process):
     """Three days."""
-    without_spark(monkeypatch)
     files = [str(tmp_path / f"day{day}.nc") for day in range(3)]
     for day, path in enumerate(files):
         write_day(path, day)

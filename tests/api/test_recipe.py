@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import icevirt
-from builds.support import assert_same_dataset, expected_dataset, opened, without_spark, write_days
+from builds.support import assert_same_dataset, expected_dataset, opened, write_days
 from icevirt import errors
 from icevirt.api.recipe_text import toml
 from icevirt.api.renamed import BY_KEYWORD
@@ -19,9 +19,7 @@ from icevirt.api.renamed import BY_KEYWORD
 PAGE = Path(__file__).parents[2] / "docs" / "recipe.md"
 
 
-@pytest.fixture(autouse=True)
-def in_process(monkeypatch):
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import icevirt
-from builds.support import opened, without_spark, write_day, write_days
+from builds.support import opened, write_day, write_days
 from grouping import grouped
 from icevirt import errors
 from icevirt.display.document import document
@@ -17,10 +17,7 @@ from icevirt.storage.local import LocalStorage
 from icevirt.wire import snapshot
 from icevirt.wire.repo_info import file as repo_info
 
-
-@pytest.fixture(autouse=True)
-def in_process(monkeypatch):
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 def change(path, **told):

@@ -13,11 +13,6 @@ import zarr
 from icechunk.credentials import LocalFileSystemAccess
 
 import icevirt
-from builds.forked_children import fork_children
-from icevirt.api import plan as plan_module
-from icevirt.api import verify as verify_module
-from icevirt.api.pipeline import build_steps as build_module
-from icevirt.api.pipeline import stages
 from icevirt.archive.catalog import path_of
 from icevirt.archive.limits import DEFAULT
 from icevirt.archive.scanned import SourceFile
@@ -25,35 +20,6 @@ from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.facts_reader import Chosen, read_facts
 from icevirt.catalog.parquet import read_table
 from icevirt.catalog.part_builder import PartRows
-from icevirt.execution.spark_runner import run_in_process, run_on_spark, slots
-
-
-def without_spark(monkeypatch):
-    """Run the stages in this process: the same functions, the same Arrow batches."""
-    fork_children(monkeypatch)
-
-    def run(spark, function, tasks, *, progress=None, aside=None):
-        results = run_in_process(function, tasks)
-        if progress is not None:
-            progress()
-        return results
-
-    monkeypatch.setattr(stages, "run_on_spark", run)
-    monkeypatch.setattr(stages, "slots", lambda spark: 2)
-    for module in (build_module, plan_module):
-        monkeypatch.setattr(module, "spark_or_local", lambda *_, **__: contextlib.nullcontext())
-    _verify_without_spark(monkeypatch, run)
-
-
-def _verify_without_spark(monkeypatch, run_here):
-    """Compare many values in this process too, unless a test gives a session."""
-
-    def run(spark, function, tasks, **how):
-        return (run_on_spark if spark else run_here)(spark, function, tasks, **how)
-
-    monkeypatch.setattr(verify_module, "run_on_spark", run)
-    monkeypatch.setattr(verify_module, "slots", lambda spark: slots(spark) if spark else 2)
-    monkeypatch.setattr(verify_module, "spark_or_local", contextlib.nullcontext)
 
 
 def tables_of(outcomes, limits=DEFAULT):

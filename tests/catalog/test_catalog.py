@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import icevirt
-from builds.support import without_spark, write_day
+from builds.support import write_day
 from grouping import grouped
 from icevirt.api.pipeline import build_steps as build_module
 from icevirt.errors import BuildError, ScanError, SourcesChangedError
@@ -14,9 +14,8 @@ from icevirt.tasks import scan as scanning
 
 
 @pytest.fixture
-def days(tmp_path, monkeypatch):
+def days(tmp_path, in_process):
     """Six days, and the names of the files that were scanned."""
-    without_spark(monkeypatch)
     archive = tmp_path / "archive"
     archive.mkdir()
     files = [str(archive / f"day{day}.nc") for day in range(6)]

@@ -12,7 +12,6 @@ import pytest
 import xarray as xr
 
 import icevirt
-from builds.support import without_spark
 from grouping import grouped
 from icevirt.api.pipeline import build_steps as build_module
 from icevirt.archive.reports.verification import DifferenceKind
@@ -91,9 +90,8 @@ class Bucket:
 
 
 @pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.servers)])
-def where(request, tmp_path, monkeypatch):
+def where(request, tmp_path, monkeypatch, in_process):
     """An archive of three files, in a directory and in a bucket."""
-    without_spark(monkeypatch)
     if request.param == "s3":
         place = request.getfixturevalue("s3")
         for name, value in {
@@ -259,9 +257,10 @@ def test_verification_tells_what_became_of_a_file(deed, where, repo_path, monkey
     )
 
 
-def test_a_file_cut_behind_its_own_time_is_found_by_its_end(tmp_path, repo_path, monkeypatch):
+def test_a_file_cut_behind_its_own_time_is_found_by_its_end(
+    tmp_path, repo_path, monkeypatch, in_process
+):
     """As a copy that was interrupted and given the time of the original is."""
-    without_spark(monkeypatch)
     where = Disk(tmp_path / "archive")
     for number in range(FILES):
         where.put(name_of(number), content(number, number))

@@ -52,7 +52,8 @@ PROGRAM = """
 
     with local_session(cores=2) as spark:
         icevirt.scan_files(
-            sys.argv[1], sys.argv[2], concat_dim="time", scanner="noting_of_tests:NotingScanner"
+            sys.argv[1], sys.argv[2], concat_dim="time",
+            scan_options={"scanner": "noting_of_tests:NotingScanner"},
         )
 """
 

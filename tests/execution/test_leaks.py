@@ -15,7 +15,7 @@ import pytest
 import xarray as xr
 
 import icevirt
-from builds.support import without_spark, write_days
+from builds.support import write_days
 from execution.processes import processes_of
 from icevirt.errors import IcevirtError
 
@@ -81,8 +81,7 @@ def archive_prefix(days):
     return Path(days[0]).parent.as_uri() + "/"
 
 
-def test_builds_in_one_process_leak_nothing(archive, tmp_path, monkeypatch):
-    without_spark(monkeypatch)
+def test_builds_in_one_process_leak_nothing(archive, tmp_path, in_process):
     before, after = rounds(BUILDS // EACH, work_on(archive, tmp_path))
     assert after == before
 

@@ -78,12 +78,11 @@ def assert_nothing_is_half_committed(repo, days):
 
 BUSY = """
     import os, sys, time
-    from icevirt.execution.spark_runner import run_on_spark
-    from icevirt.execution.process_pool import Workers
+    from icevirt.execution.process_pool import ProcessExecutor
     from noting import nap
 
-    with Workers(2) as workers:
-        run_on_spark(workers, nap, sys.argv[1:])
+    with ProcessExecutor(2) as processes:
+        processes.run(nap, sys.argv[1:])
 """
 NAP = """
 import time

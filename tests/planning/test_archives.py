@@ -1,6 +1,5 @@
 """Archives with the differences that published ones have, built and compared with xarray's reading."""
 
-import contextlib
 from pathlib import Path
 
 import numpy as np
@@ -9,18 +8,14 @@ import xarray as xr
 import zarr
 
 import icevirt
-from builds.support import official, without_spark
+from builds.support import official
 from fixtures import archives
-from icevirt.api import plan as plan_module
 from icevirt.errors import CombineError
 
 MICROSECONDS = xr.coders.CFDatetimeCoder(time_unit="us")
 
 
-@pytest.fixture(autouse=True)
-def _in_process(monkeypatch):
-    without_spark(monkeypatch)
-    monkeypatch.setattr(plan_module, "spark_or_local", lambda *_, **__: contextlib.nullcontext())
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 def opened(repo, report, **how):

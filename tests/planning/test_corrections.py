@@ -9,16 +9,13 @@ import pytest
 import xarray as xr
 
 import icevirt
-from builds.support import expected_dataset, opened, without_spark, write_days
+from builds.support import expected_dataset, opened, write_days
 from grouping import grouped
 from icevirt.errors import CombineError, InvalidInputError
 from planning.test_dimensions import write_steps
 from planning.test_times import write_month
 
-
-@pytest.fixture(autouse=True)
-def in_process(monkeypatch):
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 @pytest.fixture

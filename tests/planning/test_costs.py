@@ -10,16 +10,13 @@ import pytest
 from rich.console import Console
 
 import icevirt
-from builds.support import without_spark, write_days
+from builds.support import write_days
 from icevirt.display.document import document
 from icevirt.display.plan import build_plan
 from icevirt.model.strings import Strings
 from icevirt.planning.schedule.cost_estimate import LARGE_CHUNK, SMALL_CHUNK, costs_of
 
-
-@pytest.fixture(autouse=True)
-def in_process(monkeypatch):
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 def test_the_cost_is_what_the_build_then_does(tmp_path):

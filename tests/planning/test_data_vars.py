@@ -10,7 +10,6 @@ import pytest
 import xarray as xr
 
 import icevirt
-from builds.support import without_spark
 from grouping import grouped
 from icevirt.errors import CombineError, InvalidInputError, PlanChangedError
 from icevirt.planning.combine.options import Wish
@@ -18,9 +17,7 @@ from icevirt.planning.combine.options import Wish
 LARGE = 160  # squared, more than the 64 KiB that are compared in any case
 
 
-@pytest.fixture(autouse=True)
-def _in_process(monkeypatch):
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 def write(path, run=1, day=0, *, steps=2, n=4, layout=None, **values):

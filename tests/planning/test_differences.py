@@ -14,16 +14,14 @@ import pytest
 import xarray as xr
 
 import icevirt
-from builds.support import expected_dataset, opened, without_spark
+from builds.support import expected_dataset, opened
 from grouping import grouped
 from icevirt import errors
 
 STEPS, NY, NX = 4, 5, 6
 
 
-@pytest.fixture(autouse=True)
-def in_process(monkeypatch):
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 def write(path, number, **spec):

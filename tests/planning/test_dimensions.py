@@ -1,6 +1,5 @@
 """Files placed along several dimensions at once, existing and new, held against xarray."""
 
-import contextlib
 import itertools
 
 import netCDF4
@@ -9,19 +8,15 @@ import pytest
 import xarray as xr
 
 import icevirt
-from builds.support import official, without_spark
+from builds.support import official
 from fixtures import archives
 from grouping import grouped
-from icevirt.api import plan as plan_module
 from icevirt.errors import CombineError, InvalidInputError
 
 CUBE = {"init": r"regex:fc_(\d+)_", "lead": r"regex:_f(\d+)_", "member": r"regex:_m(\d+)\."}
 
 
-@pytest.fixture(autouse=True)
-def _in_process(monkeypatch):
-    without_spark(monkeypatch)
-    monkeypatch.setattr(plan_module, "spark_or_local", lambda *_, **__: contextlib.nullcontext())
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 def opened(repo, report, **how):

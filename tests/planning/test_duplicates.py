@@ -1,6 +1,5 @@
 """Of files that hold the same steps, a stated rule keeps one, and says so."""
 
-import contextlib
 import os
 from pathlib import Path
 
@@ -9,16 +8,15 @@ import pytest
 import xarray as xr
 
 import icevirt
-from builds.support import without_spark, write_day
+from builds.support import write_day
 from grouping import grouped
 from icevirt.errors import CombineError, InvalidInputError
 from planning.test_times import write_month
 
 
 @pytest.fixture
-def files(tmp_path, monkeypatch):
+def files(tmp_path, in_process):
     """Days 0, 1, 2; day 1 twice: as v9, given last and modified last, and as v10."""
-    without_spark(monkeypatch)
     names = ["day0_v1.nc", "day1_v10.nc", "day2_v1.nc", "day1_v9.nc"]
     for at, (name, day) in enumerate(zip(names, (0, 1, 2, 1), strict=True)):
         write_day(tmp_path / name, day, scale=0.01)
@@ -40,10 +38,8 @@ def left_out(files, rule):
         ("version", "day1_v9.nc", "day1_v10.nc"),
     ],
 )
-def test_a_rule_keeps_one(files, rule, out, kept, monkeypatch):
-    from icevirt.api import plan as plan_module
+def test_a_rule_keeps_one(files, rule, out, kept):
 
-    monkeypatch.setattr(plan_module, "spark_or_local", lambda *_, **__: contextlib.nullcontext())
     assert left_out(files, rule) == [(out, kept)]
 
 
@@ -82,8 +78,7 @@ def _locations(repo):
     return icevirt.Repository.open(repo).readonly_session("main").all_virtual_chunk_locations()
 
 
-def test_files_that_overlap_in_part_are_no_duplicates(tmp_path, repo_path, monkeypatch):
-    without_spark(monkeypatch)
+def test_files_that_overlap_in_part_are_no_duplicates(tmp_path, repo_path, in_process):
     files = [str(tmp_path / f"{n}.nc") for n in range(2)]
     write_day(files[0], 0, steps=4)
     write_day(files[1], 0, steps=3)
@@ -92,9 +87,8 @@ def test_files_that_overlap_in_part_are_no_duplicates(tmp_path, repo_path, monke
 
 
 @pytest.mark.parametrize("rule", ["first", "last"])
-def test_the_only_file_that_is_left_keeps_its_times(tmp_path, repo_path, monkeypatch, rule):
+def test_the_only_file_that_is_left_keeps_its_times(tmp_path, repo_path, rule, in_process):
     """Whatever the other one counted from."""
-    without_spark(monkeypatch)
     files = [str(tmp_path / f"{n}.nc") for n in range(2)]
     for path, year in zip(files, (2001, 2000), strict=True):
         write_month(path, 1, units=f"hours since {year}-01-01")

@@ -13,7 +13,6 @@ from builds.support import (
     assert_same_dataset,
     expected_dataset,
     opened,
-    without_spark,
     write_day,
     write_days,
 )
@@ -24,10 +23,7 @@ from icevirt.planning.edits.renames import edited
 from planning.test_combine import data, file, time
 from planning.test_routes import planned, written
 
-
-@pytest.fixture(autouse=True)
-def in_process(monkeypatch):
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 def with_other_names(path, **names):

@@ -7,16 +7,14 @@ import pytest
 import xarray as xr
 
 import icevirt
-from builds.support import opened, without_spark
+from builds.support import opened
 from grouping import grouped
 from icevirt.errors import CombineError, InvalidInputError
 
 CALM = {"data_vars": "minimal", "coords": "minimal", "join": "exact", "compat": "override"}
 
 
-@pytest.fixture(autouse=True)
-def in_process(monkeypatch):
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 def write(

@@ -18,20 +18,16 @@ import zarr
 from typer.testing import CliRunner
 
 import icevirt
-from builds.support import official, without_spark, write_day
+from builds.support import official, write_day
 from fixtures import archives
 from grouping import grouped
-from icevirt.api import plan as plan_module
 from icevirt.cli import main
 from icevirt.errors import CombineError, InvalidInputError
 
 MICROSECONDS = xr.coders.CFDatetimeCoder(time_unit="us")
 
 
-@pytest.fixture(autouse=True)
-def _in_process(monkeypatch):
-    without_spark(monkeypatch)
-    monkeypatch.setattr(plan_module, "spark_or_local", lambda *_, **__: contextlib.nullcontext())
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 def as_one(repo, report, **how):

@@ -13,18 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import icevirt
-from builds.support import official, without_spark
+from builds.support import official
 from grouping import grouped
-from icevirt.api import plan as plan_module
 from icevirt.errors import CombineError, InvalidInputError
 
-
-@pytest.fixture(autouse=True)
-def _in_process(monkeypatch, request):
-    if "spark" in request.fixturenames:
-        return
-    without_spark(monkeypatch)
-    monkeypatch.setattr(plan_module, "spark_or_local", lambda *_, **__: contextlib.nullcontext())
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 WIDE = (512, 256)

@@ -15,7 +15,7 @@ from hypothesis import Phase, event, given, settings
 from hypothesis import strategies as st
 
 import icevirt
-from builds.support import official, without_spark
+from builds.support import official
 from icevirt.errors import CombineError
 
 pytestmark = [pytest.mark.ci, pytest.mark.slow]
@@ -85,9 +85,7 @@ def labels_of(dim, cell, grid):
     return -labels if grid["falling"] else labels
 
 
-@pytest.fixture(autouse=True)
-def _in_process(monkeypatch):
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 @given(grid=grids())

@@ -16,7 +16,6 @@ from builds.support import (
     expected_dataset,
     official,
     opened,
-    without_spark,
     write_day,
     write_days,
 )
@@ -26,9 +25,8 @@ from icevirt.errors import InvalidInputError
 
 
 @pytest.fixture
-def days(tmp_path, monkeypatch):
+def days(tmp_path, in_process):
     """Three days in a directory whose name needs encoding, below the container's."""
-    without_spark(monkeypatch)
     return write_days(tmp_path / "in" / "a b")
 
 

@@ -26,7 +26,7 @@ from icevirt.catalog import part_builder as rows
 from icevirt.catalog import references as refs
 from icevirt.catalog.parts import write_part
 from icevirt.errors import FormatError, IcevirtError
-from icevirt.execution.spark_runner import run_on_spark, run_shuffled
+from icevirt.execution.spark_executor import SparkExecutor
 from icevirt.model.chunks import ChunkType, Locations
 from icevirt.model.strings import Strings
 from icevirt.planning.combine.deviation_rules import Rules
@@ -272,7 +272,7 @@ def test_no_task_is_finished_with_half_of_its_rows(spark, tmp_path):
     """A build that is run again would take its manifest for a whole one."""
     marks = [str(tmp_path / name) for name in "abc"]
     with pytest.raises(FormatError, match="a part is damaged"):
-        run_shuffled(spark, failing_map, [7, 1, 7], recorded, marks)
+        SparkExecutor(spark).shuffle(failing_map, [7, 1, 7], recorded, marks)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -280,12 +280,12 @@ def test_no_task_is_finished_with_half_of_its_rows(spark, tmp_path):
 @pytest.mark.spark
 def test_an_error_of_a_mapper_is_raised_as_itself(spark):
     """The driver sees the error, not a Java trace; without one all rows are where they belong."""
-    done = run_shuffled(spark, failing_map, [7, 7, 7], gathered, ["a", "b", "c"])
+    done = SparkExecutor(spark).shuffle(failing_map, [7, 7, 7], gathered, ["a", "b", "c"])
     assert done == [("a", []), ("b", [b"one"] * 3), ("c", [])]
     with pytest.raises(FormatError, match="a part is damaged") as caught:
-        run_shuffled(spark, failing_map, [7, 1, 7], gathered, ["a", "b"])
+        SparkExecutor(spark).shuffle(failing_map, [7, 1, 7], gathered, ["a", "b"])
     assert isinstance(caught.value, IcevirtError)
-    assert run_on_spark(spark, str, [1, 2]) == ["1", "2"]
+    assert SparkExecutor(spark).run(str, [1, 2]) == ["1", "2"]
 
 
 # -- blocks --------------------------------------------------------------------------------------

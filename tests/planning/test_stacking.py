@@ -1,6 +1,5 @@
 """Files stacked along a dimension that none of them has, as xarray's nested combination stacks them."""
 
-import contextlib
 import json
 
 import netCDF4
@@ -9,17 +8,11 @@ import pytest
 import xarray as xr
 
 import icevirt
-from builds.support import without_spark
 from fixtures import archives
 from grouping import grouped
-from icevirt.api import plan as plan_module
 from icevirt.errors import CombineError, InvalidInputError
 
-
-@pytest.fixture(autouse=True)
-def _in_process(monkeypatch):
-    without_spark(monkeypatch)
-    monkeypatch.setattr(plan_module, "spark_or_local", lambda *_, **__: contextlib.nullcontext())
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 def opened(repo, report, **how):

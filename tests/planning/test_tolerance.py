@@ -5,14 +5,11 @@ import numpy as np
 import pytest
 
 import icevirt
-from builds.support import opened, without_spark, write_days
+from builds.support import opened, write_days
 from grouping import grouped
 from icevirt import errors
 
-
-@pytest.fixture(autouse=True)
-def in_process(monkeypatch):
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import xarray as xr
 import zarr
 
 import icevirt
-from builds.support import official, without_spark
+from builds.support import official
 from icevirt.connect.urls import file_url
 from icevirt.errors import ScanError, UnsupportedError
 from scanners.kerchunk.kerchunk_files import zarray
@@ -117,8 +117,7 @@ def test_every_reader_finds_each_variable_under_a_path_of_its_own(write, tmp_pat
 
 
 @pytest.mark.ci
-def test_a_build_keeps_odd_names_apart(tmp_path, repo_path, monkeypatch):
-    without_spark(monkeypatch)
+def test_a_build_keeps_odd_names_apart(tmp_path, repo_path, in_process):
     few = ("a path with a backslash", "not UTF-8", "decomposed (NFD)", "the folder of chunks")
     _, wanted = hdf5(tmp_path, few)
     icevirt.build(tmp_path / "odd.h5", repo_path)

@@ -1,7 +1,5 @@
 """What becomes of a variable is a person's choice, and what is left out is told."""
 
-import contextlib
-
 import h5py
 import netCDF4
 import numpy as np
@@ -9,8 +7,7 @@ import pytest
 import zarr
 
 import icevirt
-from builds.support import official, without_spark
-from icevirt.api import plan as plan_module
+from builds.support import official
 from icevirt.api.arguments import identity_of
 from icevirt.api.choices import scanner_options
 from icevirt.cli.main import app
@@ -169,9 +166,7 @@ def test_the_policy_is_part_of_a_builds_identity():
 
 
 @pytest.mark.ci
-def test_a_build_and_its_plan_tell_what_was_left_out(path, tmp_path, monkeypatch):
-    without_spark(monkeypatch)
-    monkeypatch.setattr(plan_module, "spark_or_local", lambda *_, **__: contextlib.nullcontext())
+def test_a_build_and_its_plan_tell_what_was_left_out(path, tmp_path, in_process):
     repo, policy = str(tmp_path / "repo"), {"/raw/*": "skip", "block": "native"}
     plan = icevirt.plan([str(path)], concat_dim=None, scan_options={"variable_policy": policy})
     assert any(text.startswith("/raw/lists: left out") for text in plan.notes)

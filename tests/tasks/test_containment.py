@@ -209,7 +209,8 @@ PROGRAM = """
     import json, sys
     import icevirt
 
-    report = icevirt.build(sys.argv[2:], sys.argv[1], concat_dim="time", max_bad_files=1)
+    report = icevirt.build(sys.argv[2:], sys.argv[1], concat_dim="time",
+                           scan_options={"max_bad_files": 1})
     print(json.dumps([[bad.url, bad.code] for bad in report.bad_files]))
 """
 

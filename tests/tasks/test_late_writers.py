@@ -15,7 +15,6 @@ from builds.support import (
     expected_dataset,
     official,
     opened,
-    without_spark,
     write_days,
 )
 from icevirt.api.pipeline import build_steps as build_module
@@ -29,9 +28,8 @@ pytestmark = pytest.mark.ci
 
 
 @pytest.fixture
-def days(tmp_path, monkeypatch):
+def days(tmp_path, in_process):
     """Four files, and stages that run in this process."""
-    without_spark(monkeypatch)
     return write_days(tmp_path / "archive", 4)
 
 

@@ -1,6 +1,5 @@
 """What a file may take is said by whoever asks; what ended for want of it is tried again with more."""
 
-import contextlib
 import os
 from pathlib import Path
 
@@ -11,11 +10,9 @@ from builds.support import (
     assert_same_dataset,
     expected_dataset,
     opened,
-    without_spark,
     write_days,
 )
 from grouping import grouped
-from icevirt.api import scan as scan_module
 from icevirt.catalog.in_progress import ScanNotes
 from icevirt.errors import InvalidInputError
 from icevirt.scan import registry
@@ -25,12 +22,10 @@ from tasks.stub_scanner import install
 
 
 @pytest.fixture(autouse=True)
-def stub(tmp_path, monkeypatch):
+def stub(tmp_path, monkeypatch, in_process):
     """Install the stub scanner, and scan all files in children."""
     monkeypatch.syspath_prepend(install(tmp_path / "site"))
     registry.scanners.cache_clear()
-    without_spark(monkeypatch)
-    monkeypatch.setattr(scan_module, "spark_or_local", lambda *_, **__: contextlib.nullcontext())
     monkeypatch.setattr(ScanNotes, "died_in", lambda self, parts: True)
     yield
     registry.scanners.cache_clear()

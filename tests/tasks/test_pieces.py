@@ -18,12 +18,10 @@ from builds.support import (
     expected_dataset,
     opened,
     told,
-    without_spark,
     write_days,
 )
 from fixtures import hdf5_cases
 from grouping import grouped
-from icevirt.api import scan as scan_module
 from icevirt.api.pipeline import stages
 from icevirt.planning.schedule import split_large_file
 from icevirt.tasks import scan as scanning
@@ -31,11 +29,7 @@ from icevirt.tasks.scan_pieces import Pieces
 from scanners.hdf5.random_trees import plans, write
 from tasks.test_kills import KILLED, Mortal, in_child
 
-
-@pytest.fixture(autouse=True)
-def in_process(monkeypatch):
-    without_spark(monkeypatch)
-    monkeypatch.setattr(scan_module, "spark_or_local", lambda *_, **__: contextlib.nullcontext())
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 @contextlib.contextmanager

@@ -1,6 +1,5 @@
 """Pieces of a huge file in a bucket, and pieces that end the process that scans them."""
 
-import contextlib
 from pathlib import Path
 
 import pytest
@@ -8,9 +7,8 @@ import xarray as xr
 
 import icevirt
 from api.sources.test_object_stores import access_to, below, manifests, uploaded
-from builds.support import assert_same_dataset, expected_dataset, told, without_spark
+from builds.support import assert_same_dataset, expected_dataset, told
 from grouping import grouped
-from icevirt.api import scan as scan_module
 from icevirt.catalog.in_progress import ScanNotes
 from icevirt.scan import registry
 from tasks.stub_scanner import install
@@ -60,10 +58,7 @@ SHARED = """
 """
 
 
-@pytest.fixture(autouse=True)
-def in_process(monkeypatch):
-    without_spark(monkeypatch)
-    monkeypatch.setattr(scan_module, "spark_or_local", lambda *_, **__: contextlib.nullcontext())
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 @pytest.fixture

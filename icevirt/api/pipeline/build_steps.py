@@ -12,7 +12,6 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING, cast
 
 from icevirt.api.arguments import (
     as_choice,
@@ -53,22 +52,19 @@ from icevirt.errors import (
     SparkJobError,
     StorageError,
 )
+from icevirt.execution.executor import Executor
 from icevirt.execution.memory import give_back
-from icevirt.execution.process_pool import ProcessPool
-from icevirt.execution.spark_session import spark_or_local
+from icevirt.execution.selection import ExecutorChoice, executor_of, work_of
 from icevirt.model.json import JSON
 from icevirt.planning.combine.options import Wish
 from icevirt.planning.eras.group_plan import combine_eras
-from icevirt.planning.schedule.routing import Route, route_of
+from icevirt.planning.schedule.routing import route_of
 from icevirt.repo.commits.build_commit import BUILD_ID
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.options import bad_files_allowed
 from icevirt.storage.below import Below
 from icevirt.storage.protocol import Storage
 from icevirt.version import __version__
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _ATTEMPTS = 3  # to write objects that somebody else deletes
 
@@ -115,32 +111,26 @@ class Request:
 class ExecutorStarter:
     """What tasks run on, started when it is first needed; the time that takes is a phase."""
 
-    def __init__(self, stack: ExitStack, clock: Clock, given: SparkSession | None) -> None:
-        self._stack, self._clock, self._given = stack, clock, given
-        self._started: SparkSession | ProcessPool | None = None
-        self._has_started = False
-        self.files: SourceFiles | None = None  # for few of them, no Spark is started
+    def __init__(self, stack: ExitStack, clock: Clock, choice: ExecutorChoice) -> None:
+        self._stack, self._clock, self._choice = stack, clock, choice
+        self._started: Executor | None = None
 
-    def __call__(self) -> SparkSession | ProcessPool:
-        """Return the session, or workers without one, started now if they were not."""
-        if not self._has_started:
-            self._start(files=self.files)
-        return cast("SparkSession | ProcessPool", self._started)
+    def start(self, files: SourceFiles) -> Executor:
+        """Return the executor, started now if it was not, to suit the files."""
+        if self._started is None:
+            with self._clock.phase("executor"):
+                found = executor_of(self._choice, work=work_of(files))
+                self._started = self._stack.enter_context(found)
+        return self._started
 
-    def shuffling(self) -> SparkSession:
-        """Return a session of Spark, without which rows cannot be sent between tasks."""
-        if not self._has_started or isinstance(self._started, ProcessPool):
-            self._start(files=None)
-        return cast("SparkSession", self._started)
-
-    def _start(self, *, files: SourceFiles | None) -> None:
-        with self._clock.phase("spark"):
-            self._started = self._stack.enter_context(spark_or_local(self._given, files=files))
-        self._has_started = True
+    @property
+    def choice(self) -> ExecutorChoice:
+        """The executor that was started, else the caller's choice."""
+        return self._choice if self._started is None else self._started
 
 
 def until_unchanged(
-    request: Request, inputs: Inputs, session: ExecutorStarter, clock: Clock
+    request: Request, inputs: Inputs, starter: ExecutorStarter, clock: Clock
 ) -> BuildReport:
     """Build, and once more each time when files changed meanwhile; unchanged ones stay scanned."""
     rescans = _RESCANS if request.commit.rescan_changed else 0
@@ -148,7 +138,7 @@ def until_unchanged(
         with clock.phase("list"):
             files = outside(request.storage, inputs.files())
         try:
-            return _attempt(request, files, session, clock)
+            return _attempt(request, files, starter, clock)
         except SourcesChangedError as error:
             if not rescans:
                 raise
@@ -157,7 +147,7 @@ def until_unchanged(
 
 
 def _attempt(
-    request: Request, files: SourceFiles, session: ExecutorStarter, clock: Clock
+    request: Request, files: SourceFiles, starter: ExecutorStarter, clock: Clock
 ) -> BuildReport:
     with clock.phase("list"):
         target = Target.look(
@@ -207,10 +197,9 @@ def _attempt(
         bytes=sum(file.size for file in files),
         icevirt=__version__,
     )
-    session.files = files
-    session()  # where Spark does not start, what an earlier run finished is kept
+    executor = starter.start(files)  # if it does not start, what an earlier run finished is kept
     try:
-        report = _run(job, request, inputs, session, clock)
+        report = _run(job, request, inputs, executor, clock)
     except ObjectNotFoundError as error:
         # the same build may run twice at once: who is done first takes the shared work away
         raise BuildError(
@@ -241,7 +230,7 @@ def _without_record(report: BuildReport, record: Below) -> BuildReport:
 
 
 def _written(
-    session: ExecutorStarter,
+    executor: Executor,
     job: Job,
     plan: BuildPlan,
     sources: SourceFiles,
@@ -259,13 +248,12 @@ def _written(
     """
     for _ in range(_ATTEMPTS):
         with clock.phase("write"):
-            direct = route_of(plan).kind is Route.direct
-            results = write_all(session() if direct else session.shuffling(), job, plan)
+            results = write_all(executor, job, plan)
         with clock.phase("commit"):
             refuse_losses(plan, results)
             refuse_changed(sources)
             if referring:
-                refuse_changed_targets(session, job, plan)
+                refuse_changed_targets(executor, job, plan)
             # the last look of all, as somebody may collect garbage meanwhile
             if not vanished(job, results):
                 return results
@@ -287,11 +275,9 @@ def _tell_plan(plan: BuildPlan) -> None:
     )
 
 
-def _run(
-    job: Job, request: Request, inputs: str, session: ExecutorStarter, clock: Clock
-) -> BuildReport:
+def _run(job: Job, request: Request, inputs: str, executor: Executor, clock: Clock) -> BuildReport:
     with clock.phase("scan"):
-        scanned = scan_missing(session(), job.scan)
+        scanned = scan_missing(executor, job.scan)
     with clock.phase("plan"):
         closed = closed_catalog(job.scan)
         nest = None if request.nest is None else request.nest.by_url(job.scan.files)
@@ -317,7 +303,7 @@ def _run(
     sources = SourceFiles(chain(job.scan.files, moved)) if moved else job.scan.files
     led = tuple(each.url_prefix for each in plan.containers) if referring else ()
     writing = replace(job, record=record, led=led)
-    results = _written(session, writing, plan, sources, clock, referring=referring)
+    results = _written(executor, writing, plan, sources, clock, referring=referring)
     with clock.phase("commit"):
         choices = replace(request, wish=wish).recorded
         told = outcome.provenance(job, plan, bad, inputs=inputs, choices=choices)
@@ -337,5 +323,6 @@ def _run(
         scanned=scanned,
         bad=bad,
         findings=findings,
+        executor=executor.name,
         seconds=clock.seconds,
     )

@@ -112,6 +112,7 @@ def report(
     scanned: int,
     bad: tuple[BadFile, ...],
     findings: tuple[str, ...],
+    executor: str,
     seconds: dict[str, float],
 ) -> BuildReport:
     """Return the report of a build that was committed."""
@@ -131,6 +132,7 @@ def report(
         containers=tuple(map(entry_of, plan.containers)),
         findings=(*plan.notes, *findings),
         eras=_eras(plan),
+        executor=executor,
         seconds=seconds,
     )
 

@@ -6,18 +6,12 @@ new one descends from.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
-
 from icevirt.archive.reports.build import BuildReport
 from icevirt.errors import ConflictError, VerificationError
-from icevirt.execution.process_pool import ProcessPool
+from icevirt.execution.selection import ExecutorChoice
 from icevirt.objects.source_access import in_force
 from icevirt.repo.repository import Repository
 from icevirt.storage.protocol import Storage
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 def prepare(storage: Storage, branch: str, promote: str) -> None:
@@ -37,7 +31,7 @@ def refuse_differences(
     report: BuildReport,
     *,
     values: int,
-    spark: Callable[[], SparkSession | ProcessPool],
+    executor: ExecutorChoice,
 ) -> None:
     """Hold the new snapshot against its files.
 
@@ -52,7 +46,7 @@ def refuse_differences(
         references=True,
         values=values,
         authorize_virtual_chunk_access=in_force().authorization(report.containers),
-        executor=cast("SparkSession", spark()),  # workers are known to whoever runs tasks
+        executor=executor,
     )
     if not found.ok:
         first = found.checked.differences[0]

@@ -68,7 +68,7 @@ def from_profile() -> S3StaticCredentials | None:
     return None
 
 
-def _by_boto3(places: tuple[_Place, ...]) -> S3StaticCredentials | None:
+def _by_boto3(places: tuple[_ProfilePlace, ...]) -> S3StaticCredentials | None:
     """Return keys of boto3's chain of providers, as they are now. What it says is not repeated."""
     said = ""
     try:
@@ -90,7 +90,7 @@ def _by_boto3(places: tuple[_Place, ...]) -> S3StaticCredentials | None:
 
 
 @cache
-def _chain(_places: tuple[_Place, ...]) -> Any:
+def _chain(_places: tuple[_ProfilePlace, ...]) -> Any:
     """Return boto3's credentials: they renew themselves, so that nobody logs in again and again."""
     from botocore.session import Session
 
@@ -123,7 +123,7 @@ def profile_region() -> str | None:
     return next((region for region in found if region), None)
 
 
-class _Place(NamedTuple):
+class _ProfilePlace(NamedTuple):
     """A section of a file."""
 
     path: str
@@ -131,12 +131,12 @@ class _Place(NamedTuple):
     profile: str
 
 
-def _places() -> tuple[_Place, ...]:
+def _places() -> tuple[_ProfilePlace, ...]:
     profile = os.environ.get("AWS_PROFILE") or "default"
     named = profile if profile == "default" else f"profile {profile}"
     return (
-        _Place(_file("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"), profile, profile),
-        _Place(_file("AWS_CONFIG_FILE", "~/.aws/config"), named, profile),
+        _ProfilePlace(_file("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"), profile, profile),
+        _ProfilePlace(_file("AWS_CONFIG_FILE", "~/.aws/config"), named, profile),
     )
 
 

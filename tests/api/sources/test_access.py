@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 
 import icevirt
-from builds.support import without_spark, write_days
+from builds.support import write_days
 from icevirt.errors import IcevirtError, InvalidInputError, StorageError
 from icevirt.objects.source_access import SourceAccess, carrying, granted, in_force
 from servers.faults import redirected, refused
@@ -17,9 +17,8 @@ SERVER = {"region": "us-east-1", "allow_http": True, "force_path_style": True}
 
 
 @pytest.fixture
-def bucket(s3_proxy, monkeypatch, tmp_path):
+def bucket(s3_proxy, monkeypatch, tmp_path, in_process):
     """Three days in a bucket of a server that no variable names."""
-    without_spark(monkeypatch)
     for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"):
         monkeypatch.delenv(name, raising=False)
     for day in write_days(tmp_path / "archive"):
@@ -96,9 +95,10 @@ CANARY = "CANARY-49"
 
 
 @pytest.mark.servers
-def test_passwords_of_netrc_files_reach_their_host_and_no_other(http_server, monkeypatch, tmp_path):
+def test_passwords_of_netrc_files_reach_their_host_and_no_other(
+    http_server, monkeypatch, tmp_path, in_process
+):
     """A scan and a read over a server that redirects to another one, as archives of NASA do."""
-    without_spark(monkeypatch)
     host, port = http_server.url.removeprefix("http://").split(":")
     (tmp_path / "netrc").write_text(f"machine {host} login me password {CANARY}\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))

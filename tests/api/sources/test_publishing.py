@@ -14,7 +14,6 @@ from builds.support import (
     expected_dataset,
     official,
     opened,
-    without_spark,
     write_day,
     write_days,
 )
@@ -25,9 +24,8 @@ from icevirt.errors import BuildError, InvalidInputError, SourcesChangedError
 
 
 @pytest.fixture
-def days(tmp_path, monkeypatch):
+def days(tmp_path, in_process):
     """Three days, scanned below ``in``, to be read below ``out``."""
-    without_spark(monkeypatch)
     days = write_days(tmp_path / "in" / "a b")
     shutil.copytree(tmp_path / "in", tmp_path / "out")
     return days

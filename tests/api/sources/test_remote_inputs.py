@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import icevirt
-from builds.support import without_spark, write_days
+from builds.support import write_days
 from icevirt.api.pipeline import build_steps as build_module
 from icevirt.api.sources.inputs import Inputs
 from icevirt.errors import ScanError, SourcesChangedError
@@ -17,9 +17,8 @@ pytestmark = pytest.mark.servers
 
 
 @pytest.fixture
-def bucket(s3_proxy, monkeypatch, tmp_path):
+def bucket(s3_proxy, monkeypatch, tmp_path, in_process):
     """Three days in a bucket, and the table of them as a listing would make it."""
-    without_spark(monkeypatch)
     for name, value in {
         "AWS_ENDPOINT_URL": s3_proxy.place.endpoint,
         "AWS_ALLOW_HTTP": "true",

@@ -7,12 +7,9 @@ import pytest
 import xarray as xr
 
 import icevirt
-from builds.support import assert_same_raw, official, opened, without_spark, write_days
+from builds.support import assert_same_raw, official, opened, write_days
 
-
-@pytest.fixture(autouse=True)
-def _here(monkeypatch):
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 def by_both(repo, name):

@@ -9,7 +9,7 @@ import pytest
 import zarr
 
 import icevirt
-from builds.support import official, without_spark
+from builds.support import official
 from fixtures import hdf5_cases
 from icevirt.errors import ScanError, StaleReferenceError, UnsupportedError
 from icevirt_scanners.hdf5.types import representation
@@ -62,8 +62,7 @@ def test_what_does_not_fit_needs_the_budget_and_says_why(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_icevirt_the_official_client_and_h5py_read_the_same(name, tmp_path, monkeypatch):
-    without_spark(monkeypatch)
+def test_icevirt_the_official_client_and_h5py_read_the_same(name, tmp_path, in_process):
     path, repo = write(name, tmp_path / "in"), str(tmp_path / "repo")
     report = icevirt.build([str(path)], repo, concat_dim=None)
     containers = report.containers
@@ -80,8 +79,7 @@ def test_icevirt_the_official_client_and_h5py_read_the_same(name, tmp_path, monk
     assert report.checked.references == icevirt.scan_file(path).counts()["virtual"]
 
 
-def test_verify_names_a_source_that_changed_and_reading_refuses_it(tmp_path, monkeypatch):
-    without_spark(monkeypatch)
+def test_verify_names_a_source_that_changed_and_reading_refuses_it(tmp_path, in_process):
     path, repo = write("vds_stacked", tmp_path / "in"), str(tmp_path / "repo")
     containers = icevirt.build([str(path)], repo, concat_dim=None).containers
     os.utime(path.parent / "s1.h5", (4e9, 4e9))

@@ -7,7 +7,8 @@ import pytest
 import icevirt
 from icevirt.connect.pickled_function import PickledFunction
 from icevirt.errors import BuildError
-from icevirt.execution import spark_runner, task_transport
+from icevirt.execution import task_transport
+from icevirt.execution.spark_executor import SparkExecutor
 from icevirt.objects.authorize import GrantedAccess
 from icevirt.objects.source_access import SourceAccess
 from icevirt.storage.local import LocalStorage
@@ -66,7 +67,7 @@ def test_it_is_removed_when_the_work_fails(storage):
 
 @pytest.mark.spark
 def test_spark_runs_them(spark, storage):
-    assert spark_runner.run_on_spark(spark, length, TASKS, aside=storage) == [1000] * 5
+    assert SparkExecutor(spark).run(length, TASKS, storage=storage) == [1000] * 5
 
     def rows(task, number):
         yield number, task[:1]
@@ -74,7 +75,7 @@ def test_spark_runs_them(spark, storage):
     def joined(task, sent):
         return task[:1] + b"".join(sent)
 
-    found = spark_runner.run_shuffled(spark, rows, TASKS, joined, TASKS, aside=storage)
+    found = SparkExecutor(spark).shuffle(rows, TASKS, joined, TASKS, storage=storage)
     assert found == [task[:1] * 2 for task in TASKS]
     assert not list(storage.list(""))
 

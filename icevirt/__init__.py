@@ -420,7 +420,7 @@ def _with_remedy(name: str, error: ModuleNotFoundError) -> Exception:
     if error.name is None or error.name.partition(".")[0] not in _BUILDERS:
         return error
     return BuildError(
-        f"icevirt.{name} needs packages that a reader does without",
+        f"icevirt.{name} needs packages that the reader-only installation lacks",
         do="Run `pip install 'icevirt[all]'`.",
         missing=error.name,
     )

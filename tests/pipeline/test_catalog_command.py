@@ -119,7 +119,7 @@ def test_a_directory_that_is_no_catalog_is_refused(days, tmp_path):
 
 
 def test_a_name_that_no_file_has_is_told(days, catalog):
-    with pytest.raises(InvalidInputError, match=r"no file has such a variable.*pakced"):
+    with pytest.raises(InvalidInputError, match=r"no file has this variable.*pakced"):
         icevirt.scan_files(days, catalog, variables="pakced")
 
 

@@ -68,7 +68,7 @@ def test_one_count_is_not_said_of_times_that_count_from_different_dates(months, 
     attrs = {"time": {"units": "days since 1900-01-01"}}
     with pytest.raises(CombineError, match=r"attrs would set units.*m1\.nc.*m2\.nc") as caught:
         icevirt.build(months, tmp_path / "repo", concat_dim="time", attrs=attrs)
-    assert "different dates" in caught.value.do
+    assert "different reference dates" in caught.value.do
     assert "preprocess" in caught.value.do
     found = built(months, tmp_path)
     wanted = xr.open_mfdataset(months, combine="nested", concat_dim="time").load()

@@ -324,7 +324,10 @@ WRONG = {
     "no names": ({"data_vars": [1]}, "or names of variables"),
     "nothing at all": ({"data_vars": []}, "or names of variables"),
     "a number": ({"data_vars": 1}, "or names of variables"),
-    "the coordinate of a dimension": ({"data_vars": ["all", "time"]}, "/time is the coordinate"),
+    "the coordinate of a dimension": (
+        {"data_vars": ["all", "time"]},
+        "/time is a dimension coordinate",
+    ),
 }
 
 

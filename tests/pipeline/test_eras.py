@@ -376,7 +376,7 @@ def test_the_same_build_again_finds_itself(tmp_path, repo_path):
 
 def test_an_unknown_rule_is_refused_before_any_work(repo_path):
     for call in (icevirt.plan, lambda *a, **k: icevirt.build(*a, repo_path, **k)):
-        with pytest.raises(InvalidInputError, match="unknown rule for eras"):
+        with pytest.raises(InvalidInputError, match="unknown value for eras"):
             call("nothing.nc", eras="split")
 
 

@@ -113,7 +113,7 @@ def test_only_some_variables(archive):
 
 
 def test_a_name_that_no_file_has_stops_the_build(archive):
-    with pytest.raises(InvalidInputError, match="no file has such a variable") as caught:
+    with pytest.raises(InvalidInputError, match="no file has this variable") as caught:
         build(archive, drop_variables=["time_bnds", "pakced"])
     assert caught.value.facts["unknown"] == ["pakced"]
     assert "/time_bnds" in caught.value.facts["there"]

@@ -185,7 +185,7 @@ def test_later_builds_keep_what_references_depend_on(days, tmp_path, repo_path):
     assert opened(repo_path, group="/a").load().sizes["time"] == 12
     other = write_days(tmp_path / "other", 1)
     for containers, told in (
-        ({"archive": tmp_path / "other"}, "that of another prefix"),
+        ({"archive": tmp_path / "other"}, "belongs to another prefix"),
         ({"archive": tmp_path / "in"}, "no file lies below"),
     ):
         with pytest.raises(InvalidInputError, match=told):

@@ -20,7 +20,7 @@ _MAX_CHUNKS = (1 << 32) - 1
 
 @dataclass(frozen=True, slots=True)
 class ManifestSplitCondition:
-    """Which arrays a rule is about. Regular expressions are searched for, not anchored."""
+    """Selects the arrays of a rule. Regular expressions are searched, not anchored."""
 
     kind: str  # "any_array", "path_matches", "name_matches", "or", "and"
     regex: str | None = None  # of path_matches, over "/group/array", and name_matches
@@ -33,22 +33,22 @@ class ManifestSplitCondition:
 
     @staticmethod
     def path_matches(regex: str) -> ManifestSplitCondition:
-        """Match arrays in whose path the expression is found."""
+        """Match arrays whose path contains the expression."""
         return ManifestSplitCondition("path_matches", regex)
 
     @staticmethod
     def name_matches(regex: str) -> ManifestSplitCondition:
-        """Match arrays in whose name, the last part of the path, the expression is found."""
+        """Match arrays whose name (the last part of the path) contains the expression."""
         return ManifestSplitCondition("name_matches", regex)
 
     @staticmethod
     def or_conditions(conditions: Sequence[ManifestSplitCondition]) -> ManifestSplitCondition:
-        """Match what any of the conditions matches."""
+        """Match arrays that any of the conditions matches."""
         return ManifestSplitCondition("or", None, tuple(conditions))
 
     @staticmethod
     def and_conditions(conditions: Sequence[ManifestSplitCondition]) -> ManifestSplitCondition:
-        """Match what all of the conditions match."""
+        """Match arrays that all of the conditions match."""
         return ManifestSplitCondition("and", None, tuple(conditions))
 
     def __or__(self, other: ManifestSplitCondition) -> ManifestSplitCondition:
@@ -84,7 +84,7 @@ class ManifestSplitCondition:
 
 
 class ManifestSplitDimCondition:
-    """Which axes of an array a number of chunks is about."""
+    """Selects the axes that a number of chunks applies to."""
 
     @dataclass(frozen=True, slots=True)
     class Axis:
@@ -94,7 +94,7 @@ class ManifestSplitDimCondition:
 
     @dataclass(frozen=True, slots=True)
     class DimensionName:
-        """Axes in whose dimension name the expression is found."""
+        """Axes whose dimension name contains the expression."""
 
         regex: str
 
@@ -121,7 +121,7 @@ class ManifestSplittingConfig:
     def from_dict(
         split_sizes: Mapping[ManifestSplitCondition, Mapping[DimCondition, int]],
     ) -> ManifestSplittingConfig:
-        """Make rules; an axis takes the first that says something about it.
+        """Make rules; the first rule that selects an axis applies to it.
 
         Raises:
             InvalidInputError: A number of chunks is not between 1 and 2^32 - 1.
@@ -130,8 +130,8 @@ class ManifestSplittingConfig:
             for number in sizes.values():
                 if not 1 <= number <= _MAX_CHUNKS:
                     raise InvalidInputError(
-                        "a manifest holds at least one chunk along each axis, at most 2^32 - 1",
-                        do="Leave the axis out to have it in one piece.",
+                        "a manifest must hold between 1 and 2^32 - 1 chunks along each axis",
+                        do="Omit the axis to keep it in one piece.",
                         num_chunks=number,
                     )
         return ManifestSplittingConfig(
@@ -143,7 +143,7 @@ class ManifestSplittingConfig:
         return {condition: dict(sizes) for condition, sizes in self.split_sizes}
 
     def onto(self, document: Mapping[str, Anything]) -> dict[str, Anything]:
-        """Return the persisted form, in which other keys are as in ``document``."""
+        """Return the persisted form, with all other keys as in ``document``."""
         sizes = [
             [
                 condition.to_document(),
@@ -171,7 +171,7 @@ class ManifestVirtualChunkLocationCompressionConfig(Section):
 
 @dataclass(frozen=True, slots=True)
 class ManifestConfig(Section):
-    """The settings of manifests; None is the default. icevirt follows the second and the third."""
+    """The settings of manifests; None is the default. icevirt does not use ``preload`` itself."""
 
     preload: ManifestPreloadConfig | None = None
     splitting: ManifestSplittingConfig | None = None
@@ -219,7 +219,7 @@ def _dim_condition(document: object) -> DimCondition:
 
 def _unknown(found: object) -> InvalidInputError:
     return InvalidInputError(
-        "a splitting rule that is not understood",
+        "a splitting rule is not valid",
         do="Correct `manifest.splitting` in the repository's config, or upgrade icevirt.",
         found=found,
     )

@@ -16,7 +16,7 @@ from icevirt.model.config.sections import Section
 
 @dataclass(frozen=True, slots=True)
 class ManifestPreloadCondition:
-    """Which arrays. Regular expressions are searched for, not anchored."""
+    """Selects arrays. Regular expressions are searched, not anchored."""
 
     kind: str  # "true", "false", "path_matches", "name_matches", "num_refs", "or", "and"
     regex: str | None = None  # of path_matches and name_matches
@@ -25,22 +25,22 @@ class ManifestPreloadCondition:
 
     @staticmethod
     def or_conditions(conditions: Sequence[ManifestPreloadCondition]) -> ManifestPreloadCondition:
-        """Match what any of the conditions matches."""
+        """Match arrays that any of the conditions matches."""
         return ManifestPreloadCondition("or", conditions=tuple(conditions))
 
     @staticmethod
     def and_conditions(conditions: Sequence[ManifestPreloadCondition]) -> ManifestPreloadCondition:
-        """Match what all of the conditions match."""
+        """Match arrays that all of the conditions match."""
         return ManifestPreloadCondition("and", conditions=tuple(conditions))
 
     @staticmethod
     def path_matches(regex: str) -> ManifestPreloadCondition:
-        """Match arrays in whose path the expression is found."""
+        """Match arrays whose path contains the expression."""
         return ManifestPreloadCondition("path_matches", regex)
 
     @staticmethod
     def name_matches(regex: str) -> ManifestPreloadCondition:
-        """Match arrays in whose name the expression is found."""
+        """Match arrays whose name contains the expression."""
         return ManifestPreloadCondition("name_matches", regex)
 
     @staticmethod
@@ -126,7 +126,7 @@ def _bound(document: object, *, above: int) -> int | None:
 
 def _unknown(found: object) -> InvalidInputError:
     return InvalidInputError(
-        "a preload condition that is not understood",
+        "a preload condition is not valid",
         do="Correct `manifest.preload` in the repository's config, or upgrade icevirt.",
         found=found,
     )

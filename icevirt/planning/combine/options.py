@@ -25,7 +25,7 @@ def check_combine(rule: str) -> None:
     known = get_args(Combine.__value__)
     if rule not in known:
         raise InvalidInputError(
-            "unknown way to combine", do=f"Use one of {', '.join(known)}.", combine=rule
+            "unknown value for combine", do=f"Use one of {', '.join(known)}.", combine=rule
         )
 
 
@@ -67,6 +67,6 @@ class Wish:
         if self.combine == "nested" and any(void.values()):
             names = " and ".join(name for name, is_set in void.items() if is_set)
             raise InvalidInputError(
-                f'{names} cannot be used with combine="nested", which looks at no coordinate',
+                f'{names} cannot be used with combine="nested", which ignores coordinates',
                 do=f'Leave {names} out, or place files with combine="by_coords".',
             )

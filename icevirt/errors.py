@@ -86,6 +86,10 @@ class InvalidInputError(IcevirtError, ValueError):
     code = "invalid-input"
 
 
+class ArgumentError(InvalidInputError, TypeError):
+    """A function has no parameter of this name; the message names what to write in its place."""
+
+
 class UnauthorizedError(InvalidInputError):
     """A virtual chunk lies outside the prefixes this session was authorised to read."""
 

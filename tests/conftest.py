@@ -4,11 +4,15 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["servers.fixtures"]
+if TYPE_CHECKING:
+    from icevirt.execution.executor import Executor
+
+pytest_plugins = ["servers.fixtures", "builds.fixtures"]
 
 settings.register_profile("default", deadline=None)
 settings.register_profile(
@@ -50,6 +54,17 @@ def spark() -> Iterator[object]:
     session = local_session(app_name="icevirt-tests", cores=2, config=_AS_OTHERS_START_IT)
     yield session
     session.stop()
+
+
+@pytest.fixture
+def in_process() -> "Iterator[Executor]":
+    """Tasks run in this process, one after the other, divided as for two at a time."""
+    from icevirt.execution.in_process import InProcessExecutor
+    from icevirt.execution.selection import default_executor
+
+    executor = InProcessExecutor(parallelism=2)
+    with default_executor(executor):
+        yield executor
 
 
 @pytest.fixture(scope="session")

@@ -1,9 +1,11 @@
-"""The layers of the package hold: imports point upwards, counting lazy and typing ones."""
+"""The layout of the package holds: rows, folders, names. ARCHITECTURE.md describes it."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,7 @@ LAYERS = (
     ("cli",),
 )
 ROW = {name: row for row, names in enumerate(LAYERS) for name in names}
+FOLDER = 20  # modules of a folder, beside its __init__
 SCANNERS_SEE = ("scan", "archive", "model", "errors")
 HEAVY = ("pyspark", "h5py", "xarray", "zarr", "pandas", "pyarrow", "numpy")
 
@@ -133,6 +136,88 @@ def test_the_rule_passes_on_imports_from_above(tmp_path):
     assert complaints(tmp_path) == []
 
 
+def module_graph() -> dict[str, set[str]]:
+    """Return which modules each module of the product imports, the facade left out."""
+    files = {
+        ".".join(path.relative_to(top).with_suffix("").parts): path
+        for top in (ROOT, ROOT / "scanners")
+        for path in top.glob("icevirt*/**/*.py")
+        if path.name != "__init__.py"
+    }
+    graph = {}
+    for name, path in files.items():
+        found = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Import(names=names):
+                    found |= {alias.name for alias in names}
+                case ast.ImportFrom(module=str(module), names=names):
+                    found |= {module, *(f"{module}.{alias.name}" for alias in names)}
+        graph[name] = found & files.keys()
+    return graph
+
+
+def test_no_module_imports_itself_through_others():
+    """Not even by imports in functions: a reader can begin at the bottom."""
+    TopologicalSorter(module_graph()).prepare()
+
+
+def packages() -> list[Path]:
+    """Return the folders of all packages of the product."""
+    tops = (ROOT / "icevirt", ROOT / "scanners" / "icevirt_scanners")
+    return sorted(found.parent for top in tops for found in top.rglob("__init__.py"))
+
+
+def too_full(folder: Path) -> bool:
+    """Return whether a folder has more modules than a person keeps in mind."""
+    return len([found for found in folder.glob("*.py") if found.name != "__init__.py"]) > FOLDER
+
+
+def test_folders_are_small():
+    """A folder holds one concept."""
+    assert [str(folder.relative_to(ROOT)) for folder in packages() if too_full(folder)] == []
+
+
+def test_the_rule_of_folders_fails_on_a_full_one(tmp_path):
+    """A checker that never complains would pass too."""
+    for number in range(FOLDER + 1):
+        (tmp_path / f"m{number}.py").touch()
+    assert too_full(tmp_path)
+
+
+def test_every_folder_says_what_belongs_there():
+    """The docstring of its __init__, which holds nothing else (the facade aside)."""
+    for folder in packages():
+        tree = ast.parse((folder / "__init__.py").read_text())
+        said = ast.get_docstring(tree)
+        assert said, f"{folder} says nothing"
+        assert folder.name == "icevirt" or len(tree.body) == 1, f"{folder} holds code"
+
+
+def test_no_two_classes_have_one_name():
+    """A name means one thing, in all of the product."""
+    homes: dict[str, list[str]] = {}
+    for folder in packages():
+        for path in folder.glob("*.py"):
+            for node in ast.parse(path.read_text()).body:
+                if isinstance(node, ast.ClassDef):
+                    homes.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert {name: found for name, found in homes.items() if len(found) > 1} == {}
+
+
+def test_architecture_md_names_files_that_are_there():
+    """Each path in the walks and the map leads to a module or folder."""
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    said = set(re.findall(r"`((?:[a-z_0-9]+/)+(?:[a-z_0-9]+\.py)?)`", text))
+    assert len(said) > 20
+    lost = [
+        path
+        for path in sorted(said)
+        if not any((ROOT / top / path).exists() for top in ("icevirt", "."))
+    ]
+    assert lost == []
+
+
 def test_importing_icevirt_imports_nothing_heavy():
     """Completion, --help and error paths stay fast."""
     code = "import sys, icevirt; print(*sys.modules)"
@@ -141,17 +226,32 @@ def test_importing_icevirt_imports_nothing_heavy():
 
 
 def test_the_public_names_are_all_there():
-    """Each name of __all__ resolves, and the lazy table says the same as the typing imports."""
+    """Each name of the table stands in it once, resolves, and is what its module calls it."""
     import icevirt
 
-    tree = ast.parse(Path(icevirt.__file__).read_text())
-    typed = next(node for node in tree.body if isinstance(node, ast.If))
-    said = {
-        alias.name: node.module
-        for node in typed.body
-        if isinstance(node, ast.ImportFrom) and node.module != "icevirt"
+    listed = [name for names in icevirt._EXPORTS.values() for name in names.split()]
+    assert sorted(icevirt.__all__) == sorted([*listed, "errors", "__version__"])
+    assert len(set(listed)) == len(listed)
+    assert dir(icevirt) == sorted(icevirt.__all__)
+    everything = {}
+    exec("from icevirt import *", everything)
+    assert [name for name in icevirt.__all__ if name not in everything] == []
+
+
+def test_the_stub_says_what_the_table_says():
+    """If not: ``python docs/make_stub.py``. Type checkers and editors read the stub alone."""
+    sys.path.insert(0, str(ROOT / "docs"))
+    try:
+        import make_stub
+    finally:
+        sys.path.remove(str(ROOT / "docs"))
+    assert make_stub.STUB.read_text() == make_stub.stub()
+    imported = [
+        alias.name
+        for node in ast.walk(ast.parse(make_stub.stub()))
+        if isinstance(node, ast.ImportFrom)
         for alias in node.names
-    }
-    assert said == icevirt._HOME
-    assert set(icevirt.__all__) == {*said, "errors", "__version__"}
-    assert [name for name in icevirt.__all__ if not hasattr(icevirt, name)] == []
+    ]
+    import icevirt
+
+    assert sorted(imported) == sorted(icevirt.__all__)

@@ -66,7 +66,7 @@ def index_of(
         InvalidInputError: A dimension has no label, or no coordinate, or a label is not there, or
             is that of several values.
     """
-    from icevirt.access.xarray.backend import dataset_of
+    from icevirt.access.xarray.datasets import dataset_of
 
     path = paths.canonical(path)
     ds = dataset_of(store, snapshot, paths.parent(path), {})

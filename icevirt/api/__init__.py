@@ -1,1 +1,4 @@
-"""What `import icevirt` offers beside Repository and Session: build, scan_file, info."""
+"""Provide the functions of ``import icevirt``: build, plan, scan, verify, info and more.
+
+The steps behind them are in `pipeline` and `sources`.
+"""

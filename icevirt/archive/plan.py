@@ -137,6 +137,7 @@ class BuildPlan:
     bad_files: tuple[BadFile, ...] = ()  # left out because they cannot be scanned
     eras: Eras | None = None  # where each is a group
     cost: PlanCost | None = None  # where it was asked for
+    executor: str = ""  # that scanned the files, and will run a build of them in the same place
     difference: PlanDifference | None = None  # from the last build, where one was looked at
     origin: FileColumns | None = None  # where the files are read, if they are published elsewhere
 

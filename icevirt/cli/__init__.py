@@ -1,1 +1,4 @@
-"""The command ``icevirt``: thin functions over the public API that return values to be shown."""
+"""Provide the command ``icevirt``: thin functions over the public API.
+
+Text is made in `icevirt.display`; nothing is computed here.
+"""

@@ -1,4 +1,4 @@
-"""``icevirt catalog``: what scans found."""
+"""Implement ``icevirt catalog``: what scans found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one place that prints: answers on stdout, as text or JSON, errors and progress on stderr."""
+"""Print: answers on stdout as text or JSON, errors and progress on stderr."""
 
 from __future__ import annotations
 

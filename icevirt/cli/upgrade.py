@@ -1,4 +1,4 @@
-"""``icevirt upgrade``: from the V1 format to V2."""
+"""Implement ``icevirt upgrade``: from the V1 format to V2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``icevirt verify``: whether a repository still says what its source files hold."""
+"""Implement ``icevirt verify``: compare a repository with its source files."""
 
 from __future__ import annotations
 

@@ -1,1 +1,4 @@
-"""Format text for people: builds, repositories, files and progress."""
+"""Format text for people: builds, repositories, files and progress.
+
+Nothing is computed or decided here.
+"""

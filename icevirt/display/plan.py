@@ -34,6 +34,7 @@ def build_plan(plan: BuildPlan) -> RenderableType:
         f" {size(counts.bytes_stored)} to be stored",
         "manifests": f"{cost.write_tasks:,} of {count(cost.windows, 'window')}",
         "tasks": f"{cost.scan_tasks:,} to scan, at most {cost.write_tasks:,} to write",
+        **({"executor": plan.executor} if plan.executor else {}),
         "route": cost.route_told,
         "memory": f"about {size(cost.task_memory)} in a task, {size(cost.driver_memory)} in the"
         " driver, beside their processes",

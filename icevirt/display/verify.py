@@ -62,6 +62,8 @@ def _remarks(report: VerifyReport) -> list[Text]:
             )
         )
     took = ", ".join(f"{phase} {seconds(each)}" for phase, each in report.seconds.items())
+    if report.executor:
+        told.append(Text(f"  executor  {report.executor}"))
     if took:
         told.append(Text(f"  took      {took}"))
     return told

@@ -1,1 +1,4 @@
-"""Read ranges of source objects, with access control and the checksum enforced."""
+"""Read ranges of source objects, with access control and the checksum enforced.
+
+The files of a repository itself are read in `icevirt.storage`.
+"""

@@ -1,1 +1,4 @@
-"""Provide repositories and sessions: commits, history, branches, tags, configuration."""
+"""Provide repositories and sessions: commits, history, branches, tags, configuration.
+
+Files become values in `icevirt.wire`; what may change is decided in `icevirt.versioning`.
+"""

@@ -1,4 +1,4 @@
-"""What a scanner is: a class that recognises files by their first bytes and describes them.
+"""Define what a scanner is: a class that recognizes files by their first bytes.
 
 Third parties plug in through the entry-point group ``icevirt.scanners``; a scanner sees only
 `icevirt.scan`, `icevirt.archive`, `icevirt.model` and `icevirt.errors`.
@@ -55,8 +55,8 @@ _COMPARED = 64 * 1024  # bytes of an array that is compared though it is stacked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScanOptions:
-    """What a scan is asked for.
+class ScannerOptions:
+    """The options of a scan.
 
     Args:
         concat_dim: The dimension, or the dimensions, along which the file will be placed beside
@@ -232,7 +232,7 @@ class Scanner(Protocol):
     def accepts(self, head: bytes) -> bool:
         """Say whether a file that begins with ``head`` (at least 4 KiB of it) is of this format."""
 
-    def scan(self, source: ByteSource, options: ScanOptions) -> ScannedFile:
+    def scan(self, source: ByteSource, options: ScannerOptions) -> ScannedFile:
         """Describe the file.
 
         Raises:
@@ -249,7 +249,7 @@ class Divisible(Protocol):
     as ``tally``.
     """
 
-    def outline(self, source: ByteSource, options: ScanOptions) -> tuple[Weight, ...]:
+    def outline(self, source: ByteSource, options: ScannerOptions) -> tuple[Weight, ...]:
         """Return the variables that are wanted and what each takes, from headers alone.
 
         Raises:

@@ -46,10 +46,10 @@ def rules_of(given: Any) -> tuple[tuple[str, str], ...]:
         isinstance(pattern, str) and pattern and what in known for pattern, what in given.items()
     ):
         raise InvalidInputError(
-            "unknown policy",
+            "not a policy for variables",
             do=f"Pass one of {', '.join(known)}, or a mapping of variables to them:"
-            ' policy={"/raw/*": "skip"} (--policy "/raw/*=skip").',
-            policy=given,
+            ' {"/raw/*": "skip"} (--variable-policy "/raw/*=skip").',
+            given=given,
         )
     rules = tuple((pattern, str(what)) for pattern, what in given.items())
     return () if rules == ((EVERY, Policy.fail.value),) else rules

@@ -1,1 +1,4 @@
-"""Store a repository's objects: get, put, conditional put, list and delete, on every backend."""
+"""Store a repository's objects: get, put, conditional put, list and delete, on every backend.
+
+Source files are read in `icevirt.objects`.
+"""

@@ -1,1 +1,4 @@
-"""Test third-party plug-ins: what icevirt expects of a scanner, as pytest classes."""
+"""Test third-party plug-ins: what icevirt expects of a scanner, as pytest classes.
+
+The tests of icevirt itself are in `tests`.
+"""

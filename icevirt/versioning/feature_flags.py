@@ -79,7 +79,7 @@ def set_flag(name: str, setting: bool | None) -> Edit:
             enabled_feature_flags=_kept(enabled, info.enabled_feature_flags),
             disabled_feature_flags=_kept(disabled, info.disabled_feature_flags),
         )
-        return changed, FeatureFlagChanged(key, bool(setting), setting is not None)
+        return changed, FeatureFlagChanged(key, setting)
 
     return edit
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from xarray.backends import BackendEntrypoint
 
+from icevirt.access.xarray.decoding_options import DECODERS
 from icevirt.errors import IcevirtError, InvalidInputError
 
 if TYPE_CHECKING:
@@ -27,15 +28,6 @@ if TYPE_CHECKING:
 type ShownEras = Literal["concat"]
 type Authorization = Iterable[str] | Mapping[str, Any] | None
 
-_DECODERS = (
-    "mask_and_scale",
-    "decode_times",
-    "concat_characters",
-    "decode_coords",
-    "drop_variables",
-    "use_cftime",
-    "decode_timedelta",
-)
 _VERSION = ("branch", "tag", "snapshot_id", "as_of")
 
 
@@ -46,7 +38,7 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
     supports_groups: ClassVar[bool] = True
     open_dataset_parameters: ClassVar[tuple[str, ...] | None] = (
         "filename_or_obj",
-        *_DECODERS,
+        *DECODERS,
         "group",
         *_VERSION,
         "authorize_virtual_chunk_access",
@@ -114,9 +106,11 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
         version = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id, "as_of": as_of}
         root = _root(filename_or_obj, storage_options)
         store, snapshot = _open(root, version, authorize_virtual_chunk_access, on_stale)
+        from icevirt.access.xarray.datasets import dataset_of, of_all_eras
+
         check_eras(eras)
         if eras == "concat":
-            return _of_all_eras(store, snapshot, group or "/", decoders)
+            return of_all_eras(store, snapshot, group or "/", decoders)
         return dataset_of(store, snapshot, group or "/", decoders)
 
     def open_groups_as_dict(  # type: ignore[override]
@@ -142,12 +136,14 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
         version = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id, "as_of": as_of}
         root = _root(filename_or_obj, storage_options)
         store, snapshot = _open(root, version, authorize_virtual_chunk_access, on_stale)
+        from icevirt.access.xarray.datasets import dataset_of, groups_below, groups_of_all_eras
+
         check_eras(eras)
         if eras == "concat":
-            return _all_of_all_eras(store, snapshot, group or "/", decoders)
+            return groups_of_all_eras(store, snapshot, group or "/", decoders)
         return {
             name: dataset_of(store, snapshot, path, decoders)
-            for name, path in _groups(snapshot, group or "/")
+            for name, path in groups_below(snapshot, group or "/")
         }
 
     def open_datatree(self, filename_or_obj: StorageLike, **options: Any) -> DataTree:  # type: ignore[override]
@@ -176,28 +172,6 @@ def _open(
     return IcevirtStore(session, on_stale=on_stale), session.snapshot
 
 
-def dataset_of(store: Store, snapshot: Snapshot, group: str, decoders: dict[str, Any]) -> Dataset:
-    """Return a group of a snapshot as a dataset, read from a store over it."""
-    from xarray.backends.store import StoreBackendEntrypoint
-
-    from icevirt.access.xarray.datastore import IcevirtDataStore
-
-    found = IcevirtDataStore(store, snapshot, group)
-    if not decoders.keys() <= set(_DECODERS):
-        return StoreBackendEntrypoint().open_dataset(found, **decoders)  # which says what is wrong
-    try:
-        return StoreBackendEntrypoint().open_dataset(found, **decoders)
-    except (IcevirtError, Warning):
-        raise
-    except Exception as error:
-        raise InvalidInputError(
-            f"xarray cannot build a dataset from the variables of this group: {error}",
-            do="Pass decode_cf=False to read them as they are stored, or leave out the variables"
-            " that the error names: drop_variables=[...].",
-            group=group,
-        ) from error
-
-
 def check_eras(eras: str | None) -> None:
     """Raise ``InvalidInputError`` unless ``eras`` is one of the ways to show them."""
     if eras not in (None, "concat"):
@@ -206,45 +180,3 @@ def check_eras(eras: str | None) -> None:
             do='Pass eras="concat" to see them as one dataset, or leave it out.',
             eras=eras,
         )
-
-
-def _of_all_eras(store: Store, snapshot: Snapshot, group: str, decoders: dict[str, Any]) -> Dataset:
-    """Return a group of all eras as one dataset; one that has no eras as it is."""
-    from icevirt.access.xarray.era_groups import eras_around, refuse_lacking
-    from icevirt.access.xarray.eras import concatenated
-
-    around = eras_around(snapshot, group)
-    if around is None:
-        return dataset_of(store, snapshot, group, decoders)
-    eras, inner = around
-    refuse_lacking(snapshot, eras, inner)
-    datasets = [dataset_of(store, snapshot, path, decoders) for path in eras.below(inner)]
-    return concatenated(datasets, eras, group=group)
-
-
-def _all_of_all_eras(
-    store: Store, snapshot: Snapshot, group: str, decoders: dict[str, Any]
-) -> dict[str, Dataset]:
-    """Return a group and those below it, as if eras were one."""
-    from icevirt.access.xarray.era_groups import groups_with_eras
-    from icevirt.model import paths
-
-    top = paths.canonical(group)
-    return {
-        path.removeprefix(top.rstrip("/")) if path != top else paths.ROOT: _of_all_eras(
-            store, snapshot, path, decoders
-        )
-        for path in groups_with_eras(snapshot, top)
-    }
-
-
-def _groups(snapshot: Snapshot, group: str) -> Iterable[tuple[str, str]]:
-    """Yield a group and those below it, as (relative path, path)."""
-    from icevirt.model import paths
-    from icevirt.model.snapshot import GroupNode
-
-    top = snapshot.node(paths.canonical(group)).path
-    yield paths.ROOT, top
-    for node in snapshot.below(top):
-        if isinstance(node, GroupNode):
-            yield node.path.removeprefix(top.rstrip("/")), node.path

@@ -1,4 +1,4 @@
-"""The last step of a build: a last look at what was written and at the sources, then one write."""
+"""Recheck what was written and the sources, then commit the build with one write."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from icevirt.archive.plan import BuildPlan, WriteResult
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import BuildError, SourcesChangedError
 from icevirt.ids import ObjectId8, ObjectId12
-from icevirt.model.snapshot import ManifestFileInfo, ManifestRef
+from icevirt.model.snapshot import ManifestFile, ManifestRef
 from icevirt.objects.source_lists.listing import changed_since
 from icevirt.repo.commits.build_commit import BuiltArray, publish
 
@@ -49,8 +49,8 @@ def refuse_changed(files: Sequence[SourceFile]) -> None:
     if changed := changed_since(files):
         raise SourcesChangedError(
             f"{len(changed)} of {len(files)} files changed since the scan",
-            do="Build again when nobody writes to them, or with rescan_changed=True"
-            " (--rescan-changed); nothing was committed.",
+            do="Build again when they no longer change, or with rescan_changed=True "
+            "(--rescan-changed); nothing was committed.",
             files=dict(islice(changed.items(), _SHOWN)),
         )
 
@@ -90,7 +90,7 @@ def commit(
         groups=plan.groups,
         arrays=arrays,
         manifest_files=[
-            ManifestFileInfo(
+            ManifestFile(
                 id=ObjectId12(result.manifest_id),
                 size_bytes=result.size_bytes,
                 num_chunk_refs=result.num_chunk_refs,

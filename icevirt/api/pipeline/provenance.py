@@ -1,4 +1,4 @@
-"""What a snapshot says of the build that made it. Anybody can write that, so it is checked here."""
+"""Read and check what a snapshot says about the build that made it; any client can write it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from icevirt.errors import FormatError
 from icevirt.model.json import loads
-from icevirt.model.repo_info import SnapshotInfo
+from icevirt.model.repo_info import SnapshotSummary
 from icevirt.model.snapshot import Snapshot
 from icevirt.planning.combine.data_vars import data_vars_of
 
@@ -19,7 +19,7 @@ BUILD_ID = re.compile("[0-9a-f]{20}")  # what `digest_of` makes; it becomes a pa
 
 
 def provenance_of(
-    snapshot: Snapshot | SnapshotInfo, group: str | None = None
+    snapshot: Snapshot | SnapshotSummary, group: str | None = None
 ) -> dict[str, Any] | None:
     """Return what a snapshot says of its build, in which the parts that we use can be used.
 
@@ -41,7 +41,7 @@ def provenance_of(
     for name, fits in _FITS.items():
         if name in told and not _is_fit(fits, told[name]):
             raise FormatError(
-                "what a snapshot says of its build cannot be used",
+                "the build metadata of a snapshot is not valid",
                 do="icevirt did not write it. Go back to a snapshot from before it with"
                 " repo.reset_branch(...), or build into another group.",
                 snapshot=str(snapshot.id),

@@ -1,11 +1,10 @@
-"""The stages of a build on Spark: what is missing is scanned, what is planned is written."""
+"""Run the stages of a build: scan what is missing, and write what is planned."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -31,8 +30,7 @@ from icevirt.errors import (
     SourcesChangedError,
     StorageError,
 )
-from icevirt.execution.process_pool import ProcessPool
-from icevirt.execution.spark_runner import reporter, run_on_spark, run_shuffled, slots
+from icevirt.execution.executor import Executor, reporter
 from icevirt.ids import ObjectId12
 from icevirt.objects.source_access import in_force
 from icevirt.planning.schedule.balance_scans import dealt, pieces_of
@@ -41,7 +39,7 @@ from icevirt.planning.schedule.manifest_units import drafts
 from icevirt.planning.schedule.routing import Route, route_of
 from icevirt.planning.schedule.write_tasks import bundles, write_items
 from icevirt.repo.layout import chunk, manifest
-from icevirt.scan.contract import ScanOptions
+from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.elsewhere import prefixes_of
 from icevirt.storage.below import Below
 from icevirt.storage.protocol import Storage
@@ -61,9 +59,6 @@ from icevirt.tasks.write_manifests import (
 )
 from icevirt.wire.manifests.manifest import ManifestEncoding
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 _TASKS_PER_SLOT = 4
 _SHOWN = 5  # bad files in a message
 
@@ -73,7 +68,7 @@ class Scan:
     """What is to be scanned, how, and into which catalog."""
 
     files: SourceFiles
-    options: ScanOptions
+    options: ScannerOptions
     catalog: Storage
     max_bad_files: int
     progress: Callable[[Progress], None] | None
@@ -104,7 +99,7 @@ class Job:
     led: tuple[str, ...] = ()  # URL prefixes into which references of the files may lead
 
 
-def scan_missing(spark: SparkSession | ProcessPool, job: Scan) -> int:
+def scan_missing(executor: Executor, job: Scan) -> int:
     """Scan the files that are not in the catalog yet; return how many that were."""
     parts.mark(job.catalog)
     describe_scan(job.catalog, job.identity, told_of(job.options))
@@ -128,7 +123,8 @@ def scan_missing(spark: SparkSession | ProcessPool, job: Scan) -> int:
             limits=job.limits,
         )
         for pile in dealt(
-            [piece for part in todo for piece in part.pieces()], slots(spark) * _TASKS_PER_SLOT
+            [piece for part in todo for piece in part.pieces()],
+            executor.parallelism * _TASKS_PER_SLOT,
         )
     ]
     wanted = {part.name: part for part in todo}
@@ -147,7 +143,7 @@ def scan_missing(spark: SparkSession | ProcessPool, job: Scan) -> int:
         )
 
     watch = reporter(job.progress, look)
-    scanned = sum(run_on_spark(spark, run_scan, tasks, progress=watch, aside=job.catalog))
+    scanned = sum(executor.run(run_scan, tasks, progress=watch, storage=job.catalog))
     clear(job.catalog)
     return scanned
 
@@ -179,7 +175,7 @@ def scanned_catalog(job: Scan) -> ClosedCatalog:
         _refuse_tampered(job, known)
         raise BuildError(
             "the catalog lacks files that were just scanned",
-            do="Stop whatever deletes objects of the catalog, and build again.",
+            do="Find and stop the process that deletes objects of the catalog, and build again.",
             catalog=job.catalog.url,
             first=job.files[int(known.missing[0])].url,
         )
@@ -205,7 +201,7 @@ def _refuse_tampered(job: Scan, known: CatalogLookup) -> None:
     if there:
         raise damaged(
             schema.path_of("files", there[0]),
-            "it does not describe the files that its name stands for",
+            "its rows do not match the digest in its name",
         )
 
 
@@ -226,7 +222,7 @@ def _refuse_led_astray(job: Scan, closed: ClosedCatalog) -> None:
     ]
     if astray:
         raise FormatError(
-            "the catalog holds references to directories that are not allowed",
+            "the catalog contains references into directories that are not allowed",
             do="Name another directory for the catalog, and scan again.",
             catalog=job.catalog.url,
             places=astray[:_SHOWN],
@@ -248,13 +244,13 @@ def _parts_of_missing(job: Scan, known: CatalogLookup) -> set[str]:
     return {part.name for part in parts}
 
 
-def _refuse_unknown(options: ScanOptions, closed: ClosedCatalog) -> None:
+def _refuse_unknown(options: ScannerOptions, closed: ClosedCatalog) -> None:
     """Refuse names of variables that no file has; one that some lack may be meant for the rest."""
     there = {*closed.facts.arrays.path.values, *closed.left_out}
     if unknown := options.unknown(there):
         raise InvalidInputError(
-            "no file has such a variable",
-            do="Name one that is there, or leave the name out.",
+            "no file has this variable",
+            do="Name an existing variable, or omit the name.",
             unknown=list(unknown),
             there=sorted(there),
         )
@@ -280,7 +276,7 @@ def _is_unreadable(bad: BadFile) -> bool:
     return bad.code == StorageError.code
 
 
-def write_all(spark: SparkSession | ProcessPool, job: Job, plan: BuildPlan) -> list[WriteResult]:
+def write_all(executor: Executor, job: Job, plan: BuildPlan) -> list[WriteResult]:
     """Write every object of the plan that an earlier attempt did not leave."""
     todo = tuple(drafts(plan))
     config = job.target.config
@@ -316,25 +312,22 @@ def write_all(spark: SparkSession | ProcessPool, job: Job, plan: BuildPlan) -> l
     if route_of(plan).kind is Route.direct:
         files = plan.files if plan.origin is not None else FileRows.of(plan.files)
         # made one at a time, for all of them together may be more than a driver can hold
-        piles = dealt_items(plan, todo, slots(spark))
+        piles = dealt_items(plan, todo, executor.parallelism)
         tasks = (task(bundles(plan, pile, files)) for pile in piles)
-        written = run_on_spark(spark, run_write, tasks, progress=watch, aside=job.record)
+        written = executor.run(run_write, tasks, progress=watch, storage=job.record)
     else:
         needs = Needs()
         for number, item in enumerate(write_items(plan)):
             needs.add(number, item)
-        maps = needs.tasks(job.scan.catalog, slots(spark) * _TASKS_PER_SLOT)
+        maps = needs.tasks(job.scan.catalog, executor.parallelism * _TASKS_PER_SLOT)
         each = (task([[item]]) for item in write_items(plan))
-        assert not isinstance(spark, ProcessPool), "a shuffle is Spark's"
-        written = run_shuffled(
-            spark, run_map, maps, run_write_shuffled, each, progress=watch, aside=job.record
+        written = executor.shuffle(
+            run_map, maps, run_write_shuffled, each, progress=watch, storage=job.record
         )
     return sorted((result for pile in written for result in pile), key=lambda each: each.number)
 
 
-def refuse_changed_targets(
-    session: Callable[[], SparkSession | ProcessPool], job: Job, plan: BuildPlan
-) -> None:
+def refuse_changed_targets(executor: Executor, job: Job, plan: BuildPlan) -> None:
     """Look once more at files that the plan's files refer to.
 
     Raises:
@@ -348,14 +341,14 @@ def refuse_changed_targets(
         TargetTask(files=files.take(rows), paths=paths, catalog=job.scan.catalog, access=in_force())
         for rows in np.split(order, cuts)
     ]
-    found = run_on_spark(session(), look_at_targets, tasks, aside=job.record)
+    found = executor.run(look_at_targets, tasks, storage=job.record)
     if changed := sum(each.changed for each in found):
         how = {url: text for each in found for url, text in each.how.items()}
         raise SourcesChangedError(
-            f"{changed} of {sum(each.looked for each in found)} files that references lead to"
-            " changed since the scan",
-            do="Build again when nobody writes to them, and with a new catalog where one is kept;"
-            " nothing was committed.",
+            f"{changed} of {sum(each.looked for each in found)} referenced files changed since the "
+            "scan",
+            do="Build again when they no longer change (with a new catalog if you keep one); "
+            "nothing was committed.",
             files=dict(islice(how.items(), _SHOWN)),
         )
 

@@ -1,4 +1,4 @@
-"""The repository that a build is for: whether the build may go there, found out before any work."""
+"""Check, before any work, that a build may write to its repository."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from icevirt.errors import (
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId8, ObjectId12
 from icevirt.model import paths
 from icevirt.model.config.document import RepositoryConfig
-from icevirt.model.repo_info import RepoInfo, SnapshotInfo
+from icevirt.model.repo_info import RepoInfo, SnapshotSummary
 from icevirt.model.snapshot import Node, Snapshot
 from icevirt.planning.containers import merged
 from icevirt.repo import creation, layout
@@ -56,7 +56,7 @@ class Target:
         Raises:
             AlreadyExistsError: The path holds something that is no repository.
             RefNotFoundError: There is no such branch.
-            ReadOnlyError: The repository takes no writes.
+            ReadOnlyError: The repository is read-only.
             InvalidInputError: The mode is unknown.
             FormatError: The repository is of the V1 format.
         """
@@ -102,7 +102,7 @@ class Target:
             return INITIAL_SNAPSHOT_ID
         return repo_updates.branch_tip(self.info, self.branch)
 
-    def last_build(self) -> SnapshotInfo | None:
+    def last_build(self) -> SnapshotSummary | None:
         """Return the newest snapshot of the branch that a build made of this group.
 
         Raises:
@@ -122,7 +122,7 @@ class Target:
         node = next(iter(self.snapshot().below(self.group)), None)
         if node is not None:
             raise AlreadyExistsError(
-                "the group of the repository holds something already",
+                "the group of the repository is not empty",
                 do='Pass mode="w" (--mode w) to replace what the last build of this group made, or'
                 " choose another group.",
                 repo=self.storage.url,
@@ -134,7 +134,7 @@ class Target:
         """Return where a build keeps what it needs to be resumed."""
         return Below(self.storage, f"{WORK[0]}/builds/{build_id}/")
 
-    def still_holds(self, build: SnapshotInfo) -> bool:
+    def still_holds(self, build: SnapshotSummary) -> bool:
         """Say whether all that a build of the past made of the group is at the branch's tip.
 
         What others put beside it, a build into a group below for example, does not matter.
@@ -178,7 +178,7 @@ class Target:
         """Place the plan into the tip's nodes, to find out before writing what would refuse it.
 
         Raises:
-            AlreadyExistsError: Something of the build is there already.
+            AlreadyExistsError: Something of the build already exists.
             InvalidInputError: Something would lie below an array, or containers contradict those
                 that are there.
         """
@@ -215,12 +215,12 @@ class Target:
                     self.storage.delete(layout.chunk(ObjectId12(key)))
         record.delete_all()
 
-    def _ancestry(self) -> Iterator[SnapshotInfo]:
+    def _ancestry(self) -> Iterator[SnapshotSummary]:
         if self.info is not None:
             yield from walks.ancestry(self.info, repo_updates.branch_tip(self.info, self.branch))
 
 
-def made_by(assets: Assets, build: SnapshotInfo, group: str) -> dict[str, Node]:
+def made_by(assets: Assets, build: SnapshotSummary, group: str) -> dict[str, Node]:
     """Return the nodes that a build made of its group, as it committed them.
 
     The ids of its arrays cover the id of the build. Groups have random ids: those that its

@@ -76,6 +76,7 @@ class BuildReport:
     # the endpoint where the container names one
     findings: tuple[str, ...]  # decisions worth knowing, a line each
     eras: int = 1  # groups that files of other decoding lie in; 1: the group is the dataset
+    executor: str = ""  # that ran tasks: "spark", "processes" or "in-process"; "": there were none
     seconds: dict[str, float] = field(default_factory=dict)  # by phase, in order
 
     @property

@@ -35,6 +35,7 @@ class ScanReport:
     bad_files_allowed: int
     arrays: tuple[PathSummary, ...]
     findings: tuple[str, ...]  # decisions worth knowing, a line each
+    executor: str = ""  # that ran tasks: "spark", "processes" or "in-process"
     seconds: dict[str, float] = field(default_factory=dict)  # by phase, in order
 
     @property

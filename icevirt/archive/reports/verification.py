@@ -80,6 +80,7 @@ class VerifyReport:
     snapshot_id: str
     checked: Checked
     seed: int  # of the sample of chunks
+    executor: str = ""  # that ran tasks: "spark", "processes" or "in-process"
     seconds: dict[str, float] = field(default_factory=dict)  # by phase, in order
 
     @property

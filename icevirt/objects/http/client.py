@@ -117,7 +117,9 @@ def site_of(
     try:
         origin, path = Origin.of(prefix), unquote(urlsplit(prefix).path, errors="strict")
     except ValueError as error:
-        raise InvalidInputError("this is not the URL of a web server", url=prefix) from error
+        raise InvalidInputError(
+            "this is this is not the URL of a web server", url=prefix
+        ) from error
     return Site(
         origin=origin,
         prefix=f"{origin}{quote(path, safe=_SAFE)}",

@@ -12,14 +12,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.schema import ArraySchema
-from icevirt.errors import CombineError, InvalidInputError
+from icevirt.errors import CombineError
 from icevirt.model import paths
 from icevirt.model.json import JSON
 from icevirt.planning.axes.regular_axes import AxisSteps
@@ -29,15 +29,6 @@ from icevirt.planning.combine.variables import CombinedVariable
 type Holes = Literal["refuse", "reserve"]
 
 _SHOWN = 5  # places in a message
-
-
-def check_holes(rule: str) -> None:
-    """Raise ``InvalidInputError`` unless ``rule`` is one of ours."""
-    known = get_args(Holes.__value__)
-    if rule not in known:
-        raise InvalidInputError(
-            "unknown value for holes", do=f"Use one of {', '.join(known)}.", holes=rule
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -124,8 +115,8 @@ def _refused(
         lacking &= axis.cell == cell
     return CombineError(
         f"variable {member.path} is missing at {missing} of {count} positions along {names}",
-        do='Reserve these steps with holes="reserve", so that they read as missing; or leave those'
-        f" files out, or the variable with drop_variables=[{member.path!r}].",
+        do='Reserve these steps with missing="reserve", so that they read as missing; or leave'
+        f" those files out, or the variable with drop_variables=[{member.path!r}].",
         variable=member.path,
         missing=[_called(member, box) for box in first],
         first=facts.files.url[int(np.argmax(lacking))] if lacking.any() else None,

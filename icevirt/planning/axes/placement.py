@@ -167,7 +167,7 @@ def _by_labels(
         if found is None or held is None or found.is_text:
             raise CombineError(
                 f"{dimension!r} cannot be made regular: it has no numeric coordinate",
-                do="Omit regular.",
+                do="Leave spacing out.",
                 dimension=dimension,
             )
         ordered = replace(found, values=held.take(order.rows))

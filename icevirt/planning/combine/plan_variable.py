@@ -288,7 +288,7 @@ def _refuse_other_steps(
         raise CombineError(
             f"variable {member.path} has another length along {axis.dimension!r} than the "
             "coordinate that defines the missing steps",
-            do=f"Leave it out with drop_variables=[{member.path!r}], or omit regular.",
+            do=f"Leave it out with drop_variables=[{member.path!r}], or leave spacing out.",
             variable=member.path,
             file=facts.files.url[int(facts.arrays.file[member.rows[row]])],
             length=int(member.lengths[row, at]),

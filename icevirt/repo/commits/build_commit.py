@@ -19,7 +19,7 @@ from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.config.document import RepositoryConfig, SplitRule, VirtualChunkContainer
 from icevirt.model.json import JSONObject
 from icevirt.model.repo_info import RepoInfo
-from icevirt.model.snapshot import ManifestFileInfo, Snapshot
+from icevirt.model.snapshot import ManifestFile, Snapshot
 from icevirt.planning.containers import merged
 from icevirt.repo import creation, layout
 from icevirt.repo.assets import Assets
@@ -62,7 +62,7 @@ class _Build:
     metadata: JSONObject
     groups: Mapping[str, bytes]
     arrays: BuiltArrays
-    files: tuple[ManifestFileInfo, ...]
+    files: tuple[ManifestFile, ...]
     claim: Claim | None
     containers: tuple[VirtualChunkContainer, ...]
     split_rules: tuple[SplitRule, ...]
@@ -100,7 +100,7 @@ def publish(
     metadata: Mapping[str, Any] | None = None,
     groups: Mapping[str, bytes],
     arrays: BuiltArrays,
-    manifest_files: Sequence[ManifestFileInfo],
+    manifest_files: Sequence[ManifestFile],
     claim: Claim | None = None,
     containers: Sequence[VirtualChunkContainer] = (),
     split_rules: Sequence[SplitRule] = (),

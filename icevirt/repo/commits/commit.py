@@ -13,7 +13,7 @@ from icevirt.errors import SessionStateError
 from icevirt.ids import ObjectId12
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.json import JSONObject
-from icevirt.model.repo_info import RepoInfo, SnapshotInfo
+from icevirt.model.repo_info import RepoInfo, SnapshotSummary
 from icevirt.model.snapshot import Snapshot
 from icevirt.model.transaction_log import TransactionLog
 from icevirt.repo.assets import Assets
@@ -116,9 +116,9 @@ def flush(draft: PendingCommit) -> Snapshot:
     return snapshot
 
 
-def info_of(snapshot: Snapshot, parent: ObjectId12) -> SnapshotInfo:
+def info_of(snapshot: Snapshot, parent: ObjectId12) -> SnapshotSummary:
     """Return what the repo info repeats of a snapshot."""
-    return SnapshotInfo(
+    return SnapshotSummary(
         id=snapshot.id,
         parent_id=parent,
         flushed_at=snapshot.flushed_at,

@@ -1,1 +1,4 @@
-"""Show the history of a repository: ancestry, diffs, the ops log, blame."""
+"""Show the history of a repository: ancestry, diffs, the ops log, blame.
+
+What history may become is decided in `icevirt.versioning.history`.
+"""

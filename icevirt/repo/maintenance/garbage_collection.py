@@ -16,7 +16,7 @@ import numpy as np
 
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId12
 from icevirt.model.chunks import ChunkType
-from icevirt.model.repo_info import GCRan, RepoInfo, SnapshotInfo
+from icevirt.model.repo_info import GCRan, RepoInfo, SnapshotSummary
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets
 from icevirt.repo.maintenance import content_names
@@ -114,7 +114,7 @@ def _old(assets: Assets, path: _Path, older_than: int) -> Iterator[tuple[ObjectI
 def _garbage(
     assets: Assets,
     old: Mapping[_Path, Candidates],
-    kept: Mapping[ObjectId12, SnapshotInfo],
+    kept: Mapping[ObjectId12, SnapshotSummary],
 ) -> dict[_Path, Candidates]:
     """Return the files to delete, in the order that leaves nothing dangling."""
     manifests: set[ObjectId12] = set()

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from icevirt.errors import ConflictError, IcevirtError, ObjectNotFoundError, StorageError
 from icevirt.ids import ObjectId12
 from icevirt.model.lazy import Lazy
-from icevirt.model.repo_info import RepoInfo, SnapshotInfo, UpdateKind
+from icevirt.model.repo_info import RepoInfo, SnapshotSummary, UpdateKind
 from icevirt.repo.history import walks
 from icevirt.repo.repo_info_file import RepoInfoFile, pause
 from icevirt.repo.repo_state import RepoState
@@ -99,7 +99,7 @@ class _Upgrade:
     delete: bool
     carried: int = 0
     aside: dict[str, str] = field(default_factory=dict)
-    told: dict[ObjectId12, SnapshotInfo] = field(default_factory=dict)
+    told: dict[ObjectId12, SnapshotSummary] = field(default_factory=dict)
 
     @property
     def storage(self) -> Storage:
@@ -226,7 +226,7 @@ def _past(head: RepoInfoFile) -> list[UpdateKind]:
     return found
 
 
-def _prefetch(storage: Storage, told: dict[ObjectId12, SnapshotInfo], concurrency: int) -> None:
+def _prefetch(storage: Storage, told: dict[ObjectId12, SnapshotSummary], concurrency: int) -> None:
     """Read all snapshots side by side; each names its parent, so a walk reads one at a time."""
     files = V1Files(storage, told)
 

@@ -20,7 +20,7 @@ from icevirt.archive.scanned import ScannedArray, ScannedFile, ScannedGroup
 from icevirt.archive.shares import Weight
 from icevirt.errors import ScanError, UnsupportedError
 from icevirt.model import paths
-from icevirt.scan.contract import ByteSource, ScanOptions
+from icevirt.scan.contract import ByteSource, ScannerOptions
 from icevirt.scan.elsewhere import Elsewhere, refuse_changed
 from icevirt.scan.policy import Policy
 from icevirt_scanners.hdf5.context import FileContext
@@ -73,7 +73,7 @@ class Hdf5Scanner:
         """Return what h5py reads; see `icevirt.scan.oracle.Oracle`."""
         return read_values(source, path, region)
 
-    def scan(self, source: ByteSource, options: ScanOptions) -> ScannedFile:
+    def scan(self, source: ByteSource, options: ScannerOptions) -> ScannedFile:
         """Describe the file.
 
         Raises:
@@ -96,7 +96,7 @@ class Hdf5Scanner:
             tally={"": options.max_native_bytes - context.budget.left, **context.tally},
         )
 
-    def outline(self, source: ByteSource, options: ScanOptions) -> tuple[Weight, ...]:
+    def outline(self, source: ByteSource, options: ScannerOptions) -> tuple[Weight, ...]:
         """Return what scanning each variable takes; see `icevirt.scan.contract.Divisible`."""
         with _opened(source, options) as (walk, context):
             weights = dict(_variables(walk, context, weight_of))
@@ -109,7 +109,7 @@ class Hdf5Scanner:
 
 
 @contextmanager
-def _opened(source: ByteSource, options: ScanOptions) -> Iterator[tuple[Walk, FileContext]]:
+def _opened(source: ByteSource, options: ScannerOptions) -> Iterator[tuple[Walk, FileContext]]:
     with (
         Elsewhere(source, options.allow_references_to) as elsewhere,
         held(source) as file,
@@ -258,7 +258,7 @@ def _elements(datasets: list[FoundDataset], context: FileContext) -> dict[FoundD
         raise UnsupportedError(
             "variables have types that zarr lacks",
             do=f"Leave them out: drop_variables={sorted(impossible)}, or all that cannot be"
-            ' represented: policy="skip".',
+            ' represented: variable_policy="skip".',
             file=context.source.file.url,
             variables=impossible,
         )

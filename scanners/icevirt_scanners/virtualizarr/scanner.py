@@ -17,7 +17,7 @@ from icevirt.errors import InvalidInputError, ScanError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.model.names import node_name
-from icevirt.scan.contract import ByteSource, ScanOptions
+from icevirt.scan.contract import ByteSource, ScannerOptions
 from icevirt.scan.elsewhere import Elsewhere, Targets
 from icevirt_scanners.context import ScanContext
 from icevirt_scanners.given import completed, tell_unverifiable
@@ -49,7 +49,7 @@ class VirtualizarrScanner:
         """Say no: this scanner is only used where it is named."""
         return False
 
-    def scan(self, source: ByteSource, options: ScanOptions) -> ScannedFile:
+    def scan(self, source: ByteSource, options: ScannerOptions) -> ScannedFile:
         """Describe the file.
 
         Raises:

@@ -1,0 +1,165 @@
+"""Files that count time from different dates become one dataset with the same times, or none."""
+
+import netCDF4
+import numpy as np
+import pytest
+import xarray as xr
+
+import icevirt
+from icevirt.errors import CombineError
+
+
+def write_month(
+    path,
+    month,
+    *,
+    units,
+    dtype="f8",
+    calendar="standard",
+    bounds=False,
+    steps=4,
+    fill=None,
+    chunked=False,
+):
+    """Write six-hourly values that begin with the month; time counts in ``units``."""
+    start = netCDF4.num2date(0, f"hours since 2001-{month:02d}-01", calendar)
+    hours = netCDF4.date2num(start, "hours since 2001-01-01", calendar) + 6 * np.arange(steps)
+    raw = netCDF4.date2num(
+        netCDF4.num2date(hours, "hours since 2001-01-01", calendar), units, calendar
+    )
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("time", None)
+        file.createDimension("x", 3)
+        file.createDimension("nv", 8 if chunked else 2)
+        time = file.createVariable("time", dtype, ("time",), fill_value=fill)
+        time.units, time.calendar = units, calendar
+        time[:] = raw
+        if bounds:
+            time.bounds = "time_bnds"
+            edges = file.createVariable(
+                "time_bnds", dtype, ("time", "nv"), chunksizes=(1, 8) if chunked else (512, 2)
+            )
+            edges[:] = np.asarray(raw)[:, None] + np.linspace(0.0, 0.25, 8 if chunked else 2)
+        field = file.createVariable("v", "f4", ("time", "x"), chunksizes=(1, 3), zlib=True)
+        field[:] = np.arange(steps * 3).reshape(steps, 3) + 100 * month
+
+
+@pytest.fixture
+def build(tmp_path, in_process):
+    """Write files by month and keyword arguments, build, open: (ours, xarray's own, report)."""
+
+    def run(*months, **common):
+        files = []
+        for number, more in enumerate(months, 1):
+            files.append(str(tmp_path / f"m{number}.nc"))
+            write_month(files[-1], number, **{**common, **more})
+        repo = str(tmp_path / "repo")
+        report = icevirt.build(files, repo, concat_dim="time")
+        coder = xr.coders.CFDatetimeCoder(time_unit="us")
+        ours = xr.open_dataset(
+            repo,
+            engine="icevirt",
+            decode_times=coder,
+            authorize_virtual_chunk_access=report.containers,
+        )
+        theirs = xr.open_mfdataset(
+            files, combine="nested", concat_dim="time", decode_times=coder, data_vars="minimal",
+            coords="minimal", compat="override",
+        )  # fmt: skip
+        checked = icevirt.verify(
+            repo, full=True, authorize_virtual_chunk_access=report.containers
+        ).checked
+        assert not checked.differences
+        assert not checked.not_compared
+        return ours, theirs, report
+
+    return run
+
+
+@pytest.mark.parametrize("dtype", ["f8", "i4"])
+@pytest.mark.parametrize("calendar", ["standard", "noleap", "360_day"])
+@pytest.mark.parametrize(
+    "units",
+    [
+        ["hours since 2001-01-01", "hours since 2001-02-01", "hours since 2001-03-01"],
+        ["hours since 2001-01-01", "minutes since 2001-01-15 12:00", "seconds since 1999-01-01"],
+    ],
+)
+def test_times_are_those_that_xarray_decodes_from_the_files(build, units, calendar, dtype):
+    ours, theirs, report = build(
+        *({"units": each} for each in units), calendar=calendar, dtype=dtype
+    )
+    assert ours.time.values.tolist() == theirs.time.values.tolist()
+    assert len(set(ours.time.values.tolist())) == 12
+    np.testing.assert_array_equal(ours.v.values, theirs.v.values)
+    assert any("ways of counting time" in text for text in report.findings)
+
+
+def test_bounds_count_as_their_coordinate(build):
+    ours, theirs, _ = build(
+        {"units": "days since 2001-01-01"}, {"units": "days since 2001-02-01"}, bounds=True
+    )
+    assert ours.time_bnds.values.tolist() == theirs.time_bnds.values.tolist()
+
+
+def test_bounds_that_are_referenced_are_refused(build):
+    with pytest.raises(CombineError, match="time_bnds"):
+        build(
+            {"units": "days since 2001-01-01"},
+            {"units": "days since 2001-02-01"},
+            bounds=True,
+            chunked=True,
+            steps=100,
+        )
+
+
+def test_other_spellings_of_one_count_are_one(build):
+    ours, theirs, _ = build(
+        {"units": "days since 2001-1-1", "calendar": "standard"},
+        {"units": "days since 2001-01-01 00:00:00", "calendar": "gregorian"},
+    )
+    assert ours.time.values.tolist() == theirs.time.values.tolist()
+
+
+def test_files_are_ordered_by_the_times_they_mean(tmp_path, in_process):
+    files = [str(tmp_path / name) for name in ("b.nc", "a.nc")]
+    write_month(files[0], 2, units="hours since 2001-02-01")  # counts from 0
+    write_month(files[1], 1, units="hours since 2000-01-01")  # counts from 8784
+    report = icevirt.build(files, str(tmp_path / "repo"), concat_dim="time")
+    ours = xr.open_dataset(
+        tmp_path / "repo", engine="icevirt", authorize_virtual_chunk_access=report.containers
+    )
+    assert ours.v.values[0, 0] == 100
+    assert ours.indexes["time"].is_monotonic_increasing
+
+
+@pytest.mark.parametrize(
+    ("months", "words"),
+    [
+        (
+            [
+                {"units": "days since 2001-01-01"},
+                {"units": "days since 2001-02-01", "calendar": "noleap"},
+            ],
+            "calendar",
+        ),
+        ([{"units": "days since 2001-01-01"}, {"units": "K"}], "units"),
+    ],
+)
+def test_what_counts_something_else_is_refused(tmp_path, months, words, in_process):
+    files = []
+    for number, how in enumerate(months, 1):
+        files.append(str(tmp_path / f"{number}.nc"))
+        write_month(files[-1], number, **{**how, "units": "days since 2001-01-01"})
+        with netCDF4.Dataset(files[-1], "r+") as file:
+            file["time"].units = how["units"]
+    with pytest.raises(CombineError, match=words):
+        icevirt.build(files, str(tmp_path / "repo"), concat_dim="time")
+
+
+def test_a_time_between_two_numbers_is_refused(tmp_path, in_process):
+    files = [str(tmp_path / f"{number}.nc") for number in (1, 2)]
+    write_month(files[0], 1, units="days since 2001-01-01", dtype="f4")
+    write_month(files[1], 2, units="days since 1601-01-01 00:00:01", dtype="f4", steps=1)
+    with pytest.raises(CombineError, match="exact"):
+        icevirt.build(files, str(tmp_path / "repo"), concat_dim="time")

@@ -101,7 +101,7 @@ def spacing_by(given: SpacingLike, dimensions: Sequence[str]) -> dict[str, str |
         len(dimensions) != 1 and not isinstance(given, Mapping)
     ):
         raise InvalidInputError(
-            "spacing is for one of the dimensions of concat_dim",
+            "spacing must name one of the dimensions of concat_dim",
             do='Name it: spacing={"time": "6h"} (--spacing time=6h).',
             unknown=unknown,
             concat_dim=list(dimensions),

@@ -139,7 +139,8 @@ def _add_labels(
     for name in told:
         if name not in labels:
             raise InvalidInputError(
-                f"preprocess tells labels of {name!r}, and nobody asked it to",
+                f"preprocess returns labels along {name!r}, but its labels are not set to "
+                "'preprocess'",
                 do=f'Name the dimension in concat_dim, and pass labels={{"{name}": "{TOLD}"}}'
                 f" (--labels {name}={TOLD}).",
                 file=url,
@@ -147,7 +148,7 @@ def _add_labels(
     for name, found in labels.items():
         if name not in told:
             raise CombineError(
-                f"a file does not tell its label along {name!r}: preprocess returns none",
+                f"preprocess returns no label along {name!r} for a file",
                 do="Correct the function, or leave the file out.",
                 file=url,
             )

@@ -58,7 +58,9 @@ def load_recipe(path: str | os.PathLike[str], *, call: Call = "build") -> dict[s
     for keyword, options in BY_KEYWORD.items():
         table = found.get(keyword, {})
         if not isinstance(table, dict):
-            raise InvalidInputError(f"{keyword} is no table", do="Correct it.", recipe=str(file))
+            raise InvalidInputError(
+                f"{keyword} must be a table", do="Correct it.", recipe=str(file)
+            )
         _refuse_unknown(table, {each.name for each in declared(options)}, text, file)
     _refuse_secrets(found.get("access", {}), text, str(file))
     folder = file.resolve().parent

@@ -51,7 +51,7 @@ class Demo:
             ),
             ("3. icevirt.info(repo)", self.summary),
             ("4. xr.open_dataset(repo, engine='icevirt', ...)", self.dataset),
-            ("5. Mean sea surface temperature, all ocean points alike", self._table()),
+            ("5. Mean sea surface temperature, unweighted over ocean points", self._table()),
         ):
             shown = Text(what) if isinstance(what, str) else render(what)
             parts += [Text(title, "bold cyan"), shown, Text()]
@@ -65,7 +65,7 @@ class Demo:
 
 def demo(
     repo: Annotated[
-        str, typer.Argument(help="Where the repository goes; an earlier demo is built over.")
+        str, typer.Argument(help="Where the repository goes; an earlier demo is replaced.")
     ] = "icevirt-demo",
     output: OutputOption = Output.text,
 ) -> CommandResult:

@@ -80,8 +80,8 @@ def program(
     progress: Annotated[
         ProgressStyle,
         typer.Option(
-            help="How commands tell on stderr how far they are: auto (bars on a terminal, else a"
-            " line for each phase) or json (lines for programs).",
+            help="How to show progress on stderr: auto (bars on a terminal, else one line per "
+            "phase) or json (lines for programs).",
         ),
     ] = ProgressStyle.auto,
 ) -> None:

@@ -96,7 +96,7 @@ def answering() -> Iterator[None]:
             show_error(
                 StorageError(
                     f"the answer cannot be written to stdout: {error.strerror}",
-                    do="Free some space, or send it somewhere else.",
+                    do="Free some space, or redirect the output.",
                 )
             )
         sys.exit(1)

@@ -374,7 +374,7 @@ def test_a_catalog_that_was_scanned_for_a_stack_serves_the_build(tmp_path, repo_
     how |= {"catalog": catalog}
     report = icevirt.build(None, repo_path, **grouped(how))
     assert report.files_reused == 2
-    with pytest.raises(InvalidInputError, match="scanned as this build scans"):
+    with pytest.raises(InvalidInputError, match="the options of this build"):
         icevirt.plan(None, **grouped({**how, "data_vars": "all"}))
 
 

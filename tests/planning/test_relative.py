@@ -217,13 +217,13 @@ def test_files_of_references_may_be_relative_too(days, tmp_path, repo_path):
 
 
 BAD = {
-    "a slash": ({"a/b": "/d"}, "no name"),
-    "a blank": ({"a b": "/d"}, "no name"),
-    "an empty name": ({"": "/d"}, "no name"),
-    "no text": ({7: "/d"}, "no name"),
+    "a slash": ({"a/b": "/d"}, "not a valid container name"),
+    "a blank": ({"a b": "/d"}, "not a valid container name"),
+    "an empty name": ({"": "/d"}, "not a valid container name"),
+    "no text": ({7: "/d"}, "not a valid container name"),
     "one prefix twice": ({"a": "/d", "b": "file:///d/"}, "two names"),
     "no URL": ({"a": ""}, "not the path or URL"),
-    "no mapping": (["a"], "no mapping"),
+    "no mapping": (["a"], "must be a mapping"),
 }
 
 

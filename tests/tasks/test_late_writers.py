@@ -189,7 +189,7 @@ def test_a_collector_that_never_stops_is_named(days, tmp_path, monkeypatch):
         return results
 
     monkeypatch.setattr(build_module, "write_all", meddle)
-    with pytest.raises(BuildError, match="that were just written are gone"):
+    with pytest.raises(BuildError, match="that were just written have disappeared"):
         icevirt.build(days, repo, concat_dim="time")
     assert icevirt.Repository.open(repo).lookup_branch("main") == before
 

@@ -20,7 +20,13 @@ from h5py import h5, h5a, h5g, h5s, h5t
 
 from icevirt.model.attributes import Attributes
 from icevirt_scanners.cf import with_fit_fill
-from icevirt_scanners.hdf5.raw.attributes import FixedStrings, Listed, References, Value, listed
+from icevirt_scanners.hdf5.raw.attributes import (
+    FixedStrings,
+    References,
+    StoredAttributes,
+    Value,
+    listed,
+)
 from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError
 from icevirt_scanners.hdf5.raw.file import ObjectHeader
 from icevirt_scanners.hdf5.types.datatypes import element_of
@@ -148,7 +154,7 @@ def _found(plain: Mapping[bytes, Value | None], opened: Callable[[], Any]) -> Fo
 
 
 @lru_cache(512)
-def _known(plain: Listed) -> FoundAttributes | None:
+def _known(plain: StoredAttributes) -> FoundAttributes | None:
     """Show attributes that the header says, None where libhdf5 is to read any of them."""
     for name, value in plain.values.items():
         wanted = name not in UNREAD and name != _SCALES
@@ -161,7 +167,7 @@ def _nothing() -> Any:
     raise AssertionError("all values are known")
 
 
-def _plainly(header: ObjectHeader | None) -> Listed | None:
+def _plainly(header: ObjectHeader | None) -> StoredAttributes | None:
     if header is None:
         return None
     try:

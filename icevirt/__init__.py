@@ -2,9 +2,6 @@
 
 This is the whole public interface. Names are imported when they are first used, so ``import
 icevirt`` takes milliseconds and a reader never loads Spark or HDF5.
-
-`_EXPORTS` is the one table of public names. After a change of it run ``python docs/make_stub.py``,
-which writes ``__init__.pyi`` for type checkers and editors.
 """
 
 from __future__ import annotations
@@ -120,7 +117,7 @@ def _with_remedy(name: str, error: ModuleNotFoundError) -> Exception:
     if error.name is None or error.name.partition(".")[0] not in _BUILDERS:
         return error
     return BuildError(
-        f"icevirt.{name} needs packages that a reader does without",
+        f"icevirt.{name} needs packages that the reader-only installation lacks",
         do="Run `pip install 'icevirt[all]'`.",
         missing=error.name,
     )

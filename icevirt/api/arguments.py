@@ -1,4 +1,4 @@
-"""Arguments of builds, plans and scans, as values."""
+"""Hold the arguments of builds and plans as values."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def dimensions_of(concat_dim: ConcatDim) -> tuple[str, ...]:
     found = tuple(name for name in names if isinstance(name, str) and name)
     if len(found) != len(names) or len(set(found)) != len(found):
         raise InvalidInputError(
-            "concat_dim is neither a name nor several different ones",
+            "concat_dim must be a name, or several different names",
             do="Correct the call.",
             given=concat_dim,
         )
@@ -72,7 +72,7 @@ def labels_of(given: LabelsLike | None, dimensions: Sequence[str]) -> dict[str, 
     if isinstance(given, Mapping):
         if unknown := [name for name in given if name not in dimensions]:
             raise InvalidInputError(
-                "labels are for dimensions that concat_dim does not name",
+                "labels name dimensions that are not in concat_dim",
                 do="Add them to concat_dim (on the command line --concat-dim).",
                 unknown=unknown,
                 concat_dim=list(dimensions),
@@ -80,8 +80,8 @@ def labels_of(given: LabelsLike | None, dimensions: Sequence[str]) -> dict[str, 
         return dict(given)
     if len(dimensions) != 1:
         raise InvalidInputError(
-            "labels are for a new dimension, and "
-            + ("none is named" if not dimensions else "several dimensions are named"),
+            "labels need a new dimension, but "
+            + ("concat_dim names none" if not dimensions else "concat_dim names several"),
             do="Name it with concat_dim (on the command line --concat-dim); where there are"
             ' several, pass {"member": labels} (--labels member=...).',
             concat_dim=list(dimensions),
@@ -102,7 +102,7 @@ def spacing_by(given: SpacingLike, dimensions: Sequence[str]) -> dict[str, str |
         len(dimensions) != 1 and not isinstance(given, Mapping)
     ):
         raise InvalidInputError(
-            "spacing is for one of the dimensions of concat_dim",
+            "spacing must name one of the dimensions of concat_dim",
             do='Name it: spacing={"time": "6h"} (--spacing time=6h).',
             unknown=unknown,
             concat_dim=list(dimensions),
@@ -155,7 +155,7 @@ def outside(repo: Storage, files: SourceFiles) -> SourceFiles:
     kept = SourceFiles(file for file in files if not file.url.startswith(root))
     if not kept:
         raise InvalidInputError(
-            "all sources lie in the repository itself", do="Name other files.", repo=repo.url
+            "all sources lie inside the repository", do="Name other files.", repo=repo.url
         )
     return kept
 
@@ -169,7 +169,7 @@ def apart(repo: Storage, catalog: StorageLike) -> Storage:
     storage = shared(catalog)
     if storage.url == repo.url:
         raise InvalidInputError(
-            "catalog and repository are one path", do="Name another directory.", path=repo.url
+            "catalog and repository have the same path", do="Name another directory.", path=repo.url
         )
     return storage
 
@@ -184,7 +184,7 @@ def shared(root: StorageLike) -> Storage:
     if isinstance(storage, MemoryStorage):
         raise InvalidInputError(
             "a build needs a storage that all Spark workers reach",
-            do="Use a directory; memory belongs to one process.",
+            do="Use a directory; other processes cannot read memory.",
             storage=storage.url,
         )
     return storage

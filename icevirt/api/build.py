@@ -1,6 +1,6 @@
-"""`icevirt.build`: from source files to a committed snapshot, in one call.
+"""Implement `icevirt.build`: from source files to a committed snapshot, in one call.
 
-list -> scan (Spark) -> catalog -> plan (pure) -> write (Spark) -> recheck -> commit.
+list -> scan -> catalog -> plan (pure) -> write -> recheck -> commit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`icevirt.catalog_view`: what scans found, as tables for Spark, DuckDB, pandas and polars."""
+"""Implement `icevirt.catalog_view`: what scans found, for Spark, DuckDB, pandas and polars."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class CatalogView:
         found = dict.fromkeys(part.scan for part in parts)
         if scan is not None and scan not in found:
             raise InvalidInputError(
-                "the catalog holds no such scan",
+                "the catalog has no such scan",
                 do="Name a key of `icevirt.catalog_view(...).scans`.",
                 catalog=url,
                 scan=scan,
@@ -183,7 +183,7 @@ class CatalogView:
 def _check(table: str) -> None:
     if table not in TABLES:
         raise InvalidInputError(
-            "a catalog has no such table", do=f"Name one of {', '.join(TABLES)}.", table=table
+            "unknown table of a catalog", do=f"Name one of {', '.join(TABLES)}.", table=table
         )
 
 

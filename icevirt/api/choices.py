@@ -1,4 +1,4 @@
-"""What a caller chose, read once: the same for `build`, `plan` and `scan_files`."""
+"""Read a caller's choices once, for `build`, `plan` and `scan_files`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`CommitOptions`: how a dataset is committed to a repository."""
+"""Define `CommitOptions`: how a dataset is committed to a repository."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class CommitOptions(Options):
         if self.promote is not None and self.promote == self.branch:
             raise InvalidInputError(
                 "a build cannot be promoted to the branch that it commits to",
-                do="Commit to another one, like branch='staging'.",
+                do="Commit to another branch, like branch='staging'.",
                 branch=self.branch,
                 promote=self.promote,
             )

@@ -1,4 +1,4 @@
-"""What is changed about files before they are combined: ``rename``, ``attrs``, ``preprocess``."""
+"""Read the arguments that change files before combining: ``rename``, ``attrs``, ``preprocess``."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Edits:
             facts = edited(facts, edits, of_file, option=TOLD)
         elif labels:
             raise InvalidInputError(
-                "labels are to be told by a function, and none is given",
+                "labels='preprocess' needs a preprocess function",
                 do="Pass preprocess (--preprocess) too.",
                 dimensions=list(labels),
             )
@@ -139,7 +139,8 @@ def _add_labels(
     for name in told:
         if name not in labels:
             raise InvalidInputError(
-                f"preprocess tells labels of {name!r}, and nobody asked it to",
+                f"preprocess returns labels along {name!r}, but its labels are not set to "
+                "'preprocess'",
                 do=f'Name the dimension in concat_dim, and pass labels={{"{name}": "{TOLD}"}}'
                 f" (--labels {name}={TOLD}).",
                 file=url,
@@ -147,7 +148,7 @@ def _add_labels(
     for name, found in labels.items():
         if name not in told:
             raise CombineError(
-                f"a file does not tell its label along {name!r}: preprocess returns none",
+                f"preprocess returns no label along {name!r} for a file",
                 do="Correct the function, or leave the file out.",
                 file=url,
             )
@@ -175,7 +176,7 @@ def _imported(name: str) -> Callable[[FileFacts], FileChanges | None]:
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:
         raise InvalidInputError(
-            "no such function for preprocess can be imported here",
+            "the preprocess function cannot be imported",
             do="Install its module, or add its directory to PYTHONPATH.",
             function=name,
             cause=type(error).__name__,

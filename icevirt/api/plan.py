@@ -1,4 +1,4 @@
-"""`icevirt.plan`: what a build would do and store, before it does it."""
+"""Implement `icevirt.plan`: what a build would do and store, before it does it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""A recipe: all arguments of a plan or build in one TOML file that can be versioned.
+"""Read and write recipes: all arguments of a plan or build in one TOML file.
 
-Keys are the names of the Python arguments, and each option object is a table. Paths are relative to
-the folder of the recipe, so that it says the same wherever it is run from. Secrets have no place in
-it.
+Keys are the names of the Python arguments. Paths are relative to the folder of the recipe, so a
+recipe means the same wherever it runs. Secrets have no place in it.
 """
 
 from __future__ import annotations
@@ -59,7 +58,9 @@ def load_recipe(path: str | os.PathLike[str], *, call: Call = "build") -> dict[s
     for keyword, options in BY_KEYWORD.items():
         table = found.get(keyword, {})
         if not isinstance(table, dict):
-            raise InvalidInputError(f"{keyword} is no table", do="Correct it.", recipe=str(file))
+            raise InvalidInputError(
+                f"{keyword} must be a table", do="Correct it.", recipe=str(file)
+            )
         _refuse_unknown(table, {each.name for each in declared(options)}, text, file)
     _refuse_secrets(found.get("access", {}), text, str(file))
     folder = file.resolve().parent
@@ -80,18 +81,16 @@ def _read(file: Path) -> tuple[str, dict[str, Any]]:
     try:
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        raise NotFoundError(
-            "there is no such recipe", do="Check the path.", path=str(file)
-        ) from error
+        raise NotFoundError("no such recipe", do="Check the path.", path=str(file)) from error
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInputError(
-            "a recipe cannot be read", path=str(file), cause=str(error)
+            "the recipe cannot be read", path=str(file), cause=str(error)
         ) from error
     try:
         found = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise InvalidInputError(
-            f"a recipe is no TOML: {error}", do="Correct it.", recipe=str(file)
+            f"the recipe is not valid TOML: {error}", do="Correct it.", recipe=str(file)
         ) from error
     _check_version(found.get("version"), str(file))
     return text, found
@@ -144,9 +143,9 @@ _FORMER = {*(each.name for options in OBJECTS for each in declared(options)), *R
 def _check_version(version: object, path: str) -> None:
     if version not in (1, VERSION) or isinstance(version, bool):
         raise InvalidInputError(
-            "a recipe does not say its version"
+            "the recipe has no version"
             if version is None
-            else "a recipe is of a version that this icevirt does not know",
+            else "this icevirt does not support the version of the recipe",
             do=f"Write version = {VERSION} in its first line.",
             recipe=path,
             **({} if version is None else {"version": version}),
@@ -187,13 +186,15 @@ def _line_of(key: str, text: str) -> int | None:
 
 def _refuse_secrets(access: object, text: str, path: str) -> None:
     if not isinstance(access, Mapping):
-        raise InvalidInputError("access is no table of prefixes", do="Correct it.", recipe=path)
+        raise InvalidInputError(
+            "access must be a table of URL prefixes", do="Correct it.", recipe=path
+        )
     for prefix, how in access.items():
         if not isinstance(how, str) or not (is_named(how) or how == REQUESTER_PAYS):
             # what stands there may be a token, so it is not repeated
             line = _line_of(prefix, text)
             raise InvalidInputError(
-                "a recipe holds no secrets: access is a word"
+                "recipes must not contain secrets: access must be a keyword"
                 + ("" if line is None else f" (line {line})"),
                 do='Write "anonymous", "environment", "netrc", "requester-pays" or'
                 ' "package.module:function".',
@@ -205,7 +206,7 @@ def _refuse_secrets(access: object, text: str, path: str) -> None:
 def _attrs(found: Any, path: str) -> dict[str, Any]:
     """Return attributes to set; an empty table stands for None, which TOML has not."""
     if not isinstance(found, dict) or not all(isinstance(each, dict) for each in found.values()):
-        raise InvalidInputError("attrs is no table of variables", do="Correct it.", recipe=path)
+        raise InvalidInputError("attrs must be a table of variables", do="Correct it.", recipe=path)
     return {
         variable: {name: None if value == {} else value for name, value in attrs.items()}
         for variable, attrs in found.items()

@@ -1,4 +1,4 @@
-"""Former names and places of options, and what replaces them.
+"""Map former names and places of options to their replacements.
 
 An option that a function took by itself belongs to one of the option objects now, and some have
 another name. Calls in the former words raise an error that holds the new ones, ready to paste;

@@ -1,4 +1,4 @@
-"""Scan files without a repository: one by hand, or many on Spark into a catalog."""
+"""Scan files without a repository: one file, or many into a catalog."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def scan_file(
 
     Raises:
         ArgumentError: A parameter has another name now; the message holds the replacement.
-        InvalidInputError: The file has none of the variables named, or there is no such scanner.
+        InvalidInputError: The file has none of the variables named, or no such scanner.
         NotFoundError: There is no such file.
         ScanError: No scanner reads it, or it is damaged.
         UnsupportedError: Something in it has no exact representation.

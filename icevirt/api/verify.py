@@ -1,4 +1,4 @@
-"""`icevirt.verify`: whether a repository still says what its source files hold."""
+"""Implement `icevirt.verify`: compare a repository with its source files."""
 
 from __future__ import annotations
 
@@ -83,14 +83,14 @@ def verify(
     """
     if values is not None and values < 0:
         raise InvalidInputError(
-            "a negative number of chunks", do="Pass values=0 or more.", values=values
+            "the number of chunks is negative", do="Pass values=0 or more.", values=values
         )
     asked = references is not None or values is not None or full
     with_references = references if references is not None else not asked
     wanted = VALUES if not asked else values or 0
     if not (with_references or wanted or full):
         raise InvalidInputError(
-            "there is nothing to verify", do="Ask for references, values or all (full)."
+            "nothing to verify", do="Pass references=True, values=N or full=True."
         )
     seed = secrets.randbelow(1 << 32) if seed is None else seed
     clock = Clock(progress)
@@ -170,7 +170,7 @@ def _refuse_unauthorized(session: Session, access: Mapping[str, GrantedAccess]) 
     if missing := [each.url_prefix for each in containers if not _is_authorized(each, access)]:
         quoted = ", ".join(map(entry_text, containers))
         raise UnauthorizedError(
-            "verification reads files that it was not authorised to read",
+            "verification needs to read files below a prefix that is not authorized",
             do="If you trust the repository, pass"
             f" authorize_virtual_chunk_access=[{quoted}] (on the command line --authorize PREFIX,"
             " or PREFIX=ENDPOINT).",

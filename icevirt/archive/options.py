@@ -1,4 +1,4 @@
-"""Option objects: a choice is declared once, with its type, default, sentence and check.
+"""Declare option objects once, each choice with its type, default, sentence and check.
 
 A field of a subclass of `Options` is annotated with an `Option`. Python, the command line, recipes
 and what a snapshot records of a build are derived from that declaration.
@@ -178,7 +178,7 @@ def _dataclass(options: type[Options]) -> type[DataclassInstance]:
 
 
 def _declared(found: Field[Any], hint: Any) -> DeclaredOption:
-    assert get_origin(hint) is Annotated, f"{found.name} is annotated with no Option"
+    assert get_origin(hint) is Annotated, f"{found.name} has no Option annotation"
     kind, option = get_args(hint)
     assert found.default is not MISSING, f"{found.name} has no default"
     return DeclaredOption(name=found.name, kind=kind, default=found.default, option=option)
@@ -207,7 +207,7 @@ def check_of(kind: Any) -> Check:
 def one_of(words: tuple[str, ...], given: Any) -> Any:
     """Return one of some words. Raises ``InvalidInputError``."""
     if given not in words:
-        raise InvalidInputError("unknown choice", do=f"Use one of {', '.join(words)}.", given=given)
+        raise InvalidInputError("unknown value", do=f"Use one of {', '.join(words)}.", given=given)
     return given
 
 
@@ -220,7 +220,7 @@ def names(given: Any) -> tuple[str, ...]:
     listed = (given,) if isinstance(given, str) or not isinstance(given, Iterable) else given
     found: tuple[Any, ...] = tuple(listed)
     if not all(isinstance(name, str) for name in found):
-        raise InvalidInputError("not a name or several", do="Pass texts.", given=given)
+        raise InvalidInputError("must be a name or several names", do="Pass strings.", given=given)
     return found
 
 
@@ -239,7 +239,7 @@ def count(given: Any) -> int | None:
         return None
     is_whole = isinstance(given, Integral) and not isinstance(given, bool)
     if not is_whole or given < 0:
-        raise InvalidInputError("must be a whole number, 0 or more", do="Correct it.", given=given)
+        raise InvalidInputError("must be an integer of 0 or more", do="Correct it.", given=given)
     return int(given)
 
 

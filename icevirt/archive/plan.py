@@ -122,9 +122,9 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class BuildPlan:
-    """Everything a build will do, files in the order of the dataset.
+    """Everything a build will do, with files in the order of the dataset.
 
-    Files that hold other arrays of the same box follow one another.
+    Files that hold different arrays of the same box are adjacent.
     """
 
     build_id: str

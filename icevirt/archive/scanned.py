@@ -132,7 +132,7 @@ class NodeWriter(Protocol):
     """What a scanned file is written to; `icevirt.Session` is one."""
 
     def add_group(self, path: str, zarr_json: bytes) -> None:
-        """Add a group; parents that are missing are added too."""
+        """Add a group; missing parents are added too."""
 
     def add_array(self, path: str, zarr_json: bytes, chunks: ChunkTable) -> None:
         """Add an array and its chunk references."""

@@ -1,4 +1,4 @@
-"""Scanned files as the rows of a catalog part."""
+"""Convert scanned files to the rows of a catalog part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``icevirt build``: from files to a repository."""
+"""Implement ``icevirt build``: from files to a repository."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def build(  # noqa: PLR0917 - each is an option of the command
     require(given, repo="REPO")
     require_sources(given)
     if given["sources"] is None and re.search(r"^@|^-$|[*?]", str(given["repo"])):
-        raise typer.BadParameter(f"{given['repo']} stands where the repository is named")
+        raise typer.BadParameter(f"{given['repo']} is in the place of the repository")
     with progress(quiet=quiet) as listener:
         report = icevirt.build(**given, progress=listener)
     return CommandResult(value=report, output=output, quiet=quiet)

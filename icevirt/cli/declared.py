@@ -1,4 +1,4 @@
-"""Options of the command line, made from what the option objects declare."""
+"""Generate command-line options from what the option objects declare."""
 
 from __future__ import annotations
 

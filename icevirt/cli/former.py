@@ -1,4 +1,4 @@
-"""Former options of the command line, and what to write in their place."""
+"""Explain former command-line options: what to write in their place."""
 
 from __future__ import annotations
 
@@ -19,6 +19,4 @@ def replacement(error: Exception) -> str | None:
     option = getattr(error, "option_name", None)
     command = getattr(getattr(error, "ctx", None), "info_name", None)
     now = (_NOW | (_NOW_OF_SCAN if command == "scan" else {})).get(str(option))
-    return (
-        None if now is None else f"No such option: {option}. It has another name now: write {now}"
-    )
+    return None if now is None else f"No such option: {option}. It was renamed: write {now}"

@@ -1,4 +1,4 @@
-"""``icevirt info`` and ``icevirt scan``: what a repository or files hold."""
+"""Implement ``icevirt info`` and ``icevirt scan``: what a repository or files hold."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def scan(  # noqa: PLR0917 - each is an option of the command
     concat_dim: Annotated[
         list[str] | None,
         typer.Option(
-            help="The dimension along which a build would concatenate; may be repeated. With"
-            " --catalog by default those whose coordinate differs between the first file and the"
-            " last."
+            help="The dimension along which a build would concatenate; may be repeated. With "
+            "--catalog, the default is every dimension whose coordinate differs between the "
+            "first and the last file."
         ),
     ] = None,
     access: options.Access = None,
@@ -60,7 +60,7 @@ def scan(  # noqa: PLR0917 - each is an option of the command
     how = asked(ctx, None, chosen, concat_dim=concat_dim or None, access=dict(access or ()))
     if catalog is None:
         if len(sources) != 1 or sources[0] == "-" or sources[0].startswith("@"):
-            raise typer.BadParameter("many files are scanned into a catalog: name a --catalog")
+            raise typer.BadParameter("several files need a catalog: pass --catalog")
         how.pop("combine_options", None)
         limited = {"file_timeout": DEFAULT.seconds, **how.pop("scan_options", {})}
         scanned = icevirt.scan_file(sources[0], scan_options=limited, **how)

@@ -1,4 +1,4 @@
-"""The program: its commands, its version, and what becomes of errors.
+"""Run the program: its commands, its version, and its error handling.
 
 An error of icevirt, or of stdout, is one line on stderr and exit status 1; a wrong command line is
 status 2; a traceback is a bug.
@@ -112,8 +112,8 @@ def program(
     progress: Annotated[
         ProgressStyle,
         typer.Option(
-            help="How commands tell on stderr how far they are: auto (bars on a terminal, else a"
-            " line for each phase) or json (lines for programs).",
+            help="How to show progress on stderr: auto (bars on a terminal, else one line per "
+            "phase) or json (lines for programs).",
         ),
     ] = ProgressStyle.auto,
 ) -> None:

@@ -1,4 +1,4 @@
-"""How options that are no plain words are written on the command line."""
+"""Parse and write option values that are not plain words on the command line."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def labels_of(given: list[Any] | None) -> Any:
     pairs = given or []
     named = [name for name, _ in pairs if name is not None]
     if len(set(named)) != len(pairs) and len(pairs) > 1:
-        raise typer.BadParameter("of several --labels each is of another dimension: DIM=LABELS")
+        raise typer.BadParameter("each of several --labels needs its own dimension: DIM=LABELS")
     if named:
         return dict(pairs)
     return pairs[0][1] if pairs else None

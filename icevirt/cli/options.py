@@ -1,4 +1,4 @@
-"""Options that several commands take."""
+"""Define options that several commands share."""
 
 from __future__ import annotations
 
@@ -14,15 +14,13 @@ _SOURCES: Any = typer.Argument(
 Sources = Annotated[list[str], _SOURCES]
 OptionalSources = Annotated[
     list[str] | None,
-    typer.Argument(
-        help=f"{_SOURCES.help} Without any, all files that were scanned into --catalog."
-    ),
+    typer.Argument(help=f"{_SOURCES.help} Default: all files that were scanned into --catalog."),
 ]
 ConcatDim = Annotated[
     list[str] | None,
     typer.Option(
-        help="The dimension along which files follow one another; may be repeated, the outermost"
-        " first. By default those whose coordinate differs between the first file and the last."
+        help="The dimension to concatenate along; may be repeated, outermost first. Default: "
+        "every dimension whose coordinate differs between the first and the last file."
     ),
 ]
 Group = Annotated[str, typer.Option(help="The group of the repository to build into.")]
@@ -47,9 +45,9 @@ Access = Annotated[
     typer.Option(
         parser=_access,
         metavar="<PREFIX=HOW>",
-        help="How files below a URL prefix are reached: anonymous, environment (which holds where"
-        " nothing is said), netrc, requester-pays, or package.module:function, which returns"
-        " credentials and is asked again before they expire; may be repeated.",
+        help="How to access files below a URL prefix: anonymous, environment (the default), "
+        "netrc, requester-pays, or package.module:function, which returns credentials and is "
+        "called again before they expire; may be repeated.",
     ),
 ]
 
@@ -70,8 +68,8 @@ Authorize = Annotated[
     typer.Option(
         parser=_authorized,
         metavar="<PREFIX[=ENDPOINT][=HOW]>",
-        help="A url prefix below which files may be read, with the server where the repository"
-        " names one, and with credentials as for the --access of build; may be repeated.",
+        help="A URL prefix below which files may be read, with the server if the repository names "
+        "one, and with credentials as for the --access of build; may be repeated.",
     ),
 ]
 Catalog = Annotated[

@@ -1,4 +1,4 @@
-"""``icevirt plan``: what a build would do."""
+"""Implement ``icevirt plan``: what a build would do."""
 
 from __future__ import annotations
 

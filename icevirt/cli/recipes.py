@@ -1,4 +1,4 @@
-"""Arguments of commands: options, and a recipe that they overrule."""
+"""Merge a recipe with the options of the command line, which win."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ type Command = Literal["build", "plan", "scan"]
 RecipeFile = Annotated[
     str | None,
     typer.Option(
-        "--file", "-f", help="A recipe (TOML) with the arguments; options given here count more."
+        "--file",
+        "-f",
+        help="A recipe (TOML) with the arguments; options on the command line override it.",
     ),
 ]
 WriteRecipe = Annotated[
     str | None,
-    typer.Option(help="Write a recipe of what was planned, for icevirt build -f, to this file."),
+    typer.Option(help="Write the plan's recipe, for icevirt build -f, to this file."),
 ]
 
 _ONLY: dict[Command, dict[str, tuple[str, ...]]] = {

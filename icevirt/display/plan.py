@@ -59,7 +59,7 @@ def build_plan(plan: BuildPlan) -> RenderableType:
 def _along(plan: BuildPlan) -> str:
     if not plan.concat_dim:
         return "not concatenated"
-    beside = "one after the other" if len(plan.concat_dim) == 1 else "beside one another"
+    beside = "one after the other" if len(plan.concat_dim) == 1 else "side by side"
     return f"{beside} along {', '.join(plan.concat_dim)}"
 
 
@@ -74,8 +74,8 @@ def _eras(plan: BuildPlan) -> str:
         if unlike:
             told = ", ".join(unlike[:_SHOWN])
             more = f" and {len(unlike) - _SHOWN} more" if len(unlike) > _SHOWN else ""
-            return f"put together: files store {told}{more} unlike, so chunks of them are copied"
-        return "1: all files decode alike"
+            return f"put together: files store {told}{more} differently, so their chunks are copied"
+        return "1: all files decode equally"
     return f"{plan.eras.count}, a group each"
 
 
@@ -107,8 +107,8 @@ def _differing(found: PlanDifference | None) -> Iterator[Text]:
         yield words(f"as the last build ({found.snapshot_id})", "dim")
     for change in found.changes:
         yield words(
-            f"in place of what is there: {change.what}"
-            f"{'; refused without --allow-changes' if change.stops else ''}",
+            "to replace the existing data: "
+            f"{change.what}{'; refused without --allow-changes' if change.stops else ''}",
             "yellow" if change.stops else "",
         )
     for what, paths, style in (

@@ -20,7 +20,7 @@ def build_report(report: BuildReport) -> RenderableType:
         facts(_facts(report)),
         Text(),
         array_table(report.arrays),
-        *listed("Worth knowing", report.findings),
+        *listed("Notes", report.findings),
         *listed("Left out", map(bad_file, report.bad_files), "bold red"),
         Text(),
         Text("Open it", "bold"),

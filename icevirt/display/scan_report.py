@@ -23,7 +23,7 @@ def scan_report(report: ScanReport) -> RenderableType:
         facts(_facts(report)),
         Text(),
         _table(report.arrays),
-        *listed("Worth knowing", report.findings),
+        *listed("Notes", report.findings),
         *listed("Bad", map(bad_file, report.bad_files), "bold red"),
     )
 

@@ -1,4 +1,4 @@
-"""The protocol of executors: what runs the tasks of a build, a plan, a scan or a verification.
+"""Define the protocol of executors, which run the tasks of builds, plans, scans and checks.
 
 There are three: `icevirt.execution.spark_executor`, `icevirt.execution.process_pool` and
 `icevirt.execution.in_process`. They run the same functions on the same pickled tasks and return the

@@ -1,8 +1,8 @@
-"""Child processes of `icevirt.execution.forkserver`: those that run tasks, and their parent.
+"""Run as a child of `icevirt.execution.forkserver`: the fork server, or a task process.
 
-That one imports what tasks need before it forks, so that none imports it again and all share its
-memory. It runs no task itself: it tells the driver how children ended, and kills them when it is
-asked to, since it alone knows that a process is still the one that had the number.
+The server imports what tasks need before it forks, so no child imports it again and all share its
+memory. It runs no task itself: it reports to the driver how children ended, and kills them on
+request, since only the parent knows that a process id still belongs to its child.
 """
 
 from __future__ import annotations

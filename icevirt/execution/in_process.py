@@ -1,4 +1,4 @@
-"""Run tasks in this process, one after the other: for tests, notebooks, debuggers, tiny archives.
+"""Run tasks one by one in this process: for tests, notebooks, debuggers, tiny archives.
 
 An error is raised where it happens, with its whole traceback. Nothing is started, so nothing stands
 between a damaged file and the caller: one that crashes a library ends this process, and the limits

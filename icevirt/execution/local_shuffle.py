@@ -1,4 +1,4 @@
-"""Send rows between tasks of one machine, through files of a private temporary directory.
+"""Shuffle rows between tasks of one machine, through files of a private directory.
 
 Each mapper writes its rows into a file of its own and returns where they lie, so that no row passes
 through the driver. A mapper that is tried again writes another file.

@@ -1,4 +1,4 @@
-"""What processes that run tasks import once, before they are forked.
+"""List the modules that task processes import once, before they are forked.
 
 Children import none of it again, and all of them share its memory. These modules start no threads,
 once Arrow is configured; `tests/spark/test_daemon.py` looks.

@@ -1,7 +1,8 @@
-"""Run tasks in processes of this machine, where starting Spark would take longer than the work.
+"""Run tasks in local processes, where starting Spark would take longer than the work.
 
-The same functions, over the same pickled tasks, one child for each core. A task whose child dies is
-tried again in a new one, as Spark does it, and the files that its journal names are read apart.
+The same functions run over the same pickled tasks, one child per core. A task whose child dies is
+retried in a new one, as Spark does it, and its unfinished parts are then scanned apart. A shuffle
+needs Spark: its rows would have to pass through this process.
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ class ProcessExecutor:
             cause = found.decode()
         raise SparkJobError(
             "a task failed",
-            do="The cause is in the text; a build that is run again continues where it was.",
+            do="The text above gives the cause; run the build again to continue where it stopped.",
             cause=cause[-_TAIL:],
         )
 

@@ -1,4 +1,4 @@
-"""Which executor runs tasks: the caller's choice, the session that is running, or what suits.
+"""Choose the executor: the caller's choice, the active session, or what suits the work.
 
 This is the only place that decides. A Spark session that was passed or found is used as it is,
 neither configured nor stopped; what is started here ends with the block.

@@ -1,7 +1,9 @@
-"""The process that Spark forks its Python workers from, where icevirt started the session.
+"""Run the daemon that Spark forks its Python workers from, in sessions icevirt started.
 
-It imports what workers need first. Spark's own imports nothing, because it cannot know which
-libraries start threads.
+It imports what workers need before it forks the first: no worker imports it again, and all share
+its memory. Spark's own daemon imports nothing, because it cannot know which libraries start
+threads. These libraries start none once Arrow is configured; `tests/spark/test_daemon.py` checks
+it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Run tasks on Spark, a partition each, and bring home what they return.
+"""Run tasks on Spark, one per partition, and collect their results.
 
 A task and its result travel pickled inside Arrow batches; an `IcevirtError` comes back as itself
 and is raised in the driver, anything else is Spark's to retry. Results are small by contract.
@@ -156,7 +156,7 @@ def _failing() -> Iterator[None]:
     except errors_of_spark() as error:
         raise SparkJobError(
             "a Spark task failed",
-            do="The cause is in the text; a build that is run again continues where it was.",
+            do="The text above gives the cause; run the build again to continue where it stopped.",
             cause=_short(words_of(error)),
         ) from error
 

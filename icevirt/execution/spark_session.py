@@ -1,6 +1,7 @@
-"""The Spark session that runs in this process, or a local one that is started.
+"""Choose the Spark session of a build: the caller's, the active one, or a local one.
 
-A local one is set up to start fast and to be silent; its starter stops it.
+An existing session is used as it is, neither configured nor stopped. A local session is configured
+to start fast and silently, and stopped by the code that started it.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def running_session() -> SparkSession | None:
     except errors_of_spark() as error:
         raise SparkJobError(
             "the Spark session of this process does not answer",
-            do="Its JVM has probably died. Restart Python; what was finished is kept.",
+            do="Its JVM has probably died. Restart Python; finished work is kept.",
             cause=words_of(error).partition("\n")[0],
         ) from error
     return None
@@ -165,7 +166,7 @@ def _start(app_name: str, settings: Mapping[str, str]) -> SparkSession:
         forget_jvm()
         raise SparkJobError(
             "Spark did not start",
-            do="Its own words are above. It needs bash, ps and Java on this machine.",
+            do="Its output is above. Spark needs bash, ps and Java on this machine.",
             cause=cause,
         ) from error
 

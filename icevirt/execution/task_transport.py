@@ -1,9 +1,9 @@
-"""Tasks on their way to executors: small ones through Spark, the others through a storage.
+"""Send tasks to executors: small ones through Spark, large ones through a storage.
 
 Spark's driver holds every task several times in its JVM. The names of ten million files are too
 much for that; they lie in a storage that all executors reach while the tasks run. A digest of each
-travels through Spark, so that nobody who may write to the storage can make a task run his code. So
-do credentials: the storage may be a repository that others read.
+travels through Spark, so that no one who can write to the storage can make a task run their code.
+So do credentials: others may read the repository's storage.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class _Left:
         raw = self.storage.get_range(self.path, offset=self.offset, length=self.length)
         if _digest(raw) != self.digest:
             raise BuildError(
-                "a task of this build was replaced by something else while it waited",
-                do="Look who writes to this folder, and build again.",
+                "a waiting task of this build was replaced",
+                do="Check which program writes to this folder, and build again.",
                 path=f"{self.storage.url}{self.path}",
             )
         return _Filled(io.BytesIO(raw), self.secrets).load()  # the very bytes that `packed` made

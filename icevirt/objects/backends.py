@@ -69,9 +69,9 @@ def _foreign(container: VirtualChunkContainer, filesystem: Any) -> ForeignReach:
 
     if not isinstance(filesystem, AbstractFileSystem) or isinstance(filesystem, LocalFileSystem):
         raise InvalidInputError(
-            "a container is served by an fsspec file system, which whoever reads has to pass",
-            do=f"Pass authorize_virtual_chunk_access={{{container.url_prefix!r}:"
-            " fsspec.filesystem(...)}; for files of this machine, make it a file:// container.",
+            "this container needs an fsspec file system, which the reader has to pass",
+            do="Pass authorize_virtual_chunk_access={{container.url_prefix!r}: "
+            "fsspec.filesystem(...)}; for local files, use a file:// container.",
             container=container.url_prefix,
             found=type(filesystem).__name__,
         )

@@ -1,4 +1,4 @@
-"""What a scanner is: a class that recognises files by their first bytes and describes them.
+"""Define what a scanner is: a class that recognizes files by their first bytes.
 
 Third parties plug in through the entry-point group ``icevirt.scanners``; a scanner sees only
 `icevirt.scan`, `icevirt.archive`, `icevirt.model` and `icevirt.errors`.
@@ -56,7 +56,7 @@ _COMPARED = 64 * 1024  # bytes of an array that is compared though it is stacked
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScannerOptions:
-    """What a scan is asked for.
+    """The options of a scan.
 
     Args:
         concat_dim: The dimension, or the dimensions, along which the file will be placed beside

@@ -117,8 +117,8 @@ def _plain(array: ScannedArray) -> NDArray[Any] | None:
 def _fetched(source: ByteSource, url: str, offset: int, length: int) -> bytes:
     if url != source.file.url:
         raise ScanError(
-            "a variable that tells labels lies in another file",
-            do="List the labels.",
+            "a label variable lies in another file",
+            do="Pass a list of labels.",
             file=source.file.url,
             other=url,
         )

@@ -1,4 +1,4 @@
-"""`ScanOptions`: what decides what a scan reads of files and records of them."""
+"""Define `ScanOptions`: what a scan reads of files, and what it records."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def bad_files_allowed(given: int | str, files: int) -> int:
             allowed = int(given)
     except (ValueError, TypeError, OverflowError) as error:  # the last of "inf%"
         raise InvalidInputError(
-            "max_bad_files is neither a number nor a share",
+            "max_bad_files must be a number or a share",
             do='Pass a number of files, or a share like "1%".',
             max_bad_files=given,
         ) from error
@@ -45,7 +45,7 @@ def bad_files_allowed(given: int | str, files: int) -> int:
         raise InvalidInputError("max_bad_files is negative", do="Pass 0 or more.")
     if isinstance(given, str) and given.endswith("%") and float(given[:-1]) > 100:
         raise InvalidInputError(
-            "max_bad_files is more than all", do="Pass at most 100%.", max_bad_files=given
+            "max_bad_files is more than 100%", do="Pass at most 100%.", max_bad_files=given
         )
     return allowed
 

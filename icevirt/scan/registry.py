@@ -59,7 +59,7 @@ def named(text: str) -> Scanner:
         found = _imported(name, argument)
         scanner = found() if isinstance(found, type) else found
     if not isinstance(scanner, Scanner):
-        raise InvalidInputError("this is no scanner", do=_NAMES, scanner=text)
+        raise InvalidInputError("this is not a scanner", do=_NAMES, scanner=text)
     return scanner
 
 
@@ -78,7 +78,7 @@ def _load(entry: EntryPoint) -> Any:
         return entry.load()
     except ImportError as error:
         raise ScanError(
-            "a scanner does not load",
+            "a scanner cannot be loaded",
             do="Install what it needs, for HDF5: pip install 'icevirt[hdf5]'.",
             scanner=entry.name,
             cause=str(error),
@@ -90,7 +90,7 @@ def _imported(module: str, name: str) -> Any:
         return getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise InvalidInputError(
-            "there is no such scanner",
+            "no such scanner",
             do=_NAMES,
             scanner=f"{module}:{name}" if name else module,
             installed=sorted(_entries()),
@@ -135,8 +135,8 @@ def scan_share(
     scanner = _scanner(source, options)
     if not isinstance(scanner, Divisible):
         raise UnsupportedError(
-            "the scanner of this file scans whole files only",
-            do="Let one task scan it.",
+            "the scanner of this file can only scan whole files",
+            do="Scan the file in one task.",
             file=source.file.url,
             scanner=scanner.name,
         )
@@ -179,7 +179,7 @@ def refuse_unknown(options: ScannerOptions, scanned: ScannedFile) -> None:
     if unknown := options.unknown(there):
         raise InvalidInputError(
             "the file has no such variable",
-            do="Name one that is there, or leave the name out.",
+            do="Name an existing variable, or omit the name.",
             file=scanned.source.url,
             unknown=list(unknown),
             there=sorted(there),

@@ -1,7 +1,7 @@
-"""The scan stage: source files in, catalog parts out; only counts come back to the driver.
+"""Run the scan stage: source files in, catalog parts out; only counts return to the driver.
 
-Files are scanned in this process until one was seen to kill it: then the parts of the task are
-scanned again in a child, which finds out what file it is and brings home the others.
+Files are scanned in this process until one kills it: then the parts of the task are scanned again
+in a child, which finds that file and scans the others.
 """
 
 from __future__ import annotations

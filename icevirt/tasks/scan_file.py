@@ -1,4 +1,4 @@
-"""Try to scan one file; whatever is wrong with it becomes its row in the catalog."""
+"""Scan one file; anything wrong with it becomes its row in the catalog."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def attempt(
         error = refused
     except MemoryError:
         error = ScanMemoryError(
-            "the file needs more memory than it may have, or than there is",
-            do="Leave it out, or give it more with file_memory (--file-memory).",
+            "the file needs more memory than its limit, or than is available",
+            do="Leave it out, or raise file_memory (--file-memory).",
             file=file.url,
         )
     except Exception as bug:  # noqa: BLE001  # one odd file must not cost the other thousands
@@ -80,7 +80,7 @@ def _scan_opened(
 ) -> tuple[Share | None, ScannedFile]:
     if not _is_same(source.file, file):
         raise StaleReferenceError(
-            "the file changed between listing and scan",
+            "the file changed after it was listed",
             do="Build again when it is no longer written to.",
             file=file.url,
         )

@@ -1,9 +1,8 @@
-"""Read files in a child process, where a crash, a hang or hunger costs one file and nothing else.
+"""Scan files in a child process, where a crash, a hang or memory use costs only one file.
 
-Damaged files can make libhdf5 crash, or run for ever. Files are scanned so where one of them is
-suspected to have killed a process already, and compared so always: one child reads file after
-file, and only where it dies is another started. The child runs
-`icevirt.tasks.scan_subprocess_child`.
+Damaged files can make libhdf5 crash or run forever. Files suspected of having killed a process are
+scanned so, and comparisons always run so: one child reads file after file, and another starts only
+if it dies. The child runs `icevirt.tasks.scan_subprocess_child`.
 """
 
 from __future__ import annotations
@@ -78,8 +77,8 @@ class Apart:
         except (EOFError, OSError):
             pass
         raise BuildError(
-            "the process that should read suspicious files does not start",
-            do="Its own words are in the log of the worker.",
+            "the child process that scans suspicious files does not start",
+            do="Its output is in the log of the worker.",
             exit_code=self._stop(),
         )
 
@@ -101,8 +100,8 @@ class Apart:
             self._child.kill()
         self._stop()
         return ScanTimeoutError(
-            "the file takes longer to scan than it may",
-            do="Leave it out, or give it more with file_timeout (--file-timeout).",
+            "the scan of the file took longer than its limit",
+            do="Leave it out, or raise file_timeout (--file-timeout).",
             file=url,
             seconds=self._limits.seconds,
         )
@@ -113,13 +112,13 @@ class Apart:
             return self._too_slow(url)
         if code == -signal.SIGKILL:  # nobody else does that
             return ScanMemoryError(
-                "the system ended the process that scans the file, for want of memory",
-                do="Leave it out, or scan it where there is more.",
+                "the system ended the process that scans the file, because memory ran out",
+                do="Leave it out, or scan it on a machine with more memory.",
                 file=url,
             )
         return ScanCrashError(
-            "the file crashes the process that scans it",
-            do="It is damaged in a way that its library does not survive: leave it out.",
+            "the scan of the file crashes its process",
+            do="The file is damaged in a way that crashes its library: leave it out.",
             file=url,
             cause=signal.strsignal(-code) if code < 0 else f"exit code {code}",
         )

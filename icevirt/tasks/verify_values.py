@@ -1,9 +1,9 @@
-"""The stage that compares values: chunks read through the repository with the file's own library.
+"""Compare values: chunks read through the repository with the file's own library.
 
-A chunk is found in its file by where its bytes lie, which tells the box of the variable it should
-hold. That box is read with h5py or netCDF4. From the same match follows where in the dataset the
-file was put, so its coordinates and whatever else is stored in the repository are compared as well:
-a file in the wrong place is found though its values are right.
+The position of a chunk's bytes in its file tells the box of the variable that it should hold. h5py
+or netCDF4 reads that box. The same match gives the file's position in the dataset, so its
+coordinates and other stored values are compared too: a file in the wrong place is found although
+its values are right.
 """
 
 from __future__ import annotations
@@ -123,8 +123,8 @@ def compare_file(place: VerifyTask, url: str, wanted: list[ChunkToCompare]) -> C
             return _compare_file(session, place, url, wanted)
     except MemoryError:
         memory = ScanMemoryError(
-            "the file needs more memory than there is",
-            do="Compare it where there is more.",
+            "the file needs more memory than is available",
+            do="Compare it on a machine with more memory.",
             file=url,
         )
         return _failed(session, url, wanted, memory)
@@ -288,7 +288,7 @@ class _Comparison:
                     return self._compare_form(wanted.array, here, array.path, there)
             for array in arrays:
                 if covers(wanted, array):
-                    reason = f"it is a part of {array.path}, which scans cut otherwise"
+                    reason = f"it is a part of {array.path}, which scans now split differently"
                     return Checked(not_compared=((wanted.array, reason),))
         return self._wrong(DifferenceKind.place, wanted, "the file has no chunk there")
 
@@ -301,7 +301,7 @@ class _Comparison:
         if mine.ndim == theirs.ndim:
             equal = same_values(mine, theirs[tuple(slice(length) for length in mine.shape)])
         if equal is None:
-            return Checked(not_compared=((path, f"it has another form than {variable}"),))
+            return Checked(not_compared=((path, f"its shape differs from {variable}"),))
         if equal:
             return Checked(chunks=1, values=mine.size, compared=frozenset((path,)))
         what = f"its values are not those of {variable} at {describe_box(there)}"

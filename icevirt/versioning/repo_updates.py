@@ -119,7 +119,7 @@ def refuse_moved(info: RepoInfo, branch: str, base: ObjectId12 | None) -> None:
     if (tip := branch_tip(info, branch)) != base:
         raise ConflictError(
             f"the branch {branch!r} moved since this session began",
-            do="Begin a new session at its tip and make the changes again there.",
+            do="Open a new session at its tip and repeat the changes.",
             branch=branch,
             expected_parent=str(base),
             actual_parent=str(tip),
@@ -200,7 +200,7 @@ def reset_branch(
     if expected is not None and tip != expected:
         raise ConflictError(
             f"the branch {branch!r} is not where it was expected",
-            do="Look at its new tip, then reset it with that as `from_snapshot_id`.",
+            do="Check its new tip, then reset it with that tip as `from_snapshot_id`.",
             branch=branch,
             expected_parent=str(expected),
             actual_parent=str(tip),
@@ -227,7 +227,7 @@ def create_tag(info: RepoInfo, tag: str, snapshot: ObjectId12) -> _Step:
     if tag in info.tags or tag in info.deleted_tags:
         raise AlreadyExistsError(
             "a tag of this name exists, or existed and was deleted",
-            do="Choose another name: tags never change what they mean.",
+            do="Choose another name: tags are immutable.",
             tag=tag,
         )
     return replace(info, tags=plus(info.tags, tag, snapshot)), TagCreated(tag)

@@ -109,7 +109,7 @@ class ScanContext:
     def skip(self, path: str, cause: str) -> None:
         """Leave a variable out, and say so."""
         self.left_out.append(path)
-        self.warn(path, "left-out", f"left out, as its policy is to skip: {cause}")
+        self.warn(path, "left-out", f"left out by its policy 'skip': {cause}")
 
     def tell(self, path: str, code: str, message: str, severity: Severity = Severity.note) -> None:
         """Add a finding."""

@@ -96,7 +96,7 @@ def test_a_file_that_references_lead_to_is_looked_at_before_the_commit(archive, 
                 write_day(target, 7)
             os.utime(target, (1_500_000_000, 1_500_000_000))
 
-    with pytest.raises(SourcesChangedError, match="1 of 2 files that references lead to") as caught:
+    with pytest.raises(SourcesChangedError, match="1 of 2 referenced files") as caught:
         build(archive, progress=change)
     assert list(caught.value.facts["files"]) == [f"file://{target}"]
     assert "catalog" in caught.value.do
@@ -113,7 +113,7 @@ def test_only_some_variables(archive):
 
 
 def test_a_name_that_no_file_has_stops_the_build(archive):
-    with pytest.raises(InvalidInputError, match="no file has such a variable") as caught:
+    with pytest.raises(InvalidInputError, match="no file has this variable") as caught:
         build(archive, drop_variables=["time_bnds", "pakced"])
     assert caught.value.facts["unknown"] == ["pakced"]
     assert "/time_bnds" in caught.value.facts["there"]

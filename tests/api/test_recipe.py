@@ -189,7 +189,7 @@ BAD = {
         "version = 2\nholes = 'reserve'\n",
         r"line 2.*'missing' in the table \[combine_options\]",
     ),
-    "a table that is none": ("version = 2\nscan_options = 3\n", "scan_options is no table"),
+    "a table that is none": ("version = 2\nscan_options = 3\n", "scan_options must be a table"),
     "a value that is none": (
         "version = 2\n[combine_options]\nmissing = 'fill'\n",
         "missing='fill'.*recipe.*refuse, reserve",
@@ -197,19 +197,19 @@ BAD = {
     "an argument of the process": ("version = 1\nspark = 'x'\n", "unknown key 'spark'"),
     "no version": ("sources = 'a.nc'\n", "version = 2"),
     "a newer version": ("version = 3\n", "version=3"),
-    "no TOML": ("version = 1\nsources = [\n", "no TOML.*end of document"),
-    "a key twice": ("version = 1\nmode = 'w'\nmode = 'w'\n", "no TOML.*line 3"),
+    "no TOML": ("version = 1\nsources = [\n", "not valid TOML.*end of document"),
+    "a key twice": ("version = 1\nmode = 'w'\nmode = 'w'\n", "not valid TOML.*line 3"),
     "a secret": (
         "version = 1\n[access]\n's3://b/' = 'AKIA123'\n",
-        r"no secrets.*line 3.*s3://b/",
+        r"not contain secrets.*line 3.*s3://b/",
     ),
     "secrets in a table": (
         "version = 1\n[access.'s3://b/']\nsecret_access_key = 'AKIA123'\n",
-        "no secrets",
+        "not contain secrets",
     ),
     "attributes of nothing": (
         "version = 2\n[combine_options]\nattrs = { units = 'K' }\n",
-        "no table of variables",
+        "must be a table of variables",
     ),
 }
 

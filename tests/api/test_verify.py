@@ -251,7 +251,7 @@ def test_a_file_that_crashes_its_library_is_told_and_the_others_compared(
     (difference,) = report.checked.differences
     assert difference.file.endswith(name)
     assert difference.kind is DifferenceKind.unreadable
-    assert "crashes the process" in difference.what
+    assert "crashes its process" in difference.what
     assert report.checked.chunks > 0
 
 

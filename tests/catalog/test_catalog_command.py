@@ -116,12 +116,12 @@ def test_bad_input_leaves_nothing_behind(how, error, days, tmp_path):
 
 
 def test_a_directory_that_is_no_catalog_is_refused(days, tmp_path):
-    with pytest.raises(AlreadyExistsError, match="no catalog"):
+    with pytest.raises(AlreadyExistsError, match="something else"):
         icevirt.scan_files(days, tmp_path / "archive")
 
 
 def test_a_name_that_no_file_has_is_told(days, catalog):
-    with pytest.raises(InvalidInputError, match=r"no file has such a variable.*pakced"):
+    with pytest.raises(InvalidInputError, match=r"no file has this variable.*pakced"):
         icevirt.scan_files(days, catalog, scan_options={"variables": "pakced"})
 
 

@@ -134,9 +134,9 @@ def deleted(where):
 
 DEEDS = (rewritten, touched, truncated, deleted)
 WORDS = {
-    rewritten: "it was written again",
-    touched: "it was written again, or touched",
-    truncated: r"it has \d+ bytes, and had \d+",
+    rewritten: "it was rewritten",
+    touched: "it was rewritten or touched",
+    truncated: r"it has \d+ bytes instead of \d+",
     deleted: "it is gone",
 }
 
@@ -199,7 +199,7 @@ ERRORS = {
     rewritten: (StaleReferenceError, "changed after it was scanned"),
     touched: (StaleReferenceError, "changed after it was scanned"),
     truncated: (StaleReferenceError, "changed after it was scanned"),
-    deleted: (ObjectNotFoundError, "is gone"),
+    deleted: (ObjectNotFoundError, "does not exist"),
 }
 
 
@@ -273,5 +273,5 @@ def test_a_file_cut_behind_its_own_time_is_found_by_its_end(
     os.utime(victim, ns=(was.st_mtime_ns,) * 2)
     assert values(repo_path, report) == [0, 1, 2]
     in_process.before[run_write] = at_most(1, lambda _: cut(where))
-    with pytest.raises(SourcesChangedError, match=r"it has 2000 bytes, and had \d+"):
+    with pytest.raises(SourcesChangedError, match=r"it has 2000 bytes instead of \d+"):
         build(where, str(tmp_path / "other"))

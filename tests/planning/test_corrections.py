@@ -67,7 +67,7 @@ def test_one_count_is_not_said_of_times_that_count_from_different_dates(months, 
         icevirt.build(
             months, tmp_path / "repo", concat_dim="time", combine_options={"attrs": attrs}
         )
-    assert "different dates" in caught.value.do
+    assert "different reference dates" in caught.value.do
     assert "preprocess" in caught.value.do
     found = built(months, tmp_path)
     wanted = xr.open_mfdataset(months, combine="nested", concat_dim="time").load()

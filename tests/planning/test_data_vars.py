@@ -338,7 +338,10 @@ WRONG = {
     "no names": ({"data_vars": [1]}, "or names of variables"),
     "nothing at all": ({"data_vars": []}, "or names of variables"),
     "a number": ({"data_vars": 1}, "or names of variables"),
-    "the coordinate of a dimension": ({"data_vars": ["all", "time"]}, "/time is the coordinate"),
+    "the coordinate of a dimension": (
+        {"data_vars": ["all", "time"]},
+        "/time is a dimension coordinate",
+    ),
 }
 
 
@@ -376,7 +379,7 @@ def test_a_catalog_that_was_scanned_for_a_stack_serves_the_build(tmp_path, repo_
     how |= {"catalog": catalog}
     report = icevirt.build(None, repo_path, **grouped(how))
     assert report.files_reused == 2
-    with pytest.raises(InvalidInputError, match="scanned as this build scans"):
+    with pytest.raises(InvalidInputError, match="the options of this build"):
         icevirt.plan(None, **grouped({**how, "data_vars": "all"}))
 
 

@@ -81,7 +81,7 @@ def test_a_forecast_is_a_cube_placed_by_coordinate_and_not_by_arrival(tmp_path, 
 
 def test_a_lead_that_is_missing_is_refused_by_its_labels_or_reads_as_missing(tmp_path, repo_path):
     files = archives.forecast_like(tmp_path)
-    with pytest.raises(CombineError, match=r"/t2m is missing in 1 of 18 places") as caught:
+    with pytest.raises(CombineError, match=r"/t2m is missing at 1 of 18 positions") as caught:
         icevirt.build(files, repo_path, concat_dim=list(CUBE), combine_options={"labels": CUBE})
     assert caught.value.facts["missing"] == ["init=20240102, lead=12, member=2"]
     report = icevirt.build(
@@ -222,7 +222,7 @@ def test_tiles_of_a_map_are_placed_by_both_coordinates(tmp_path, repo_path):
 
 def test_a_tile_that_is_missing_is_a_hole(tmp_path, repo_path):
     files = write_tiles(tmp_path, skip={(0, 1)})
-    with pytest.raises(CombineError, match="/field is missing in 1 of 6 places") as caught:
+    with pytest.raises(CombineError, match="/field is missing at 1 of 6 positions") as caught:
         icevirt.build(files, repo_path, concat_dim=["y", "x"])
     assert caught.value.facts["missing"] == ["y=0.0, x=6.0"]
     report = icevirt.build(
@@ -253,8 +253,8 @@ def test_a_dimension_without_coordinate_needs_labels_or_nesting(tmp_path):
 # -- what is asked for -----------------------------------------------------------------------------
 
 WRONG = {
-    "a dimension twice": ({"concat_dim": ["a", "a"]}, "several different ones"),
-    "no names": ({"concat_dim": [1]}, "neither a name"),
+    "a dimension twice": ({"concat_dim": ["a", "a"]}, "several different names"),
+    "no names": ({"concat_dim": [1]}, "must be a name"),
     "labels of no dimension": ({"concat_dim": ["a", "b"], "labels": {"c": "regex:(.)"}}, "'c'"),
     "labels for one of several": ({"concat_dim": ["a", "b"], "labels": "regex:(.)"}, "several dim"),
 }
@@ -328,8 +328,8 @@ def test_the_order_given_holds_where_it_is_asked_for(tmp_path, repo_path):
 
 
 WRONGLY_NESTED = {
-    "flat": (lambda files: files[:2], {}, "lists in lists"),
-    "too deep": (lambda files: [[[files[0]]]], {}, "lists in lists"),
+    "flat": (lambda files: files[:2], {}, "one level of lists"),
+    "too deep": (lambda files: [[[files[0]]]], {}, "one level of lists"),
     "one file twice": (lambda files: [[files[0], files[0]]], {}, "2 nested sources are 1 files"),
     "labels told by files": (
         lambda files: [files[:2]], {"labels": {"member": CUBE["member"]}}, "a list of one for each",
@@ -389,10 +389,10 @@ def test_missing_steps_of_a_regular_axis_have_their_place(tmp_path, repo_path):
     np.testing.assert_array_equal(ours.time_bnds.values[:2], theirs.time_bnds.values[:2])
     assert np.isnat(ours.time_bnds.values[2:5]).all() or np.isnan(ours.time_bnds.values[2:5]).all()
     assert np.isnan(ours.field.values[[2, 3, 4, 7]]).all()
-    told = next(text for text in report.findings if "in no file" in text)
+    told = next(text for text in report.findings if "have no file" in text)
     assert told == (
-        "4 of 9 steps along 'time' are in no file and read as missing: 12.0, 18.0, 24.0, 42.0"
-        " hours since 2024-01-01"
+        "4 of 9 steps along 'time' have no file and read as missing: 12.0, 18.0, 24.0, 42.0 hours "
+        "since 2024-01-01"
     )
 
 
@@ -412,9 +412,9 @@ def test_a_chunk_that_reaches_into_a_gap_is_stored(tmp_path, repo_path):
 
 
 IRREGULAR = {
-    "off the grid": ([[0.0], [7.0]], "6h", {}, "no whole number of steps"),
-    "a gap inside a file": ([[0.0, 12.0], [18.0]], "6h", {}, "missing inside the file"),
-    "a number for times that fits no unit": ([[0.0], [18.0]], 7, {}, "no whole number"),
+    "off the grid": ([[0.0], [7.0]], "6h", {}, "not a whole number of steps"),
+    "a gap inside a file": ([[0.0, 12.0], [18.0]], "6h", {}, "missing within the file"),
+    "a number for times that fits no unit": ([[0.0], [18.0]], 7, {}, "not a whole number"),
     "steps without end": ([[0.0], [9e6]], "1us", {}, "so small"),
 }
 
@@ -472,8 +472,8 @@ def test_argo_profiles_are_padded_where_asked(tmp_path, repo_path):
     ).load()  # fmt: skip
     assert dict(ours.sizes) == {"N_PROF": 3, "N_LEVELS": 8}
     assert (
-        "2 of 3 files are shorter along 'N_LEVELS' than the longest (8), and read as missing behind"
-        " their ends: /PRES, /TEMP"
+        "2 of 3 files are shorter along 'N_LEVELS' than the longest (8), and read as missing "
+        "after their ends: /PRES, /TEMP"
     ) in report.findings
     for name in ("PRES", "TEMP", "JULD"):
         np.testing.assert_array_equal(ours[name].values, theirs[name].values, err_msg=name)

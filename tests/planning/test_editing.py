@@ -250,7 +250,7 @@ REFUSED = {
     "a dimension twice": ({"rename": {"x": "y"}}, "dimension 'y' twice|two variables of a file"),
     "a path for a name": ({"rename": {"packed": "/g/tas"}}, "a slash separates names"),
     "an attribute of nothing": ({"attrs": {"nothing": {"a": 1}}}, "no file has a variable"),
-    "no function": ({"preprocess": "nowhere:f"}, "no such function"),
+    "no function": ({"preprocess": "nowhere:f"}, "cannot be imported"),
     "no name": ({"preprocess": "nowhere"}, "package.module:function"),
     "a function that fails": ({"preprocess": fails}, r"preprocess failed .*day1\.nc"),
     "a function that returns a dataset": ({"preprocess": lambda f: 1}, "must return FileChanges"),
@@ -320,8 +320,11 @@ def test_a_function_tells_labels_of_a_new_dimension(days, tmp_path):
 
 
 LABELS = {
-    "nobody tells them": ({"labels": {"day": "preprocess"}}, "none is given"),
-    "nobody asked": ({"preprocess": labelled, "labels": {"day": "attribute:day"}}, "nobody asked"),
+    "nobody tells them": ({"labels": {"day": "preprocess"}}, "needs a preprocess function"),
+    "are not set to": (
+        {"preprocess": labelled, "labels": {"day": "attribute:day"}},
+        "nobody asked",
+    ),
     "a file tells none": (
         {"preprocess": lambda file: None, "labels": {"day": "preprocess"}},
         r"does not tell its label along 'day'.*day1\.nc",

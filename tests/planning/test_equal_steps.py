@@ -296,6 +296,6 @@ def test_what_looks_at_coordinates_is_refused_where_files_are_nested(how, same):
 
 def test_a_rule_is_refused_where_nothing_tells_the_steps(tmp_path):
     files = [_without(write(tmp_path / f"{n}.nc", [1.0], n), "time") for n in (1, 2)]
-    with pytest.raises(CombineError, match="duplicates cannot find files with the same steps"):
+    with pytest.raises(CombineError, match="duplicates cannot compare steps"):
         icevirt.plan(files, concat_dim="time", combine_options={"duplicates": "newest"})
     assert len(icevirt.plan(files, concat_dim="time").files) == 2

@@ -372,7 +372,7 @@ def test_stacked_files_may_differ_too(tmp_path, repo_path):
 def test_an_unknown_rule_or_variable_is_refused(tmp_path, repo_path, wrong):
     files = names(tmp_path, 1)
     write(files[0], 0, 2)
-    with pytest.raises(InvalidInputError, match=r"unknown|no file has such a variable"):
+    with pytest.raises(InvalidInputError, match=r"unknown|no file has this variable"):
         icevirt.build(files, repo_path, concat_dim="time", **grouped(wrong))
 
 

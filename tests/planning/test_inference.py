@@ -77,7 +77,7 @@ def test_a_file_between_that_differs_otherwise_is_refused(tmp_path):
 
 def test_nothing_is_inferred_from_files_of_the_same_coordinates(tmp_path):
     same = [write(tmp_path / f"t{n}.nc", [0, 1], [0, 1]) for n in range(2)]
-    with pytest.raises(CombineError, match="no dimension to concatenate them along"):
+    with pytest.raises(CombineError, match="no dimension to concatenate along"):
         icevirt.plan(same)
 
 

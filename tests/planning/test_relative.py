@@ -185,7 +185,7 @@ def test_later_builds_keep_what_references_depend_on(days, tmp_path, repo_path):
     assert opened(repo_path, group="/a").load().sizes["time"] == 12
     other = write_days(tmp_path / "other", 1)
     for containers, told in (
-        ({"archive": tmp_path / "other"}, "that of another prefix"),
+        ({"archive": tmp_path / "other"}, "belongs to another prefix"),
         ({"archive": tmp_path / "in"}, "no file lies below"),
     ):
         with pytest.raises(InvalidInputError, match=told):
@@ -217,13 +217,13 @@ def test_files_of_references_may_be_relative_too(days, tmp_path, repo_path):
 
 
 BAD = {
-    "a slash": ({"a/b": "/d"}, "no name"),
-    "a blank": ({"a b": "/d"}, "no name"),
-    "an empty name": ({"": "/d"}, "no name"),
-    "no text": ({7: "/d"}, "no name"),
+    "a slash": ({"a/b": "/d"}, "not a valid container name"),
+    "a blank": ({"a b": "/d"}, "not a valid container name"),
+    "an empty name": ({"": "/d"}, "not a valid container name"),
+    "no text": ({7: "/d"}, "not a valid container name"),
     "one prefix twice": ({"a": "/d", "b": "file:///d/"}, "two names"),
     "no URL": ({"a": ""}, "not the path or URL"),
-    "no mapping": (["a"], "no mapping"),
+    "no mapping": (["a"], "must be a mapping"),
 }
 
 

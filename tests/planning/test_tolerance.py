@@ -88,5 +88,5 @@ def test_a_renamed_coordinate_has_it_by_its_new_name(days, tmp_path):
 
 @pytest.mark.parametrize("wrong", [-1, "much", {"x": np.nan}, True])
 def test_what_is_no_tolerance_is_refused(wrong, days, tmp_path):
-    with pytest.raises(errors.InvalidInputError, match="tolerance is a number"):
+    with pytest.raises(errors.InvalidInputError, match="tolerance must be a number"):
         built(days, tmp_path, tolerance=wrong)

@@ -53,7 +53,7 @@ def test_a_repository_is_made_and_opened_by_path_and_url(repo_path):
 
 def test_a_repository_is_made_once(repo_path):
     Repository.create(repo_path)
-    with pytest.raises(AlreadyExistsError, match="repository lies here"):
+    with pytest.raises(AlreadyExistsError, match="repository already exists"):
         Repository.create(repo_path)
     with pytest.raises(AlreadyExistsError):
         Repository.create(repo_path, check_clean_root=False)
@@ -90,7 +90,7 @@ def test_a_v1_repository_is_not_created_over(tmp_path):
     import icechunk
 
     icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path)), spec_version=1)
-    with pytest.raises(AlreadyExistsError, match="lies here already"):
+    with pytest.raises(AlreadyExistsError, match="already exists at this path"):
         Repository.create(tmp_path)
 
 
@@ -325,7 +325,7 @@ def test_what_does_not_exist_is_said(repo):
     for name in ("nope", ROOT[:-1] + "1", "1CECHNKREP0F1RSTCMTG"):
         with pytest.raises(SnapshotNotFoundError):
             repo.readonly_session(snapshot_id=name)
-    with pytest.raises(SnapshotNotFoundError, match="that old"):
+    with pytest.raises(SnapshotNotFoundError, match="before this time"):
         repo.readonly_session("main", as_of=datetime(2000, 1, 1, tzinfo=UTC))
 
 

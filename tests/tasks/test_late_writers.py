@@ -180,7 +180,7 @@ def test_a_collector_that_never_stops_is_named(days, tmp_path, in_process):
     repo = native(tmp_path / "repo")
     before = icevirt.Repository.open(repo).lookup_branch("main")
     in_process.after[write_manifests.run_write] = lambda: collect(repo, official_client=True)
-    with pytest.raises(BuildError, match="that were just written are gone"):
+    with pytest.raises(BuildError, match="that were just written have disappeared"):
         icevirt.build(days, repo, concat_dim="time")
     assert icevirt.Repository.open(repo).lookup_branch("main") == before
 

@@ -1,8 +1,8 @@
-"""How a build gets from listed files to its commit, and on when it was killed on the way.
+"""Run a build from listed files to its commit, and resume it after a kill.
 
-What comes before the commit lies in the build's own folder of the repository or in objects that
-nothing refers to; the commit is one conditional write. So a build that is killed leaves the
-repository as it was, and the same build run again finds its finished parts.
+Everything before the commit lies in the build's own folder of the repository or in objects that
+nothing refers to; the commit is one conditional write. So a killed build leaves the repository
+unchanged, and the same build run again finds its finished parts.
 """
 
 from __future__ import annotations
@@ -205,9 +205,9 @@ def _attempt(
     except ObjectNotFoundError as error:
         # the same build may run twice at once: who is done first takes the shared work away
         raise BuildError(
-            "the work of this build was taken away while it ran",
-            do="If the same build ran twice at once, look whether the other one is committed;"
-            " else build again.",
+            "the work folder of this build was deleted while it ran",
+            do="If the same build ran twice at once, check whether the other one committed; else "
+            "build again.",
             missing=error.facts.get("path"),
         ) from error
     except (SparkJobError, StorageError):
@@ -261,8 +261,8 @@ def _written(
                 return results
         tell("objects-vanished", logging.WARNING, repo=job.target.storage.url)
     raise BuildError(
-        "objects that were just written are gone",
-        do="Stop whatever deletes objects of this repository, and build again.",
+        "objects that were just written have disappeared",
+        do="Find and stop the process that deletes objects of this repository, and build again.",
         repo=job.target.storage.url,
     )
 

@@ -1,7 +1,7 @@
-"""Which dimensions files follow one another along, where nobody says so: those whose labels differ.
+"""Infer the dimensions to concatenate along: those whose labels differ between files.
 
-Two files are looked at, the first and the last of the sources. What is inferred from them holds for
-all or is refused: the plan places every file by its coordinates, and compares whatever lacks the
+It compares two files, the first and the last of the sources. The inference must hold for all files
+or it is refused: the plan places every file by its coordinates, and compares whatever lacks the
 dimension.
 """
 

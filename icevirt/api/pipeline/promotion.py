@@ -1,4 +1,4 @@
-"""Builds that are looked at before anybody sees them: a branch of their own, checks, one step.
+"""Stage a build on its own branch, check it, and promote it in one step.
 
 The branch that readers use moves by a conditional write, and only forward: from a snapshot that the
 new one descends from.

@@ -1,4 +1,4 @@
-"""The stages of a build: what is missing is scanned, what is planned is written."""
+"""Run the stages of a build: scan what is missing, and write what is planned."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def scanned_catalog(job: Scan) -> ClosedCatalog:
         _refuse_tampered(job, known)
         raise BuildError(
             "the catalog lacks files that were just scanned",
-            do="Stop whatever deletes objects of the catalog, and build again.",
+            do="Find and stop the process that deletes objects of the catalog, and build again.",
             catalog=job.catalog.url,
             first=job.files[int(known.missing[0])].url,
         )
@@ -201,7 +201,7 @@ def _refuse_tampered(job: Scan, known: CatalogLookup) -> None:
     if there:
         raise damaged(
             schema.path_of("files", there[0]),
-            "it does not describe the files that its name stands for",
+            "its rows do not match the digest in its name",
         )
 
 
@@ -222,7 +222,7 @@ def _refuse_led_astray(job: Scan, closed: ClosedCatalog) -> None:
     ]
     if astray:
         raise FormatError(
-            "the catalog holds references to directories that are not allowed",
+            "the catalog contains references into directories that are not allowed",
             do="Name another directory for the catalog, and scan again.",
             catalog=job.catalog.url,
             places=astray[:_SHOWN],
@@ -249,8 +249,8 @@ def _refuse_unknown(options: ScannerOptions, closed: ClosedCatalog) -> None:
     there = {*closed.facts.arrays.path.values, *closed.left_out}
     if unknown := options.unknown(there):
         raise InvalidInputError(
-            "no file has such a variable",
-            do="Name one that is there, or leave the name out.",
+            "no file has this variable",
+            do="Name an existing variable, or omit the name.",
             unknown=list(unknown),
             there=sorted(there),
         )
@@ -345,10 +345,10 @@ def refuse_changed_targets(executor: Executor, job: Job, plan: BuildPlan) -> Non
     if changed := sum(each.changed for each in found):
         how = {url: text for each in found for url, text in each.how.items()}
         raise SourcesChangedError(
-            f"{changed} of {sum(each.looked for each in found)} files that references lead to"
-            " changed since the scan",
-            do="Build again when nobody writes to them, and with a new catalog where one is kept;"
-            " nothing was committed.",
+            f"{changed} of {sum(each.looked for each in found)} referenced files changed since the "
+            "scan",
+            do="Build again when they no longer change (with a new catalog if you keep one); "
+            "nothing was committed.",
             files=dict(islice(how.items(), _SHOWN)),
         )
 

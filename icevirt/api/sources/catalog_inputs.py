@@ -1,4 +1,4 @@
-"""Builds without sources: of the files that the scans of a catalog were asked for."""
+"""Find the files of a build without sources: those requested by the scans of its catalog."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def inputs_of(
         return inputs, options
     if catalog is None:
         raise InvalidInputError(
-            "neither sources nor a catalog",
+            "neither sources nor a catalog given given",
             do="Name files, directories, globs or lists of files, or a catalog that was scanned.",
         )
     storage = shared(catalog)
@@ -86,8 +86,8 @@ def _tupled(told: str | list[str] | None) -> str | tuple[str, ...] | None:
 
 def _several(storage: Storage, known: list[ScannerOptions]) -> InvalidInputError:
     return InvalidInputError(
-        "files were scanned into the catalog for several dimensions",
-        do="Say which with concat_dim (on the command line --concat-dim), or name the sources.",
+        "the catalog holds scans for several dimensions",
+        do="Choose one with concat_dim (--concat-dim), or name the sources.",
         catalog=storage.url,
         dimensions=sorted(list(each.concat_dims) for each in known),
     )
@@ -97,9 +97,9 @@ def _no_scan(storage: Storage, options: ScannerOptions) -> InvalidInputError:
     scans = described_scans(storage)
     mine = told_of(options)
     return InvalidInputError(
-        "the catalog knows of no files that were scanned as this build scans",
-        do="Give the build the options of the scan (`icevirt catalog` shows them), or name the"
-        " sources.",
+        "the catalog has no scan with the options of this build",
+        do="Pass the options of the scan to the build (`icevirt catalog` shows them), or name the "
+        "sources.",
         catalog=storage.url,
         differences=[
             {name: f"{there} in the catalog, here {here}" for name, there, here in found}

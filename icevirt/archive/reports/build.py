@@ -185,7 +185,7 @@ class GroupSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepositorySummary:
-    """What one snapshot of a repository holds, as ``icevirt info`` shows it."""
+    """The contents of one snapshot, as ``icevirt info`` shows them."""
 
     repo: str  # URL
     spec_version: int

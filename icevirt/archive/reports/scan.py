@@ -43,7 +43,7 @@ class ScanReport:
 
     @property
     def ok(self) -> bool:
-        """Whether no more files are bad than may be, and some are good."""
+        """Whether the number of bad files is within the limit, and some files are good."""
         return len(self.bad_files) <= self.bad_files_allowed and len(self.bad_files) < self.files
 
     @property

@@ -85,5 +85,5 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing differed. What could not be compared is listed and is no difference."""
+        """Whether nothing differed. Values that could not be compared are listed, not counted."""
         return not self.checked.differences

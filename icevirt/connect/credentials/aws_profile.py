@@ -1,7 +1,7 @@
-"""Access keys and region of ``~/.aws``, where the environment has none.
+"""Read access keys and region from ``~/.aws``, if the environment has none.
 
-obstore reads the environment and asks the cloud's own machines, but not these files. Keys that are
-written out in them are used as they are; roles, single sign-on and the like need boto3.
+obstore reads the environment and queries the cloud's instance metadata, but not these files. Only
+keys written out in them are used; single sign-on and roles need `s3_refreshable_credentials`.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _renewed() -> S3StaticCredentials:
     """Return the keys of the profile, to be looked at again after a while: tools renew them."""
     found = from_profile()
     if found is None:
-        raise LookupError("the profile has no keys any more")
+        raise LookupError("the profile no longer has keys")
     return S3StaticCredentials(
         found.access_key_id,
         found.secret_access_key,

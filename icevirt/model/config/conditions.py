@@ -1,4 +1,4 @@
-"""Conditions that name arrays in the settings of manifests, under icechunk's names.
+"""Define conditions that select arrays in manifest settings, under icechunk's names.
 
 Spec: `Repo.config`, ``manifest.splitting`` and ``manifest.preload``.
 """
@@ -24,22 +24,22 @@ class ArrayCondition:
 
     @classmethod
     def path_matches(cls, regex: str) -> Self:
-        """Match arrays in whose path the expression is found."""
+        """Match arrays whose path contains the expression."""
         return cls("path_matches", regex)
 
     @classmethod
     def name_matches(cls, regex: str) -> Self:
-        """Match arrays in whose name, the last part of the path, the expression is found."""
+        """Match arrays whose name (the last part of the path) contains the expression."""
         return cls("name_matches", regex)
 
     @classmethod
     def or_conditions(cls, conditions: Sequence[Self]) -> Self:
-        """Match what any of the conditions matches."""
+        """Match arrays that any of the conditions matches."""
         return cls("or", conditions=tuple(conditions))
 
     @classmethod
     def and_conditions(cls, conditions: Sequence[Self]) -> Self:
-        """Match what all of the conditions match."""
+        """Match arrays that all of the conditions match."""
         return cls("and", conditions=tuple(conditions))
 
     def __or__(self, other: Self) -> Self:

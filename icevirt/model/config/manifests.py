@@ -37,7 +37,7 @@ class ManifestSplitCondition(ArrayCondition):
 
 
 class ManifestSplitDimCondition:
-    """Which axes of an array a number of chunks is about."""
+    """Selects the axes that a number of chunks applies to."""
 
     @dataclass(frozen=True, slots=True)
     class Axis:
@@ -47,7 +47,7 @@ class ManifestSplitDimCondition:
 
     @dataclass(frozen=True, slots=True)
     class DimensionName:
-        """Axes in whose dimension name the expression is found."""
+        """Axes whose dimension name contains the expression."""
 
         regex: str
 
@@ -74,7 +74,7 @@ class ManifestSplittingConfig:
     def from_dict(
         split_sizes: Mapping[ManifestSplitCondition, Mapping[DimCondition, int]],
     ) -> ManifestSplittingConfig:
-        """Make rules; an axis takes the first that says something about it.
+        """Make rules; the first rule that selects an axis applies to it.
 
         Raises:
             InvalidInputError: A number of chunks is not between 1 and 2^32 - 1.
@@ -83,8 +83,8 @@ class ManifestSplittingConfig:
             for number in sizes.values():
                 if not 1 <= number <= _MAX_CHUNKS:
                     raise InvalidInputError(
-                        "a manifest holds at least one chunk along each axis, at most 2^32 - 1",
-                        do="Leave the axis out to have it in one piece.",
+                        "a manifest must hold between 1 and 2^32 - 1 chunks along each axis",
+                        do="Omit the axis to keep it in one piece.",
                         num_chunks=number,
                     )
         return ManifestSplittingConfig(
@@ -96,7 +96,7 @@ class ManifestSplittingConfig:
         return {condition: dict(sizes) for condition, sizes in self.split_sizes}
 
     def onto(self, document: Mapping[str, Anything]) -> dict[str, Anything]:
-        """Return the persisted form, in which other keys are as in ``document``."""
+        """Return the persisted form, with all other keys as in ``document``."""
         sizes = [
             [
                 condition.onto(None),
@@ -124,7 +124,7 @@ class ManifestVirtualChunkLocationCompressionConfig(Section):
 
 @dataclass(frozen=True, slots=True)
 class ManifestConfig(Section):
-    """The settings of manifests; None is the default. icevirt follows the second and the third."""
+    """The settings of manifests; None is the default. icevirt does not use ``preload`` itself."""
 
     preload: ManifestPreloadConfig | None = None
     splitting: ManifestSplittingConfig | None = None

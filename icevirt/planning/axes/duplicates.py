@@ -59,9 +59,8 @@ def settled(
     known = [(name, keys) for name, keys in found if keys is not None]
     if len(known) < len(found) and rule != "refuse" and len(facts.files) > 1:
         raise CombineError(
-            "duplicates cannot find files with the same steps: a dimension has no coordinate in all"
-            " files that have it",
-            do="Leave duplicates out.",
+            "duplicates cannot compare steps: some files have a dimension without its coordinate",
+            do="Omit duplicates.",
             dimensions=[name for name, keys in found if keys is None],
             duplicates=rule,
         )
@@ -157,7 +156,7 @@ def _refused(
         "; or, to keep all of them in the order given, whatever their coordinates say, pass"
         ' combine="nested" (--combine nested).'
     )
-    more = "" if len(alike) == 1 else f"; the same is true of {len(alike) - 1} other steps"
+    more = "" if len(alike) == 1 else f"; {len(alike) - 1} other steps have the same problem"
     return CombineError(
         f"{len(rows)} files hold the same variables at the same step along"
         f" {', '.join(map(repr, names))}: {told}{more}",
@@ -207,13 +206,13 @@ def remedy(facts: CatalogFacts, files: tuple[int, int], dimensions: Sequence[str
         }
         for file in files
     )
-    rule = 'say which one counts with duplicates="newest" or "version"'
+    rule = 'choose one with duplicates="newest" or "version"'
     if one == other:
         return f"Leave one of them out, or {rule}."
     return (
-        "Leave one of them out. Duplicates are files that hold the same variables: to make these"
-        f" such files, leave out what one of them lacks with drop_variables={sorted(one ^ other)!r}"
-        f" (--drop-variable), and {rule}."
+        "Leave one of them out. Duplicates are files that hold the same variables: to make these "
+        "duplicates, drop the variables that one of them lacks with "
+        f"drop_variables={sorted(one ^ other)!r} (--drop-variable), and {rule}."
     )
 
 
@@ -224,7 +223,7 @@ def describe_duplicates(left_out: Sequence[LeftOut], rule: Duplicates) -> list[s
     first = left_out[0]
     files = "1 file" if len(left_out) == 1 else f"{len(left_out)} files"
     text = (
-        f"{files} left out, because others hold the same steps (duplicates={rule!r});"
-        f" the first: {first.url}, kept: {first.kept}"
+        f"{files} left outbecause other files hold the same steps (duplicates={rule!r}); the "
+        f"first: {first.url}, kept: {first.kept}"
     )
     return [text]

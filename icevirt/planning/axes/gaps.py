@@ -114,7 +114,7 @@ def _refused(
     for axis, cell in zip(member.along, first[0].tolist(), strict=True):
         lacking &= axis.cell == cell
     return CombineError(
-        f"variable {member.path} is missing in {missing} of {count} places along {names}",
+        f"variable {member.path} is missing at {missing} of {count} positions along {names}",
         do='Reserve these steps with missing="reserve", so that they read as missing; or leave'
         f" those files out, or the variable with drop_variables=[{member.path!r}].",
         variable=member.path,
@@ -139,7 +139,7 @@ def _lengths(
         unknown = np.flatnonzero(lengths < 0)
         if len(unknown):
             raise CombineError(
-                f"nothing tells how many steps of {member.path} are missing in a file",
+                f"the number of steps of {member.path} that are missing in a file is unknown",
                 do="Leave the file out, or build the group from the files that have it.",
                 variable=member.path,
                 file=facts.files.url[int(np.argmax(axis.cell == unknown[0]))],
@@ -229,9 +229,9 @@ def _equal(one: JSON, other: JSON) -> bool:
 def describe_gaps(found: Mapping[str, Gap]) -> list[str]:
     """Return a line for each array with gaps."""
     return [
-        f"{path} has no file in {gap.missing} of {gap.of} places along"
-        f" {', '.join(map(repr, gap.along))}; they read as missing ({gap.fill}); the first:"
-        f" {gap.first}"
+        f"{path} has no file at {gap.missing} of {gap.of} positions along "
+        f"{', '.join(map(repr, gap.along))}; they read as missing ({gap.fill}); the first: "
+        f"{gap.first}"
         for path, gap in found.items()
         if gap.missing
     ]

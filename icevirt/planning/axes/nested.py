@@ -46,7 +46,7 @@ def nested_dimension(
             raise InvalidInputError(
                 f"labels of nested files are a list of one for each of the {count} places"
                 f" along {name!r}",
-                do='Correct them, or place files by what they tell with combine="by_coords".',
+                do='Correct them, or place files by their own labels with combine="by_coords".',
                 labels=labels if isinstance(labels, str) else list(labels)[:10],
             )
         values = array_of_labels(list(labels))

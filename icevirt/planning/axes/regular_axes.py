@@ -54,8 +54,8 @@ class AxisSteps:
         shown = ", ".join(str(self.values[at]) for at in absent[:_SHOWN].tolist())
         more = ", ..." if len(absent) > _SHOWN else ""
         return (
-            f"{len(absent)} of {len(self.values)} steps along {dimension!r} are in no file and read"
-            f" as missing: {shown}{more} {self.units}".rstrip()
+            f"{len(absent)} of {len(self.values)} steps along {dimension!r} have no file and read "
+            f"as missing: {shown}{more} {self.units}".rstrip()
         )
 
 
@@ -73,7 +73,7 @@ def spacing_of(given: Any) -> str | float:
         number = 0.0
     if not number > 0 or not np.isfinite(number):
         raise InvalidInputError(
-            "steps are apart by a time like 6h or 1D, or by a number above zero",
+            "the spacing must be a time like 6h or 1D, or a number above zero",
             do=f"Correct spacing; units of time are {', '.join(_UNITS)}.",
             spacing=given,
         )
@@ -115,8 +115,8 @@ def steps_of(held: Coordinate, urls: Strings, spacing: str | float, *, dimension
     odd = np.zeros(len(raw), np.bool_)
     odd[1:] = np.diff(grid.at) != 1
     odd[begins] = False
-    for wrong, what in ((~grid.fits, "is no whole number of steps behind the first"),
-                        (odd, "follows a step that is missing inside the file")):  # fmt: skip
+    for wrong, what in ((~grid.fits, "is not a whole number of steps after the first"),
+                        (odd, "follows a step that is missing within the file")):  # fmt: skip
         if wrong.any():
             row = int(np.argmax(wrong))
             raise CombineError(
@@ -177,7 +177,7 @@ def _of_times(held: Coordinate, raw: NDArray[Any], units: TimeUnits, spacing: st
 def _of_numbers(raw: NDArray[Any], spacing: str | float, dimension: str) -> _Grid:
     if isinstance(spacing, str):
         raise InvalidInputError(
-            "steps of an axis that counts no time are apart by a number",
+            "the spacing of an axis without time units must be a number",
             do="Correct spacing.",
             regular=spacing,
             dimension=dimension,

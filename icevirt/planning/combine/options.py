@@ -1,4 +1,4 @@
-"""Define `CombineOptions`: how files become one dataset."""
+"""Define the user's choices for combining files."""
 
 from __future__ import annotations
 
@@ -87,11 +87,11 @@ def _attrs(given: Any) -> dict[str, dict[str, Any]] | None:
 def _preprocess(given: Any) -> Preprocess:
     if isinstance(given, str) and not _FUNCTION.fullmatch(given):
         raise InvalidInputError(
-            "not the name of a function", do="Write it as package.module:function."
+            "not a valid function name", do="Write it as package.module:function."
         )
     if not (given is None or isinstance(given, str) or callable(given)):
         raise InvalidInputError(
-            "preprocess is no function",
+            "preprocess must be a function",
             do='Pass one that takes icevirt.FileFacts, or its name as "package.module:function".',
         )
     made: Preprocess = given
@@ -102,7 +102,7 @@ def _chunk_grid(given: Any) -> ChunkGrid:
     made: ChunkGrid = one_of(("regular", "rectilinear"), given)
     if made == "rectilinear" and tuple(map(int, version("zarr").split(".")[:2])) < (3, 4):
         raise InvalidInputError(
-            "chunks whose lengths differ need zarr 3.4 or newer",
+            "chunks of different lengths need zarr 3.4 or newer",
             do='Install it, or leave chunk_grid at "regular".',
             installed=version("zarr"),
         )
@@ -257,7 +257,7 @@ class CombineOptions(Options):
         if self.combine == "nested" and any(void.values()):
             names = " and ".join(name for name, is_set in void.items() if is_set)
             raise InvalidInputError(
-                f'{names} cannot be used with combine="nested", which looks at no coordinate',
+                f'{names} cannot be used with combine="nested", which ignores coordinates',
                 do=f'Leave {names} out, or place files with combine="by_coords".',
             )
 

@@ -89,14 +89,14 @@ def _grouped(prepared: PreparedFacts, wish: Wish) -> BuildPlan:
     eras = described(prepared, parted, wish, limit=MAX_GROUPS)
     if parted.count > MAX_GROUPS:
         raise CombineError(
-            f"{parted.count} eras would be as many groups, more than {MAX_GROUPS}",
+            f"{parted.count} eras would be too many groups: more than {MAX_GROUPS}",
             do="Leave the variable that differs out with drop_variables, or build the files of some"
             " eras only.",
             eras=eras,
         )
     if wish.regular and not parted.contiguous:
         raise CombineError(
-            "steps that no file holds cannot be reserved where eras lie between one another",
+            "missing steps cannot be reserved because eras interleave",
             do="Leave spacing out: then there are no such steps.",
             regular=dict(wish.regular),
             eras=eras,
@@ -118,7 +118,7 @@ def _refuse_halves(prepared: PreparedFacts, parted: EraPartition, wish: Wish) ->
         if any(name in names for name in wish.concat_dim):
             row = int(np.argmax((arrays.schema.codes == code) & (parted.of_file[arrays.file] < 0)))
             raise CombineError(
-                "a file lies along some of the dimensions only, so it is of no one era",
+                "a file has only some of the dimensions, so it belongs to no single era",
                 do="Leave it out, or build the files of each era into a group of their own.",
                 file=prepared.facts.files.url[int(arrays.file[row])],
                 variable=arrays.path[row],
@@ -137,8 +137,8 @@ def _refuse_overlaps(prepared: PreparedFacts, parted: EraPartition, wish: Wish) 
             other = variable.rows[place == place[unlike[0]]]
             pair = sorted(arrays.file[[row, other[other != row][0]]].tolist())
             raise CombineError(
-                f"two files overlap along {', '.join(map(repr, wish.concat_dim))}: both hold"
-                f" {variable.path} for the same steps, and decode unlike",
+                f"two files overlap along {', '.join(map(repr, wish.concat_dim))}: both hold "
+                f"{variable.path} for the same steps, and decode differently",
                 do=duplicates.remedy(prepared.facts, (pair[0], pair[1]), wish.concat_dim),
                 variable=variable.path,
                 first=prepared.facts.files.url[pair[0]],

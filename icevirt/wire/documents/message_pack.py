@@ -1,4 +1,4 @@
-"""Reads and writes MessagePack as JSON values: the metadata values of V1 files.
+"""Read and write MessagePack as JSON values: the metadata values of V1 files.
 
 Bytes that strangers wrote are read strictly: no binary, no extension types, string keys only and
 none twice, nothing after the value, no deeper than `MAX_DEPTH`.

@@ -133,13 +133,13 @@ def _root(fid: Any, group: str, url: str) -> Any:
         there = sorted(found.path for found in Walk(url).below(h5o.open(fid, b"/")).groups)
         raise ScanError(
             "the file has no such group",
-            do="Name one that is there, or leave the argument out.",
+            do="Name an existing group, or omit the argument.",
             file=url,
             group=group,
             there=there,
         )
     if not isinstance(found, h5g.GroupID):
-        raise ScanError("this is no group but an array", file=url, group=group)
+        raise ScanError("this is an array, not a group", file=url, group=group)
     return found
 
 
@@ -252,7 +252,7 @@ def _elements(datasets: list[FoundDataset], context: FileContext) -> dict[FoundD
             context.tell(found.path, "values-have-names", elements[found].note)
     if impossible:
         raise UnsupportedError(
-            "variables of types that zarr does not have",
+            "variables have types that zarr lacks",
             do=f"Leave them out: drop_variables={sorted(impossible)}, or all that cannot be"
             ' represented: variable_policy="skip".',
             file=context.source.file.url,
@@ -308,7 +308,7 @@ def _faithful(context: FileContext, path: str) -> Iterator[None]:
         yield
     except UnfaithfulError as error:
         raise UnsupportedError(
-            "values that zarr cannot hold exactly",
+            "zarr cannot represent these values exactly",
             do="Leave the variable out with drop_variables.",
             file=context.source.file.url,
             variable=path,

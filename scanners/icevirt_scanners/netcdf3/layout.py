@@ -146,7 +146,7 @@ def _check_inside(
             raise DamagedError(f"{each.path} begins inside the header")
         if each.rows and each.end > size:
             raise ScanError(
-                "the file ends before the values that its header tells of",
+                "the file ends before the values that its header describes",
                 do="It is truncated, or was still being written; fetch it again.",
                 file=url,
                 variable=each.path,

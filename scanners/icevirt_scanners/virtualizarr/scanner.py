@@ -91,7 +91,9 @@ class VirtualizarrScanner:
         url = source.file.url
         if isinstance(self._parser, str):
             raise InvalidInputError(
-                "the name of a parser is missing", do="Name one: virtualizarr:HDFParser.", file=url
+                "the name of the parser is missing",
+                do="Name one: virtualizarr:HDFParser.",
+                file=url,
             )
         node = parsed(self._parser, source, elsewhere)
         for name in paths.canonical(group).split("/")[1:]:

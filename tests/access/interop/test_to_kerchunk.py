@@ -170,7 +170,7 @@ def test_what_version_2_of_zarr_cannot_say_is_refused(session, tmp_path):
 def test_a_directory_that_exists_is_not_touched(session, tmp_path):
     with pytest.raises(AlreadyExistsError):
         to_kerchunk(session, "/", tmp_path, format="parquet")
-    with pytest.raises(InvalidInputError, match="no such format"):
+    with pytest.raises(InvalidInputError, match="unknown format"):
         to_kerchunk(session, "/", tmp_path / "x", format="yaml")
 
 

@@ -242,7 +242,7 @@ def test_a_file_that_changes_between_two_requests_is_noticed(large):
     server, body = large
     source = open_source(server.url + "/data/a.bin")
     server.files.put("data/a.bin", body[::-1])
-    with pytest.raises(StaleReferenceError, match="while it was scanned"):
+    with pytest.raises(StaleReferenceError, match="during the scan"):
         source.read(5_000_000, 10)
     with pytest.raises(StaleReferenceError):
         source.check_unchanged()

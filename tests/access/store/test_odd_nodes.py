@@ -103,7 +103,10 @@ UNSAYABLE = {
 }
 
 
-REFUSED = "not a valid name for a node|concat_dim is not|not a valid new name|not a node path"
+REFUSED = (
+    "not a valid name for a node|concat_dim is not|not a valid new name|this is not a valid "
+    "node path"
+)
 
 
 @pytest.mark.parametrize("name", UNSAYABLE.values(), ids=UNSAYABLE)

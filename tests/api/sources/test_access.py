@@ -185,7 +185,7 @@ def test_who_reads_pays_where_that_is_said(bucket, monkeypatch, tmp_path):
 
 
 BAD = {
-    "no mapping": (["s3://a"], "no mapping"),
+    "no mapping": (["s3://a"], "must be a mapping"),
     "a local prefix": ({"/data": "anonymous"}, "object store"),
     "an unknown word": ({"s3://a": "nobody"}, "not a way"),
     "a function that is not there": ({"s3://a": "no.module:f"}, "can be imported"),

@@ -218,7 +218,7 @@ def test_an_inventory_that_lost_or_changed_a_data_file_is_refused(tmp_path):
     manifest = inventory(tmp_path / "inv", "CSV", LISTED)
     (data,) = (tmp_path / "inv" / "data").iterdir()
     data.write_bytes(gzip.compress(b"other"))
-    with pytest.raises(InvalidInputError, match="not the one that its manifest names"):
+    with pytest.raises(InvalidInputError, match="does not match its manifest"):
         Inputs(f"@{manifest}")
     data.unlink()
     with pytest.raises(NotFoundError, match="not beside its manifest"):

@@ -63,7 +63,7 @@ def test_the_longest_prefix_counts_and_other_files_stay(days, tmp_path, repo_pat
         tmp_path / "in": tmp_path / "nowhere",
         (tmp_path / "in" / "a b").as_uri(): f"{tmp_path}/elsewhere/",
     }
-    with pytest.raises(InvalidInputError, match=r"fits no file.*/in/"):
+    with pytest.raises(InvalidInputError, match=r"no file lies below.*/in/"):
         icevirt.build(
             [more, *days], repo_path, concat_dim="time", commit_options={"publish_as": publish_as}
         )
@@ -143,7 +143,7 @@ BAD = {
     "no URL": ({"": "/x"}, "not the path or URL"),
     "a number": ({"/x": 7}, "not the path or URL"),
     "an unknown scheme": ({"/x": "ftp://x/y"}, "object store"),
-    "a prefix of nothing": ({"/nowhere": "/x"}, "fits no file"),
+    "a prefix of nothing": ({"/nowhere": "/x"}, "no file lies below"),
 }
 
 

@@ -87,7 +87,7 @@ def test_a_file_that_is_not_what_the_list_says_is_bad(bucket, columns, tmp_path)
     else:
         moments = pa.array([1.7e9, *told["last_modified"].to_pylist()[1:]])
         told = told.set_column(2, "last_modified", moments)
-    with pytest.raises(ScanError, match=r"1 of 3 files.*changed between listing and scan"):
+    with pytest.raises(ScanError, match=r"1 of 3 files.*changed after it was listed"):
         icevirt.build(told, tmp_path / "repo", concat_dim="time")
     assert not (tmp_path / "repo").exists()
 

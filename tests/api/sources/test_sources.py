@@ -61,5 +61,5 @@ def test_files_without_a_coordinate_stand_in_the_order_given(tmp_path, repo_path
         icevirt.build(sources, repo_path, concat_dim="run", mode="w")
         assert by_both(repo_path, "number") == [expected, expected]
     assert icevirt.plan(given, concat_dim="run").notes == (
-        "in the order given: no coordinate 'run'",
+        "in the given order: no coordinate 'run'",
     )

@@ -105,7 +105,7 @@ def test_a_clock_that_goes_backwards_a_little_stops_nobody(local):
 def test_a_clock_that_goes_backwards_a_lot_stops_its_own_writer_only(local):
     storage = local.icevirt()
     Repository.create(storage)
-    with pytest.raises(StorageError, match="in the future by this machine's clock"):
+    with pytest.raises(StorageError, match="in the future of this machine's clock"):
         commit(opened(storage, -DAY), "x")
     commit(opened(storage), "ours")
     commit_officially(local.official(), "theirs")
@@ -133,7 +133,7 @@ def test_a_storage_whose_clock_is_far_behind_is_not_written_to():
     """To every other client on it the machine's clock would be as far ahead."""
     with skewed(-3600) as place:
         repo = Repository.create(place.icevirt())
-        with pytest.raises(StorageError, match="or that of the storage"):
+        with pytest.raises(StorageError, match="or of the storage"):
             commit(repo, "x")
 
 

@@ -118,7 +118,7 @@ def test_a_client_that_never_hears_says_that_it_does_not_know(fresh, s3_proxy, m
 
     s3_proxy.rules.add(ANSWER_LOST, method="PUT", **away)
     monkeypatch.setattr(object_store, "time", SimpleNamespace(sleep=instead_of_waiting))
-    with pytest.raises(StorageError, match="not known whether"):
+    with pytest.raises(StorageError, match="unknown whether"):
         commit(repo, "main", 5, "unheard")
     history = [told.message for told in Repository.open(direct.icevirt()).ancestry(branch="main")]
     assert history[:2] == ["unheard", "third"]

@@ -196,7 +196,7 @@ def test_a_store_that_only_shows_the_past_makes_the_outcome_unknown_not_a_confli
     repo = prepared(strict_s3)
     strict_s3.rules.add(ANSWER_LOST, method="PUT", target=REPO)
     strict_s3.cloud.lag_after_put("/repo/repo", 10**6)
-    with pytest.raises(StorageError, match="not known whether the write took place"):
+    with pytest.raises(StorageError, match="unknown whether the write took place"):
         commit(repo, 1)
     strict_s3.cloud.lag("/repo/repo", 0)
     assert messages(strict_s3) == ["n1"]

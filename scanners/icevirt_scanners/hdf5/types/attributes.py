@@ -54,10 +54,10 @@ _SCALES = b"DIMENSION_LIST"
 _REMEMBERED = 16 * 1024  # bytes of attributes that are
 _DOUBLES = {"f": np.dtype(np.float64), "c": np.dtype(np.complex128)}
 _SHOWN_AS = {  # by kind of dtype; readers other than icevirt see these
-    "c": "readers other than icevirt see a complex number as text",
-    "m": "readers other than icevirt see a timedelta as a count of {dtype}",
-    "M": "readers other than icevirt see a time as a count of {dtype}",
-    "V": "readers other than icevirt see opaque bytes as base64",
+    "c": "other readers see a complex number as text",
+    "m": "other readers see a timedelta as a count of {dtype}",
+    "M": "other readers see a time as a count of {dtype}",
+    "V": "other readers see opaque bytes as base64",
 }
 _COMPOUND = "a compound is shown as a list without names"
 _VARIABLE_TEXT = {

@@ -34,7 +34,7 @@ from icevirt_scanners.hdf5.values.whole import stored_whole, wants_whole
 from icevirt_scanners.hdf5.variable import HDF5Variable
 from icevirt_scanners.hdf5.virtual.resolve import Resolved, resolve
 
-_ASKED = "its policy is native"
+_ASKED = "its policy is 'native'"
 
 
 def represent(variable: HDF5Variable, context: FileContext) -> ScannedArray:
@@ -84,7 +84,7 @@ def _virtual(variable: HDF5Variable, context: FileContext) -> ScannedArray:
         return _natively(variable, None, context, more)
     if hashed:
         more["digest"] = digest_of(array, variable.element.dtype, context.elsewhere)
-    message = f"its chunks are those of datasets in {resolved.files} files"
+    message = f"its chunks come from datasets in {resolved.files} files"
     context.tell(variable.path, "virtual-dataset", message)
     return replace(array, **more)
 
@@ -98,7 +98,7 @@ def _check_here(variable: HDF5Variable, resolved: Resolved, context: FileContext
     raise UnsupportedError(
         "values of a virtual dataset in a remote file must be read"
         if remote
-        else "values of a virtual dataset over its own file, by that file's name, must be read",
+        else "values of a virtual dataset over its own file (named by file name) must be read",
         do="Copy it and its sources to local disk, or leave it out with drop_variables."
         if remote
         else 'Name the file "." in the virtual dataset, or leave it out with drop_variables.',

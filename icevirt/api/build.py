@@ -143,4 +143,9 @@ def built(
                 refuse_differences(storage, report, values=commit.verify, executor=starter.choice)
     if commit.promote is not None:
         promoted(storage, report, commit.promote)
-    return replace(report, seconds=clock.seconds, storage=storage)
+    return replace(
+        report,
+        seconds=clock.seconds,
+        storage=storage,
+        authorization=reach.authorization(report.containers),
+    )

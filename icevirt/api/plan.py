@@ -18,7 +18,7 @@ from icevirt.api.pipeline.replacing import Replacing
 from icevirt.api.pipeline.stages import Scan, closed_catalog, scan_missing
 from icevirt.api.pipeline.target import Target, digest_of
 from icevirt.api.renamed import names_replacements
-from icevirt.api.request import Asked, Listed
+from icevirt.api.request import Asked, ListedFiles
 from icevirt.api.sources.inputs import Sources
 from icevirt.api.sources.published_urls import published
 from icevirt.archive.plan import BuildPlan
@@ -169,5 +169,5 @@ def planned(
         held["cost"] = costs_of(made)
         if target is not None:
             held["difference"] = Replacing.of(target, made, choices.edits.choice).difference()
-        known = Listed(files=files, options=options, nest=nest)
+        known = ListedFiles(files=files, options=options, nest=nest)
         return Plan(**held, asked=replace(asked, sources=None, listed=known))

@@ -17,7 +17,7 @@ from icevirt.storage.resolve import StorageLike
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
+class ListedFiles:
     """Files that an earlier step listed, and how it scanned them."""
 
     files: Sequence[SourceFile]
@@ -37,7 +37,7 @@ class Asked:
     catalog: StorageLike | None = None
     access: Mapping[str, Any] | None = field(default=None, repr=False)
     executor: ExecutorChoice = None
-    listed: Listed | None = None
+    listed: ListedFiles | None = None
 
     def inputs(self) -> tuple[Inputs, ScannerOptions, NestedSources | None]:
         """Return the files, what scanners of them are given, and their places in nested lists."""

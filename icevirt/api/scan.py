@@ -21,7 +21,7 @@ from icevirt.api.pipeline.phase_clock import Clock
 from icevirt.api.pipeline.stages import Scan, scan_missing, scanned_catalog
 from icevirt.api.plan import Plan, planned
 from icevirt.api.renamed import names_replacements
-from icevirt.api.request import Asked, Listed
+from icevirt.api.request import Asked, ListedFiles
 from icevirt.api.sources.catalog_inputs import scans_alike
 from icevirt.api.sources.inputs import Inputs, Sources
 from icevirt.archive.facts import ArrayColumns, Counts
@@ -165,7 +165,7 @@ def scan_files(
         catalog=storage,
         access=access,
         executor=executor,
-        listed=Listed(files=files, options=options, nest=None),
+        listed=ListedFiles(files=files, options=options, nest=None),
     )
     held = {each.name: getattr(report, each.name) for each in fields(report)}
     return ScannedArchive(**held, asked=asked)

@@ -34,6 +34,7 @@ _COMPUTED: dict[type, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ReadCost: (("requests",), ()),
     Era: (("name",), ()),
 }  # what is shown before and after the fields
+_NEVER = ("storage", "authorization")  # they may hold credentials
 
 
 @singledispatch
@@ -42,7 +43,7 @@ def document(value: Any) -> JSON:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         shown = next((each for each in type(value).__mro__ if each in _COMPUTED), type(value))
         first, last = _COMPUTED.get(shown, ((), ()))
-        fields = (field.name for field in dataclasses.fields(shown) if field.name != "storage")
+        fields = (field.name for field in dataclasses.fields(shown) if field.name not in _NEVER)
         return {name: document(getattr(value, name)) for name in (*first, *fields, *last)}
     if isinstance(value, Enum):
         return str(value.value)

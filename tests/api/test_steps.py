@@ -20,6 +20,8 @@ from icevirt.archive.reports.build import (
 from icevirt.archive.reports.readers import Readers
 from icevirt.errors import CombineError, InvalidInputError, PlanChangedError
 
+pytestmark = pytest.mark.usefixtures("in_process")
+
 HOSTILE = "<script>alert(1)</script>\x1b[2J"
 
 

@@ -197,7 +197,7 @@ def test_cmip_models_cannot_be_eras_because_each_has_its_fixed_field(tmp_path):
     assert "eras=" not in caught.value.do
     choices = {choice.option: choice for choice in caught.value.facts["eras"].choices}
     assert choices['on_mismatch="eras"'].groups == 0
-    assert "is not possible: era_0: variable /orog" in choices['on_mismatch="eras"'].does
+    assert "is not possible: era_0: /orog" in choices['on_mismatch="eras"'].does
 
 
 @pytest.mark.parametrize("model", list(archives.CMIP_CALENDARS))

@@ -334,7 +334,7 @@ def test_what_the_scan_did_not_compare_is_refused(tmp_path):
 WRONG = {
     "a rule that looks at values": ({"data_vars": "different"}, "lets values decide"),
     "no variable of the name": ({"data_vars": ["fild"]}, "no file has.*fild"),
-    "a dimension that is not asked for": ({"data_vars": {"time": "all"}}, "does not name"),
+    "a dimension that is not asked for": ({"data_vars": {"time": "all"}}, "not in concat_dim"),
     "no names": ({"data_vars": [1]}, "or names of variables"),
     "nothing at all": ({"data_vars": []}, "or names of variables"),
     "a number": ({"data_vars": 1}, "or names of variables"),

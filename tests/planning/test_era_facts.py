@@ -104,7 +104,7 @@ def test_the_refusal_says_what_storing_the_deviating_files_would_take():
     (_, _, native) = refused(
         [step(0), step(1, attributes=Attributes(values={"units": "m"}))]
     ).choices
-    assert native.does.startswith("is not possible: variable /tos is encoded differently")
+    assert native.does.startswith("is not possible: /tos is encoded differently")
 
 
 @pytest.mark.parametrize("rules", [Rules(), Rules(deviating="native")], ids=["refuse", "native"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -118,7 +119,9 @@ class BuildReport:
     eras: int = 1  # groups that files of other decoding lie in; 1: the group is the dataset
     executor: str = ""  # that ran tasks: "spark", "processes" or "in-process"; "": there were none
     seconds: dict[str, float] = field(default_factory=dict)  # by phase, in order
-    storage: Any = field(default=None, compare=False)  # of the repository; None: it is at ``repo``
+    # how to open it, where the URL and the environment do not say; neither is shown nor written
+    storage: Any = field(default=None, compare=False)
+    authorization: Mapping[Any, Any] | None = field(default=None, compare=False)
 
     @property
     def references(self) -> ReferenceCounts:
@@ -128,19 +131,19 @@ class BuildReport:
     def open(self, **options: Any) -> Dataset:
         """Open the dataset in xarray, as this build committed it.
 
-        Only the url prefixes that the build wrote references to are authorized.
+        Only the url prefixes that the build wrote references to are authorized, with the
+        credentials that it was given for them.
 
         Args:
             options: Arguments of ``xarray.open_dataset`` with ``engine="icevirt"`` in place of
-                those of the build, like ``chunks={}`` or ``authorize_virtual_chunk_access={...}``
-                with credentials.
+                those of the build, like ``chunks={}``.
         """
         import xarray as xr
 
         known: dict[str, Any] = {
             "group": self.group,
             "snapshot_id": self.snapshot_id,
-            "authorize_virtual_chunk_access": list(self.containers),
+            "authorize_virtual_chunk_access": self.authorization or list(self.containers),
             **({} if self.eras == 1 else {"eras": "concat"}),
         }
         where = self.repo if self.storage is None else self.storage

@@ -9,9 +9,10 @@ import pytest
 import xarray as xr
 
 import icevirt
-from builds.support import expected_dataset, write_days
+from builds.support import assert_same_dataset, expected_dataset, write_days
 from grouping import grouped
 from icevirt.connect.credentials.http_tokens import TOKENS
+from icevirt.display.document import document
 from icevirt.errors import InvalidInputError, ScanError, StorageError
 from icevirt.objects.http import client
 from icevirt.objects.source import open_source
@@ -117,9 +118,13 @@ def test_tokens_are_renewed_when_they_are_refused(archive, repo_path, status, in
 
 def test_a_token_is_fetched_once_for_all_threads_and_files(archive, repo_path, in_process):
     archive.server.requests = 10**6
-    archive.build(repo_path)
+    report = archive.build(repo_path)
     archive.read(repo_path)
     assert archive.server.issued == 1
+    with report.open() as found:
+        assert_same_dataset(found.load(), expected_dataset(archive.paths, "time"))
+    assert archive.server.issued == 1
+    assert "authorization" not in document(report)
 
 
 def test_a_server_that_refuses_every_token_stops_the_build_and_is_not_asked_for_ever(

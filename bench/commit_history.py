@@ -55,7 +55,7 @@ def make(root: Path, snapshots: int) -> None:
 
     import icevirt
     from icevirt.ids import ObjectId12
-    from icevirt.model.repo_info import NewCommit, SnapshotInfo, Update
+    from icevirt.model.repo_info import NewCommit, OpsLogEntry, SnapshotSummary
     from icevirt.wire.repo_info import file as repo_info
 
     repo = icevirt.Repository.create(icevirt.local_filesystem_storage(str(root)))
@@ -70,11 +70,13 @@ def make(root: Path, snapshots: int) -> None:
     for number in range(snapshots - len(told)):
         now = tip.flushed_at - snapshots + number
         key = ObjectId12(os.urandom(12))
-        told[key] = SnapshotInfo(
+        told[key] = SnapshotSummary(
             id=key, parent_id=parent, flushed_at=now, message=f"add hour {number} of the year"
         )
         backup = f"repo.{number:014d}.{ObjectId12(os.urandom(12))}"
-        updates.insert(1, Update(kind=NewCommit("main", key), updated_at=now, backup_path=backup))
+        updates.insert(
+            1, OpsLogEntry(kind=NewCommit("main", key), updated_at=now, backup_path=backup)
+        )
         parent = key
     told[tip.id] = replace(tip, parent_id=parent)
     latest = tuple(updates[:OPS_LOG])

@@ -51,7 +51,7 @@ def write(root, total):
     from icevirt.archive.scanned import ScannedGroup
     from icevirt.ids import ObjectId8
     from icevirt.model.config.document import VirtualChunkContainer, local_filesystem_store
-    from icevirt.model.snapshot import ManifestFileInfo, ManifestRef
+    from icevirt.model.snapshot import ManifestFile, ManifestRef
     from icevirt.planning.schedule.windows import split_rules
     from icevirt.repo.commits.build_commit import publish
     from icevirt.storage.local import LocalStorage
@@ -71,7 +71,7 @@ def write(root, total):
             last = first + encoded.num_chunk_refs
             refs.append(ManifestRef(object_id=encoded.id, extents=((first, last),)))
             infos.append(
-                ManifestFileInfo(
+                ManifestFile(
                     id=encoded.id,
                     size_bytes=len(encoded.raw),
                     num_chunk_refs=encoded.num_chunk_refs,

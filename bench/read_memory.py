@@ -52,7 +52,7 @@ def make(root: Path, refs: int) -> None:
     from icevirt.archive.scanned import ScannedGroup
     from icevirt.ids import ObjectId8
     from icevirt.model.config.document import VirtualChunkContainer, local_filesystem_store
-    from icevirt.model.snapshot import ManifestFileInfo, ManifestRef
+    from icevirt.model.snapshot import ManifestFile, ManifestRef
     from icevirt.repo.commits.build_commit import publish
     from icevirt.storage.local import LocalStorage
 
@@ -68,7 +68,7 @@ def make(root: Path, refs: int) -> None:
             ManifestRef(object_id=encoded.id, extents=((first, last), (0, SIDE), (0, SIDE)))
         )
         infos.append(
-            ManifestFileInfo(
+            ManifestFile(
                 id=encoded.id, size_bytes=len(encoded.raw), num_chunk_refs=encoded.num_chunk_refs
             )
         )

@@ -1,9 +1,9 @@
-"""Every error icevirt raises, in one tree divided by what the handler does about it.
+"""Define every error icevirt raises, in one tree divided by how callers handle them.
 
-An error says what happened, with which values, and what to do; its ``code`` is stable for ever and
-its facts are attributes. Errors pickle, because Spark sends them home from executors.
+An error says what happened, with which values, and what to do; its ``code`` never changes and its
+facts are attributes. Errors pickle, because Spark sends them from executors to the driver.
 
-No error shows a secret of a URL. It is cut out when the error is made: it is not in the message,
+No error shows a secret of a URL. It is removed when the error is made: it is not in the message,
 the facts, ``args``, the pickle, or what a traceback prints of library errors that led to it.
 """
 
@@ -84,6 +84,10 @@ class InvalidInputError(IcevirtError, ValueError):
     """The caller passed something that cannot be right; change the call."""
 
     code = "invalid-input"
+
+
+class ArgumentError(InvalidInputError, TypeError):
+    """A function has no parameter of this name; the message names what to write in its place."""
 
 
 class UnauthorizedError(InvalidInputError):

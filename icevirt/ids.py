@@ -1,7 +1,7 @@
-"""Object and node ids: their bytes, their Crockford base32 names, and how new ones are made.
+"""Make and format object and node ids: their bytes and Crockford base32 names.
 
-Spec: "Common Types". Random ids come from ``os.urandom`` so that forked processes never repeat one
-another; ids of content are BLAKE2b digests, so that equal content has equal names.
+Spec: "Common Types". Random ids come from ``os.urandom``, so forked processes never repeat an id;
+ids of content are BLAKE2b digests, so equal content has equal names.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Where processes that icevirt starts import from: what this one does, less the working directory.
+"""Compute the import path of child processes: this process's, without the working directory.
 
-Archives are worked on where they lie, and a file in there could be called like any module. Python
-looks there first where it runs ``-m``, ``-c`` or a notebook, and where ``PYTHONPATH`` has an empty
-entry. None of this says that the directory is trusted. A script that lies there does, and so does
-its absolute path in ``PYTHONPATH``: then it stays.
+Users work in the directories of their archives, and a file there may have the name of any module.
+Python searches the working directory first under ``-m``, ``-c`` or in a notebook, and where
+``PYTHONPATH`` has an empty entry. None of these means that the directory is trusted. A script that
+lies there does mean it, and so does an absolute path in ``PYTHONPATH``: then the directory stays.
 """
 
 from __future__ import annotations

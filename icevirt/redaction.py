@@ -1,4 +1,4 @@
-"""Cuts secrets out of whatever people may see: user names, passwords and queries of URLs.
+"""Remove secrets from text that people may see: user names, passwords and queries of URLs.
 
 Errors call this when they are made and log records when they are written, so no other code has to
 remember it. Tokens inside paths stay: nothing marks them as secrets. A key such as ``s3://b/x?.nc``

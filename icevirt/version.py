@@ -1,4 +1,4 @@
-"""The version of icevirt, as a constant: reading it from package metadata is slow at import.
+"""Hold the version of icevirt as a constant; reading package metadata is slow at import.
 
 The build backend reads it from here.
 """

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:
     from icevirt.execution.executor import Executor
 
-pytest_plugins = ["servers.fixtures"]
+pytest_plugins = ["servers.fixtures", "builds.fixtures"]
 
 settings.register_profile("default", deadline=None)
 settings.register_profile(

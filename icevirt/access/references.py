@@ -1,7 +1,7 @@
-"""The references of an array for people and other programs: in batches, and one by one.
+"""List the references of an array in batches, or one by one.
 
-Locations are shown absolute, also where a container's name stands for its prefix. Nothing is read
-from source files, so nothing has to be authorised.
+Locations are absolute, even where a container's name replaces its prefix. Listing reads no source
+file, so it needs no authorization.
 """
 
 from __future__ import annotations

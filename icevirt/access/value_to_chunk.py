@@ -1,4 +1,4 @@
-"""From a value to its chunk: by index, or by the labels of its coordinates."""
+"""Find the chunk of a value, by index or by the labels of its coordinates."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Virtual references as a person sets them, with icechunk's names, made into chunk tables.
+"""Convert virtual references that users set, under icechunk's names, to chunk tables.
 
-Unlike icechunk's, nothing here returns a list of what failed: what cannot be stored is an error.
+Icechunk returns a list of the references that failed; here a reference that cannot be stored raises
+an error.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,18 +14,14 @@ from icevirt.archive.edits import FileChanges, FileFacts
 from icevirt.archive.facts import CatalogFacts
 from icevirt.errors import CombineError, InvalidInputError
 from icevirt.model.json import JSON
-from icevirt.planning.combine.options import Wish
+from icevirt.planning.combine.options import Preprocess, Wish
 from icevirt.planning.edits.checked_names import refuse_unknown_edits
 from icevirt.planning.edits.file_edits import FileEdit, facts_of_file
 from icevirt.planning.edits.label_edits import LabelEdits
 from icevirt.planning.edits.renames import edited
 
-type Preprocess = str | Callable[[FileFacts], FileChanges | None] | None
-
 TOLD = "preprocess"
 """Labels that the function tells."""
-
-_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,24 +39,12 @@ class Edits:
         attrs: Mapping[str, Mapping[str, Any]] | None,
         preprocess: Preprocess,
     ) -> Edits:
-        """Check what was passed.
+        """Read the options of these names.
 
         Raises:
-            InvalidInputError: It is no mapping of names, or there is no such function.
+            InvalidInputError: There is no such function.
         """
-        for name, given in (("rename", rename), ("attrs", attrs)):
-            if given is not None and not isinstance(given, Mapping):
-                raise InvalidInputError(
-                    f"{name} is no mapping", do="Correct the call.", given=given
-                )
         function = _imported(preprocess) if isinstance(preprocess, str) else preprocess
-        if function is not None and not callable(function):
-            raise InvalidInputError(
-                "preprocess is no function",
-                do="Pass one that takes icevirt.FileFacts, or its name as"
-                ' "package.module:function".',
-                given=preprocess,
-            )
         return cls(
             everywhere=FileEdit.of(FileChanges(rename=rename or {}, attrs=attrs or {})),
             function=function,
@@ -185,10 +168,6 @@ def _refuse_unscanned(edit: FileEdit, dimensions: Sequence[str], url: str) -> No
 
 
 def _imported(name: str) -> Callable[[FileFacts], FileChanges | None]:
-    if not _FUNCTION.fullmatch(name):
-        raise InvalidInputError(
-            "not the name of a function", do="Write it as package.module:function.", given=name
-        )
     module, _, path = name.partition(":")
     try:
         found: Any = importlib.import_module(module)

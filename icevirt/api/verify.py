@@ -13,6 +13,7 @@ import numpy as np
 
 from icevirt.api.pipeline.phase_clock import Clock
 from icevirt.api.pipeline.provenance import provenance_of
+from icevirt.api.renamed import names_replacements
 from icevirt.archive.reports.build import Progress
 from icevirt.archive.reports.verification import Checked, VerifyReport, total
 from icevirt.connect.container import endpoint_of
@@ -41,6 +42,7 @@ _HANDFUL = 200  # chunks, that are looked at faster than Spark starts
 _TASKS_PER_SLOT = 4
 
 
+@names_replacements
 def verify(
     repo: StorageLike,
     *,
@@ -52,7 +54,7 @@ def verify(
     full: bool = False,
     seed: int | None = None,
     authorize_virtual_chunk_access: Authorization = None,
-    spark: ExecutorChoice = None,
+    executor: ExecutorChoice = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> VerifyReport:
     """Hold one version of a repository against the files it refers to.
@@ -70,8 +72,8 @@ def verify(
         full: Compare all chunks.
         seed: Of the sample; by default another one each time. It is in the report.
         authorize_virtual_chunk_access: As for `Repository.open`: prefixes to read below.
-        spark: What runs tasks, as for `build`; by default this process where there is little to do,
-            else the active session, or a local one for this call.
+        executor: What runs tasks, as for `build`; by default this process where there is little to
+            do, else the active session, or a local one for this call.
         progress: Called with every step of the long phases.
 
     Raises:
@@ -105,8 +107,8 @@ def verify(
         size = work.total if full else wanted
         is_small = len(work.manifests) <= _FEW and size <= _HANDFUL
         with clock.phase("executor"):
-            executor = stack.enter_context(executor_of(spark, work=0 if is_small else None))
-        slots = executor.parallelism
+            running = stack.enter_context(executor_of(executor, work=0 if is_small else None))
+        slots = running.parallelism
         work.tasks = slots * _TASKS_PER_SLOT if slots > 1 else 1  # alone, none waits for the last
         stages = {
             "references": (check_references, work.all() if with_references else []),
@@ -117,14 +119,14 @@ def verify(
             if tasks:
                 with clock.phase(phase):
                     report = _telling(clock.step, phase, tasks)
-                    found.append(total(executor.run(function, tasks, progress=report)))
+                    found.append(total(running.run(function, tasks, progress=report)))
     checked = total(found)
     return VerifyReport(
         repo=storage.url,
         snapshot_id=session.snapshot_id,
         checked=_with_untold(session, checked) if full else checked,
         seed=seed,
-        executor=executor.name,
+        executor=running.name,
         seconds=clock.seconds,
     )
 

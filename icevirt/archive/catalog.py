@@ -1,4 +1,4 @@
-"""The catalog's schema: what a scan leaves behind, and everything later starts from.
+"""Define the catalog's schema: what a scan stores, and every later step starts from.
 
 A catalog is a set of *parts*. A part covers a fixed run of source files and is three Parquet
 files, written in the order ``refs``, ``arrays``, ``files``; a part whose ``files`` exists is

@@ -1,7 +1,7 @@
-"""The tables in which a catalog is looked at: one row a file, array, attribute or reference.
+"""Define the tables of the catalog view: one row per file, array, attribute or reference.
 
 They are made from the packed tables of `icevirt.archive.catalog` while they are read. Types are
-Arrow's, of which Spark, DuckDB and pandas have all; numbers are signed and times have microseconds.
+Arrow types that Spark, DuckDB and pandas all have; numbers are signed and times have microseconds.
 """
 
 from __future__ import annotations

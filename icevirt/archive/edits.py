@@ -1,4 +1,4 @@
-"""What may be changed about files before they are combined: names and attributes, never values."""
+"""Define what a user may change about files before combining: names and attributes."""
 
 from __future__ import annotations
 

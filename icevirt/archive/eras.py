@@ -1,7 +1,7 @@
-"""Eras of an archive: runs of files that decode alike, and what sets them apart from one another.
+"""Describe the eras of an archive: runs of files that decode equally, and how they differ.
 
-Values for plans, errors and JSON; they name files and never hold more than a bounded number of
-them, whatever the archive's size.
+These values appear in plans, errors and JSON. They name files, but never more than a bounded
+number, whatever the archive's size.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the driver knows of a closed catalog: facts per file and per array, in columns.
+"""Hold facts per file and per array of a closed catalog, in columns on the driver.
 
 Strings that repeat (paths, schemas, shapes, digests) are dictionary-encoded, and whole numbers take
 as few bytes as the largest needs, so that a file costs a few bytes for each of its arrays.

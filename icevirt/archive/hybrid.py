@@ -1,7 +1,7 @@
-"""How an array is made of files of which not every chunk can be referenced.
+"""Describe an array of which some chunks are references and others are stored.
 
-Chunks of the array that lie in one file, on that file's own grid and encoded as the array is, stay
-references. All others are read from the files when the array is written and stored beside them.
+Chunks that lie in one file, on that file's own grid, and have the array's encoding stay references.
+All others are read from the files when the array is written, and stored beside them.
 """
 
 from __future__ import annotations

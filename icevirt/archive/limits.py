@@ -1,4 +1,4 @@
-"""What the scan of one file may take, and how often a task is tried."""
+"""Define the limits of scanning one file, and how often a task is retried."""
 
 from __future__ import annotations
 

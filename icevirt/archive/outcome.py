@@ -1,4 +1,4 @@
-"""One file after the attempt to scan it: what was found, or what is wrong with it."""
+"""Describe the result of trying to scan one file: what was found, or what is wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan of a build: frozen before anything is written, and then executed exactly.
+"""Define the plan of a build: frozen before anything is written, then executed exactly.
 
 The write stage reads nothing but the closed catalog and the items of a plan.
 """

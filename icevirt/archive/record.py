@@ -1,6 +1,6 @@
-"""What a build notes of its finished items, as JSON: nothing that is read from a storage is run.
+"""Write a build's notes of finished items as JSON; nothing read from storage is executed.
 
-One file for each item, below ``items/`` of the build's own folder.
+One file per item, below ``items/`` in the build's own folder.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Which variables are coordinates: by their names, and by the attributes of CF that name them.
+"""Decide which variables are coordinates, by their names and by CF attributes.
 
-They are those that xarray makes coordinates with ``decode_coords="all"``: variables with the name
-of a dimension, and what the attributes below name. Variables that only ``ancillary_variables``
-names (quality flags, error estimates) are data.
+They are the variables that xarray makes coordinates with ``decode_coords="all"``: variables named
+like a dimension, and variables that the attributes below name. Variables that only
+``ancillary_variables`` names (quality flags, error estimates) are data.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a scanner says about one source file: groups, arrays, chunk references, findings.
+"""Describe one scanned file: groups, arrays, chunk references, findings.
 
 These values are zarr's view of the file: data types, codecs and fill values are zarr v3 metadata,
 and every array carries a chunk table that a zarr reader decodes to exactly what h5py reads.
@@ -7,7 +7,7 @@ and every array carries a chunk table that a zarr reader decodes to exactly what
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
@@ -190,8 +190,3 @@ class ScannedFile:
 def dump(document: Any) -> bytes:
     """Write strict JSON, keys in the order given. Raises ``ValueError`` for bare NaN."""
     return json.dumps(document, allow_nan=False, ensure_ascii=False).encode()
-
-
-def arrays_by_path(arrays: Sequence[ScannedArray]) -> dict[str, ScannedArray]:
-    """Return the arrays keyed by their path."""
-    return {array.path: array for array in arrays}

@@ -1,4 +1,4 @@
-"""What an array is apart from its shape and values, and what of that decides how it decodes."""
+"""Describe an array apart from its shape and values, and the part that decides decoding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a file one task scans, where several share it: whole arrays, and runs of large ones."""
+"""Describe the share of a huge file that one task scans: whole arrays and runs of large ones."""
 
 from __future__ import annotations
 

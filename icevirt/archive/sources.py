@@ -1,4 +1,4 @@
-"""Listed files in columns: ten million of them are not ten million objects."""
+"""Hold listed files in columns, so that ten million files need no Python objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What time coordinates count, and how those of many files are brought to one count."""
+"""Describe the units of time coordinates, and how to convert many files to one unit."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import json
 import pickle
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -22,15 +22,6 @@ from icevirt.catalog.parts import PartTables
 from icevirt.model.chunks import ChunkTable, ChunkType
 
 _VIRTUAL = int(ChunkType.virtual)
-
-
-def tables_of(outcomes: Iterable[ScanOutcome], limits: ScanLimits = DEFAULT) -> PartTables:
-    """Turn the outcomes of a part, scanned under ``limits``, into the rows of its three tables."""
-    rows = PartRows(limits)
-    for outcome in outcomes:
-        rows.add(outcome)
-    tables = rows.tables()
-    return replace(tables, refs=list(tables.refs))
 
 
 class PartRows:

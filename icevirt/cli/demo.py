@@ -80,9 +80,9 @@ def demo(
             files,
             repo,
             concat_dim="time_counter",
-            combine="nested",  # each file says that it is step 0
             mode="w",
-            message="demo",
+            combine_options={"combine": "nested"},  # each file says that it is step 0
+            commit_options={"message": "demo"},
             progress=listener,
         )
     dataset, means, equal = read(report, files)

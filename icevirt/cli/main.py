@@ -19,6 +19,7 @@ import typer
 from typer.core import TyperGroup
 
 from icevirt.cli import build, catalog, check, demo, inspect, plan, upgrade, verify
+from icevirt.cli.former import replacement
 from icevirt.cli.output import ProgressStyle, answering, show, show_error, tell_progress_as
 from icevirt.errors import IcevirtError
 from icevirt.redaction import without_secrets
@@ -33,12 +34,13 @@ def _repeating_no_secret() -> Iterator[None]:
         yield
     except Exception as error:
         if isinstance(words := getattr(error, "message", None), str):
-            error.message = without_secrets(words)  # type: ignore[attr-defined]
+            now = replacement(error)
+            error.message = without_secrets(words if now is None else now)  # type: ignore[attr-defined]
         raise
 
 
 class _Program(TyperGroup):
-    """Commands whose usage errors repeat no secret of what was typed."""
+    """Commands whose usage errors repeat no secret, and name what replaces former options."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
         """Read the options of the program itself."""

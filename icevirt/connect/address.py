@@ -1,6 +1,6 @@
-"""Where an object lies: kind of store, bucket and key, as URLs say them.
+"""Parse the URL of an object into kind of store, bucket and key.
 
-Keys are percent-decoded and without query and fragment, as the official client reads them.
+Keys are percent-decoded, without query and fragment, as the official client reads them.
 """
 
 from __future__ import annotations

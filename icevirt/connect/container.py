@@ -1,10 +1,10 @@
-"""The options of a virtual chunk container: a closed set of names, with a rule for each value.
+"""Read the options of a virtual chunk container: a closed set of names, a rule for each value.
 
-Whoever writes a repository chooses them, and requests carry the credentials of whoever reads it. So
-options are read here, once, before anything else looks at them: each spelling that a client of
-Icechunk accepts becomes one canonical name or is refused. Names that are not known are refused too,
-because a library below could know them. Opening and saving a repository does not come here: the
-document of its configuration stays as it is.
+The author of a repository chooses these options, and requests carry the credentials of its reader.
+So options are read here, once, before any other code uses them: each spelling that an Icechunk
+client accepts becomes one canonical name or is refused. Unknown names are refused too, because a
+library below could know them. Opening and saving a repository does not come here: the document of
+its configuration stays unchanged.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Where the requests of a store go, computed from the options that it has in the end. Pure.
+"""Compute where a store's requests go, from its final options. Pure.
 
-The rules are those of the library below. `tests/access/test_credentials.py` compares them with the
-URLs that the library itself signs.
+The rules are those of obstore. `tests/access/hostile/test_credentials.py` compares them with the
+URLs that obstore signs.
 """
 
 from __future__ import annotations

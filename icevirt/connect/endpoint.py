@@ -1,7 +1,7 @@
-"""The server that a URL names, read so strictly that no two libraries can read it differently.
+"""Parse the server of a URL so strictly that no two libraries can read it differently.
 
-Requests carry credentials, and libraries disagree about what stands before the first slash of an
-odd URL. Only what they all take for the same host and port is accepted.
+Requests carry credentials, and libraries disagree about the text before the first slash of an odd
+URL. Only URLs that all libraries send to the same host and port are accepted.
 """
 
 from __future__ import annotations

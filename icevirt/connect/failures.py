@@ -1,7 +1,7 @@
-"""What obstore raises, as errors of icevirt: what happened, where, and what to do about it.
+"""Convert obstore's errors to icevirt's: what happened, where, and what to do.
 
-obstore's messages quote requests and answers, so they are never repeated: an HTTP status, the
-server's error code and a few causes are picked out of them.
+obstore's messages quote requests and answers, so they are never repeated: only an HTTP status, the
+server's error code and a few causes are extracted.
 """
 
 from __future__ import annotations

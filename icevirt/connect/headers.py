@@ -1,6 +1,6 @@
-"""Which headers a container may add to the requests of its reader: a short list, and no others.
+"""Restrict the headers that a container may add to its reader's requests to a short list.
 
-Requests carry the reader's credentials. A header that somebody else chose could change what an
+Requests carry the reader's credentials. A header chosen by another person could change what an
 authenticated request does, whom it is for, or where one request ends and the next begins.
 """
 

@@ -1,4 +1,4 @@
-"""Random parts of pauses, so that those who wait for the same thing do not come back together."""
+"""Randomize pauses, so that processes waiting for the same thing do not retry together."""
 
 from __future__ import annotations
 

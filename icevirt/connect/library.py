@@ -1,8 +1,8 @@
-"""obstore, fit to be used in this process.
+"""Load obstore so that it works in this process, also after a fork.
 
-Its runtime is one for a process and its threads do not survive ``fork``: whatever a child asks of
-it would wait for ever, new stores too. So a child that needs it loads the library once more, from
-a copy that the system takes for another file, and starts anew.
+obstore has one runtime per process, and its threads do not survive ``fork``: in a child, every call
+would wait forever, also on new stores. So a child that needs obstore loads the library again, from
+a copy that the system treats as another file.
 """
 
 from __future__ import annotations

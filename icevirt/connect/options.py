@@ -1,6 +1,6 @@
-"""The options of object stores, from icechunk's names to those of obstore.
+"""Translate the options of object stores from icechunk's names to obstore's.
 
-What a config leaves open is taken from the environment: ``AWS_ENDPOINT_URL``, ``AWS_REGION``,
+Options that a config leaves open come from the environment: ``AWS_ENDPOINT_URL``, ``AWS_REGION``,
 ``AWS_ALLOW_HTTP``, ``AZURE_STORAGE_ACCOUNT_NAME`` and so on; obstore reads most of them itself.
 """
 

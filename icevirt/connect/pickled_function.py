@@ -1,6 +1,6 @@
-"""Functions of scripts, and of notebooks and modules beside them, for processes without those.
+"""Pickle functions of scripts and notebooks for processes that cannot import them.
 
-They travel as code, and compare by it, so that all that came of one function counts as one.
+They travel as code and compare by it, so all copies of one function are equal.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""How long an object store is asked that throttles or is away: longer than the library does.
+"""Retry requests to object stores that throttle or are down, longer than obstore does.
 
-The library retries for a second or two, which gets over what breaks by chance. A store that asks
-for fewer requests (S3 while it spreads a prefix over more servers) does so for much longer. So what
-failed is sent again for a minute, once a time, with random, growing pauses. Nobody multiplies
-that: the library sends such requests once, and Spark does not try again what ended in our error.
-A server that used all patience up is taken for down in this process, and asked once for a request,
-until one succeeds: what fails for good fails soon, however many requests there are.
+obstore retries for a second or two, enough for chance failures. A store that asks for fewer
+requests (S3 while it spreads a prefix over more servers) does so for much longer, so failed
+requests are sent again for a minute, one at a time, with random, growing pauses. Retries do not
+multiply: obstore sends such requests once, and Spark does not retry a task that ended in an icevirt
+error. A server that failed for the whole minute counts as down in this process: each request tries
+it once until one succeeds, so permanent failures end soon, however many requests there are.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How the objects of a virtual chunk container are reached, under icechunk's names.
+"""Define how the objects of a virtual chunk container are reached, under icechunk's names.
 
-These configs are persisted in repositories, for everybody who opens them: they take no secrets.
+These configs are persisted in repositories, where every reader sees them: they take no secrets.
 """
 
 from __future__ import annotations

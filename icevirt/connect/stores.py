@@ -1,7 +1,7 @@
-"""From the address of a bucket, options and credentials to an obstore store.
+"""Open an obstore store from the address of a bucket, options and credentials.
 
-A `Bucket` is a value: it compares, pickles and shows no secret. Its store is opened once in each
-process. Keys count from the root of the bucket, so that every prefix below it shares connections.
+A `Bucket` is a value: it compares, pickles and shows no secret. Its store is opened once per
+process. Keys count from the root of the bucket, so all prefixes below it share connections.
 """
 
 from __future__ import annotations

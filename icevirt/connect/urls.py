@@ -1,4 +1,4 @@
-"""Paths and URLs as people type them, as canonical absolute URLs, and back.
+"""Convert paths and URLs that users type to canonical absolute URLs, and back.
 
 ``file://`` URLs are percent-encoded the way the WHATWG rules and the official client write them.
 """

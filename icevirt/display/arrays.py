@@ -1,4 +1,4 @@
-"""The table of arrays that reports and plans share."""
+"""Format the table of arrays that reports and plans share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `check` found, a line for each problem."""
+"""Format what `check` found, one line per problem."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The same values as JSON documents, for programs that read the output of the command.
+"""Convert reports to JSON documents, for programs that read the command's output.
 
-Field names are those of the Python values; derived numbers that people are shown are included.
+Field names are those of the Python values; derived numbers that the text shows are included.
 """
 
 from __future__ import annotations

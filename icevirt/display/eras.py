@@ -1,4 +1,4 @@
-"""The eras of an archive: which files, since when, what differs, what can be done."""
+"""Format the eras of an archive: their files, start times, differences and remedies."""
 
 from __future__ import annotations
 

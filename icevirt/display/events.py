@@ -1,4 +1,4 @@
-"""Log records as lines of JSON, for systems that collect them."""
+"""Format log records as lines of JSON, for systems that collect them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a build would do, and what it would cost, before it does it."""
+"""Format a plan: what a build would do, and what it would cost."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Progress of a build, drawn from `archive.report.Progress` values.
+"""Show the progress of a build, from `icevirt.archive.reports` values.
 
-On a terminal one bar a phase; in a log a line when a long phase begins, or JSON lines for programs.
-Always on stderr.
+A terminal gets one bar per phase; a log gets one line when a long phase begins, or JSON lines for
+programs. Always on stderr.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import time
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import Any, Self, TextIO
 
 from rich.console import Console
@@ -57,12 +56,7 @@ class ProgressDisplay:
         self._bars.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._bars.stop()
 
     def _begin(self, step: Progress) -> None:

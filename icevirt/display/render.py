@@ -1,4 +1,4 @@
-"""Which text belongs to which value."""
+"""Choose the text for each kind of value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a build did."""
+"""Format the report of a build."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a repository holds, as a tree."""
+"""Format the contents of a repository as a tree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a scan of many files found."""
+"""Format the report of scanning many files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a scan found in one file."""
+"""Format what a scan found in one file."""
 
 from __future__ import annotations
 

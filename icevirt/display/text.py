@@ -1,7 +1,7 @@
-"""Words and numbers that are safe and pleasant to print.
+"""Format words and numbers so that they are safe and readable on a terminal.
 
-Names and attributes come out of other people's files. A terminal would obey the control characters
-in them and rich the square brackets, so both are shown and never obeyed.
+Names and attributes come from other people's files. A terminal would obey control characters in
+them, and rich would obey square brackets, so both are escaped.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an upgrade from V1 to V2 did, or would do."""
+"""Format what an upgrade from V1 to V2 did, or would do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `verify` found, a line for each difference."""
+"""Format what `verify` found, one line per difference."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def local_session(
     if running_session() is not None:
         raise InvalidInputError(
             "a Spark session is already running in this process",
-            do="Pass it as spark=, or stop it first.",
+            do="Pass it as executor=, or stop it first.",
         )
     settings = _settings(cores) | dict(config or {})
     if settings["spark.master"].startswith("local"):

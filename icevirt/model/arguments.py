@@ -1,4 +1,4 @@
-"""What callers passed, checked before anything is done with it."""
+"""Check callers' arguments before using them."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""Attributes of a group or array together with the dtypes that JSON would forget.
+"""Keep the dtypes that JSON loses with the attributes of a group or array.
 
-JSON turns an ``f4`` ``scale_factor`` into a double, and through it every decoded value of its
+JSON turns an ``f4`` ``scale_factor`` into a double, and that changes every decoded value of its
 variable. So zarr.json carries the dtypes in an extension field that every reader may ignore
-(``{"icevirt": {"must_understand": false, "attribute_dtypes": {...}}}``) and the icevirt engine
-restores them, and takes back what had to be said differently for other readers
-(``replaced_attributes``: ``{name: [in the file, shown]}``, null where there is none). Times are
-counts of their unit, complex numbers text, and opaque bytes base64, each with its dtype. NaN and
-infinities are spelt as zarr spells them in fill values, because bare ``NaN`` is not JSON. Float
-``_FillValue`` is base64 of its little-endian bytes, as xarray expects.
+(``{"icevirt": {"must_understand": false, "attribute_dtypes": {...}}}``). The icevirt engine
+restores them, and undoes what was written differently for other readers (``replaced_attributes``:
+``{name: [in the file, shown]}``, null where there is none). Times are counts of their unit, complex
+numbers text, and opaque bytes base64, each with its dtype. NaN and infinities are written as zarr
+spells them in fill values, because bare ``NaN`` is not JSON. Float ``_FillValue`` is base64 of its
+little-endian bytes, as xarray expects.
 """
 
 from __future__ import annotations

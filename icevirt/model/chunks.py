@@ -1,6 +1,6 @@
-"""Chunk references of one array as columns: made by scanners, held by manifests, read by sessions.
+"""Hold the chunk references of one array as columns, for scanners, manifests and sessions.
 
-There is no object per chunk anywhere: a table of a million references is a handful of numpy arrays.
+No Python object per chunk exists: a table of a million references is a handful of numpy arrays.
 """
 
 from __future__ import annotations

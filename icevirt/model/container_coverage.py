@@ -1,4 +1,4 @@
-"""Whether the virtual chunk containers of a repository cover the locations that references use."""
+"""Check that a repository's virtual chunk containers cover the locations of its references."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns of strings that take little memory while nobody looks at them."""
+"""Compress columns of strings while they are not in use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The JSON values that metadata is made of, as one type, and how those of others are read."""
+"""Define the JSON values of metadata as one type, and read JSON written by others."""
 
 from __future__ import annotations
 

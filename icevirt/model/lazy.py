@@ -1,7 +1,7 @@
-"""Mappings whose values are fetched when they are asked for, and changed by steps as dicts are.
+"""Provide mappings that fetch values on first use and record changes as steps.
 
-Repositories of the V1 format keep each branch, tag and snapshot in an object of its own: a commit
-should read the few that it needs, not all that there are.
+Repositories of the V1 format keep each branch, tag and snapshot in an object of its own. A commit
+should read the few that it needs, not all of them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A manifest: the chunk tables of one or more arrays, as one immutable file.
+"""Hold a manifest: the chunk tables of one or more arrays, as one immutable file.
 
 Spec: "Chunk Manifest Files".
 """

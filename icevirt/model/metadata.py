@@ -1,8 +1,8 @@
-"""The zarr.json of a node: read, and the facts that a snapshot repeats from it.
+"""Read the zarr.json of a node, and the facts that a snapshot repeats from it.
 
-What a session stages is validated with zarr's own classes first (`icevirt.repo`). What a snapshot
-holds was written by anybody: `document_of` is the one place where it is read, and `using` the one
-where what else is wrong with it becomes a ``FormatError``.
+zarr's own classes validate what a session stages first (`icevirt.repo`). A snapshot may come from
+any writer: only `document_of` reads its metadata, and `using` turns anything else that is wrong
+with it into a ``FormatError``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-r"""Names of nodes: which ones every Zarr reader finds again, and how other names are escaped.
+r"""Check that every Zarr reader can find a node by its name, and escape other names.
 
-Zarr replaces a backslash in a path by a slash, so a reader that asks for ``a\b`` gets the values
-of ``b`` in the group ``a``. It leaves ``zarr.json`` out when it lists a group. Programs written in
-C end a name at a NUL. icevirt creates no node of such a name; scanners percent-encode them.
+Zarr replaces a backslash in a path by a slash, so a reader that opens ``a\b`` gets the values of
+``b`` in the group ``a``. It omits ``zarr.json`` when it lists a group. Programs written in C end a
+name at a NUL. icevirt creates no node with such a name; scanners percent-encode them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Entries of the ops log as columns: every commit reads and writes a thousand of them.
+"""Hold the entries of the ops log as columns; every commit reads and writes a thousand.
 
-What entries have in common (a kind, the branch it happened to) is there once; ids, times and names
-of backups are columns. An `Update` is made when somebody asks for it.
+Values that entries share (a kind, the branch) are stored once; ids, times and names of backups are
+columns. An `OpsLogEntry` is made when it is first used.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.ids import ObjectId12
-from icevirt.model.repo_info import Update, UpdateKind
+from icevirt.model.repo_info import OpsLogEntry, UpdateKind
 from icevirt.model.strings import Strings
 
 IDS = ("previous_snap_id", "new_snap_id")
@@ -22,7 +22,7 @@ NO_ID = ObjectId12(bytes(ObjectId12.SIZE))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class OpsLog(Sequence[Update]):
+class OpsLog(Sequence[OpsLogEntry]):
     """Entries, a row each, in the order of the log they are from."""
 
     kinds: tuple[UpdateKind, ...]  # distinct ones, their ids left blank
@@ -32,7 +32,7 @@ class OpsLog(Sequence[Update]):
     backup: Strings  # (n,) "" where there is none
 
     @classmethod
-    def of(cls, entries: Iterable[Update]) -> OpsLog:
+    def of(cls, entries: Iterable[OpsLogEntry]) -> OpsLog:
         """Return entries as columns."""
         if isinstance(entries, OpsLog):
             return entries
@@ -56,14 +56,14 @@ class OpsLog(Sequence[Update]):
 
     __hash__ = None  # type: ignore[assignment]
 
-    def __iter__(self) -> Iterator[Update]:
+    def __iter__(self) -> Iterator[OpsLogEntry]:
         return (self._entry(row) for row in range(len(self)))
 
     @overload
-    def __getitem__(self, at: int) -> Update: ...
+    def __getitem__(self, at: int) -> OpsLogEntry: ...
     @overload
     def __getitem__(self, at: slice) -> OpsLog: ...
-    def __getitem__(self, at: int | slice) -> Update | OpsLog:
+    def __getitem__(self, at: int | slice) -> OpsLogEntry | OpsLog:
         """Return one entry, or some as columns."""
         rows = np.arange(len(self))[at]
         return self._take(rows) if isinstance(at, slice) else self._entry(int(rows))
@@ -89,14 +89,14 @@ class OpsLog(Sequence[Update]):
             backup=self.backup[rows],
         )
 
-    def _entry(self, row: int) -> Update:
+    def _entry(self, row: int) -> OpsLogEntry:
         kind = self.kinds[int(self.kind[row])]
         told = {
             name: ObjectId12(self.ids[row, at].tobytes())
             for at, name in enumerate(IDS)
             if hasattr(kind, name)
         }
-        return Update(
+        return OpsLogEntry(
             kind=with_ids(kind, told),
             updated_at=int(self.updated_at[row]),
             backup_path=self.backup[row] or None,

@@ -1,4 +1,4 @@
-"""Node paths: their canonical form, their parts, and the order a snapshot keeps them in.
+"""Define node paths: their canonical form, their parts, and their order in a snapshot.
 
 Spec: "Node Paths". Real snapshots are sorted by the raw UTF-8 bytes of the whole path, not
 component by component as the 2.0 text says; the official reader binary-searches in that order.

@@ -1,4 +1,4 @@
-"""Copies many byte ranges at once: what columns of strings and blobs are made of."""
+"""Copy many byte ranges at once; columns of strings and blobs use it."""
 
 from __future__ import annotations
 

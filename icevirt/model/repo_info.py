@@ -1,6 +1,6 @@
-"""The repo info object: branches, tags, all snapshots, configuration and the ops log.
+"""Hold the repo info: branches, tags, all snapshots, configuration and the ops log.
 
-Spec: "Repo Info File". Snapshots are named by id here; indices are the affair of the wire.
+Spec: "Repo Info File". Snapshots are named by id here; `icevirt.wire` handles their indices.
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any
+from typing import Any, get_args, get_origin
 
 from icevirt.ids import ObjectId12
 from icevirt.model.json import JSONObject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotInfo:
+class SnapshotSummary:
     """Summary of a snapshot, enough to walk the history without fetching snapshot files."""
 
     id: ObjectId12
@@ -34,7 +34,7 @@ class RepoAvailability(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RepoStatus:
+class StatusRecord:
     """Availability, since when, and why."""
 
     availability: RepoAvailability
@@ -43,6 +43,7 @@ class RepoStatus:
 
 
 # -- the ops log: one class per member of the union UpdateType, in the order of their tags ---------
+# Ids are `ObjectId12` in the log, and text for users: `Id`.
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +77,11 @@ class TagCreated:
 
 
 @dataclass(frozen=True, slots=True)
-class TagDeleted:
+class TagDeleted[Id]:
     """A tag was deleted; its name stays taken."""
 
     name: str
-    previous_snap_id: ObjectId12
+    previous_snap_id: Id
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,43 +92,43 @@ class BranchCreated:
 
 
 @dataclass(frozen=True, slots=True)
-class BranchDeleted:
+class BranchDeleted[Id]:
     """A branch was deleted."""
 
     name: str
-    previous_snap_id: ObjectId12
+    previous_snap_id: Id
 
 
 @dataclass(frozen=True, slots=True)
-class BranchReset:
+class BranchReset[Id]:
     """A branch was pointed at another snapshot."""
 
     name: str
-    previous_snap_id: ObjectId12
+    previous_snap_id: Id
 
 
 @dataclass(frozen=True, slots=True)
-class NewCommit:
+class NewCommit[Id]:
     """A snapshot was committed to a branch."""
 
     branch: str
-    new_snap_id: ObjectId12
+    new_snap_id: Id
 
 
 @dataclass(frozen=True, slots=True)
-class CommitAmended:
+class CommitAmended[Id]:
     """The tip of a branch was replaced by a snapshot that includes it."""
 
     branch: str
-    previous_snap_id: ObjectId12
-    new_snap_id: ObjectId12
+    previous_snap_id: Id
+    new_snap_id: Id
 
 
 @dataclass(frozen=True, slots=True)
-class NewDetachedSnapshot:
+class NewDetachedSnapshot[Id]:
     """A snapshot was written that is on no branch."""
 
-    new_snap_id: ObjectId12
+    new_snap_id: Id
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,62 +143,47 @@ class ExpirationRan:
 
 @dataclass(frozen=True, slots=True)
 class FeatureFlagChanged:
-    """A feature flag was set or unset."""
+    """A feature was switched on or off, or back to its default: None."""
 
     id: int
-    new_value: bool
-    is_set: bool
+    new_value: bool | None
 
 
 @dataclass(frozen=True, slots=True)
-class RepoStatusChanged:
+class RepoStatusChanged[Status]:
     """The availability of the repository changed."""
 
-    status: RepoStatus
+    status: Status
 
 
-type UpdateKind = (
+type AnyUpdate[Id, Status] = (
     RepoInitialized
     | RepoMigrated
     | ConfigChanged
     | MetadataChanged
     | TagCreated
-    | TagDeleted
+    | TagDeleted[Id]
     | BranchCreated
-    | BranchDeleted
-    | BranchReset
-    | NewCommit
-    | CommitAmended
-    | NewDetachedSnapshot
+    | BranchDeleted[Id]
+    | BranchReset[Id]
+    | NewCommit[Id]
+    | CommitAmended[Id]
+    | NewDetachedSnapshot[Id]
     | GCRan
     | ExpirationRan
     | FeatureFlagChanged
-    | RepoStatusChanged
+    | RepoStatusChanged[Status]
 )
+type UpdateKind = AnyUpdate[ObjectId12, StatusRecord]
 
-UPDATE_KINDS: tuple[type[Any], ...] = (
-    RepoInitialized,
-    RepoMigrated,
-    ConfigChanged,
-    MetadataChanged,
-    TagCreated,
-    TagDeleted,
-    BranchCreated,
-    BranchDeleted,
-    BranchReset,
-    NewCommit,
-    CommitAmended,
-    NewDetachedSnapshot,
-    GCRan,
-    ExpirationRan,
-    FeatureFlagChanged,
-    RepoStatusChanged,
+UPDATE_KINDS: tuple[type[Any], ...] = tuple(
+    get_origin(each) or each for each in get_args(AnyUpdate.__value__)
 )
 """The members of the union, so that ``UPDATE_KINDS[tag - 1]`` is the class of a tag."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Update:
+class OpsLogEntry:
     """An entry of the ops log.
 
     ``backup_path`` names the file below ``overwritten/`` that holds the repo info in which this
@@ -217,10 +203,10 @@ class RepoInfo:
     tags: Mapping[str, ObjectId12] = field(default_factory=dict)
     branches: Mapping[str, ObjectId12]
     deleted_tags: frozenset[str] = frozenset()
-    snapshots: Mapping[ObjectId12, SnapshotInfo]
-    status: RepoStatus
+    snapshots: Mapping[ObjectId12, SnapshotSummary]
+    status: StatusRecord
     metadata: JSONObject | None = None
-    latest_updates: Sequence[Update]  # newest first
+    latest_updates: Sequence[OpsLogEntry]  # newest first
     repo_before_updates: str | None = None
     config: JSONObject | None = None  # the document as persisted, unknown keys included
     enabled_feature_flags: tuple[int, ...] | None = None

@@ -1,4 +1,4 @@
-"""What one version of a repository holds: its nodes, their metadata, and where their manifests are.
+"""Hold one version of a repository: its nodes, their metadata, and their manifests.
 
 Spec: "Snapshot Files".
 """
@@ -58,7 +58,7 @@ type Node = ArrayNode | GroupNode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ManifestFileInfo:
+class ManifestFile:
     """Facts about a manifest file; readers fetch exactly ``size_bytes`` of it."""
 
     id: ObjectId12
@@ -76,7 +76,7 @@ class Snapshot:
     flushed_at: int  # microseconds since 1970
     message: str
     metadata: JSONObject = field(default_factory=dict)
-    manifest_files: tuple[ManifestFileInfo, ...] = ()  # ascending by id
+    manifest_files: tuple[ManifestFile, ...] = ()  # ascending by id
     parent_id: ObjectId12 | None = None  # V1 files only
     extra: bytes | None = None
     newer_tables: tuple[str, ...] = ()  # tables with fields that this icevirt cannot write again
@@ -132,7 +132,7 @@ class Snapshot:
         """Yield the arrays, in snapshot order."""
         return (node for node in self.nodes if isinstance(node, ArrayNode))
 
-    def manifest(self, object_id: ObjectId12) -> ManifestFileInfo | None:
+    def manifest(self, object_id: ObjectId12) -> ManifestFile | None:
         """Return the facts about a manifest or None, by binary search."""
         at = bisect_left(self.manifest_files, object_id, key=lambda info: info.id)
         found = at < len(self.manifest_files) and self.manifest_files[at].id == object_id

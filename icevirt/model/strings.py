@@ -1,4 +1,4 @@
-"""A read-only column of strings in two numpy arrays: a million URLs are not a million objects."""
+"""Hold a read-only column of strings in two numpy arrays, without Python string objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one commit changed, node by node; the input of diffs and of conflict detection.
+"""Hold what one commit changed, node by node, for diffs and conflict detection.
 
 Spec: "Transaction Log Files".
 """

@@ -1,8 +1,8 @@
-"""Array metadata of zarr v2 as that of v3, and back: what kerchunk's references are described in.
+"""Translate array metadata between zarr v2 and v3, for kerchunk's references.
 
-Only what reads equal under both is translated. The v3 spellings are those of icevirt's scanners, so
-that an array described in v2 joins one that was scanned. Nothing is evaluated: a codec is known by
-its name or refused, so a pickle in the metadata stays bytes.
+Only metadata that reads equally under both is translated. The v3 spellings are those of icevirt's
+scanners, so an array described in v2 joins a scanned one. Nothing is executed: a codec is known by
+its name or refused, and a pickle in the metadata stays bytes.
 """
 
 from __future__ import annotations

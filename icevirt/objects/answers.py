@@ -1,7 +1,8 @@
-"""What a server tells about an object with the bytes of it, and how that differs from the scan.
+"""Compare a server's answer about an object with what the scan recorded.
 
-The answer's own headers are compared, not a condition sent: they came with these very bytes, they
-say what was found, and servers that ignore conditions cannot get a changed file past them.
+The headers of the answer itself are compared, instead of sending a condition: they came with these
+very bytes, they say what was found, and a server that ignores conditions cannot pass off a changed
+file.
 """
 
 from __future__ import annotations

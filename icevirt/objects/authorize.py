@@ -1,8 +1,8 @@
-"""Who may read what: the container that covers a location, and whether it was authorised.
+"""Decide which locations may be read: the covering container, and its authorization.
 
-Nothing outside an authorised prefix is ever granted: not by ``..``, percent-encoding, another
-scheme or host. Symbolic links are caught where a file is opened (`icevirt.objects.descriptors`),
-redirects where they arrive (`icevirt.objects.http.client`). Pure: nothing is opened here.
+No location outside an authorized prefix is ever granted: not by ``..``, percent-encoding, another
+scheme or host. Symbolic links are caught when a file is opened (`icevirt.objects.descriptors`),
+redirects when they arrive (`icevirt.objects.http.client`). Pure: this module opens nothing.
 """
 
 from __future__ import annotations

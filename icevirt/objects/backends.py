@@ -1,4 +1,4 @@
-"""From a container and what was authorised for it to the way its objects are reached."""
+"""Choose how to reach the objects of a container, from its authorization."""
 
 from __future__ import annotations
 
@@ -28,27 +28,14 @@ class Backend(Protocol):
         """Return bytes of an object, fewer only at its end; blocks."""
 
 
-def reach_of(
-    container: VirtualChunkContainer, credentials: Any, endpoints: frozenset[str] = frozenset()
-) -> Backend:
-    """Return the way to a container's objects.
-
-    Args:
-        container: As the repository has it.
-        credentials: Of whoever reads.
-        endpoints: Servers that were authorized with the prefix.
+def reach_for_grant(grant: RemoteGrant) -> Backend:
+    """Return the way to the object of a grant; a container's options are read once for all of them.
 
     Raises:
         InvalidInputError: The container's options or the credentials do not make one.
         UnauthorizedError: Requests would go to another server; perhaps when the first is sent.
-        StorageError: A function was asked for credentials and failed.
+        StorageError: A function was called for credentials and failed.
     """
-    found = _made(container, credentials, endpoints)
-    return bucket_reach(found, container.url_prefix) if isinstance(found, Bucket) else found
-
-
-def reach_for_grant(grant: RemoteGrant) -> Backend:
-    """Do what `reach_of` does; the options of a container are read once for all its grants."""
     if (found := grant.made.get("reach")) is None:
         found = _made(grant.container, grant.credentials, grant.endpoints)
         grant.made["reach"] = found

@@ -1,4 +1,4 @@
-"""Ranges of objects in S3, Google Cloud Storage and Azure, through obstore."""
+"""Read ranges of objects in S3, Google Cloud Storage and Azure, through obstore."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a file differs from what it was when it was listed, in words for a person."""
+"""Describe how a file differs from its state when it was listed."""
 
 from __future__ import annotations
 

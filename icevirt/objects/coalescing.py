@@ -1,7 +1,7 @@
-"""Ranges of objects to the requests that fetch them: near ones together, large ones in parts. Pure.
+"""Merge ranges of objects into requests: near ones together, large ones in parts. Pure.
 
-A request costs a round trip, so bytes between two ranges are read and thrown away where that is
-cheaper; never more of them than bytes that were asked for, beyond a gap that costs next to nothing.
+A request costs a round trip, so the bytes between two ranges are read and discarded where that is
+cheaper. Beyond a gap that costs next to nothing, they never exceed the requested bytes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Open local files of granted locations, a bounded number of them, shared by all threads.
+"""Open local files of granted locations, with a bounded number shared by all threads.
 
-A file is opened below its container's directory without following a link on the way, so a link that
-is swapped in after the check leads nowhere. A forked child starts without open files.
+A file is opened below its container's directory without following links, so a link that is swapped
+in after the check leads nowhere. A forked child starts without open files.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What authorises a container: its prefix, and the server that it names beside it. Pure.
+"""Describe what authorizes a container: its prefix, and the server it names. Pure.
 
-A container is written by whoever wrote the repository, and its options can name any server as the
-endpoint of a bucket. Requests carry credentials, so whoever authorises has to name that server too.
+The author of a repository writes its containers, and a container's options can name any server as
+the endpoint of a bucket. Requests carry credentials, so the user who authorizes a container has to
+name that server too.
 """
 
 from __future__ import annotations

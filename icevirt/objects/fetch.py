@@ -1,7 +1,7 @@
-"""Ranges of granted objects, with the checksum of the scan enforced on every read.
+"""Read ranges of granted objects, enforcing the scan's checksum on every read.
 
-A read that fails is a ``StorageError``, never a ``KeyError`` or ``FileNotFoundError``: zarr and
-xarray would take those for "never written".
+A failed read raises ``StorageError``, never ``KeyError`` or ``FileNotFoundError``: zarr and xarray
+would take those for "never written".
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Ranges of whatever fsspec opens, by the file system that the caller passed.
+"""Read ranges through an fsspec file system that the caller passed.
 
-The file system is never made here from what a repository says: its URLs could name other protocols,
-hosts and files of this machine.
+A repository never decides which file system is made: its URLs could name other protocols, hosts and
+files of this machine.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Locations of virtual chunks outside the local disk: which object they name, and nothing else.
+"""Parse remote locations of virtual chunks strictly: each names exactly one object.
 
-A location is written by whoever wrote the repository. What could be read in two ways, by us and by
-a server or library further on, is refused: dots, backslashes, encoded slashes, user names, queries.
+The author of a repository writes its locations. A location that icevirt and a server or library
+could read in two ways is refused: dots, backslashes, encoded slashes, user names, queries.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Ranges of objects elsewhere: planned together, fetched side by side, cut apart again.
+"""Read ranges of remote objects: plan them together, fetch in parallel, cut apart again.
 
-Every answer is held against what the scan recorded before its bytes are used.
+Every answer is compared with what the scan recorded before its bytes are used.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class RemoteObject:
 
 
 def object_of(grant: RemoteGrant, checksum: Checksum, on_stale: OnStale) -> RemoteObject:
-    """Return the object that was granted. Raises as `reach_of` does."""
+    """Return the object that was granted. Raises as `reach_for_grant` does."""
     reach = reach_for_grant(grant)
     return RemoteObject(reach, grant, checksum, on_stale)
 

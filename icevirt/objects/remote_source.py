@@ -1,10 +1,10 @@
-"""A source file on a server as scanners see it: few requests, all answered by one same file.
+"""Present a remote source file to scanners with few requests, all of the same version.
 
-Scanners read small pieces here and there. The first request takes the beginning. Ranges that a
-scanner announces are fetched side by side; where it announces none, each further miss takes more
-than the one before. A file that one request holds is taken whole at the first miss, another small
-one when that is cheaper than what is asked for. What every answer tells about the file has to be
-what the first one told, so there is no need to ask once more in the end.
+Scanners read small pieces here and there. The first request fetches the beginning. Ranges that a
+scanner announces are fetched in parallel; where it announces none, each further miss fetches more
+than the one before. A file that fits one request is fetched completely at the first miss, and
+another small file when that is cheaper than the ranges. All answers must describe the same file as
+the first one, so no final check is needed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A source file as scanners see it: opened once, size and time captured by that very opening."""
+"""Open a source file for scanners once, capturing its size and time while opening it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How the servers of source files are reached, where it is not as the environment says.
+"""Configure access to the servers of source files, beyond what the environment says.
 
-What a person passes as ``access`` is in force for as long as their call runs, and travels to
-executors with the tasks. Credentials go to the servers of the prefix that they were named for.
+The user's ``access`` argument applies while the call runs, and travels to executors with the tasks.
+Credentials go only to the servers of the prefix that they were given for.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""What a reader does about source files that changed after they were scanned, and what it saw.
+"""Decide how a reader handles source files that changed after the scan, and count them.
 
-A changed file stops a read unless somebody said otherwise; whatever was said, it is counted.
+A changed file stops the read unless the user chose otherwise; changed files are counted in any
+case.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Decides what a build makes of scanned files.
+"""Decide what a build makes of scanned files.
 
-No I/O, clock or randomness; tasks execute the plan in `icevirt.tasks`.
+No I/O, clock or randomness; `icevirt.tasks` executes the plan.
 """

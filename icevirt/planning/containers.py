@@ -1,4 +1,4 @@
-"""Which virtual chunk containers a build needs: few prefixes that cover all its files."""
+"""Choose the virtual chunk containers of a build: few prefixes that cover all its files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether two libraries read the same values, whatever Python types they show them as."""
+"""Compare values that two libraries read, whatever Python types they return."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What a build would take from, change in, and add to what its group holds.
+"""Compare a plan with what its group holds: what it removes, changes and adds.
 
-Compared are the arrays' metadata, which say all that a reader depends on: which variables there
-are, their types, dimensions, lengths and how they decode. Chunks and codecs decide about speed
-only, and more steps are what a new build is for: these are told and stop nothing.
+It compares the arrays' metadata, which holds all that a reader depends on: variables, types,
+dimensions, lengths and decoding. Chunks and codecs affect speed only, and a new build is meant to
+add steps: such changes are reported and stop nothing.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Which readers decode an array, from its data type, codecs, shape and chunk grid.
+"""Decide which readers can decode an array, from its data type, codecs, shape and chunk grid.
 
-Two readers are told apart, because all others that open Icechunk repositories are built on them.
+Two readers are distinguished, because all others that open Icechunk repositories are built on them.
 
 *zarr-python* 3.4 with what it installs (numcodecs, google-crc32c); over icevirt, or over the
 official icechunk client, which hands chunks on as they are. It has the codecs of its entry points
 ``zarr.codecs``, ``numcodecs.*`` among them, of which two need a package of their own. Source: the
-registries of zarr 3.4.2, with which ``tests/unit/logic/test_readers.py`` compares the tables.
+registries of zarr 3.4.2, with which ``tests/unit/planning/test_readers.py`` compares the tables.
 
 *GDAL* 3.14, whose Icechunk driver (``doc/source/drivers/raster/icechunk.rst``) leaves decoding to
 the Zarr driver. Sources: ``frmts/zarr/zarr_v3_codec_sequence.cpp`` (codecs by name; ``numcodecs.*``

@@ -1,6 +1,6 @@
-"""Locations relative to a container: ``vcc://name/path``, so that an archive can move.
+"""Make locations relative to a container (``vcc://name/path``), so an archive can move.
 
-Spec: "Virtual chunk containers". Readers put the container's url_prefix in the place of its name.
+Spec: "Virtual chunk containers". Readers replace the container's name by its url_prefix.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A repository's objects as values: the one place where wire and storage meet.
+"""Read and write a repository's objects as values: the one place where wire and storage meet.
 
 Snapshots, manifests and transaction logs are immutable and cached by id. The repo info is read anew
 each time; `icevirt.repo.repo_info_file` changes it.
@@ -13,8 +13,8 @@ from icevirt.errors import FormatError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.manifest import Manifest
-from icevirt.model.repo_info import SnapshotInfo
-from icevirt.model.snapshot import ManifestFileInfo, Snapshot
+from icevirt.model.repo_info import SnapshotSummary
+from icevirt.model.snapshot import ManifestFile, Snapshot
 from icevirt.model.transaction_log import TransactionLog
 from icevirt.repo import layout
 from icevirt.repo.cache import Cache
@@ -100,7 +100,7 @@ class Assets:
         """
         return self._cache.get(("snapshot", key), lambda: self._fetch_snapshot(key))
 
-    def read_summary(self, key: ObjectId12) -> SnapshotInfo:
+    def read_summary(self, key: ObjectId12) -> SnapshotSummary:
         """Return what a V1 snapshot says of itself without its nodes; raises as `snapshot`."""
         return _same(key, snapshot_summary.decode(self.storage.get(layout.snapshot(key))))
 
@@ -142,14 +142,14 @@ class Assets:
         raw = log_file.encode(log, level=self.level, spec_version=self.spec_version)
         self.storage.put(layout.transaction_log(log.id), raw)
 
-    def put_manifest(self, arrays: dict[ObjectId8, ChunkTable]) -> ManifestFileInfo:
+    def put_manifest(self, arrays: dict[ObjectId8, ChunkTable]) -> ManifestFile:
         """Store chunk tables as one manifest; its id covers its content."""
         how = self.manifests
         encoded = manifest_file.encode(
             arrays, level=how.level, locations=how.locations, spec_version=self.spec_version
         )
         self.storage.put(layout.manifest(encoded.id), encoded.raw)
-        return ManifestFileInfo(
+        return ManifestFile(
             id=encoded.id,
             size_bytes=len(encoded.raw),
             num_chunk_refs=encoded.num_chunk_refs,
@@ -195,7 +195,7 @@ class Assets:
         return found, sum(indexed.nbytes for indexed in found.values())
 
 
-def _same[T: (Snapshot, SnapshotInfo, Manifest, TransactionLog)](key: ObjectId12, found: T) -> T:
+def _same[T: (Snapshot, SnapshotSummary, Manifest, TransactionLog)](key: ObjectId12, found: T) -> T:
     if found.id != key:
         raise FormatError(
             "a file holds another object than its name says",

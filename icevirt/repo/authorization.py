@@ -1,6 +1,6 @@
-"""What a caller passes as ``authorize_virtual_chunk_access``, in one form.
+"""Normalize the ``authorize_virtual_chunk_access`` argument.
 
-Only the form is made here; `icevirt.objects` decides about every location that is read.
+`icevirt.objects` decides about every location that is read.
 """
 
 from __future__ import annotations

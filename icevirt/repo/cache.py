@@ -1,7 +1,7 @@
-"""A cache of decoded immutable objects, bounded in bytes, for many threads.
+"""Cache decoded immutable objects for many threads, bounded in bytes.
 
-What is asked for by several threads at once is fetched once. A forked child starts with an empty
-one, because a lock that another thread held would stay locked there for ever.
+An object that several threads request at once is fetched once. A forked child starts with an empty
+cache, because a lock that another thread held would stay locked there forever.
 """
 
 from __future__ import annotations

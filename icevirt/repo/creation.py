@@ -1,4 +1,4 @@
-"""Making a repository, so that it is there whole or not at all.
+"""Create a repository atomically: completely or not at all.
 
 The initial snapshot and its transaction log come first, `repo` last and only if there is none.
 A process killed in between leaves files that no reader sees and that the next creation reuses.

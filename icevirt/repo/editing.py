@@ -1,4 +1,4 @@
-"""What can be changed in a writable session: nodes, metadata and chunk references."""
+"""Edit a writable session: nodes, metadata and chunk references."""
 
 from __future__ import annotations
 

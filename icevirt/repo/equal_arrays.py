@@ -1,4 +1,4 @@
-"""Whether two small arrays hold the same values, told by how their chunks are stored."""
+"""Compare the values of two small arrays by how their chunks are stored."""
 
 from __future__ import annotations
 

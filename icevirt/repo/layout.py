@@ -1,4 +1,4 @@
-"""Where each kind of object lies below a repository's root. Spec: "File Layout"."""
+"""Name the objects below a repository's root, by kind. Spec: "File Layout"."""
 
 from __future__ import annotations
 

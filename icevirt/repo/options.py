@@ -1,4 +1,4 @@
-"""How a repository is used by one program: chosen when it is opened, and not persisted."""
+"""Define how one program uses a repository: chosen when opening it, and not persisted."""
 
 from __future__ import annotations
 

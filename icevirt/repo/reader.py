@@ -1,4 +1,4 @@
-"""References of one snapshot's arrays, found for many chunks at once across their manifests."""
+"""Look up references of many chunks at once across a snapshot's manifests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Branches and tags of a repository."""
+"""Manage the branches and tags of a repository."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The one mutable object, `repo`: read with its version, backed up, and replaced if unchanged.
+"""Read, back up and conditionally replace `repo`, the one mutable object.
 
 Spec: "Updates to the repo info file". Everything a repository promises about concurrent writers
-hangs on `RepoInfoFile.swap`; what is changed is decided by pure edits, which are repeated on newer
-states. Repositories of the V1 format have several such objects, and look the same from here.
+depends on `RepoInfoFile.swap`; pure edits decide the change and are repeated on newer states.
+Repositories of the V1 format have several such objects, and look the same from here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from icevirt.errors import (
 )
 from icevirt.ids import ObjectId12
 from icevirt.model.config.document import RepositoryConfig
-from icevirt.model.repo_info import RepoAvailability, RepoInfo, SnapshotInfo
+from icevirt.model.repo_info import RepoAvailability, RepoInfo, SnapshotSummary
 from icevirt.repo import layout
 from icevirt.repo.commits.clock import ClockCheck
 from icevirt.repo.repo_state import RepoState
@@ -58,7 +58,7 @@ class RepoInfoFile:
         self.now = clock or _now
         self.watch = ClockCheck()
         self._last: _RepoObject | None = None
-        self._told: dict[ObjectId12, SnapshotInfo] = {}  # of a V1 repository
+        self._told: dict[ObjectId12, SnapshotSummary] = {}  # of a V1 repository
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RepoInfoFile, (self.storage, self.now)

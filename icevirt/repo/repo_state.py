@@ -1,4 +1,7 @@
-"""The state of a repository as it was read; `icevirt.repo.repo_info_file` replaces it."""
+"""Hold the state of a repository as it was read.
+
+`icevirt.repo.repo_info_file` replaces it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A repository: where everything starts, to read it, to change it, and to look at its history."""
+"""Open, read, change and inspect a repository; everything starts here."""
 
 from __future__ import annotations
 

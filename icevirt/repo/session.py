@@ -1,7 +1,7 @@
-"""A version of a repository, to read, and with uncommitted changes where it is writable.
+"""Hold one version of a repository, with uncommitted changes if it is writable.
 
-What a session sees is isolated: it never changes by what others commit. Its own changes are seen by
-nobody else until `commit`.
+A session is isolated: other commits never change what it sees, and no one sees its own changes
+before `commit`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where sessions come from: one version to read, or a branch to change."""
+"""Open sessions: one version to read, or a branch to change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configuration, metadata and status of a repository."""
+"""Read and change the configuration, metadata and status of a repository."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Settings:
         how = "Pass RepoStatus(RepoAvailability.read_only), or .online."
         status = checked("status", status, RepoStatus, do=how)
         at = self._head.now() if status.set_at is None else micros(status.set_at)
-        new = repo_info.RepoStatus(
+        new = repo_info.StatusRecord(
             availability=status.availability,
             set_at=at,
             limited_availability_reason=status.limited_availability_reason,

@@ -1,7 +1,7 @@
-"""How `Session.store` reaches the zarr store, which lives in a layer above.
+"""Connect `Session.store` to the zarr store, which lives in a layer above.
 
-The one upward reference of the package, by name and when asked for: users expect `session.store`,
-and nothing below `icevirt.access` depends on zarr's stores.
+The one upward reference of the package, resolved by name on first use: users expect
+`session.store`, and nothing below `icevirt.access` depends on zarr's stores.
 """
 
 from __future__ import annotations

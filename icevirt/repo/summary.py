@@ -1,4 +1,4 @@
-"""What one version of a repository holds, counted: what `icevirt info` shows."""
+"""Count what one version of a repository holds, for `icevirt info`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One version of a repository, with changes on top where a session made some: the reading half.
+"""Read one version of a repository, with a session's changes on top.
 
 Sessions are views that can change; everything here works the same on both.
 """

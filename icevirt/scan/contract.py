@@ -55,7 +55,7 @@ _COMPARED = 64 * 1024  # bytes of an array that is compared though it is stacked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScanOptions:
+class ScannerOptions:
     """What a scan is asked for.
 
     Args:
@@ -232,7 +232,7 @@ class Scanner(Protocol):
     def accepts(self, head: bytes) -> bool:
         """Say whether a file that begins with ``head`` (at least 4 KiB of it) is of this format."""
 
-    def scan(self, source: ByteSource, options: ScanOptions) -> ScannedFile:
+    def scan(self, source: ByteSource, options: ScannerOptions) -> ScannedFile:
         """Describe the file.
 
         Raises:
@@ -249,7 +249,7 @@ class Divisible(Protocol):
     as ``tally``.
     """
 
-    def outline(self, source: ByteSource, options: ScanOptions) -> tuple[Weight, ...]:
+    def outline(self, source: ByteSource, options: ScannerOptions) -> tuple[Weight, ...]:
         """Return the variables that are wanted and what each takes, from headers alone.
 
         Raises:

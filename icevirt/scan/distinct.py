@@ -1,4 +1,4 @@
-"""Each node of a scanned file has a path of its own, which Zarr can say, and so has a dimension."""
+"""Check that each node and dimension of a scanned file has its own valid Zarr path."""
 
 from __future__ import annotations
 

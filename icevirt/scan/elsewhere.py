@@ -1,7 +1,7 @@
-"""Files that a scanned file refers to: whether it may, what they are, and their bytes.
+"""Resolve the files that a scanned file refers to, check access to them, and read them.
 
-A file of references can name any path. It may lead into its own directory and below, and to where
-the options allow; everything else is refused before it is looked at, symbolic links followed.
+A file of references can name any path. It may point into its own directory and below, and to where
+the options allow; everything else is refused before it is opened, symbolic links followed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Values that the plan compares: where a file lies along a new dimension, and what must be alike.
+"""Read the values that a plan compares: labels along a new dimension, and values to be equal.
 
-Whatever scanner described the file, the value is read by the references and metadata that it gave.
+Values are read by the references and metadata that the scanner gave, whichever scanner that was.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from icevirt.archive.scanned import ScannedArray, ScannedFile
 from icevirt.errors import ScanError
 from icevirt.model.chunks import ChunkType
 from icevirt.model.json import JSON
-from icevirt.scan.contract import ByteSource, ScanOptions
+from icevirt.scan.contract import ByteSource, ScannerOptions
 from icevirt.scan.values import read
 
 _CHARACTERS_READ = 1 << 24  # of a coordinate
@@ -27,11 +27,11 @@ _CHARACTERS: tuple[JSON, ...] = (
 _ORDERS: dict[Any, Literal["<", ">"]] = {"little": "<", "big": ">"}
 
 
-def with_labels(scanned: ScannedFile, source: ByteSource, options: ScanOptions) -> ScannedFile:
+def with_labels(scanned: ScannedFile, source: ByteSource, options: ScannerOptions) -> ScannedFile:
     """Return the file with the values that the plan has to see, beside those that order files.
 
-    They are those of `ScanOptions.label_variables`, where variables with more than one value get
-    none, and of `ScanOptions.tolerant`, where large ones get none; both of which the plan tells.
+    They are those of `ScannerOptions.label_variables`, where variables with more than one value get
+    none, and of `ScannerOptions.tolerant`, where large ones get none; both of which the plan tells.
     A coordinate whose texts are stored as characters gets them as its labels.
 
     Raises:
@@ -42,7 +42,7 @@ def with_labels(scanned: ScannedFile, source: ByteSource, options: ScanOptions) 
     return replace(scanned, arrays=arrays) if changed else scanned
 
 
-def _with_values(array: ScannedArray, source: ByteSource, options: ScanOptions) -> ScannedArray:
+def _with_values(array: ScannedArray, source: ByteSource, options: ScannerOptions) -> ScannedArray:
     if _is_wanted(array, options):
         return _labelled(array, source)
     own = {*array.references.locations.url} <= {source.file.url}
@@ -51,7 +51,7 @@ def _with_values(array: ScannedArray, source: ByteSource, options: ScanOptions) 
     return array
 
 
-def _is_of_characters(array: ScannedArray, options: ScanOptions) -> bool:
+def _is_of_characters(array: ScannedArray, options: ScannerOptions) -> bool:
     """Say whether an array is the coordinate of a dimension, a row of characters for each label.
 
     xarray joins them, so that it is one.
@@ -67,7 +67,7 @@ def _is_of_characters(array: ScannedArray, options: ScanOptions) -> bool:
     )
 
 
-def _is_wanted(array: ScannedArray, options: ScanOptions) -> bool:
+def _is_wanted(array: ScannedArray, options: ScannerOptions) -> bool:
     if options.is_label(array.path) and prod(array.shape) == 1:
         return True
     few = prod(array.shape) <= _COMPARED

@@ -1,7 +1,7 @@
-"""Values as the format's reference library reads them, to hold what a repository says against.
+"""Read values with the format's reference library, to compare a repository with its sources.
 
 An oracle shares nothing with the references that a scanner makes: it opens the file as any user of
-h5py or netCDF4 would. A scanner that has one says so by its ``read_values``.
+h5py or netCDF4 would. A scanner has an oracle if it has ``read_values``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What becomes of a variable, where a person decides it: referenced, stored, left out, or an error.
+"""Apply the user's policy for a variable: reference it, store it, drop it, or fail.
 
-By default a variable is referenced where a reader of its chunks sees what the file's own library
+By default a variable is referenced if a reader of its chunks sees what the file's own library
 reads, else stored within the budget, else the scan of the file stops. A policy changes that for
-variables by name, path or pattern; the first pattern that fits counts.
+variables by name, path or pattern; the first matching pattern counts.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def rules_of(given: Any) -> tuple[tuple[str, str], ...]:
         isinstance(pattern, str) and pattern and what in known for pattern, what in given.items()
     ):
         raise InvalidInputError(
-            "this is no policy",
+            "not a policy for variables",
             do=f"Pass one of {', '.join(known)}, or a mapping of variables to them:"
-            ' policy={"/raw/*": "skip"} (--policy "/raw/*=skip").',
-            policy=given,
+            ' {"/raw/*": "skip"} (--variable-policy "/raw/*=skip").',
+            given=given,
         )
     rules = tuple((pattern, str(what)) for pattern, what in given.items())
     return () if rules == ((EVERY, Policy.fail.value),) else rules

@@ -1,9 +1,9 @@
-"""Find the scanner for a file by its content, or by the name that a person gave.
+"""Find the scanner for a file by its content, or by the name that the user gave.
 
 Scanners are discovered in the entry-point group ``icevirt.scanners``, so third parties plug in
-without registration. Which one scans a file is decided by its first bytes, never by its name. A
-person may name one instead: ``netcdf3`` by its entry point, ``package.module:Class`` where it has
-none, and ``virtualizarr:HDFParser`` hands what is behind the colon to a scanner that wants it.
+without registration. The first bytes of a file decide its scanner, never its name. The user may
+name a scanner instead: ``netcdf3`` by its entry point, ``package.module:Class`` without one, and
+``virtualizarr:HDFParser`` passes the part after the colon to a scanner that accepts it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from icevirt.archive.shares import Share
 from icevirt.errors import InvalidInputError, ScanError, UnsupportedError
 from icevirt.model import paths
 from icevirt.planning.schedule.split_large_file import share_of
-from icevirt.scan.contract import ByteSource, Divisible, Scanner, ScanOptions
+from icevirt.scan.contract import ByteSource, Divisible, Scanner, ScannerOptions
 from icevirt.scan.distinct import check_paths
 from icevirt.scan.label_values import with_labels
 from icevirt.scan.policy import enforce
@@ -63,7 +63,7 @@ def named(text: str) -> Scanner:
     return scanner
 
 
-def in_use(options: ScanOptions) -> tuple[Scanner, ...]:
+def in_use(options: ScannerOptions) -> tuple[Scanner, ...]:
     """Return the scanners among which a scan with these options chooses."""
     return (named(options.scanner),) if options.scanner else scanners()
 
@@ -113,18 +113,18 @@ def scanner_for(source: ByteSource) -> Scanner:
     raise refusal(head, source.file.url)
 
 
-def scan(source: ByteSource, options: ScanOptions | None = None) -> ScannedFile:
+def scan(source: ByteSource, options: ScannerOptions | None = None) -> ScannedFile:
     """Scan a file with the scanner that was named, or that its content asks for.
 
     Raises:
         ScanError: No scanner reads it, it is damaged, or it changed while it was scanned.
     """
-    options = options or ScanOptions()
+    options = options or ScannerOptions()
     return _scan(_scanner(source, options), source, options)
 
 
 def scan_share(
-    source: ByteSource, options: ScanOptions, number: int, of: int
+    source: ByteSource, options: ScannerOptions, number: int, of: int
 ) -> tuple[Share, ScannedFile]:
     """Scan share ``number`` of ``of`` of a file, and return what of it that is.
 
@@ -155,11 +155,11 @@ def scan_share(
     return share, replace(found, left_out=tuple(left_out))
 
 
-def _scanner(source: ByteSource, options: ScanOptions) -> Scanner:
+def _scanner(source: ByteSource, options: ScannerOptions) -> Scanner:
     return named(options.scanner) if options.scanner else scanner_for(source)
 
 
-def _scan(scanner: Scanner, source: ByteSource, options: ScanOptions) -> ScannedFile:
+def _scan(scanner: Scanner, source: ByteSource, options: ScannerOptions) -> ScannedFile:
     found = scanner.scan(source, options)
     check_paths(found)
     enforce(found, options.policy)
@@ -168,7 +168,7 @@ def _scan(scanner: Scanner, source: ByteSource, options: ScanOptions) -> Scanned
     return scanned
 
 
-def refuse_unknown(options: ScanOptions, scanned: ScannedFile) -> None:
+def refuse_unknown(options: ScannerOptions, scanned: ScannedFile) -> None:
     """Check that the variables which the options name are in the file.
 
     Raises:

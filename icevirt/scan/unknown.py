@@ -1,4 +1,4 @@
-"""Say what a file looks like that no scanner reads, and what to do about it."""
+"""Describe a file that no scanner reads, and what to do about it."""
 
 from __future__ import annotations
 

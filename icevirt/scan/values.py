@@ -1,7 +1,7 @@
-"""The values of a scanned array, read as any zarr reader would: by its references and its metadata.
+"""Read the values of a scanned array as a zarr reader would, from references and metadata.
 
-For scanners that are given references and need values (labels, digests), and for tests. A run of
-chunks is held at a time.
+For scanners that get references and need values (labels, digests), and for tests. One run of chunks
+is in memory at a time.
 """
 
 from __future__ import annotations

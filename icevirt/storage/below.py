@@ -1,4 +1,4 @@
-"""A part of a storage as a storage of its own: everything below one prefix."""
+"""Present one prefix of a storage as a storage of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Storages of repositories in buckets, under icechunk's names."""
+"""Construct storages in buckets, under icechunk's names."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from datetime import datetime
 from typing import Any
 
 from icevirt.connect.address import Address
-from icevirt.connect.credentials.azure import azure_credentials
 from icevirt.connect.credentials.common import Credentials
-from icevirt.connect.credentials.gcs import gcs_credentials
-from icevirt.connect.credentials.s3 import s3_credentials
+from icevirt.connect.credentials.object_stores import (
+    azure_credentials,
+    gcs_credentials,
+    s3_credentials,
+)
 from icevirt.connect.options import CHECKSUMS, TIGRIS, TIGRIS_HEADERS
 from icevirt.connect.stores import bucket_of
 from icevirt.errors import InvalidInputError

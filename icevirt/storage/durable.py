@@ -1,4 +1,4 @@
-"""Files written so that a crash leaves the old bytes or the new ones: the steps, in their order.
+"""Write files so that a crash leaves the old bytes or the new ones.
 
 A new file is written without a name (``O_TMPFILE``) where the file system can, synced, and then
 linked; elsewhere, and where a file is replaced, it is staged as ``name#digits`` and renamed.

@@ -1,4 +1,4 @@
-"""A repository on a web server, to be read: any server of files will do."""
+"""Read a repository from any web server that serves files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Object paths below a repository's root: which are valid, and which names are only scaffolding."""
+"""Check object paths below a repository's root, and recognize temporary names."""
 
 from __future__ import annotations
 

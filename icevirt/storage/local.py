@@ -1,10 +1,10 @@
-"""A repository in a directory of the local disk, as safe for icevirt's writers as an object store.
+"""Store a repository in a local directory, as safe for icevirt's writers as an object store.
 
 Promises: every write is atomic and durable; conditional writes exclude one another by an exclusive
-lock on the root's directory descriptor, so that no acknowledged one is lost, in threads and between
-processes. The lock does not bind the official client, whose local commits overwrite without asking:
-do not let both write to one local repository at the same time. Network file systems whose
-``flock`` is local to the machine give no protection between machines.
+lock on the root's directory descriptor, so no acknowledged write is lost, in threads and between
+processes. The lock does not bind the official client, whose local commits overwrite
+unconditionally: do not let both write to one local repository at the same time. Network file
+systems whose ``flock`` is local to the machine give no protection between machines.
 """
 
 # Plain system calls, so that their errors are told apart.

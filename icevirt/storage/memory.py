@@ -1,4 +1,4 @@
-"""A repository in this process's memory, for tests, examples and scratch work.
+"""Store a repository in this process's memory, for tests, examples and scratch work.
 
 It pickles within the process only: another process could not see its objects.
 """

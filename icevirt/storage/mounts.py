@@ -1,4 +1,4 @@
-"""Whether the locks of a directory hold between machines, as far as the mount options tell."""
+"""Tell from mount options whether a directory's locks hold between machines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects below a prefix of a bucket, to be read: what all stores over a network share."""
+"""Read objects below a prefix of a bucket; shared by all network storages."""
 
 from __future__ import annotations
 

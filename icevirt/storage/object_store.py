@@ -1,14 +1,14 @@
-"""A repository in a bucket of S3, Google Cloud Storage or Azure, or of a store that speaks S3.
+"""Store a repository in a bucket of S3, Google Cloud Storage, Azure, or a compatible store.
 
-Promises: a conditional put that is acknowledged took place, and one that is lost did not. Each is
-sent once at a time, never behind our back by the library, so that a refusal can be told from an
-echo of our own success: after an answer that never came it is sent again, and a refusal then is
-settled by reading back and comparing bytes. Where even that cannot tell, because somebody wrote on
-top, the outcome says so (`LostRace.perhaps_first_written`).
+Promises: an acknowledged conditional put took place, and a lost one did not. Each is sent once at a
+time, never repeated by the library, so that a refusal is not confused with an echo of our own
+success: after an answer that never came the put is sent again, and a refusal then is settled by
+reading back and comparing bytes. If even that cannot tell, because another writer wrote on top, the
+outcome says so (`LostRace.perhaps_first_written`).
 
 S3 compares etags, which are digests of the content: an object that went from A to B and back to A
-looks unchanged. What is put conditionally therefore never repeats: ``repo`` holds the time and the
-random name of the backup of its last change.
+looks unchanged. So conditional puts never repeat content: ``repo`` holds the time and the random
+name of the backup of its last change.
 """
 
 from __future__ import annotations

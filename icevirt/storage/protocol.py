@@ -1,4 +1,4 @@
-"""The verbs a repository's storage has, and the laws they keep.
+"""Define the operations of a repository's storage, and the laws they keep.
 
 Paths are relative to the root, with ``/`` between segments, like
 ``manifests/1CECHNKREP0F1RSTCMT0``.

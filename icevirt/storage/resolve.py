@@ -1,4 +1,4 @@
-"""What people write where a storage is meant: a storage, a path, or a URL."""
+"""Resolve what users pass as a storage: a storage, a path, or a URL."""
 
 from __future__ import annotations
 

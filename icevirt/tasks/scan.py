@@ -19,7 +19,7 @@ from icevirt.catalog.in_progress import ScanNotes
 from icevirt.catalog.part_builder import PartRows
 from icevirt.catalog.parts import complete_parts, write_part
 from icevirt.objects.source_access import SourceAccess, granted
-from icevirt.scan.contract import ScanOptions
+from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.registry import in_use
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.limit_enforcement import held_to
@@ -34,7 +34,7 @@ class ScanTask:
     """Some parts to scan, in order, into one catalog."""
 
     parts: tuple[CatalogPart, ...]
-    options: ScanOptions
+    options: ScannerOptions
     catalog: Storage
     access: SourceAccess = field(default_factory=SourceAccess)  # to the servers of files
     limits: ScanLimits = DEFAULT  # of a file

@@ -12,13 +12,13 @@ from icevirt.errors import IcevirtError, ScanError, ScanMemoryError, StaleRefere
 from icevirt.objects.answers import opaque
 from icevirt.objects.opened import OpenedSource
 from icevirt.objects.source import open_source
-from icevirt.scan.contract import ByteSource, ScanOptions
+from icevirt.scan.contract import ByteSource, ScannerOptions
 from icevirt.scan.registry import scan, scan_share
 
 
 def attempt(
     file: SourceFile,
-    options: ScanOptions,
+    options: ScannerOptions,
     opening: Callable[[str], OpenedSource] = open_source,
     piece: tuple[int, int] | None = None,
 ) -> ScanOutcome:
@@ -62,7 +62,7 @@ def attempt(
 
 def _scan(
     file: SourceFile,
-    options: ScanOptions,
+    options: ScannerOptions,
     cost: list[int],
     opening: Callable[[str], OpenedSource],
     piece: tuple[int, int] | None,
@@ -76,7 +76,7 @@ def _scan(
 
 
 def _scan_opened(
-    source: ByteSource, file: SourceFile, options: ScanOptions, piece: tuple[int, int] | None
+    source: ByteSource, file: SourceFile, options: ScannerOptions, piece: tuple[int, int] | None
 ) -> tuple[Share | None, ScannedFile]:
     if not _is_same(source.file, file):
         raise StaleReferenceError(

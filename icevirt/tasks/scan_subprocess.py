@@ -29,7 +29,7 @@ from icevirt.errors import (
 )
 from icevirt.import_path import command, environment
 from icevirt.objects.source_access import SourceAccess, granted, in_force
-from icevirt.scan.contract import ScanOptions
+from icevirt.scan.contract import ScannerOptions
 from icevirt.tasks.scan_file import attempt
 
 _START = 120.0  # seconds for Python and the scanners to come up on a busy machine
@@ -152,7 +152,7 @@ class Apart:
 class Containment(Apart):
     """Scans files in children."""
 
-    def __init__(self, options: ScanOptions, limits: ScanLimits) -> None:
+    def __init__(self, options: ScannerOptions, limits: ScanLimits) -> None:
         super().__init__(limits)
         self._options = options
 
@@ -169,7 +169,7 @@ class Containment(Apart):
 def attempt_as(
     access: SourceAccess,
     file: SourceFile,
-    options: ScanOptions,
+    options: ScannerOptions,
     piece: tuple[int, int] | None = None,
 ) -> ScanOutcome:
     """Scan a file with the access of somebody else."""

@@ -47,7 +47,7 @@ from icevirt.planning.equality import same_values
 from icevirt.repo.commits.validation import any_grid
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
-from icevirt.scan.contract import ByteSource, ScanOptions
+from icevirt.scan.contract import ByteSource, ScannerOptions
 from icevirt.scan.oracle import Oracle, oracle_for
 from icevirt.scan.registry import scan
 from icevirt.storage.memory import MemoryStorage
@@ -272,11 +272,11 @@ class _Comparison:
 
         Where the file has a variable of the array's own name, the chunk should be of that.
         """
-        arrays = scan(self._source, ScanOptions(group=self._group)).arrays
+        arrays = scan(self._source, ScannerOptions(group=self._group)).arrays
         if not any(wanted.array.endswith(array.path) for array in arrays):
             names = {name for array in arrays for name in array.dimension_names if name}
             cuts = (
-                scan(self._source, ScanOptions(group=self._group, concat_dim=name))
+                scan(self._source, ScannerOptions(group=self._group, concat_dim=name))
                 for name in sorted(names)
             )
             for array in itertools.chain(arrays, (each for cut in cuts for each in cut.arrays)):
@@ -325,7 +325,7 @@ class _Comparison:
             # what a build left out may be what no scan can describe
             names = {paths.name(node.path) for node in self._session.snapshot.arrays()}
             names |= self._renamed.keys()
-            options = ScanOptions(
+            options = ScannerOptions(
                 concat_dim=concat_dim, group=self._group, variables=tuple(sorted(names))
             )
             self._scans[concat_dim] = scan(self._source, options)

@@ -1,4 +1,4 @@
-"""Damaged copies of a file: cut short, with bits turned, with zeros. The same every time."""
+"""Make damaged copies of a file, always the same: cut short, bits flipped, zeroed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a conformance suite is given: sample files, and what their variables hold."""
+"""Define the input of a conformance suite: sample files and their variables' values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from icevirt.archive.scanned import ScannedFile
 from icevirt.objects.source import open_source
-from icevirt.scan.contract import ByteSource, Scanner, ScanOptions
+from icevirt.scan.contract import ByteSource, Scanner, ScannerOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class Sample:
 
     path: Path
     expected: Callable[[], Mapping[str, Expected]]
-    options: ScanOptions = field(default_factory=ScanOptions)
+    options: ScannerOptions = field(default_factory=ScannerOptions)
 
     def scan(self, scanner: Scanner, path: Path | None = None, **changes: Any) -> ScannedFile:
         """Scan the file, or another in its place, with some options changed."""

@@ -1,4 +1,4 @@
-"""Decides what a repository becomes: changes, updates of the repo info, moves.
+"""Decide how a repository changes: diffs, updates of the repo info, moves.
 
 No I/O; planning of builds lives in `icevirt.planning`.
 """

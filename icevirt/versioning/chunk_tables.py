@@ -1,4 +1,4 @@
-"""Arithmetic on chunk tables: find rows quickly, overlay one table on another, drop what is unused.
+"""Compute on chunk tables: find rows, overlay one table on another, drop unused rows.
 
 All of it is over columns; nothing loops over references.
 """

@@ -1,4 +1,4 @@
-"""A configuration that is saved: onto what somebody else saved meanwhile.
+"""Merge a saved configuration with one that another writer saved in the meantime.
 
 A document is a tree of mappings; absent and null mean the default.
 """

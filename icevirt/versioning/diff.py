@@ -1,4 +1,4 @@
-"""What changed between two states of the nodes: the transaction log of a commit, and diffs.
+"""Compare two states of the nodes, for the transaction log of a commit and for diffs.
 
 Changes are derived by comparing states, not recorded while they are made: a node that was added and
 deleted again leaves no trace, and nothing can be forgotten.

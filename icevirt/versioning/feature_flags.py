@@ -1,6 +1,6 @@
-"""Feature flags: what a repository's owner has switched off for all writers. Names are icechunk's.
+"""Check feature flags: operations that a repository's owner disabled. Names are icechunk's.
 
-Flags that are not known here are kept as they are.
+Unknown flags are kept unchanged.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def set_flag(name: str, setting: bool | None) -> Edit:
             enabled_feature_flags=_kept(enabled, info.enabled_feature_flags),
             disabled_feature_flags=_kept(disabled, info.disabled_feature_flags),
         )
-        return changed, FeatureFlagChanged(key, bool(setting), setting is not None)
+        return changed, FeatureFlagChanged(key, setting)
 
     return edit
 

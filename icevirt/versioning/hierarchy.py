@@ -1,7 +1,7 @@
-"""How nodes are added to a hierarchy, replaced and removed: pure steps over a mapping of paths.
+"""Add, replace and remove nodes in a hierarchy, as pure steps over a mapping of paths.
 
-Parents that are missing become groups. A group that is there already takes new attributes that do
-not contradict its own; everything else that is there already is an error.
+Missing parents become groups. An existing group accepts new attributes that do not contradict its
+own; any other existing node is an error.
 """
 
 from __future__ import annotations

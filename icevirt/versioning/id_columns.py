@@ -1,4 +1,4 @@
-"""Columns of object ids: millions of chunks cost 12 bytes each, and no Python object."""
+"""Hold columns of object ids at 12 bytes each, without Python objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which manifest a chunk belongs to: boxes of manifests, and the persisted splitting of new ones.
+"""Decide which manifest a chunk belongs to: existing boxes, and the splitting of new ones.
 
 Spec of the configuration: `manifest.splitting`. An array's rules accumulate: each axis takes the
 first rule that says something about it, and an axis without one is not split.

@@ -1,4 +1,4 @@
-"""Where nodes lie and which chunk lies where: moves, shifts, reindexing. Bytes are never copied."""
+"""Move nodes, and shift or reindex chunks. Bytes are never copied."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be done to a repository, as pure steps from one repo info to the next.
+"""Define updates of a repository as pure steps from one repo info to the next.
 
 Each function makes an `Edit`. Applied to the current repo info it answers with the changed one and
 the ops-log entry that tells it, or None when nothing is to be done; it raises when it may not be.
@@ -29,15 +29,15 @@ from icevirt.model.repo_info import (
     MetadataChanged,
     NewCommit,
     NewDetachedSnapshot,
+    OpsLogEntry,
     RepoAvailability,
     RepoInfo,
     RepoInitialized,
-    RepoStatus,
     RepoStatusChanged,
-    SnapshotInfo,
+    SnapshotSummary,
+    StatusRecord,
     TagCreated,
     TagDeleted,
-    Update,
     UpdateKind,
 )
 
@@ -58,7 +58,7 @@ def initialised(
         config: To be persisted.
         flushed_at: When the initial snapshot was written, if that was not now.
     """
-    root = SnapshotInfo(
+    root = SnapshotSummary(
         id=INITIAL_SNAPSHOT_ID,
         parent_id=None,
         flushed_at=now if flushed_at is None else flushed_at,
@@ -68,8 +68,8 @@ def initialised(
     return RepoInfo(
         branches={MAIN: root.id},
         snapshots={root.id: root},
-        status=RepoStatus(availability=RepoAvailability.online, set_at=now),
-        latest_updates=(Update(kind=RepoInitialized(), updated_at=now),),
+        status=StatusRecord(availability=RepoAvailability.online, set_at=now),
+        latest_updates=(OpsLogEntry(kind=RepoInitialized(), updated_at=now),),
         config=config,
     )
 
@@ -92,7 +92,7 @@ def tag_target(info: RepoInfo, tag: str) -> ObjectId12:
     return _ref(info.tags, tag, "tag")
 
 
-def known(info: RepoInfo, snapshot: ObjectId12) -> SnapshotInfo:
+def known(info: RepoInfo, snapshot: ObjectId12) -> SnapshotSummary:
     """Return the facts about a snapshot.
 
     Raises:
@@ -124,7 +124,7 @@ def refuse_moved(info: RepoInfo, branch: str, base: ObjectId12 | None) -> None:
         )
 
 
-def commit(branch: str, snapshot: SnapshotInfo) -> Edit:
+def commit(branch: str, snapshot: SnapshotSummary) -> Edit:
     """Add a snapshot and point ``branch`` at it; its parent must be the branch's tip."""
 
     def edit(info: RepoInfo) -> tuple[RepoInfo, UpdateKind]:
@@ -139,7 +139,7 @@ def commit(branch: str, snapshot: SnapshotInfo) -> Edit:
     return edit
 
 
-def amend(branch: str, snapshot: SnapshotInfo, previous: ObjectId12) -> Edit:
+def amend(branch: str, snapshot: SnapshotSummary, previous: ObjectId12) -> Edit:
     """Put a snapshot in the place of ``previous``, the tip of ``branch``.
 
     The previous one stays listed until it is collected as garbage, as in the official client.
@@ -157,7 +157,7 @@ def amend(branch: str, snapshot: SnapshotInfo, previous: ObjectId12) -> Edit:
     return edit
 
 
-def detach(snapshot: SnapshotInfo) -> Edit:
+def detach(snapshot: SnapshotSummary) -> Edit:
     """Add a snapshot that is on no branch."""
 
     def edit(info: RepoInfo) -> tuple[RepoInfo, UpdateKind]:
@@ -268,7 +268,7 @@ def set_metadata(change: Callable[[JSONObject], JSONObject]) -> Edit:
     return edit
 
 
-def set_status(status: RepoStatus) -> Edit:
+def set_status(status: StatusRecord) -> Edit:
     """Change the availability of the repository."""
 
     def edit(info: RepoInfo) -> tuple[RepoInfo, UpdateKind]:

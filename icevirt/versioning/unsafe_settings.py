@@ -1,8 +1,8 @@
-"""A persisted setting that makes other writers overwrite what icevirt acknowledged: it is refused.
+"""Refuse a persisted setting that makes other writers overwrite acknowledged commits.
 
-The official client persists the defaults of a local disk, where it cannot write conditionally, with
-the first container that is set there. In a copy of such a repository on an object store it obeys
-them: it replaces `repo` without asking, and the commits of others are gone.
+Where the official client cannot write conditionally, on a local disk, it persists the settings for
+that together with the first container. In a copy of such a repository on an object store it obeys
+them: it replaces `repo` unconditionally, and the commits of others are gone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What repositories of the V1 format cannot do: it is refused, with the upgrade as the remedy."""
+"""Refuse what V1 repositories cannot do, with the upgrade as the remedy."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What an upgrade from V1 to V2 makes of branches, tags and snapshots. Pure: no storage, no clock.
+"""Convert V1 branches, tags and snapshots for the upgrade to V2. Pure: no storage, no clock.
 
-The repo info of V2 begins with a history told from the snapshots, as the official client tells it.
-What V1 clients did after that is carried over by edits: their commits are put on top where the
-branch is still where they found it, and on a branch of their own where V2 clients were there.
+The repo info of V2 begins with a history made from the snapshots, as the official client makes it.
+Later V1 commits are carried over by edits: on top of the branch if it is still where they found it,
+and on a branch of their own if V2 clients committed there.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from icevirt.model.repo_info import (
     ConfigChanged,
     NewCommit,
     NewDetachedSnapshot,
+    OpsLogEntry,
     RepoAvailability,
     RepoInfo,
     RepoInitialized,
     RepoMigrated,
-    RepoStatus,
-    SnapshotInfo,
+    SnapshotSummary,
+    StatusRecord,
     TagCreated,
     TagDeleted,
-    Update,
     UpdateKind,
 )
 from icevirt.versioning import repo_updates as edits
@@ -46,7 +46,7 @@ class V1State:
     branches: Mapping[str, ObjectId12]
     tags: Mapping[str, ObjectId12]
     deleted_tags: Mapping[str, ObjectId12 | None]  # what they named, if that is still known
-    snapshots: Mapping[ObjectId12, SnapshotInfo]  # all that branches and tags lead to
+    snapshots: Mapping[ObjectId12, SnapshotSummary]  # all that branches and tags lead to
     config: JSONObject | None
 
 
@@ -56,14 +56,14 @@ def migrated(state: V1State, now: int) -> RepoInfo:
     Raises:
         StorageError: The newest snapshot is dated too far in the future.
     """
-    log = [Update(kind=kind, updated_at=at) for at, kind in _spread(_kinds_of(state))][::-1]
-    done = Update(kind=RepoMigrated(1, 2), updated_at=stamp(now, top=log[0].updated_at))
+    log = [OpsLogEntry(kind=kind, updated_at=at) for at, kind in _spread(_kinds_of(state))][::-1]
+    done = OpsLogEntry(kind=RepoMigrated(1, 2), updated_at=stamp(now, top=log[0].updated_at))
     return RepoInfo(
         branches=dict(state.branches),
         tags=dict(state.tags),
         deleted_tags=frozenset(state.deleted_tags),
         snapshots=dict(state.snapshots),
-        status=RepoStatus(availability=RepoAvailability.online, set_at=_root(state).flushed_at),
+        status=StatusRecord(availability=RepoAvailability.online, set_at=_root(state).flushed_at),
         metadata={},
         latest_updates=(done, *log),
         config=persistable(state.config) if state.config else None,
@@ -123,9 +123,9 @@ def _spread(told: Iterable[tuple[int, UpdateKind]]) -> Iterator[tuple[int, Updat
         yield last, kind
 
 
-def _history(state: V1State, tip: ObjectId12) -> list[SnapshotInfo]:
+def _history(state: V1State, tip: ObjectId12) -> list[SnapshotSummary]:
     """Return a snapshot and those before it, oldest first."""
-    found: dict[ObjectId12, SnapshotInfo] = {}
+    found: dict[ObjectId12, SnapshotSummary] = {}
     at: ObjectId12 | None = tip
     while at is not None and at not in found:
         found[at] = state.snapshots[at]
@@ -133,7 +133,7 @@ def _history(state: V1State, tip: ObjectId12) -> list[SnapshotInfo]:
     return list(found.values())[::-1]
 
 
-def _root(state: V1State) -> SnapshotInfo:
+def _root(state: V1State) -> SnapshotSummary:
     return _history(state, state.branches[MAIN])[0]
 
 
@@ -215,9 +215,9 @@ class _Carrier:
         if key in self._info.snapshots:
             self._do(edits.create_tag(name, key))
 
-    def _new(self, tip: ObjectId12) -> list[SnapshotInfo]:
+    def _new(self, tip: ObjectId12) -> list[SnapshotSummary]:
         """Return the snapshots that V2 never had, oldest first."""
-        found: dict[ObjectId12, SnapshotInfo] = {}
+        found: dict[ObjectId12, SnapshotSummary] = {}
         at: ObjectId12 | None = tip
         while at is not None and not (at in self._info.snapshots or at in self._had or at in found):
             told = self._state.snapshots.get(at)
@@ -227,7 +227,7 @@ class _Carrier:
             at = told.parent_id
         return list(found.values())[::-1]
 
-    def _base(self, first: SnapshotInfo) -> ObjectId12:
+    def _base(self, first: SnapshotSummary) -> ObjectId12:
         if first.parent_id is None or first.parent_id not in self._info.snapshots:
             raise ConflictError(
                 "a V1 client committed on top of a snapshot that was expired since the upgrade",
@@ -238,7 +238,7 @@ class _Carrier:
             )
         return first.parent_id
 
-    def _add(self, new: list[SnapshotInfo], edit: Callable[[SnapshotInfo], Edit]) -> None:
+    def _add(self, new: list[SnapshotSummary], edit: Callable[[SnapshotSummary], Edit]) -> None:
         for snapshot in new:
             self._base(snapshot)
             self._do(edit(snapshot))

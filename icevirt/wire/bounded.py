@@ -1,10 +1,10 @@
-"""zarr's codecs, of which none decodes a chunk to more than its array declares.
+"""Limit zarr's codecs: no chunk decodes to more than its array declares.
 
-zarr itself decodes first and compares sizes afterwards, so that a few megabytes of a hostile
-chunk take gigabytes before it is refused. Here each compressor knows, from the shape and data type
-of the chunk and the codecs in between, how many bytes it may make. What a sound chunk decodes to
-does not change, and codecs that cannot say their size in time (``zfpy``, ``pcodec``, those of other
-packages) decode as before.
+zarr itself decodes first and compares sizes afterwards, so a few megabytes of a hostile chunk take
+gigabytes before it is refused. Here each compressor computes, from the shape and data type of the
+chunk and the codecs in between, how many bytes it may make. Sound chunks decode as before. Codecs
+that do not state their size in time (``zfpy``, ``pcodec``, codecs of other packages) decode without
+the limit.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Decompression of chunks that stops at a size: a few bytes must not become gigabytes.
+"""Decompress chunks up to a size limit, so that a few bytes cannot become gigabytes.
 
-Each function takes the encoded bytes and the most that they may become. Formats that declare the
-size in front are held to it, and the codec itself decodes; the others are decoded here, up to the
-limit. What a sound chunk decodes to is the same as without the limit.
+Each function takes the encoded bytes and the largest size that they may decode to. Formats that
+declare the size up front are checked against it, and the codec itself decodes; the others are
+decoded here, up to the limit. A sound chunk decodes as it does without the limit.
 """
 
 from __future__ import annotations

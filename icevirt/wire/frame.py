@@ -1,9 +1,9 @@
-"""Compresses parts into one zstd frame that begins with bytes which are not compressed.
+"""Compress parts into one zstd frame that begins with uncompressed bytes.
 
-A manifest holds its own id, and the id is a digest of the manifest. With the id in a block of its
-own in front, everything else is compressed first, the digest is taken of the compressed bytes
-(a sixth of the work of digesting the payload), and then the id is put in place. So the name of a
-manifest covers its very bytes, whatever library and level made them.
+A manifest holds its own id, and the id is a digest of the manifest. The id lies in a block of its
+own in front: everything else is compressed first, the compressed bytes are digested (a sixth of the
+work of digesting the payload), and then the id is put in place. So the name of a manifest covers
+its very bytes, whichever library and level made them.
 
 RFC 8878: 3.1.1.1 frame header, 3.1.1.2 blocks. Distances to earlier bytes count backwards, so
 blocks mean the same behind one more block.

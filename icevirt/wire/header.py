@@ -1,7 +1,7 @@
-"""The envelope around every metadata file: 39 bytes of header, then one zstd frame.
+"""Read and write the envelope of every metadata file: 39 bytes of header, one zstd frame.
 
-Spec: "Binary File Format". The official reader accepts no other compression than zstd, needs the
-frame to be a single one when it declares its size, and refuses bytes behind it; so do we.
+Spec: "Binary File Format". The official reader accepts only zstd, requires a single frame when the
+frame declares its size, and refuses bytes behind it; so does icevirt.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Byte ranges, as the model copies them, and whether rows of coordinates ascend."""
+"""Check that rows of coordinates ascend, and copy byte ranges."""
 
 from __future__ import annotations
 

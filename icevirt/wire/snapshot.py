@@ -1,8 +1,8 @@
-"""Snapshot files: the nodes of one version of the repository, and the manifests they use.
+"""Read and write snapshot files: the nodes of one version, and their manifests.
 
-Spec: "Snapshot Files". V2 and V1 files are written and read; upgraded repositories hold both.
-What tells them apart inside is which of the twin fields is there: ``shape`` or ``shape_v2``,
-``manifest_files`` or ``manifest_files_v2``.
+Spec: "Snapshot Files". Both V2 and V1 files are read and written; upgraded repositories hold both.
+The twin fields tell them apart: ``shape`` or ``shape_v2``, ``manifest_files`` or
+``manifest_files_v2``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from icevirt.model.metadata import chunk_shape
 from icevirt.model.snapshot import (
     ArrayNode,
     GroupNode,
-    ManifestFileInfo,
+    ManifestFile,
     ManifestRef,
     Node,
     Snapshot,
@@ -208,13 +208,13 @@ def _manifest_ref(values: Values) -> ManifestRef:
     return ManifestRef(object_id=ObjectId12(values["object_id"]), extents=extents)
 
 
-def _manifest_files(values: Values) -> tuple[ManifestFileInfo, ...]:
+def _manifest_files(values: Values) -> tuple[ManifestFile, ...]:
     if (rows := values["manifest_files_v2"]) is None:
         found = [MANIFEST_FILE_INFO_LAYOUT.unpack(raw) for raw in values["manifest_files"]]
         return tuple(
-            ManifestFileInfo(id=ObjectId12(i), size_bytes=size, num_chunk_refs=count)
+            ManifestFile(id=ObjectId12(i), size_bytes=size, num_chunk_refs=count)
             for i, size, count in found
         )
     if any(row["id"] is None for row in rows):
         raise Damage("a manifest has no id", 0)
-    return tuple(ManifestFileInfo(**{**row, "id": ObjectId12(row["id"])}) for row in rows)
+    return tuple(ManifestFile(**{**row, "id": ObjectId12(row["id"])}) for row in rows)

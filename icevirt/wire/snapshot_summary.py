@@ -1,12 +1,12 @@
-"""What a snapshot file says of itself, its nodes left unread.
+"""Read a snapshot file's facts about itself, without its nodes.
 
-The history of a V1 repository is in its snapshot files, so that a walk through it reads them all.
+The history of a V1 repository is in its snapshot files, so a walk through it reads them all.
 """
 
 from __future__ import annotations
 
 from icevirt.ids import ObjectId12
-from icevirt.model.repo_info import SnapshotInfo
+from icevirt.model.repo_info import SnapshotSummary
 from icevirt.wire import header
 from icevirt.wire.documents import metadata
 from icevirt.wire.flatbuffer.reader import FlatBufferReader, reading
@@ -20,12 +20,12 @@ _SUMMARY = Table(
 )
 
 
-def decode(raw: bytes) -> SnapshotInfo:
+def decode(raw: bytes) -> SnapshotSummary:
     """Read id, parent, time, message and metadata of a V1 snapshot. Raises ``FormatError``."""
     spec_version, payload = header.unpack(raw, FileKind.snapshot)
     with reading(FileKind.snapshot.name):
         values = FlatBufferReader(payload).root(_SUMMARY)
-        return SnapshotInfo(
+        return SnapshotSummary(
             id=ObjectId12(values["id"]),
             parent_id=ObjectId12(values["parent_id"]) if values["parent_id"] else None,
             flushed_at=values["flushed_at"],

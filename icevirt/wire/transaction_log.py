@@ -1,6 +1,6 @@
-"""Transaction logs: which nodes and chunks a commit changed.
+"""Read and write transaction logs: which nodes and chunks a commit changed.
 
-Spec: "Transaction Log Files". Chunk coordinates, of which there may be millions, go by numpy.
+Spec: "Transaction Log Files". Chunk coordinates, possibly millions, are numpy columns.
 """
 
 from __future__ import annotations

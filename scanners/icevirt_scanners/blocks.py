@@ -1,7 +1,7 @@
-"""Uncompressed blocks of a file as chunks: how they are split, where the pieces lie.
+"""Split uncompressed blocks of a file into chunks, equally for every format.
 
-Every scanner that meets contiguous values cuts them alike, so that files of several formats can
-stand in one dataset.
+Every scanner uses the same rule for contiguous values, so files of several formats can be combined
+into one dataset.
 """
 
 from __future__ import annotations

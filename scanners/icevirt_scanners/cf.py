@@ -1,9 +1,9 @@
-"""CF's ``_FillValue``, made fit for readers of zarr.
+"""Adapt CF's ``_FillValue`` for readers of zarr.
 
-xarray wants it to be one value of the variable's dtype, and of a number; on text it refuses to open
-the whole dataset. Files hold others: two values, a double on a float variable, characters. What
-would change decoding is never dropped quietly: those move to ``missing_value``, which xarray reads
-the same way, and the scan says so; text is recorded as it was, for the icevirt engine.
+xarray requires one value of the variable's dtype, and a number; on text it refuses to open the
+whole dataset. Files hold others: two values, a double on a float variable, characters. Values that
+affect decoding are never dropped quietly: those move to ``missing_value``, which xarray reads the
+same way, and the scan reports it; text is recorded unchanged, for the icevirt engine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the variables of one file share while it is scanned."""
+"""Hold what the variables of one file share during a scan."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Self
 from icevirt.archive.scanned import Finding, Severity
 from icevirt.errors import UnsupportedError
 from icevirt.model.chunks import Locations
-from icevirt.scan.contract import ByteSource, ScanOptions
+from icevirt.scan.contract import ByteSource, ScannerOptions
 from icevirt.scan.policy import Policy
 
 
@@ -29,7 +29,7 @@ class Budget:
         if nbytes > self.left:
             raise UnsupportedError(
                 "a variable cannot be referenced and is too large to be stored",
-                do="Raise max_native_bytes, or leave it out with drop_variables.",
+                do="Raise max_native_bytes_per_file, or leave it out with drop_variables.",
                 file=self.file,
                 variable=variable,
                 cause=cause,
@@ -44,7 +44,7 @@ class ScanContext:
     """The file, the request and what was found so far."""
 
     source: ByteSource
-    options: ScanOptions
+    options: ScannerOptions
     location: Locations
     budget: Budget
     findings: list[Finding] = field(default_factory=list)
@@ -52,7 +52,7 @@ class ScanContext:
     equal: frozenset[str] = frozenset()  # paths of arrays that must be alike in all files
 
     @classmethod
-    def of(cls, source: ByteSource, options: ScanOptions, **more: Any) -> Self:
+    def of(cls, source: ByteSource, options: ScannerOptions, **more: Any) -> Self:
         """Begin a scan of ``source``."""
         file = source.file
         return cls(

@@ -1,4 +1,4 @@
-"""The fingerprint of values that must be equal in all files: of type, shape and decoded values."""
+"""Digest values that must be equal in all files: their type, shape and decoded values."""
 
 from __future__ import annotations
 

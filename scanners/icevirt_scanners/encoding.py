@@ -1,4 +1,4 @@
-"""How zarr names byte orders and spells fill values."""
+"""Translate byte orders and fill values to zarr's spelling."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Arrays whose references somebody else made, completed with what a build wants to know of them.
+"""Complete arrays whose references another tool made with the facts that a build needs.
 
-Values are read through the references: coordinates and what joins badly are stored whole, arrays
-that do not follow all concatenated dimensions get a digest. Where the values lie in remote files
-none of that is done; a build of several files then says what it misses.
+Values are read through the references: coordinates and arrays that do not align are stored whole,
+and arrays that do not follow all concatenated dimensions get a digest. If the values lie in remote
+files, none of that happens; a build of several files then reports what is missing.
 """
 
 from __future__ import annotations

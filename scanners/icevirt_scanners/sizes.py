@@ -1,4 +1,4 @@
-"""How many bytes an encoded chunk has, where its codecs leave no choice."""
+"""Compute the size of an encoded chunk, where its codecs determine it."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import icechunk
 import pytest
 
-from access.hosts import Server
+from access.remote.hosts import Server
 from servers.faults import Rules
 from servers.ranges import Files
 from servers.serving import served

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from builds.support import write_days
 from icevirt.archive import catalog
 from icevirt.archive.catalog_view import TABLES
 from icevirt.objects.source_access import SourceAccess
-from pipeline.support import write_days
 
 PAGE = (Path(__file__).parents[2] / "docs" / "catalog.md").read_text()
 

@@ -28,7 +28,7 @@ from icevirt.storage.local import LocalStorage
 from icevirt.storage.memory import MemoryStorage
 from icevirt.versioning.merge.build_merge import BuiltArray
 from icevirt.versioning.merge.kept_nodes import Claim
-from repo.faulty import deaths
+from repo.faults.faulty import deaths
 from repo.support import array_json, group_json, sound
 
 ROOT = str(INITIAL_SNAPSHOT_ID)

@@ -31,7 +31,7 @@ from icevirt.repo.repository import Repository
 from icevirt.repo.summary import summary
 from icevirt.storage.memory import MemoryStorage
 from icevirt.versioning.history.timestamps import micros
-from repo.faulty import deaths
+from repo.faults.faulty import deaths
 from repo.support import array_json, group_json, sound
 
 ROOT = str(INITIAL_SNAPSHOT_ID)

@@ -10,10 +10,10 @@ import xarray as xr
 import zarr
 
 import icevirt
+from builds.support import official
 from icevirt.connect.urls import file_url
 from icevirt.errors import ScanError, UnsupportedError
-from pipeline.support import official
-from scanners.kerchunk_files import zarray
+from scanners.kerchunk.kerchunk_files import zarray
 from scanners.odd_names import COLLISIONS, NAMES, netcdf3
 
 GROUPS = {b"a": "a", b"g\\h": "g%5Ch", b"_nc4_non_coord_g": "_nc4_non_coord_g", b"\xff": "%FF"}
@@ -82,7 +82,9 @@ def virtualizarr(folder):
     """Through a parser that names arrays as it likes."""
     scanned, wanted = kerchunk(folder)
     del scanned
-    return icevirt.scan_file(folder / "refs.json", scanner="scanners.named_parser:scanner"), wanted
+    return icevirt.scan_file(
+        folder / "refs.json", scan_options={"scanner": "scanners.named_parser:scanner"}
+    ), wanted
 
 
 @pytest.mark.parametrize("write", [hdf5, netcdf_3, kerchunk, virtualizarr])
@@ -160,7 +162,7 @@ def test_names_that_become_one_are_refused(kind, pair, tmp_path):
 def test_variables_whose_names_become_one_are_left_out_by_name(tmp_path):
     with h5py.File(tmp_path / "two.h5", "w") as file:
         file["a\\b"], file["a%5Cb"], file["c"] = [1], [2], [3]
-    scanned = icevirt.scan_file(tmp_path / "two.h5", drop_variables="/a%5Cb")
+    scanned = icevirt.scan_file(tmp_path / "two.h5", scan_options={"drop_variables": "/a%5Cb"})
     assert [array.path for array in scanned.arrays] == ["/c"]
 
 

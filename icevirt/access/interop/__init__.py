@@ -1,1 +1,1 @@
-"""References exchanged with other libraries: kerchunk, VirtualiZarr, Arrow."""
+"""Exchange references with other libraries: kerchunk, VirtualiZarr, Arrow."""

@@ -1,4 +1,4 @@
-"""The references of an array as an Arrow table, column for column, without a loop over chunks."""
+"""Build an Arrow table of an array's references, column by column, without a loop over chunks."""
 
 from __future__ import annotations
 

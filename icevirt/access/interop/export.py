@@ -1,8 +1,8 @@
-"""The references of a session on their way out, to formats that know of byte ranges in files.
+"""Prepare a session's references for formats that store byte ranges of files.
 
-Those formats have no words for chunks inside a repository, so native chunks go along as bytes
-where they are few. They have none for checksums either: whoever reads the references elsewhere
-does not notice that a file changed.
+Such formats cannot point at chunks inside a repository, so a few native chunks travel as bytes.
+They cannot store checksums either: readers of the exported references do not notice that a file
+changed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Datasets that VirtualiZarr opened, written to a session: references as references, columns whole.
+"""Write datasets opened by VirtualiZarr to a session, with their references kept as columns.
 
-VirtualiZarr is not imported: whoever has such a dataset has imported it.
+This module does not import VirtualiZarr: a caller who has such a dataset has imported it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The references of a session as files that kerchunk's readers open: JSON, or a parquet directory.
+"""Write a session's references as kerchunk files: JSON, or a Parquet directory.
 
-They lead to the source files by URL, offset and length; the checksums of the session are lost, so
-whoever reads them does not notice that a file changed.
+The references name source files by URL, offset and length. The checksums of the session are lost,
+so readers of the files do not notice that a source file changed.
 """
 
 from __future__ import annotations

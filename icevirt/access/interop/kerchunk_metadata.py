@@ -1,4 +1,4 @@
-"""Nodes of a session as the metadata that kerchunk's references begin with: zarr v2."""
+"""Write the metadata of a session's nodes as zarr v2, which kerchunk references start with."""
 
 from __future__ import annotations
 

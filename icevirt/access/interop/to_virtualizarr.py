@@ -1,4 +1,4 @@
-"""A group of a session as a virtual dataset of VirtualiZarr's."""
+"""Convert a group of a session to a virtual dataset of VirtualiZarr."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The zarr store over a session: keys to bytes.
+"""Map zarr keys to bytes: the zarr store over a session.
 
-Arrays and datasets are made of them in `icevirt.access.xarray`.
+Arrays and datasets are made in `icevirt.access.xarray`.
 """

@@ -1,7 +1,7 @@
-"""Arrays of a session as zarr arrays that decode no chunk to more than it declares.
+"""Open arrays of a session as zarr arrays that limit what a chunk may decode to.
 
 The engine and `icevirt.verify` read through these. ``zarr.open(session.store)`` is zarr's own
-reader, without that limit; it also replaces backslashes in a path by slashes, and so opens another
+reader, without that limit; it also replaces backslashes in a path by slashes and so opens another
 node. Here the path is exactly the node's.
 """
 

@@ -1,4 +1,4 @@
-"""zarr's byte requests as ranges of chunks: one at a time, and for many chunks at once."""
+"""Convert zarr's byte requests to ranges of chunks, for one chunk or many at once."""
 
 from __future__ import annotations
 

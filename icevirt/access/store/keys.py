@@ -1,4 +1,4 @@
-"""Zarr keys and what they name: the metadata of a node, or a chunk of an array.
+"""Parse zarr keys: the metadata of a node, or a chunk of an array.
 
 Only zarr v3 keys with the default encoding exist: ``a/b/zarr.json``, ``a/b/c/0/1``, and ``a/b/c``
 for the one chunk of a 0-d array. Anything else names nothing.

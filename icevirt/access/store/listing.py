@@ -1,7 +1,7 @@
-"""The keys of a hierarchy, made from its nodes and from the coordinates of their chunks.
+"""List the keys of a hierarchy from its nodes and the coordinates of their chunks.
 
-Chunks are only looked at where the prefix asked for can hold some, so that listing the members of
-a group fetches no manifest.
+Chunks are listed only where the requested prefix can contain some, so listing the members of a
+group fetches no manifest.
 """
 
 from __future__ import annotations

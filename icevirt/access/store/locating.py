@@ -1,6 +1,6 @@
-"""References made into ranges of objects: who may be read is decided here, once for each file.
+"""Resolve references to ranges of objects, and check read access once per file.
 
-What can be verified and what cannot is counted on the way.
+It also counts which ranges can be verified and which cannot.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""References of single chunks, found without making arrays: what a lone request waits for.
+"""Look up single chunk references without building arrays, for lone requests.
 
-`Session.references` answers many chunks at once, with a dozen array operations however few they
-are. Here the same is done for one chunk, straight from the columns of its manifest.
+`Session.references` answers many chunks at once, at the fixed cost of a dozen array operations.
+This module does the same for one chunk, straight from the columns of its manifest.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Requests over the network, of one event loop: those that are about to come are waited for.
+"""Batch network requests of one event loop, briefly waiting for more to arrive.
 
-Of many that wait for values, each asks for the next one when its own was decoded, so what came
-together comes back one by one. Whoever got a value a moment ago is likely to ask again: until all
-of them did, or a fraction of the time that a request takes has passed, requests are held and then
-go out together. A lone reader is never held: nobody else got a value. Nor is anybody where chunks
+When many readers wait for values, each requests the next value as soon as it has decoded its own,
+so requests that left together come back one by one. A reader that just got a value is likely to
+request another: requests wait until all of them did, or until a fraction of a request's usual time
+has passed, and then go out together. A lone reader never waits. Nor does any reader whose chunks
 lie so far apart that no two shared a request the last time.
 """
 

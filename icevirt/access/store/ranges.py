@@ -1,6 +1,6 @@
-"""Bytes that answer a request, as values that know how to read themselves.
+"""Describe the bytes that answer a request, as values that can read themselves.
 
-``now`` gives the bytes if nothing has to be waited for, else None; ``wait`` gives them or raises.
+``now`` returns the bytes if they need no waiting, else None; ``wait`` returns them or raises.
 """
 
 from __future__ import annotations

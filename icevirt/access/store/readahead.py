@@ -1,8 +1,9 @@
-"""Reading ahead in objects elsewhere that are read from front to back.
+"""Read ahead in remote objects that are read from front to back.
 
-zarr asks for ten chunks at a time and for the next when it has decoded those. Once three such waves
-followed each other in an object, what comes behind is fetched before it is asked for, twice as much
-each time. What is fetched in vain stays below twice what was asked for, and ends with the pattern.
+zarr requests ten chunks at a time, and the next ten when it has decoded those. After three such
+waves in a row in one object, the following bytes are fetched in advance, twice as many each time.
+Bytes fetched in vain stay below twice the bytes requested, and read-ahead stops when the pattern
+ends.
 """
 
 from __future__ import annotations

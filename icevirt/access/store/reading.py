@@ -1,6 +1,6 @@
-"""Values of keys, read from a session: metadata, native, inline and virtual chunks.
+"""Read the values of keys from a session: metadata, native, inline and virtual chunks.
 
-A key that was never written has no value. A value that should be there and cannot be read is an
+A key that was never written has no value. A value that should exist but cannot be read raises an
 error that zarr and xarray do not mistake for absence.
 """
 

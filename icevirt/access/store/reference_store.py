@@ -1,4 +1,4 @@
-"""The store's references as data: batches, an Arrow table, and where one value comes from."""
+"""Show the store's references as data: batches, an Arrow table, and the source of one value."""
 
 from __future__ import annotations
 

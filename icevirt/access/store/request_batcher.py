@@ -1,8 +1,8 @@
-"""Asynchronous reads: requests of one turn of the event loop are looked up together.
+"""Batch asynchronous reads: one lookup for all requests of an event-loop turn.
 
-What the kernel has in memory is read on the spot, because a hop to a thread costs more than most
-local reads; what has to be waited for is read by a few threads, and what lies elsewhere is fetched
-together. One failure fails one request.
+Bytes that the kernel holds in memory are read at once, because a hop to a thread costs more than
+most local reads. Reads that block run in a few threads, and remote reads are fetched together. One
+failure fails one request.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Keys to a fetch plan: which metadata, and which ranges of which objects. Pure.
+"""Plan fetches for zarr keys: which metadata, and which ranges of which objects. Pure.
 
-A request passes two steps, because looking references up may fetch manifests: `sort_out` groups the
-keys by what they name; `plan` makes ranges of the references that were found for one array.
+Looking up references may fetch manifests, so a request takes two steps: `sort_out` groups the keys
+by what they name, and `plan` turns the references found for one array into ranges.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The reading half of the zarr store over a session: identity, values, sizes, listings.
+"""Implement the reading half of the zarr store: identity, values, sizes, listings.
 
-Synchronous reads run where they are asked for; asynchronous ones are gathered.
+Synchronous reads run in the calling thread; asynchronous reads are batched.
 """
 
 from __future__ import annotations

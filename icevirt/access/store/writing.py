@@ -1,7 +1,7 @@
-"""Changes to a writable session, key by key: zarr.json documents and encoded chunks.
+"""Write zarr.json documents and encoded chunks to a writable session, key by key.
 
 Chunks above the inline threshold are stored at once, outside the lock that guards the session, so
-that threads wait for the disk together.
+that threads wait for the disk in parallel.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The zarr store over a session: reads, writes, deletes, and virtual references.
+"""Implement the zarr store over a session: reads, writes, deletes, and virtual references.
 
-What waits for the disk to write runs in a thread.
+Writes that wait for the disk run in a thread.
 """
 
 from __future__ import annotations

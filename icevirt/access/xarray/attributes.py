@@ -1,7 +1,7 @@
-"""Attributes as the source file had them, out of zarr.json: dtypes restored, fill values decoded.
+"""Restore attributes from zarr.json as the source file had them: dtypes and fill values.
 
-Repositories that icevirt did not write carry no dtypes; their attributes stay as JSON gave them,
-and ``_FillValue`` is read in the spellings that xarray and others use.
+Repositories written by other tools carry no dtypes. Their attributes stay as JSON gave them, and
+``_FillValue`` is read in the spellings that xarray and others use.
 """
 
 from __future__ import annotations

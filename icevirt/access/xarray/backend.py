@@ -1,8 +1,8 @@
-"""The xarray engine ``icevirt``: a version of a repository as a Dataset or DataTree.
+"""Implement the xarray engine ``icevirt``: open a version of a repository.
 
-What it shows equals what ``engine="netcdf4"`` shows of the source files: values, dtypes, attributes
-and the encodings that matter. xarray imports this module whenever it looks for engines, so
-everything heavy is imported where it is used.
+The Dataset or DataTree equals what ``engine="netcdf4"`` shows of the source files: values, dtypes,
+attributes and the encodings that matter. xarray imports this module whenever it looks for engines,
+so heavy imports happen inside functions.
 """
 
 from __future__ import annotations

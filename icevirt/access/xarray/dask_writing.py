@@ -1,7 +1,7 @@
-"""Dask arrays written to zarr arrays by workers, each with a fork of the session.
+"""Write dask arrays to zarr arrays from workers, each with a fork of the session.
 
-A fork pickles, so that this works with threads, processes and clusters alike. What comes back from
-a worker is what its fork changed; values go straight to storage.
+A fork pickles, so this works with threads, processes and clusters. A worker returns what its fork
+changed; values go straight to storage.
 """
 
 from __future__ import annotations

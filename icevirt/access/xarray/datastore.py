@@ -1,7 +1,7 @@
-"""A group of a session as xarray variables: what the netCDF engine would show of the source files.
+"""Show a group of a session as the xarray variables that the netCDF engine would show.
 
-The nodes come from the snapshot, which is in memory, so that opening costs no listing and no event
-loop. Only reading values goes through the zarr store.
+The nodes come from the snapshot, which is in memory, so opening needs no listing and no event loop.
+Only reading values uses the zarr store.
 """
 
 from __future__ import annotations

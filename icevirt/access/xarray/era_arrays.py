@@ -1,7 +1,7 @@
-"""Arrays that are read from the groups of several eras as if they were one, when they are indexed.
+"""Read arrays from the groups of several eras as one array, lazily.
 
-Nothing is copied and nothing is held: an index along the concatenated dimension is dealt to the
-eras whose steps it names, and what they decode is put together.
+Nothing is copied or kept: an index along the concatenated dimension is divided among the eras that
+hold its steps, and the decoded pieces are concatenated.
 """
 
 from __future__ import annotations

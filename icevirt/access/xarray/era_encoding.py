@@ -1,7 +1,7 @@
-"""The encoding of a variable that several eras hold: what all of them share, and its chunks.
+"""Combine the encodings of a variable across eras: the shared entries, and its chunks.
 
-Packing is kept whole or not at all. Whoever writes the dataset with half of it (the integers
-without their scale) would lose values without a word.
+Packing is kept completely or not at all. Writing the dataset with half of it (integers without
+their scale) would silently lose values.
 """
 
 from __future__ import annotations

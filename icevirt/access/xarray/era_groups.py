@@ -1,4 +1,4 @@
-"""Which groups of a repository are the eras of one archive, by what the group above them says."""
+"""Find which groups of a repository are eras of one archive, from their parent group."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""The groups of an archive's eras shown as one lazy dataset, copying nothing.
+"""Show the groups of an archive's eras as one lazy dataset, without copying.
 
-What it shows equals what `xarray.concat` makes of the decoded groups: which variables there are,
-their order, dtypes and attributes are asked of `xarray.concat` itself, with a step of each era;
-only values are not read until somebody wants them. Steps are in the order of the coordinate,
-whichever era they belong to.
+The dataset equals what `xarray.concat` makes of the decoded groups. `xarray.concat` itself decides
+the variables, their order, dtypes and attributes, from one step of each era; values are read only
+when they are used. Steps are in the order of the coordinate, across eras.
 """
 
 from __future__ import annotations

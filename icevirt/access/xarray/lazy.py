@@ -1,4 +1,4 @@
-"""A zarr array as xarray's lazily indexed backend array."""
+"""Wrap a zarr array as xarray's lazily indexed backend array."""
 
 from __future__ import annotations
 

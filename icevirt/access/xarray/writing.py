@@ -1,7 +1,7 @@
-"""Datasets written to a session: encoded by xarray, attributes fit for JSON, dask by forks.
+"""Write datasets to a session: xarray encodes, attributes become JSON, dask uses forks.
 
-NaN and infinities in attributes are spelt as zarr spells them, and the dtypes of numbers are kept
-beside them, so that the engine shows what was written.
+NaN and infinities in attributes are written as zarr spells them. The dtypes of numbers are stored
+with them, so that the engine shows what was written.
 """
 
 from __future__ import annotations

@@ -8,20 +8,19 @@ repository as it was, and the same build run again finds its finished parts.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
 
 from icevirt.api.arguments import (
     as_choice,
-    bad_files_allowed,
     identity_of,
     listed,
     outside,
 )
-from icevirt.api.editing import Edits
+from icevirt.api.choices import Choices
+from icevirt.api.commit_options import CommitOptions
 from icevirt.api.pipeline import outcome
 from icevirt.api.pipeline.commit import commit, refuse_changed, refuse_losses
 from icevirt.api.pipeline.events import tell
@@ -40,10 +39,8 @@ from icevirt.api.pipeline.stages import (
 )
 from icevirt.api.pipeline.target import Target, digest_of
 from icevirt.api.sources.inputs import Inputs
-from icevirt.api.sources.named_containers import NamedContainers
 from icevirt.api.sources.nested_lists import NestedSources
-from icevirt.api.sources.published_urls import Publication, published
-from icevirt.archive.limits import ScanLimits
+from icevirt.api.sources.published_urls import published
 from icevirt.archive.plan import BuildPlan, WriteResult
 from icevirt.archive.reports.build import BuildReport, Progress
 from icevirt.archive.sources import SourceFiles
@@ -63,12 +60,15 @@ from icevirt.planning.combine.options import Wish
 from icevirt.planning.eras.group_plan import combine_eras
 from icevirt.planning.schedule.routing import route_of
 from icevirt.repo.commits.build_commit import BUILD_ID
-from icevirt.scan.contract import ScanOptions
+from icevirt.scan.contract import ScannerOptions
+from icevirt.scan.options import bad_files_allowed
 from icevirt.storage.below import Below
 from icevirt.storage.protocol import Storage
 from icevirt.version import __version__
 
 _ATTEMPTS = 3  # to write objects that somebody else deletes
+
+_RESCANS = 3  # of files that change while a build runs
 
 KEEP_SCAN_OF = 1000
 """A refused build of fewer files takes its catalog with it; a longer scan is worth keeping."""
@@ -80,43 +80,32 @@ class Request:
 
     storage: Storage
     catalog: Storage | None  # None: in the build's own folder
-    branch: str
     mode: str
-    allow_changes: bool
-    message: str | None
-    metadata: Mapping[str, Any]
-    max_bad_files: int | str
-    limits: ScanLimits
-    options: ScanOptions
+    commit: CommitOptions
+    choices: Choices
+    options: ScannerOptions
     wish: Wish
-    edits: Edits
     nest: NestedSources | None
-    publication: Publication
-    containers: NamedContainers
     progress: Callable[[Progress], None] | None
 
     @property
-    def choices(self) -> dict[str, JSON]:
-        """What decides about the plan beside the options of the scan."""
+    def recorded(self) -> dict[str, JSON]:
+        """What decides about the plan beside the options of the scan, as a snapshot records it."""
         lasting = self.wish.dimension_rules.lasting
-        return {
-            "combine_attrs": self.wish.combine_attrs,
-            "duplicates": self.wish.duplicates,
-            "holes": self.wish.holes,
-            "eras": self.wish.eras,
-            "publish_as": [list(pair) for pair in self.publication.prefixes] or None,
-            "containers": [list(pair) for pair in self.containers.names] or None,
-            "deviating": self.wish.rules.deviating,
-            "float_variables": list(self.wish.rules.float_variables) or None,
-            "chunk_grid": self.wish.rules.chunk_grid,
+        chosen = self.choices.combine.chosen()
+        for name in ("rename", "attrs", "preprocess", "max_native_bytes"):
+            chosen.pop(name, None)  # the edits hold the first three; the last changes no plan
+        resolved: dict[str, JSON] = {
+            "publish_as": [list(pair) for pair in self.commit.publication.prefixes],
+            "containers": [list(pair) for pair in self.commit.named_containers.names],
             "labels": as_choice(self.wish.labels),
-            "combine": None if self.wish.combine == "by_coords" else self.wish.combine,
             "nest": None if self.nest is None else digest_of(list(map(list, self.nest.places))),
-            "regular": dict(self.wish.regular) or None,
-            "edits": self.edits.choice,
-            "tolerance": dict(self.wish.tolerance) or None,
-            "data_vars": {name: list(each) for name, each in lasting.items()} or None,
+            "spacing": dict(self.wish.regular),
+            "edits": self.choices.edits.choice,
+            "tolerance": dict(self.wish.tolerance),
+            "data_vars": {name: list(each) for name, each in lasting.items()},
         }
+        return {name: value for name, value in {**chosen, **resolved}.items() if value}
 
 
 class ExecutorStarter:
@@ -141,9 +130,10 @@ class ExecutorStarter:
 
 
 def until_unchanged(
-    request: Request, inputs: Inputs, starter: ExecutorStarter, clock: Clock, *, rescans: int
+    request: Request, inputs: Inputs, starter: ExecutorStarter, clock: Clock
 ) -> BuildReport:
     """Build, and once more each time when files changed meanwhile; unchanged ones stay scanned."""
+    rescans = _RESCANS if request.commit.rescan_changed else 0
     while True:
         with clock.phase("list"):
             files = outside(request.storage, inputs.files())
@@ -161,20 +151,27 @@ def _attempt(
 ) -> BuildReport:
     with clock.phase("list"):
         target = Target.look(
-            request.storage, branch=request.branch, group=request.wish.group, mode=request.mode
+            request.storage,
+            branch=request.commit.branch,
+            group=request.wish.group,
+            mode=request.mode,
         )
-    allowed = bad_files_allowed(request.max_bad_files, len(files))
+    how = request.choices
+    limits = how.scan.limits
+    allowed = bad_files_allowed(how.scan.max_bad_files, len(files))
     inputs = digest_of(
-        __version__, identity_of(request.options), request.choices, target.group, listed(files)
+        __version__, identity_of(request.options), request.recorded, target.group, listed(files)
     )
     last = target.last_build()
     # what lies where files are published is no input, nor is what a function does: both may change
-    may_change = bool(request.publication.prefixes) or request.edits.function is not None
+    may_change = bool(request.commit.publish_as) or how.edits.function is not None
     again = request.mode == "w" and may_change
     is_same = last is not None and outcome.inputs_of(last) == inputs
     if last is not None and is_same and not again and target.still_holds(last):
         report = outcome.already_built(target, last, clock.seconds)
-        if len(report.bad_files) <= allowed and not outcome.may_scan_more(last, request.limits):
+        if len(report.bad_files) <= allowed and not outcome.may_scan_more(
+            last, request.choices.scan.limits
+        ):
             # of a run that was killed behind its commit
             return _without_record(report, target.record(report.build_id))
     target.refuse_occupied()
@@ -186,7 +183,7 @@ def _attempt(
         catalog=record.below("catalog/") if request.catalog is None else request.catalog,
         max_bad_files=allowed,
         progress=request.progress,
-        limits=request.limits,
+        limits=limits,
     )
     job = Job(build_id=build_id, scan=scan, target=target, record=record)
     tell(
@@ -285,14 +282,14 @@ def _run(job: Job, request: Request, inputs: str, executor: Executor, clock: Clo
         closed = closed_catalog(job.scan)
         nest = None if request.nest is None else request.nest.by_url(job.scan.files)
         wish = replace(request.wish, build_id=job.build_id, nest=nest, kept=kept_of(job.target))
-        facts, applied = request.edits.applied(closed.facts, wish)
+        facts, applied = request.choices.edits.applied(closed.facts, wish)
         plan = combine_eras(facts, applied)
         _tell_plan(plan)
-        moved = request.publication.targets(facts, plan)
-        plan = request.containers.contained(facts, published(plan, moved))
-        replacing = Replacing.of(job.target, plan, request.edits.choice)
+        moved = request.commit.publication.targets(facts, plan)
+        plan = request.commit.named_containers.contained(facts, published(plan, moved))
+        replacing = Replacing.of(job.target, plan, request.choices.edits.choice)
         job.target.rehearse(plan, replacing.claim)
-        replacing.refuse_losses(allowed=request.allow_changes)
+        replacing.refuse_losses(allowed=request.commit.allow_changes)
         told_of_group = replacing.findings()
     bad, findings = closed.bad, (*told_of_group, *(text for _, text in closed.findings))
     referring = facts.places is not facts.files.url
@@ -301,22 +298,22 @@ def _run(job: Job, request: Request, inputs: str, executor: Executor, clock: Clo
     give_back()
     # manifests of another attempt say what was there then
     record = job.record
-    if moved or request.edits.function is not None:
+    if moved or request.choices.edits.function is not None:
         record = record.below(f"items/{digest_of(listed(moved), outcome.digest_of_plan(plan))}/")
     sources = SourceFiles(chain(job.scan.files, moved)) if moved else job.scan.files
     led = tuple(each.url_prefix for each in plan.containers) if referring else ()
     writing = replace(job, record=record, led=led)
     results = _written(executor, writing, plan, sources, clock, referring=referring)
     with clock.phase("commit"):
-        choices = replace(request, wish=wish).choices
+        choices = replace(request, wish=wish).recorded
         told = outcome.provenance(job, plan, bad, inputs=inputs, choices=choices)
         told["kept"] = replacing.kept_attributes()
         snapshot_id = commit(
             replacing,
             results,
-            message=request.message,
-            metadata={**request.metadata, BUILD_ID: job.build_id, METADATA: told},
-            allow_changes=request.allow_changes,
+            message=request.commit.message,
+            metadata={**(request.commit.metadata or {}), BUILD_ID: job.build_id, METADATA: told},
+            allow_changes=request.commit.allow_changes,
         )
     return outcome.report(
         job,

@@ -12,7 +12,7 @@ from icevirt.archive.plan import BuildPlan, WriteResult
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import BuildError, SourcesChangedError
 from icevirt.ids import ObjectId8, ObjectId12
-from icevirt.model.snapshot import ManifestFileInfo, ManifestRef
+from icevirt.model.snapshot import ManifestFile, ManifestRef
 from icevirt.objects.source_lists.listing import changed_since
 from icevirt.repo.commits.build_commit import BuiltArray, publish
 
@@ -90,7 +90,7 @@ def commit(
         groups=plan.groups,
         arrays=arrays,
         manifest_files=[
-            ManifestFileInfo(
+            ManifestFile(
                 id=ObjectId12(result.manifest_id),
                 size_bytes=result.size_bytes,
                 num_chunk_refs=result.num_chunk_refs,

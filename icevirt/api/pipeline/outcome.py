@@ -19,7 +19,7 @@ from icevirt.archive.plan import BuildPlan, PlannedArray, WriteResult
 from icevirt.archive.reports.build import ArraySummary, BadFile, BuildReport, ReferenceCounts
 from icevirt.errors import ScanMemoryError, ScanTimeoutError
 from icevirt.model.json import JSON
-from icevirt.model.repo_info import SnapshotInfo
+from icevirt.model.repo_info import SnapshotSummary
 from icevirt.objects.endpoints import entry_of
 from icevirt.planning.reader_support import readers_of_json
 from icevirt.repo.repository import Repository
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from icevirt.api.pipeline.stages import Job
 
 
-def inputs_of(snapshot: SnapshotInfo) -> str:
+def inputs_of(snapshot: SnapshotSummary) -> str:
     """Return the digest of what a build was made of."""
     return _metadata_text(snapshot, "inputs")
 
 
-def may_scan_more(snapshot: SnapshotInfo, limits: ScanLimits) -> bool:
+def may_scan_more(snapshot: SnapshotSummary, limits: ScanLimits) -> bool:
     """Say whether a build left out files that lower limits than these stopped."""
     stopped = {bad.code for bad in _bad_files(snapshot)}
     seconds, memory = (provenance_of(snapshot) or {}).get("limits", (0, 0))
@@ -44,12 +44,12 @@ def may_scan_more(snapshot: SnapshotInfo, limits: ScanLimits) -> bool:
     )
 
 
-def build_of(snapshot: SnapshotInfo) -> str:
+def build_of(snapshot: SnapshotSummary) -> str:
     """Return the id of the build that made a snapshot."""
     return _metadata_text(snapshot, "build_id")
 
 
-def _metadata_text(snapshot: SnapshotInfo, name: str) -> str:
+def _metadata_text(snapshot: SnapshotSummary, name: str) -> str:
     return str((provenance_of(snapshot) or {}).get(name, ""))
 
 
@@ -98,7 +98,7 @@ def digest_of_plan(plan: BuildPlan) -> str:
     return told.hexdigest()
 
 
-def _bad_files(snapshot: SnapshotInfo) -> tuple[BadFile, ...]:
+def _bad_files(snapshot: SnapshotSummary) -> tuple[BadFile, ...]:
     bad = (provenance_of(snapshot) or {}).get("bad_files", ())
     return tuple(BadFile(url=url, code=code, error=error) for url, code, error in bad)
 
@@ -137,7 +137,9 @@ def report(
     )
 
 
-def already_built(target: Target, snapshot: SnapshotInfo, seconds: dict[str, float]) -> BuildReport:
+def already_built(
+    target: Target, snapshot: SnapshotSummary, seconds: dict[str, float]
+) -> BuildReport:
     """Return the report of a build that the branch holds already."""
     repo = Repository.open(target.storage)
     held = summary(repo, snapshot_id=str(snapshot.id))

@@ -7,30 +7,11 @@ new one descends from.
 from __future__ import annotations
 
 from icevirt.archive.reports.build import BuildReport
-from icevirt.errors import ConflictError, InvalidInputError, VerificationError
+from icevirt.errors import ConflictError, VerificationError
 from icevirt.execution.selection import ExecutorChoice
 from icevirt.objects.source_access import in_force
 from icevirt.repo.repository import Repository
 from icevirt.storage.protocol import Storage
-
-
-def check_promotion(branch: str, promote: str | None, values: int | None) -> None:
-    """Check the arguments.
-
-    Raises:
-        InvalidInputError: A branch is to be promoted to itself, or the sample is negative.
-    """
-    if promote is not None and promote == branch:
-        raise InvalidInputError(
-            "a build cannot be promoted to the branch that it commits to",
-            do="Commit to another one, like branch='staging'.",
-            branch=branch,
-            promote=promote,
-        )
-    if values is not None and values < 0:
-        raise InvalidInputError(
-            "a negative number of chunks", do="Pass verify=0 or more.", verify=values
-        )
 
 
 def prepare(storage: Storage, branch: str, promote: str) -> None:
@@ -65,7 +46,7 @@ def refuse_differences(
         references=True,
         values=values,
         authorize_virtual_chunk_access=in_force().authorization(report.containers),
-        spark=executor,
+        executor=executor,
     )
     if not found.ok:
         first = found.checked.differences[0]

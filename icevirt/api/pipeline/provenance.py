@@ -8,7 +8,7 @@ from typing import Any
 
 from icevirt.errors import FormatError
 from icevirt.model.json import loads
-from icevirt.model.repo_info import SnapshotInfo
+from icevirt.model.repo_info import SnapshotSummary
 from icevirt.model.snapshot import Snapshot
 from icevirt.planning.combine.data_vars import data_vars_of
 
@@ -19,7 +19,7 @@ BUILD_ID = re.compile("[0-9a-f]{20}")  # what `digest_of` makes; it becomes a pa
 
 
 def provenance_of(
-    snapshot: Snapshot | SnapshotInfo, group: str | None = None
+    snapshot: Snapshot | SnapshotSummary, group: str | None = None
 ) -> dict[str, Any] | None:
     """Return what a snapshot says of its build, in which the parts that we use can be used.
 

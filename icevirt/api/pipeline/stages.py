@@ -39,7 +39,7 @@ from icevirt.planning.schedule.manifest_units import drafts
 from icevirt.planning.schedule.routing import Route, route_of
 from icevirt.planning.schedule.write_tasks import bundles, write_items
 from icevirt.repo.layout import chunk, manifest
-from icevirt.scan.contract import ScanOptions
+from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.elsewhere import prefixes_of
 from icevirt.storage.below import Below
 from icevirt.storage.protocol import Storage
@@ -68,7 +68,7 @@ class Scan:
     """What is to be scanned, how, and into which catalog."""
 
     files: SourceFiles
-    options: ScanOptions
+    options: ScannerOptions
     catalog: Storage
     max_bad_files: int
     progress: Callable[[Progress], None] | None
@@ -244,7 +244,7 @@ def _parts_of_missing(job: Scan, known: CatalogLookup) -> set[str]:
     return {part.name for part in parts}
 
 
-def _refuse_unknown(options: ScanOptions, closed: ClosedCatalog) -> None:
+def _refuse_unknown(options: ScannerOptions, closed: ClosedCatalog) -> None:
     """Refuse names of variables that no file has; one that some lack may be meant for the rest."""
     there = {*closed.facts.arrays.path.values, *closed.left_out}
     if unknown := options.unknown(there):

@@ -19,7 +19,7 @@ from icevirt.errors import (
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId8, ObjectId12
 from icevirt.model import paths
 from icevirt.model.config.document import RepositoryConfig
-from icevirt.model.repo_info import RepoInfo, SnapshotInfo
+from icevirt.model.repo_info import RepoInfo, SnapshotSummary
 from icevirt.model.snapshot import Node, Snapshot
 from icevirt.planning.containers import merged
 from icevirt.repo import creation, layout
@@ -102,7 +102,7 @@ class Target:
             return INITIAL_SNAPSHOT_ID
         return repo_updates.branch_tip(self.info, self.branch)
 
-    def last_build(self) -> SnapshotInfo | None:
+    def last_build(self) -> SnapshotSummary | None:
         """Return the newest snapshot of the branch that a build made of this group.
 
         Raises:
@@ -134,7 +134,7 @@ class Target:
         """Return where a build keeps what it needs to be resumed."""
         return Below(self.storage, f"{WORK[0]}/builds/{build_id}/")
 
-    def still_holds(self, build: SnapshotInfo) -> bool:
+    def still_holds(self, build: SnapshotSummary) -> bool:
         """Say whether all that a build of the past made of the group is at the branch's tip.
 
         What others put beside it, a build into a group below for example, does not matter.
@@ -215,12 +215,12 @@ class Target:
                     self.storage.delete(layout.chunk(ObjectId12(key)))
         record.delete_all()
 
-    def _ancestry(self) -> Iterator[SnapshotInfo]:
+    def _ancestry(self) -> Iterator[SnapshotSummary]:
         if self.info is not None:
             yield from walks.ancestry(self.info, repo_updates.branch_tip(self.info, self.branch))
 
 
-def made_by(assets: Assets, build: SnapshotInfo, group: str) -> dict[str, Node]:
+def made_by(assets: Assets, build: SnapshotSummary, group: str) -> dict[str, Node]:
     """Return the nodes that a build made of its group, as it committed them.
 
     The ids of its arrays cover the id of the build. Groups have random ids: those that its

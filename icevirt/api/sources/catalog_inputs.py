@@ -14,7 +14,7 @@ from icevirt.catalog.parts import check_mark
 from icevirt.catalog.requested_files import files_asked
 from icevirt.catalog.scan_identities import described_scans
 from icevirt.errors import InvalidInputError
-from icevirt.scan.contract import ScanOptions
+from icevirt.scan.contract import ScannerOptions
 from icevirt.storage.protocol import Storage
 from icevirt.storage.resolve import StorageLike
 
@@ -22,13 +22,13 @@ from icevirt.storage.resolve import StorageLike
 def inputs_of(
     sources: Sources | None,
     catalog: StorageLike | None,
-    options: ScanOptions,
+    options: ScannerOptions,
     *,
     asset: str | None,
     limits: ScanLimits,
     infers: bool,
     leave: Collection[str] = (),
-) -> tuple[Inputs, ScanOptions]:
+) -> tuple[Inputs, ScannerOptions]:
     """Return the sources, or where there are none, those of the catalog's scans with ``options``.
 
     Args:
@@ -72,7 +72,7 @@ def inputs_of(
     return inputs, options
 
 
-def scans_alike(storage: Storage, options: ScanOptions) -> list[ScanOptions]:
+def scans_alike(storage: Storage, options: ScannerOptions) -> list[ScannerOptions]:
     """Return the options of a catalog's scans that differ from these in the dimensions alone."""
     there = described_scans(storage)
     dimensions = {_tupled(told["options"]["concat_dim"]) for told in there.values()}
@@ -84,7 +84,7 @@ def _tupled(told: str | list[str] | None) -> str | tuple[str, ...] | None:
     return tuple(told) if isinstance(told, list) else told
 
 
-def _several(storage: Storage, known: list[ScanOptions]) -> InvalidInputError:
+def _several(storage: Storage, known: list[ScannerOptions]) -> InvalidInputError:
     return InvalidInputError(
         "files were scanned into the catalog for several dimensions",
         do="Say which with concat_dim (on the command line --concat-dim), or name the sources.",
@@ -93,7 +93,7 @@ def _several(storage: Storage, known: list[ScanOptions]) -> InvalidInputError:
     )
 
 
-def _no_scan(storage: Storage, options: ScanOptions) -> InvalidInputError:
+def _no_scan(storage: Storage, options: ScannerOptions) -> InvalidInputError:
     scans = described_scans(storage)
     mine = told_of(options)
     return InvalidInputError(

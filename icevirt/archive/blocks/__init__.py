@@ -1,4 +1,4 @@
-"""Chunk references of many files as packed columns: packed, cut apart, unpacked.
+"""Pack, cut and unpack chunk references of many files as columns.
 
 Tables that hold them are in `icevirt.catalog`.
 """

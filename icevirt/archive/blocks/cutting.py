@@ -1,4 +1,4 @@
-"""Blocks cut apart and put together: what lies between the catalog's parts and a window."""
+"""Cut blocks apart and join them, between the catalog's parts and a window."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Chunk references of many files packed into one row: how they lie in the catalog and in shuffles.
+"""Pack chunk references of many files into one row, for the catalog and for shuffles.
 
-A block holds the references of one array in a run of files. Rows of a file are contiguous; where a
-file's references fill a box that begins at chunk 0, the box stands for all their indices. Offsets
-are stored as the gap to the end of the chunk before, which is 0 in most files and compresses away.
-References into a scanned file itself carry no URL, only the number of the file; those into other
-files (a file of references scans to such) number the targets that the block lists.
+A block holds the references of one array in a run of files. Rows of a file are contiguous. Where a
+file's references fill a box that begins at chunk 0, the box replaces all their indices. Offsets are
+stored as the gap to the end of the previous chunk, which is 0 in most files and compresses away.
+References into a scanned file itself carry no URL, only the number of the file; references into
+other files (a scanned file of references has such) number the targets that the block lists.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Packed blocks to references: however many blocks there are, at once.
+"""Unpack any number of packed blocks to references at once.
 
-Blocks of a few references each are what an archive of small files has most of. They are not looked
-at one by one: as columns of bytes, end to end, a thousand of them take as long as one.
+An archive of small files has mostly blocks of a few references each. They are not unpacked one by
+one: joined end to end as columns of bytes, a thousand of them take as long as one.
 """
 
 from __future__ import annotations

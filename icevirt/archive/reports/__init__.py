@@ -1,4 +1,4 @@
-"""What plans, builds, scans and verifications report, as values.
+"""Define what plans, builds, scans and verifications report, as values.
 
 Text for people is made in `icevirt.display`.
 """

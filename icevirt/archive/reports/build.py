@@ -1,4 +1,4 @@
-"""What a build did and what a repository holds, as values that text, JSON and tests share."""
+"""Define the report of a build and the summary of a repository, for text, JSON and tests."""
 
 from __future__ import annotations
 

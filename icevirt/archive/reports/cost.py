@@ -1,4 +1,4 @@
-"""What a plan costs to execute and to read, as values that text and JSON share."""
+"""Define the cost of executing and reading a plan, for text and JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a plan differs from what its group holds, as values."""
+"""Define how a plan differs from what its group holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which readers decode the chunks of an array, as a value that plans and reports show."""
+"""Define which readers decode the chunks of an array, for plans and reports."""
 
 from __future__ import annotations
 

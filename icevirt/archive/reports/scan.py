@@ -1,4 +1,4 @@
-"""What a scan of many files found, without a repository."""
+"""Define the report of scanning many files without a repository."""
 
 from __future__ import annotations
 

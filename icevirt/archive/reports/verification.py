@@ -1,4 +1,4 @@
-"""What `icevirt.verify` looked at and what was wrong, as values that text, JSON and tests share."""
+"""Define what `icevirt.verify` checked and what was wrong, for text, JSON and tests."""
 
 from __future__ import annotations
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
+from icevirt.connect.credentials.secret import Secret, secret
 from icevirt.connect.pickled_function import carried
 from icevirt.errors import InvalidInputError, StorageError
 
@@ -41,6 +42,41 @@ class Grant(Protocol):
         """Return them as obstore's credential providers do."""
 
 
+class StaticCredentials:
+    """Credentials of object stores that stay as they are, perhaps with an end."""
+
+    __slots__ = ()
+    provider: ClassVar[str]
+
+    def as_obstore(self) -> dict[str, Any]:
+        """Return what obstore's credential providers return, their end included."""
+        raise NotImplementedError
+
+    def arguments(self) -> dict[str, Any]:
+        """Return a provider: it takes precedence over other kinds in the environment."""
+        return {"credential_provider": self._forever, "skip_signature": False}
+
+    def _forever(self) -> dict[str, Any]:
+        return self.as_obstore() | {"expires_at": None}  # nobody renews them; the server refuses
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class SecretCredentials(StaticCredentials):
+    """One key or token."""
+
+    field: ClassVar[str]  # obstore's name of it
+    value: Secret
+    expires_after: datetime | None
+
+    def __init__(self, value: str | Secret, *, expires_after: datetime | None = None) -> None:
+        object.__setattr__(self, "value", secret(value))
+        object.__setattr__(self, "expires_after", expiry(expires_after))
+
+    def as_obstore(self) -> dict[str, Any]:
+        """Return it under obstore's name."""
+        return {self.field: self.value.reveal(), "expires_at": self.expires_after}
+
+
 @dataclass(frozen=True, slots=True)
 class FromEnv:
     """Whatever the environment of the process offers that opens the store."""
@@ -63,55 +99,36 @@ class Anonymous:
         return {"skip_signature": True}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Refreshable:
     """Credentials that a function returns, asked again before they expire.
 
     Args:
         provider: The kind of store.
         get_credentials: Called without arguments, from any thread; has to pickle.
+        read: Checks what it returns.
         current: The first credentials, in use until they expire.
     """
 
     provider: str
-    get_credentials: Callable[[], Any]
+    get_credentials: Callable[[], Any] = field(hash=False)  # it may have no hash
+    read: Callable[[Any], Grant] = field(compare=False)
     current: Grant | None = None
-    read: Callable[[Any], Grant] = field(kw_only=True)
 
     def arguments(self) -> dict[str, Any]:
         """Return the function as obstore wants it."""
         return {"credential_provider": Refresher(self), "skip_signature": False}
 
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Refreshable)
-            and self.provider == other.provider
-            and self.get_credentials == other.get_credentials
-            and self.current == other.current
-        )
-
-    def __hash__(self) -> int:
-        return hash((self.provider, self.current))  # a function may have no hash
-
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle, with the code of a function that other processes cannot import."""
         function = carried(self.get_credentials)
-        return _refreshable, (self.provider, function, self.current, self.read)
+        return Refreshable, (self.provider, function, self.read, self.current)
 
     def __repr__(self) -> str:
         function = self.get_credentials  # the text of some functions could hold a secret
         name = getattr(function, "__qualname__", None) or getattr(function, "name", None)
         name = name if isinstance(name, str) else type(function).__name__
         return f"Refreshable(provider={self.provider!r}, get_credentials={name})"
-
-
-def _refreshable(
-    provider: str,
-    get_credentials: Callable[[], Any],
-    current: Grant | None,
-    read: Callable[[Any], Grant],
-) -> Refreshable:
-    return Refreshable(provider, get_credentials, current, read=read)
 
 
 class Refresher:
@@ -150,18 +167,6 @@ def refreshed(credentials: Refreshable) -> Grant:
     )
 
 
-def refreshable(
-    provider: str,
-    get_credentials: Callable[[], Any],
-    read: Callable[[Any], Grant],
-    *,
-    scatter: bool,
-) -> Refreshable:
-    """Return refreshable credentials, asked for now where they are to be scattered."""
-    made = Refreshable(provider, get_credentials, read=read)
-    return Refreshable(provider, get_credentials, refreshed(made), read=read) if scatter else made
-
-
 def expiry(moment: datetime | None) -> datetime | None:
     """Return the moment of expiry, which has to have a time zone. Raises ``InvalidInputError``."""
     if moment is not None and moment.tzinfo is None:
@@ -185,6 +190,75 @@ def one_of(function: str, /, **given: bool) -> str | None:
             f"conflicting arguments to {function}", do="Pass one kind only.", given=chosen
         )
     return chosen[0] if chosen else None
+
+
+@dataclass(frozen=True, slots=True)
+class CredentialKind[S]:
+    """How credentials for one kind of object store are made.
+
+    Args:
+        provider: The kind of store.
+        secrets: Makes static credentials of one secret, by the name of the argument that holds it.
+        read: Checks what a refreshing function returns.
+    """
+
+    provider: str
+    secrets: Mapping[str, Callable[[Any], S]]
+    read: Callable[[Any], Grant]
+
+    def static(self, function: str, /, **given: object) -> S:
+        """Return credentials of the one secret that was given to a function.
+
+        Raises:
+            InvalidInputError: None were given, or several.
+        """
+        name = one_of(function, **{name: value is not None for name, value in given.items()})
+        if name is None:
+            raise InvalidInputError("no credentials were given", do="Pass one of the arguments.")
+        return self.secrets[name](given[name])
+
+    def refreshable(self, get_credentials: Callable[[], Any], *, scatter: bool) -> Refreshable:
+        """Return credentials that a function returns, called now if they are to be scattered.
+
+        Raises:
+            StorageError: It was called now and failed.
+        """
+        made = Refreshable(self.provider, get_credentials, self.read)
+        return replace(made, current=refreshed(made)) if scatter else made
+
+    def chosen(
+        self,
+        how: tuple[bool | None, bool | None, Callable[[], Any] | None, bool],
+        /,
+        **given: object,
+    ) -> S | Anonymous | FromEnv | Refreshable:
+        """Return credentials of the kind that arguments ask for, of the environment without any.
+
+        Args:
+            how: Arguments ``from_env``, ``anonymous``, ``get_credentials`` and
+                ``scatter_initial_credentials`` of a function.
+            given: Its others.
+
+        Raises:
+            InvalidInputError: They ask for several kinds.
+            StorageError: ``get_credentials`` was called now and failed.
+        """
+        function = f"{self.provider}_credentials"
+        from_env, anonymous, get_credentials, scatter = how
+        match one_of(
+            function,
+            **{name: value is not None for name, value in given.items()},
+            from_env=bool(from_env),
+            anonymous=bool(anonymous),
+            get_credentials=get_credentials is not None,
+        ):
+            case None | "from_env":
+                return FromEnv(self.provider)
+            case "anonymous":
+                return Anonymous(self.provider)
+            case "get_credentials" if get_credentials is not None:
+                return self.refreshable(get_credentials, scatter=scatter)
+        return self.static(function, **given)
 
 
 def _expires_soon(grant: Grant) -> bool:

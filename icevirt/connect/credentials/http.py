@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from icevirt.connect.credentials.common import Refreshable, expiry, one_of, refreshable
+from icevirt.connect.credentials.common import CredentialKind, Refreshable, expiry, one_of
 from icevirt.connect.credentials.secret import Secret, secret
 from icevirt.errors import InvalidInputError
 
@@ -22,6 +22,7 @@ _FILES = (".netrc", "_netrc")
 class HttpCredentials:
     """Headers sent to one server, perhaps with an end."""
 
+    provider: ClassVar[str] = "http"
     headers: tuple[tuple[str, Secret], ...]
     expires_after: datetime | None
 
@@ -31,11 +32,6 @@ class HttpCredentials:
         pairs = tuple(sorted((name.lower(), secret(value)) for name, value in headers.items()))
         object.__setattr__(self, "headers", pairs)
         object.__setattr__(self, "expires_after", expiry(expires_after))
-
-    @property
-    def provider(self) -> str:
-        """``http``."""
-        return "http"
 
     def sent(self) -> dict[str, str]:
         """Return the headers, in the clear."""
@@ -52,10 +48,7 @@ class HttpCredentials:
 class FromNetrc:
     """The user name and password that the netrc file of each process has for a host."""
 
-    @property
-    def provider(self) -> str:
-        """``http``."""
-        return "http"
+    provider: ClassVar[str] = "http"
 
     def arguments(self) -> dict[str, Any]:
         """Return nothing: it depends on the host."""
@@ -126,6 +119,9 @@ def _read(returned: Any) -> HttpCredentials:
     return returned
 
 
+_HTTP = CredentialKind[HttpCredentials]("http", {}, _read)
+
+
 def http_credentials(
     *,
     headers: Mapping[str, str] | None = None,
@@ -179,4 +175,4 @@ def http_refreshable_credentials(
     Raises:
         StorageError: It was asked now and failed.
     """
-    return refreshable("http", get_credentials, _read, scatter=scatter_initial_credentials)
+    return _HTTP.refreshable(get_credentials, scatter=scatter_initial_credentials)

@@ -12,11 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from icevirt.connect.credentials.azure import azure_refreshable_credentials
 from icevirt.connect.credentials.common import Anonymous, Credentials, FromEnv, Refreshable
-from icevirt.connect.credentials.gcs import gcs_refreshable_credentials
 from icevirt.connect.credentials.http import FromNetrc, http_refreshable_credentials
-from icevirt.connect.credentials.s3 import s3_refreshable_credentials
+from icevirt.connect.credentials.object_stores import (
+    azure_refreshable_credentials,
+    gcs_refreshable_credentials,
+    s3_refreshable_credentials,
+)
 from icevirt.errors import InvalidInputError
 
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")

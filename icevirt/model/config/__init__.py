@@ -1,4 +1,4 @@
-"""The persisted configuration of a repository, and typed views of its sections.
+"""Hold the persisted configuration of a repository, with typed views of its sections.
 
 Its files are read in `icevirt.wire`.
 """

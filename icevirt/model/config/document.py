@@ -1,7 +1,7 @@
-"""The repository configuration: the persisted document and typed views of the parts icevirt uses.
+"""Hold the configuration document, with typed views of the parts that icevirt uses.
 
-The document is kept as it was read, so that keys of newer clients survive a read-modify-write.
-Absent keys and nulls mean the default. Spec: `Repo.config`; spellings are the official client's.
+The document is kept as it was read, so keys of newer clients survive a read-modify-write. Absent
+keys and nulls mean the default. Spec: `Repo.config`; spellings are the official client's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Sections of the persisted configuration as values, and the descriptors that show them.
+"""Convert sections of the persisted configuration to values, and back.
 
-A section knows its settings; what else stands in the document, from a newer client, stays there.
-None is the default, which is also what an absent key means.
+A section knows its settings; other keys in the document, from a newer client, stay there. None is
+the default, which is also what an absent key means.
 """
 
 from __future__ import annotations

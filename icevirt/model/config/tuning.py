@@ -1,7 +1,7 @@
-"""How clients of a repository cache, compress and talk to storage: sections of its configuration.
+"""Configure how clients of a repository cache, compress and talk to storage.
 
-Names, order and defaults are icechunk's. icevirt persists all of them for every client; it follows
-``CompressionConfig.level`` itself.
+Names, order and defaults are icechunk's. icevirt persists all of them for every client; icevirt
+itself follows ``CompressionConfig.level``.
 """
 
 from __future__ import annotations

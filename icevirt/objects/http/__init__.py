@@ -1,4 +1,4 @@
-"""Reads ranges of files on web servers, with a policy for redirects.
+"""Read ranges of files on web servers, with a policy for redirects.
 
 Object stores are read in `icevirt.objects.buckets`.
 """

@@ -1,8 +1,8 @@
-"""Ranges of files on web servers, redirected only where the container lists the host.
+"""Read ranges of files on web servers; redirects go only to hosts that the container lists.
 
-HTTP/1.1 by the standard library, because object-store clients follow redirects to any host by
-themselves and send most headers along. Here each hop is decided about: it stays below the
-container's prefix, or goes to a listed host, which is told no credentials.
+It uses HTTP/1.1 of the standard library, because object-store clients follow redirects to any host
+and send most headers along. Here each hop is checked: it stays below the container's prefix, or
+goes to a listed host, without credentials.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Connections to web servers, kept open between requests. Safe in threads; a fork starts anew."""
+"""Keep connections to web servers open between requests. Thread-safe; a fork starts anew."""
 
 from __future__ import annotations
 

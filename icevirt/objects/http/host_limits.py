@@ -1,4 +1,4 @@
-"""How many requests one host gets at a time, and the threads that wait for those that block.
+"""Limit the parallel requests to one host, and run blocking requests in threads.
 
 A forked child starts without threads.
 """

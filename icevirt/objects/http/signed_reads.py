@@ -1,10 +1,10 @@
-"""Ranges of objects on servers whose redirects could carry a secret elsewhere.
+"""Read objects by signed URLs where a redirect could leak a secret.
 
-obstore follows redirects by itself. It takes ``authorization`` out of what it sends to another
-server, but repeats two secrets that travel elsewhere: the session token of S3, which is a header,
-and the shared access signature of Azure, which ``referer`` quotes. The servers of a provider
-redirect among themselves only. Any other server is asked with a signed URL through the client for
-web servers, which follows no redirect out of the folder.
+obstore follows redirects by itself. It removes ``authorization`` from requests to another server,
+but repeats two secrets that travel elsewhere: the session token of S3, which is a header, and the
+shared access signature of Azure, which ``referer`` quotes. The servers of a provider redirect only
+among themselves. Any other server gets a signed URL through the client for web servers, which
+follows no redirect out of the folder.
 """
 
 from __future__ import annotations

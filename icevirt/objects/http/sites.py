@@ -1,4 +1,4 @@
-"""From options and credentials to a directory of a web server."""
+"""Build the directory of a web server from options and credentials."""
 
 from __future__ import annotations
 

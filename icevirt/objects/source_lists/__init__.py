@@ -1,4 +1,4 @@
-"""From sources (globs, directories, lists, inventories) to files with size and checksum.
+"""List the files of sources (globs, directories, lists, inventories) with size and checksum.
 
 Reading them is `icevirt.objects`.
 """

@@ -1,7 +1,7 @@
-"""Lists of source files: text, JSON lines, CSV, Parquet, STAC items, S3 Inventory.
+"""Read lists of source files: text, JSON lines, CSV, Parquet, STAC items, S3 Inventory.
 
-A list is told by its suffix. It may say size and checksum of its files, so that a million files
-need not be listed. Whatever is wrong is told with the line where it stands.
+The suffix decides the format. A list may give size and checksum of its files, so that a million
+files need no requests. Errors name the line.
 """
 
 from __future__ import annotations

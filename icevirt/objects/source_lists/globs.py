@@ -1,7 +1,7 @@
-"""From a directory or a glob to the files it stands for, in natural order of their names.
+"""Expand a directory or a glob to files, in natural order of their names.
 
-Symbolic links are followed and every directory is entered once. Nothing is skipped because it
-cannot be looked at: a file that is not seen would be missing in the dataset, and nobody would know.
+Symbolic links are followed, and every directory is entered once. Unreadable entries are errors,
+never skipped: a skipped file would be missing in the dataset, and no one would know.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From what a person names as sources to the files themselves, each with size and checksum."""
+"""List the files that sources name, each with size and checksum."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the URLs that name sources on servers to the files themselves, each with size and checksum.
+"""List the files of remote source URLs, each with size and checksum.
 
 Buckets are listed; a web server cannot be, so its files are named one by one.
 """

@@ -1,4 +1,4 @@
-"""A row of a list of source files: what it may say of a file, and how each spelling is read."""
+"""Read one row of a list of source files, in all spellings of its fields."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""S3 Inventory: what a bucket holds as AWS lists it every day, so that nobody has to.
+"""Read S3 Inventory reports, the daily listing of a bucket that AWS makes.
 
-The manifest names data files in CSV, ORC or Parquet, which lie in the bucket of the report, or
-beside a copy of the manifest. Of what they list, the newest versions of NetCDF and HDF5 files are
-taken.
+The manifest names data files in CSV, ORC or Parquet, in the bucket of the report or beside a copy
+of the manifest. The newest versions of the NetCDF and HDF5 files in them are the sources.
 """
 
 from __future__ import annotations

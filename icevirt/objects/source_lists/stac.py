@@ -1,4 +1,4 @@
-"""STAC items as rows of a list: which asset is the file, and what the item says of it."""
+"""Read STAC items as rows of a list: the asset that is the file, and its properties."""
 
 from __future__ import annotations
 

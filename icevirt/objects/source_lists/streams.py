@@ -1,4 +1,4 @@
-"""Lists of sources as streams: whatever their size, a bounded part of them is in memory."""
+"""Stream lists of sources with bounded memory, whatever their size."""
 
 from __future__ import annotations
 

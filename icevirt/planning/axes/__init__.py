@@ -1,4 +1,4 @@
-"""Where each file lies along the dimensions: order, coordinates, gaps, duplicates, time units.
+"""Place each file along the dimensions: order, coordinates, gaps, duplicates, time units.
 
 Variables are combined in `combine`.
 """

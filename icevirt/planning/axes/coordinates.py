@@ -1,4 +1,4 @@
-"""The values of the coordinate that orders files, by file."""
+"""Read the values of the coordinate that orders files, per file."""
 
 from __future__ import annotations
 

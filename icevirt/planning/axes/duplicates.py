@@ -1,8 +1,8 @@
-"""Files that hold the same steps: a product published twice, of which a stated rule keeps one.
+"""Resolve files that hold the same steps, such as a product published twice.
 
-Duplicates are files that hold the same variables and whose labels along the concatenated dimensions
-are the same, all of them. Without a rule they are refused. Files that overlap in part are no
-duplicates, and the plan refuses them.
+Duplicates are files that hold the same variables and have equal labels along all concatenated
+dimensions. A rule decides which of them is kept; without a rule they are refused. Files that
+overlap in part are no duplicates, and the plan refuses them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.plan import LeftOut
 from icevirt.archive.schema import ArraySchema
-from icevirt.errors import CombineError, InvalidInputError
+from icevirt.errors import CombineError
 from icevirt.planning.axes.coordinates import coordinate_of
 from icevirt.planning.axes.file_order import Keys, Runs
 from icevirt.planning.axes.new_dimensions import NewDimension
@@ -27,15 +27,6 @@ from icevirt.planning.axes.placement import data_along, files_along, numbered
 _SHOWN = 5  # files in a message
 
 type Duplicates = Literal["refuse", "first", "last", "newest", "version"]
-
-
-def check_rule(rule: str) -> None:
-    """Raise ``InvalidInputError`` unless ``rule`` is one of ours."""
-    known = get_args(Duplicates.__value__)
-    if rule not in known:
-        raise InvalidInputError(
-            "unknown rule for duplicates", do=f"Use one of {', '.join(known)}.", duplicates=rule
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

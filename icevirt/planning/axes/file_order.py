@@ -1,4 +1,4 @@
-"""In which order files are concatenated: by their labels, else in the order given."""
+"""Order files for concatenation: by their labels, else in the order given."""
 
 from __future__ import annotations
 

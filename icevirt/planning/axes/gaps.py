@@ -1,10 +1,10 @@
-"""Boxes for which an array has no file: refused, or reserved so that they read as missing.
+"""Refuse steps that no file of an array holds, or reserve them so that they read as missing.
 
-A chunk that nobody wrote reads as the array's Zarr fill value. That is a hole only where a reader
-takes this value for "missing": where it is the ``_FillValue`` (or ``missing_value``) of the array,
-or NaN. HDF5's own fill value is often 0, which is a plausible number of rain; so the fill value is
-set to the missing one, and where files have unwritten chunks of their own, which must go on reading
-as what HDF5 shows for them, nothing can be reserved.
+An unwritten chunk reads as the array's Zarr fill value. That is a gap only if a reader takes this
+value for "missing": if it is the ``_FillValue`` (or ``missing_value``) of the array, or NaN. HDF5's
+own fill value is often 0, which is a plausible amount of rain. So the fill value is set to the
+missing one. If files have unwritten chunks of their own, which must go on reading as what HDF5
+shows for them, nothing can be reserved.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.schema import ArraySchema
-from icevirt.errors import CombineError, InvalidInputError
+from icevirt.errors import CombineError
 from icevirt.model import paths
 from icevirt.model.json import JSON
 from icevirt.planning.axes.regular_axes import AxisSteps
@@ -29,15 +29,6 @@ from icevirt.planning.combine.variables import CombinedVariable
 type Holes = Literal["refuse", "reserve"]
 
 _SHOWN = 5  # places in a message
-
-
-def check_holes(rule: str) -> None:
-    """Raise ``InvalidInputError`` unless ``rule`` is one of ours."""
-    known = get_args(Holes.__value__)
-    if rule not in known:
-        raise InvalidInputError(
-            "unknown rule for holes", do=f"Use one of {', '.join(known)}.", holes=rule
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -124,8 +115,8 @@ def _refused(
         lacking &= axis.cell == cell
     return CombineError(
         f"variable {member.path} is missing in {missing} of {count} places along {names}",
-        do='Reserve these steps with holes="reserve", so that they read as missing; or leave those'
-        f" files out, or the variable with drop_variables=[{member.path!r}].",
+        do='Reserve these steps with missing="reserve", so that they read as missing; or leave'
+        f" those files out, or the variable with drop_variables=[{member.path!r}].",
         variable=member.path,
         missing=[_called(member, box) for box in first],
         first=facts.files.url[int(np.argmax(lacking))] if lacking.any() else None,

@@ -1,4 +1,4 @@
-"""Places of files that a person gave by nested lists, the outermost list along the first dimension.
+"""Place files by the nested lists that a user gave, outermost list first.
 
 As xarray's ``combine="nested"``: coordinates do not order anything, and new dimensions need no
 labels.

@@ -1,7 +1,7 @@
-"""Dimensions that none of the files has: their labels, and where each file lies along them.
+"""Place files along dimensions that no file has, by labels such as scenario or member.
 
-Scenarios, members, start times. The labels are named by a person, or told by the files: by their
-names, a global attribute, or a variable with one value.
+The user gives the labels, or the files do: by their names, a global attribute, or a variable with
+one value.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Where each file lies along the dimensions that files are placed along.
+"""Place each file along the concatenated dimensions.
 
-Along one dimension, a cell is a run of steps that one file covers, or several do: files whose
-labels are the same lie in one cell. Cells are in the order of the labels; where there are none, and
-there is no other dimension, each file is a cell, in the order given. With several dimensions a file
-lies in a cell of each, so its share of an array is a box.
+Along one dimension, a cell is a run of steps that one or more files cover: files with equal labels
+share a cell. Cells are in the order of the labels. Without labels, and with one dimension only,
+each file is a cell, in the order given. With several dimensions a file has a cell in each, so its
+share of an array is a box.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def _by_labels(
         if found is None or held is None or found.is_text:
             raise CombineError(
                 f"{dimension!r} cannot be made regular: it has no numeric coordinate",
-                do="Leave regular out.",
+                do="Leave spacing out.",
                 dimension=dimension,
             )
         ordered = replace(found, values=held.take(order.rows))

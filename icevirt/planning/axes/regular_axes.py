@@ -1,8 +1,8 @@
-"""Axes with equal steps, some of which no file holds: every step gets its place, and a label.
+"""Fill axes with equal steps: every step gets a place and a label, also where no file has it.
 
-A person says how far apart the steps are. Times are compared in whole microseconds, other numbers
-within a millionth of a step. The labels of missing steps are computed, and must have an exact value
-in the units and the data type of the coordinate.
+The user gives the spacing. Times are compared in whole microseconds, other numbers within a
+millionth of a step. The labels of missing steps are computed, and must have an exact value in the
+units and the data type of the coordinate.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def spacing_of(given: Any) -> str | float:
     if not number > 0 or not np.isfinite(number):
         raise InvalidInputError(
             "steps are apart by a time like 6h or 1D, or by a number above zero",
-            do=f"Correct regular; units of time are {', '.join(_UNITS)}.",
-            regular=given,
+            do=f"Correct spacing; units of time are {', '.join(_UNITS)}.",
+            spacing=given,
         )
     return number
 
@@ -107,7 +107,7 @@ def steps_of(held: Coordinate, urls: Strings, spacing: str | float, *, dimension
         what = "is packed" if lengths.all() else "is empty in a file"
         raise CombineError(
             f"the coordinate of {dimension!r} cannot be made regular, because it {what}",
-            do="Leave regular out.",
+            do="Leave spacing out.",
             file=urls[int(np.argmin(lengths))],
         )
     grid = _of_times(held, raw, units, spacing) if units else _of_numbers(raw, spacing, dimension)
@@ -121,7 +121,7 @@ def steps_of(held: Coordinate, urls: Strings, spacing: str | float, *, dimension
             row = int(np.argmax(wrong))
             raise CombineError(
                 f"a label of {dimension!r} {what}, so the axis is not regular",
-                do="Correct the spacing, leave the file out, or leave regular out.",
+                do="Correct the spacing, leave the file out, or leave spacing out.",
                 file=urls[int(np.searchsorted(begins, row, side="right")) - 1],
                 label=raw[row].item(),
                 first=raw[0].item(),
@@ -158,14 +158,14 @@ def _of_times(held: Coordinate, raw: NDArray[Any], units: TimeUnits, spacing: st
     except InexactError as error:
         raise CombineError(
             f"a step that is missing has no value in {held.path}: {error}",
-            do="Leave regular out, or correct its spacing.",
+            do="Leave spacing out, or correct its spacing.",
             variable=held.path,
         ) from error
     narrow = values.astype(raw.dtype)
     if (narrow != values).any():
         raise CombineError(
             f"a step that is missing has no exact value in the data type of {held.path}",
-            do="Leave regular out, or correct its spacing.",
+            do="Leave spacing out, or correct its spacing.",
             variable=held.path,
             data_type=str(raw.dtype),
         )
@@ -178,7 +178,7 @@ def _of_numbers(raw: NDArray[Any], spacing: str | float, dimension: str) -> _Gri
     if isinstance(spacing, str):
         raise InvalidInputError(
             "steps of an axis that counts no time are apart by a number",
-            do="Correct regular.",
+            do="Correct spacing.",
             regular=spacing,
             dimension=dimension,
         )
@@ -200,7 +200,7 @@ def _count(at: NDArray[np.int64], what: str) -> int:
     if count > max(_LONGEST, len(at)):
         raise InvalidInputError(
             f"the steps are so small that {what} would have {count:,} of them",
-            do="Correct regular.",
+            do="Correct spacing.",
             steps=count,
         )
     return count

@@ -1,9 +1,9 @@
-"""Time coordinates of a closed catalog that count from different dates, made to count alike.
+"""Recode time coordinates that count from different dates to one reference date.
 
-Afterwards the schemas of all files name the same units, the labels that order files are in them,
-and for each array that this concerns there is a `Recoding` that the write stage applies. Only
-arrays that are stored anyway take part: those that have a concatenated dimension and whose values
-were read by the scan. Bounds count as their coordinate does (CF 7.1).
+Afterwards the schemas of all files name the same units and the labels that order files use them.
+Each affected array has a `Recoding` that the write stage applies. Only stored arrays take part:
+arrays with a concatenated dimension whose values the scan read. Bounds follow their coordinate (CF
+7.1).
 """
 
 from __future__ import annotations

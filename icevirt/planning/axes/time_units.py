@@ -1,7 +1,7 @@
-"""Times whose units differ between files, brought to one unit and reference without losing any.
+"""Convert times with different units to one unit and reference date, without loss.
 
 CF 4.4: a time coordinate counts units since a reference date in a calendar. Archives often write
-"days since" the beginning of each file. Two such coordinates are one when every value, in whole
+"days since" the beginning of each file. Two such coordinates become one when every value, in whole
 microseconds of its calendar, stays the same; microseconds are what cftime and xarray keep.
 """
 

@@ -1,4 +1,4 @@
-"""How the variables of many files become one dataset.
+"""Combine the variables of many files into one dataset.
 
-Positions along dimensions are decided in `axes`.
+Positions along dimensions are decided in `icevirt.planning.axes`.
 """

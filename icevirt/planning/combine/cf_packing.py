@@ -1,7 +1,7 @@
-"""Packed values to what they mean and back, and the proof that nothing is lost on the way.
+"""Decode and encode packed values, and prove that nothing is lost on the way.
 
-Decoding is xarray's own (``mask_and_scale``): a value survives where xarray shows the very same
-number from the packing of the array as from that of the file.
+Decoding is xarray's own (``mask_and_scale``): a value survives if xarray shows the very same number
+from the packing of the array as from that of the file.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""From facts that were made alike to the plan of one dataset, or to the reason why there is none.
+"""Combine normalized facts into the plan of one dataset, or refuse with the reason.
 
-Files combine when every array decodes alike in all files that have it, their grids agree, chunks
+Files combine when every array decodes equally in all files that have it, their grids agree, chunks
 line up, and arrays without the concatenated dimension hold the same values everywhere. Files may
 hold different variables of the same steps. Anything else is refused with the files, the variable
 and the difference.

@@ -1,8 +1,8 @@
-"""Which variables get a dimension that they do not have: declared rules, in xarray's words.
+"""Decide which variables get a dimension that they lack: xarray's ``data_vars`` rules.
 
-``data_vars`` of xarray's ``concat`` and ``open_mfdataset``, with the default that is called None
-there: along a new dimension every data variable gets it, along one that the files have none does.
-Coordinates get it only where they are named. Values never decide: that they differ is refused.
+``data_vars`` of xarray's ``concat`` and ``open_mfdataset``, with the default that xarray calls
+None: a new dimension goes to every data variable, a dimension that the files have goes to none.
+Coordinates get it only where they are named. Values never decide: different values are refused.
 """
 
 from __future__ import annotations

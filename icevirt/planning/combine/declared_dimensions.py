@@ -1,8 +1,7 @@
-"""Which dimensions an array of the files gets beside its own, by rules and never by its values.
+"""Decide which dimensions an array gets beside its own, by rules and never by its values.
 
-In this order: what a person names in ``data_vars``; what the last build of the group made, where
-nothing was said; the variable that tells labels has their dimension; words of ``data_vars``; the
-default of xarray.
+In this order: the user's ``data_vars``; without it, what the last build of the group made; the
+variable that gives labels has their dimension; the words of ``data_vars``; the default of xarray.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What becomes of one array: its shape, its chunks, and where each file's share begins."""
+"""Plan one array: its shape, its chunks, and where each file's share begins."""
 
 from __future__ import annotations
 
@@ -288,7 +288,7 @@ def _refuse_other_steps(
         raise CombineError(
             f"variable {member.path} has another length along {axis.dimension!r} than the"
             " coordinate that says which steps are missing",
-            do=f"Leave it out with drop_variables=[{member.path!r}], or leave regular out.",
+            do=f"Leave it out with drop_variables=[{member.path!r}], or leave spacing out.",
             variable=member.path,
             file=facts.files.url[int(facts.arrays.file[member.rows[row]])],
             length=int(member.lengths[row, at]),

@@ -1,7 +1,7 @@
-"""Facts of a catalog made alike before they are combined: stacked, counted alike, without doubles.
+"""Normalize facts: new dimensions, time units, duplicates.
 
-What is decided here is decided for all files at once, whether they become one dataset or several:
-a new axis, the units of times, which of several files with the same steps counts.
+These decisions hold for all files, whether they become one dataset or several: a new axis, the
+units of times, and which of several files with the same steps counts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Arrays that get dimensions which they do not have, because declared rules say so.
+"""Add dimensions to arrays that lack them, by declared rules.
 
-A new dimension becomes a first axis of length one; from there on files are placed along it as along
-any other. An array that gets a dimension of its file is there once for each of the file's steps.
+A new dimension becomes a first axis of length one; after that, files are placed along it as along
+any other. An array that gets a dimension of its file is repeated for each of the file's steps.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Values that must be alike in all files, and nearly are: how far they differ, and may.
+"""Accept small differences between values that must be equal in all files.
 
-Differences are absolute, in the variable's own units, of decoded values; those of the first file in
-the order of the dataset are what the others are compared with, and what is stored.
+Differences are absolute, in the variable's own units, of decoded values. The first file in the
+order of the dataset is the one that others are compared with, and the one that is stored.
 """
 
 from __future__ import annotations

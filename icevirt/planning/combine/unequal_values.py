@@ -1,4 +1,4 @@
-"""The error for an array that must be equal along a dimension which it does not get, and is not."""
+"""Raise the error for an array without the concatenated dimension whose values differ."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""One array in all files: whether the files agree on it well enough to be one array.
+"""Check that one array agrees in all files well enough to be one array.
 
-Agreement is of decoding, not of encoding: a compression level may differ, a scale factor may not.
+Agreement means decoding, not encoding: a compression level may differ, a scale factor may not.
 """
 
 from __future__ import annotations
@@ -339,8 +339,8 @@ def _remedy(
     if not axes or not (is_packing(unlike) or is_storage(unlike)):
         return f"{groups}."
     native = (
-        f'{groups}; deviating="native" (--deviating native) stores the files that differ, within'
-        " max_native_bytes"
+        f'{groups}; on_mismatch="native" (--on-mismatch native) stores the files that differ,'
+        " within max_native_bytes"
     )
     if not is_packing(unlike):
         return f"{native}."

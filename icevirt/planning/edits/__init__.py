@@ -1,4 +1,4 @@
-"""What the user changes about files before they are combined: names, attributes, corrections.
+"""Apply the user's changes before files are combined: names, attributes, corrections.
 
 Never values.
 """

@@ -1,4 +1,4 @@
-"""What a person names must be there: no option that names a variable is dropped in silence."""
+"""Check that every variable an option names exists; none is ignored silently."""
 
 from __future__ import annotations
 
@@ -139,8 +139,8 @@ def refuse_void_options(facts: CatalogFacts, wish: Wish, new: Iterable[str]) -> 
             )
     if void := sorted({*wish.regular} & {*new}):
         raise InvalidInputError(
-            "regular does not apply to dimensions whose positions come from labels",
-            do="Leave them out of regular.",
+            "spacing does not apply to dimensions whose positions come from labels",
+            do="Leave them out of spacing.",
             dimensions=void,
         )
     tolerated = [name for name in wish.tolerance if name != COORDINATES]

@@ -1,8 +1,8 @@
-"""Attributes that decode values: what may be said of them in the place of what files say.
+"""Check corrections of attributes that decide decoding, such as units or scale_factor.
 
-Setting one corrects it: the numbers stay, and mean something else. That is exact only where the
-numbers of all files meant the same before. Where files say different things, one new statement
-would be wrong for some of them, and nothing tells for which; so it is refused.
+Setting such an attribute corrects it: the numbers stay and mean something else. That is exact only
+if the numbers of all files meant the same before. If files disagree, one new value would be wrong
+for some of them without any way to see which; so it is refused.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Names and attributes of one file that change before anything else is decided."""
+"""Change the names and attributes of one file before any other decision."""
 
 from __future__ import annotations
 

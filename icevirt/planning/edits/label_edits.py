@@ -1,4 +1,4 @@
-"""Attributes of coordinates that are made of labels, which no file holds: said like all others."""
+"""Set attributes of coordinates that are made from labels and that no file holds."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Facts of a catalog under other names and attributes, before anything else is decided.
+"""Rename variables and change attributes in a catalog's facts, before any other decision.
 
-Renaming follows xarray: a name stands for variables and dimensions alike. What attributes of CF say
-of variables by name (``coordinates``, ``bounds``, ``grid_mapping`` ...) follows. Where the catalog
-keeps an array's references is remembered, so that the write stage finds them.
+Renaming follows xarray: a name stands for variables and dimensions alike. CF attributes that name
+variables (``coordinates``, ``bounds``, ``grid_mapping`` ...) follow. The original name stays known,
+so that the write stage finds an array's references in the catalog.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Files whose encodings differ, divided into eras of equal encoding.
+"""Divide files with different encodings into eras of equal encoding.
 
 Reading eras as one is `icevirt.access.xarray`.
 """

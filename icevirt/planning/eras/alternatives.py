@@ -1,4 +1,4 @@
-"""What it would take to store what deviates beside what can be referenced: found by planning it."""
+"""Compute the cost of storing deviating chunks instead of making eras, by planning it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from icevirt.planning.combine.options import Wish
 from icevirt.planning.combine.prepare import PreparedFacts
 from icevirt.planning.partial.storage_cost import max_error
 
-_OPTION = 'deviating="native"'
+_OPTION = 'on_mismatch="native"'
 _UNLIMITED = 1 << 62
 _NAMED = 3  # variables in a line
 

@@ -1,8 +1,8 @@
-"""Archives of several eras: refused with all that is known of them, or a group for each.
+"""Plan an archive of several eras: refuse it with the details, or make a group per era.
 
-Each group is combined on its own and is a complete dataset, with coordinates and static variables
-of its own. All of them are one plan, so they are written and committed together. The group that
-holds them says which there are, so that the engine can show them as one.
+Each group is combined on its own and is a complete dataset, with its own coordinates and static
+variables. All groups are one plan, written and committed together. Their parent group lists them,
+so that the engine can show them as one.
 """
 
 from __future__ import annotations
@@ -10,17 +10,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.eras import ERA, MARK, Choice, Era, EraRule, Eras
+from icevirt.archive.eras import ERA, MARK, Choice, Era, Eras
 from icevirt.archive.facts import CatalogFacts, FileColumns
 from icevirt.archive.plan import BuildPlan, PlannedArray
 from icevirt.archive.scanned import ScannedGroup, dump
 from icevirt.archive.schema import ArraySchema
-from icevirt.errors import CombineError, IcevirtError, InvalidInputError
+from icevirt.errors import CombineError, IcevirtError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.planning.axes import duplicates
@@ -38,15 +37,6 @@ MAX_GROUPS = 1000
 
 _NAMED = 5  # eras in a note
 _CHANGES = 50  # that the attributes of a group tell
-
-
-def check_eras(rule: str) -> None:
-    """Raise ``InvalidInputError`` unless ``rule`` is one of ours."""
-    known = get_args(EraRule.__value__)
-    if rule not in known:
-        raise InvalidInputError(
-            "unknown rule for eras", do=f"Use one of {', '.join(known)}.", eras=rule
-        )
 
 
 def combine_eras(facts: CatalogFacts, wish: Wish) -> BuildPlan:
@@ -87,8 +77,8 @@ def _tried(choice: Choice, prepared: PreparedFacts, wish: Wish) -> Choice:
 
 def _refused(error: CombineError, eras: Eras) -> CombineError:
     groups = any(choice.groups for choice in eras.choices)
-    group = f'Build each of the {eras.count} eras into a group of its own with eras="group"'
-    do = f"{group} (--eras group). {error.do}" if groups else error.do
+    group = f'Build each of the {eras.count} eras into a group of its own with on_mismatch="eras"'
+    do = f"{group} (--on-mismatch eras). {error.do}" if groups else error.do
     return CombineError(error.what, do=do, **error.facts, eras=eras)
 
 
@@ -107,7 +97,7 @@ def _grouped(prepared: PreparedFacts, wish: Wish) -> BuildPlan:
     if wish.regular and not parted.contiguous:
         raise CombineError(
             "steps that no file holds cannot be reserved where eras lie between one another",
-            do="Leave regular out: then there are no such steps.",
+            do="Leave spacing out: then there are no such steps.",
             regular=dict(wish.regular),
             eras=eras,
         )

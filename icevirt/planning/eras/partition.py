@@ -1,9 +1,9 @@
-"""Which files of an archive decode alike: its eras, found without a look at values.
+"""Divide an archive into eras: files that decode equally, found without reading values.
 
-Files are compared place by place along the concatenated dimensions, because files of one place
-may hold different variables. A place that merely lacks a variable goes with its neighbours where
-these steps can be reserved; otherwise it is an era of its own. Everything is columns with a row for
-each place, and only variables that differ at all are looked at, so a million files cost seconds.
+Files are compared position by position along the concatenated dimensions, because files at one
+position may hold different variables. A position that merely lacks a variable joins its neighbors
+if these steps can be reserved; otherwise it is an era of its own. All facts are columns with one
+row per position, and only variables that differ are compared, so a million files cost seconds.
 """
 
 from __future__ import annotations

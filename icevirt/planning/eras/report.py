@@ -1,4 +1,4 @@
-"""Eras in words: where each begins and ends, what set it apart, and what can be done about it."""
+"""Describe eras: where each begins and ends, how it differs, and what to do about it."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def choices(count: int) -> tuple[Choice, ...]:
     if count < 2:
         return ()
     return (
-        Choice(option='eras="refuse"', does="nothing is built (the default)"),
+        Choice(option='on_mismatch="refuse"', does="nothing is built (the default)"),
         Choice(
-            option='eras="group"',
+            option='on_mismatch="eras"',
             does=f"{count} groups, era_0 to era_{count - 1}, which the engine shows as one dataset"
             ' with eras="concat"; nothing more is stored',
             groups=count,

@@ -1,4 +1,4 @@
-"""How two decode signatures differ, in words: ``scale_factor 0.01 → 0.02; shuffle added``."""
+"""Describe how two decode signatures differ: ``scale_factor 0.01 → 0.02; shuffle added``."""
 
 from __future__ import annotations
 

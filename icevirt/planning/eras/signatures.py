@@ -1,7 +1,7 @@
-"""What decides how each array of each file decodes, as numbers: what eras are told apart by.
+"""Number the decode signatures of arrays per file; eras are told apart by them.
 
 Times are labels: "hours since" another date in every file makes no era, and neither does a
-compression level. Whether values were read by the scan makes none either: such arrays are encoded
+compression level. Neither does it matter whether the scan read the values: such arrays are encoded
 anew, as the referenced ones are.
 """
 

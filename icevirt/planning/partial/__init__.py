@@ -1,4 +1,4 @@
-"""Arrays of which some chunks are references and the others are stored.
+"""Plan arrays of which some chunks are references and others are stored.
 
 Storing them is `icevirt.tasks.materialize`.
 """

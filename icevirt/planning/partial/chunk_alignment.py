@@ -1,7 +1,7 @@
-"""Which chunks of an array lie in one file, on that file's grid, and which do not.
+"""Find the chunks of an array that lie in one file, on that file's grid.
 
-All of it is arithmetic over columns with a row per file; nothing here has a row per chunk but the
-chunks that are to be stored.
+All of it is arithmetic over columns with one row per file; only chunks that are to be stored have a
+row each.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Which chunks of an array stay references, which are stored, and what that takes.
+"""Decide which chunks of an array stay references, which are stored, and the cost.
 
-One encoding is the array's; files that have another one, and chunks in which files meet or which a
-file does not fill, are stored in it. Among the encodings that there are, the one is taken with
-which the fewest bytes are stored.
+The array has one encoding. Files with another encoding, chunks where files meet, and chunks that a
+file does not fill are stored in it. Of the encodings in the archive, the one that stores the fewest
+bytes wins.
 """
 
 from __future__ import annotations

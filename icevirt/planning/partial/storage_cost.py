@@ -1,4 +1,4 @@
-"""What storing chunks of hybrid arrays costs, and how the work is cut."""
+"""Estimate the cost of storing chunks of hybrid arrays, and cut the work into tasks."""
 
 from __future__ import annotations
 

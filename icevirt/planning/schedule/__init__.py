@@ -1,4 +1,4 @@
-"""Which task writes which manifests, and what that costs.
+"""Decide which task writes which manifests, and what that costs.
 
-Where files lie in arrays is decided in `axes`.
+Positions of files in arrays are decided in `icevirt.planning.axes`.
 """

@@ -1,4 +1,4 @@
-"""How the files of a scan are dealt to tasks: by the time they will take, not by their number."""
+"""Distribute the files of a scan to tasks by expected time, not by number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which task writes which items: neighbours together, and no more tasks than are worth while."""
+"""Distribute write items to tasks: neighbors together, no more tasks than useful."""
 
 from __future__ import annotations
 

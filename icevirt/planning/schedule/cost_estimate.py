@@ -1,7 +1,7 @@
-"""What a plan costs: how much work, memory and storage, and how many requests its readers make.
+"""Estimate the cost of a plan: work, memory, storage, and requests of its readers.
 
-Pure arithmetic over the plan's columns: nothing here depends on the number of references, and of
-a million files only sums are taken.
+Pure arithmetic over the plan's columns: nothing depends on the number of references, and a million
+files only enter as sums.
 """
 
 from __future__ import annotations

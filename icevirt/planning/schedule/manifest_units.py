@@ -1,8 +1,8 @@
-"""From a plan to the manifests that executors write, one item each.
+"""Divide a plan into the manifests that executors write, one item each.
 
-The direct route: files are in the order of the dataset, so a window along the first of the axes
-that files are placed along is a contiguous run of files, and its task reads only their parts of the
-catalog. No shuffle.
+The direct route: files are in the order of the dataset, so a window along the first concatenated
+dimension is a contiguous run of files, and its task reads only their parts of the catalog. No
+shuffle.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How references come to the tasks that write them: straight from the catalog, or by a shuffle.
+"""Choose how references reach write tasks: straight from the catalog, or by a shuffle.
 
 A window reads the references of one array from every part of the catalog that describes one of its
-files. Where files lie in the dataset as they lie in the catalog, that is each part about once.
-Where they do not, each window would read nearly all parts, and one shuffle is cheaper.
+files. If files have the same order in the dataset and in the catalog, it reads each part about
+once. Otherwise each window would read nearly all parts, and one shuffle is cheaper.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which chunks a verification looks at: a random sample over all references, by manifest."""
+"""Sample the chunks that a verification reads: at random over all references, by manifest."""
 
 from __future__ import annotations
 

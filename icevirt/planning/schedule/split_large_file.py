@@ -1,8 +1,8 @@
-"""How the variables of one huge file are shared by several tasks.
+"""Divide the variables of one huge file among several tasks.
 
-Variables are laid end to end by what they cost, in the order of the file, and the line is cut into
-equal stretches. Every task decides the same from the headers of the file, so nobody has to look
-into it before and tell them.
+Variables are laid end to end by cost, in the order of the file, and the line is cut into equal
+stretches. Every task computes the same division from the headers of the file, so no task has to
+read the file first.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How an array's chunk grid is cut into manifests, and the rules that make official writers agree.
+"""Cut an array's chunk grid into manifest windows that official writers respect.
 
-Windows are regular multiples of ``k`` chunks per axis, because that is all that the persisted
-``manifest.splitting`` can say; a writer that knew no rule would merge all windows into one
-manifest at its first commit.
+Windows are regular multiples of ``k`` chunks per axis, because ``manifest.splitting`` can persist
+nothing else; a writer without that rule would merge all windows into one manifest at its first
+commit.
 """
 
 from __future__ import annotations

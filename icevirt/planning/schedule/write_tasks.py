@@ -1,7 +1,7 @@
-"""Drafts of items to items: those that need the same files know of these once.
+"""Build write tasks; tasks over the same files share file columns.
 
-What a window knows of files are columns with a row for each. Arrays of the same files have equal
-ones nearly always, and so they travel, and lie in the memory of a task, a single time.
+What a window knows of files is columns with one row per file. Arrays of the same files nearly
+always have equal columns, so these travel, and occupy a task's memory, only once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Commits: staged changes, manifests, rebase, and the one write that publishes them.
+"""Commit changes: staging, manifests, rebase, and the one write that publishes them.
 
 Conflicts are decided in `icevirt.versioning.merge`.
 """

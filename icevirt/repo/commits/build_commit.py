@@ -1,8 +1,8 @@
-"""The commit of a build whose manifests are written already: everything visible at once.
+"""Commit a build whose manifests are written: everything becomes visible at once.
 
-Where there is no repository, the commit is its creation: `repo` appears by one conditional create
-that holds the configuration and both entries of the ops log. Where there is one, configuration and
-commit are one conditional update. A build that was committed before is found, not repeated.
+Without a repository, the commit creates it: `repo` appears by one conditional create that holds the
+configuration and both entries of the ops log. In an existing repository, configuration and commit
+are one conditional update. A build that was committed before is found, not repeated.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.config.document import RepositoryConfig, SplitRule, VirtualChunkContainer
 from icevirt.model.json import JSONObject
 from icevirt.model.repo_info import RepoInfo
-from icevirt.model.snapshot import ManifestFileInfo, Snapshot
+from icevirt.model.snapshot import ManifestFile, Snapshot
 from icevirt.planning.containers import merged
 from icevirt.repo import creation, layout
 from icevirt.repo.assets import Assets
@@ -62,7 +62,7 @@ class _Build:
     metadata: JSONObject
     groups: Mapping[str, bytes]
     arrays: BuiltArrays
-    files: tuple[ManifestFileInfo, ...]
+    files: tuple[ManifestFile, ...]
     claim: Claim | None
     containers: tuple[VirtualChunkContainer, ...]
     split_rules: tuple[SplitRule, ...]
@@ -100,7 +100,7 @@ def publish(
     metadata: Mapping[str, Any] | None = None,
     groups: Mapping[str, bytes],
     arrays: BuiltArrays,
-    manifest_files: Sequence[ManifestFileInfo],
+    manifest_files: Sequence[ManifestFile],
     claim: Claim | None = None,
     containers: Sequence[VirtualChunkContainer] = (),
     split_rules: Sequence[SplitRule] = (),

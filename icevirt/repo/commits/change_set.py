@@ -1,4 +1,4 @@
-"""What a session changed and has not committed: nodes, and chunk references by node.
+"""Hold a session's uncommitted changes: nodes, and chunk references by node.
 
 It holds the state after the changes, not a list of them; the transaction log is derived from it.
 """

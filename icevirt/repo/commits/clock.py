@@ -1,7 +1,7 @@
-"""This machine's clock, held against the storage's before anything is published by it.
+"""Compare this machine's clock with the storage's before publishing its time.
 
-A time in the future stops every other writer until it has passed, and only the storage's clock can
-tell whose is wrong.
+A time in the future stops every other writer until it has passed, and only the storage's clock
+shows which clock is wrong.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Commit, amend and flush, in the order that makes them safe: what is referred to comes first.
+"""Commit, amend and flush in a safe order: referenced objects are written first.
 
-Manifests, transaction log, snapshot, repo info: until the last step nobody can see any of it, and a
-process killed before leaves garbage, not damage.
+Manifests, transaction log, snapshot, repo info: no reader sees any of it before the last step, and
+a process killed earlier leaves garbage, not damage.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from icevirt.errors import SessionStateError
 from icevirt.ids import ObjectId12
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.json import JSONObject
-from icevirt.model.repo_info import RepoInfo, SnapshotInfo
+from icevirt.model.repo_info import RepoInfo, SnapshotSummary
 from icevirt.model.snapshot import Snapshot
 from icevirt.model.transaction_log import TransactionLog
 from icevirt.repo.assets import Assets
@@ -116,9 +116,9 @@ def flush(draft: PendingCommit) -> Snapshot:
     return snapshot
 
 
-def info_of(snapshot: Snapshot, parent: ObjectId12) -> SnapshotInfo:
+def info_of(snapshot: Snapshot, parent: ObjectId12) -> SnapshotSummary:
     """Return what the repo info repeats of a snapshot."""
-    return SnapshotInfo(
+    return SnapshotSummary(
         id=snapshot.id,
         parent_id=parent,
         flushed_at=snapshot.flushed_at,

@@ -1,7 +1,7 @@
-"""Staged references into manifests: only the cells of the splitting that they touch are rewritten.
+"""Write staged references to manifests, rewriting only the splitting cells that they touch.
 
-A manifest is kept when it lies in one cell that nothing touches. Manifests that reach over several
-cells, or over the edge of a grid that shrank, are taken apart: a changed splitting applies lazily.
+A manifest is kept when it lies in one untouched cell. Manifests that span several cells, or the
+edge of a grid that shrank, are divided: a changed splitting applies lazily.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from icevirt.errors import FormatError
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.config.document import RepositoryConfig
-from icevirt.model.snapshot import ArrayNode, ManifestFileInfo, ManifestRef, Node, Snapshot
+from icevirt.model.snapshot import ArrayNode, ManifestFile, ManifestRef, Node, Snapshot
 from icevirt.repo.assets import Assets
 from icevirt.repo.commits.change_set import ChangeSet
 from icevirt.repo.reader import ArrayReader
@@ -24,7 +24,7 @@ from icevirt.versioning.manifest_splitting import Boxes, SplitGrid, grid_of
 
 def write_manifests(
     assets: Assets, staging: ChangeSet, config: RepositoryConfig, *, rewrite: bool = False
-) -> tuple[tuple[Node, ...], tuple[ManifestFileInfo, ...]]:
+) -> tuple[tuple[Node, ...], tuple[ManifestFile, ...]]:
     """Store the staged references; return the nodes of the new snapshot and its manifest files.
 
     With ``rewrite`` all manifests are written anew, those that nothing touches too.
@@ -35,7 +35,7 @@ def write_manifests(
     staging.base.refuse_loss()
     staged = staging.tables()
     old = {node.id: node for node in staging.base.arrays()}
-    written: dict[object, ManifestFileInfo] = {}
+    written: dict[object, ManifestFile] = {}
     result: list[Node] = []
     for node in staging.nodes.values():
         if isinstance(node, ArrayNode):
@@ -50,8 +50,8 @@ def write_manifests(
 
 
 def manifest_files(
-    nodes: list[Node], base: Snapshot, written: dict[object, ManifestFileInfo]
-) -> tuple[ManifestFileInfo, ...]:
+    nodes: list[Node], base: Snapshot, written: dict[object, ManifestFile]
+) -> tuple[ManifestFile, ...]:
     """Return the facts about every manifest that nodes refer to, each once.
 
     Raises:
@@ -81,7 +81,7 @@ def _rewritten(
     config: RepositoryConfig,
     *,
     rewrite: bool,
-) -> tuple[ArrayNode, list[ManifestFileInfo]]:
+) -> tuple[ArrayNode, list[ManifestFile]]:
     grid = grid_of(
         config.splitting_document,
         path=node.path,

@@ -1,4 +1,4 @@
-"""A rebase: fetch what others committed, a commit at a time, and replay our changes on each."""
+"""Rebase a session: fetch other commits one at a time, and replay its changes on each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import assert_never
 
 from icevirt.errors import ConflictError, RebaseFailedError
 from icevirt.ids import ObjectId8, ObjectId12
-from icevirt.model.repo_info import RepoInfo, SnapshotInfo
+from icevirt.model.repo_info import RepoInfo, SnapshotSummary
 from icevirt.model.transaction_log import TransactionLog
 from icevirt.repo.assets import Assets
 from icevirt.repo.commits.change_set import ChangeSet
@@ -34,7 +34,7 @@ def rebased(
         yield staging
 
 
-def newer(info: RepoInfo, branch: str, base: ObjectId12) -> list[SnapshotInfo]:
+def newer(info: RepoInfo, branch: str, base: ObjectId12) -> list[SnapshotSummary]:
     """Return the commits of a branch since ``base``, oldest first.
 
     Raises:
@@ -42,7 +42,7 @@ def newer(info: RepoInfo, branch: str, base: ObjectId12) -> list[SnapshotInfo]:
         ConflictError: ``base`` is not in its history.
     """
     tip = repo_updates.branch_tip(info, branch)
-    found: list[SnapshotInfo] = []
+    found: list[SnapshotSummary] = []
     for snapshot in walks.ancestry(info, tip):
         if snapshot.id == base:
             return found[::-1]
@@ -57,7 +57,7 @@ def newer(info: RepoInfo, branch: str, base: ObjectId12) -> list[SnapshotInfo]:
 
 
 def _onto(
-    assets: Assets, staging: ChangeSet, told: SnapshotInfo, solver: ConflictSolver
+    assets: Assets, staging: ChangeSet, told: SnapshotSummary, solver: ConflictSolver
 ) -> ChangeSet:
     theirs = assets.snapshot(told.id)
     ours = staging.ours()
@@ -77,7 +77,7 @@ def _onto(
             assert_never(decided)
 
 
-def _log(assets: Assets, told: SnapshotInfo) -> TransactionLog:
+def _log(assets: Assets, told: SnapshotSummary) -> TransactionLog:
     """Return what a commit changed, together with those before it that expired."""
     keys = (*(told.pruned_ancestor_tx_logs or ()), told.id)
     return combined(*(assets.transaction_log(key) for key in keys))

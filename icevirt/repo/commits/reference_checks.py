@@ -1,4 +1,4 @@
-"""What holds for chunk references before they are staged, whatever the array."""
+"""Check chunk references before they are staged, for any array."""
 
 from __future__ import annotations
 

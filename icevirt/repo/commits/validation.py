@@ -1,7 +1,7 @@
-"""Node metadata is checked with zarr's own classes before it is staged; bytes are kept verbatim.
+"""Check node metadata with zarr's own classes before staging; bytes are kept verbatim.
 
 The official client accepts nearly anything and fails later, or for other readers (a dtype that does
-not exist, NaN in JSON, more dimension names than dimensions, chunk keys that nobody looks up).
+not exist, NaN in JSON, more dimension names than dimensions, chunk keys that no reader looks up).
 """
 
 from __future__ import annotations

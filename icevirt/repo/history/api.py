@@ -1,4 +1,4 @@
-"""The history of a repository as its users see it."""
+"""Provide the history methods of a repository."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which commit changed a node last, and which arrays later commits only arranged anew."""
+"""Find the commit that last changed a node, apart from moves and reindexing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import islice, pairwise
 
 from icevirt.errors import ObjectNotFoundError
 from icevirt.ids import ObjectId8, ObjectId12
-from icevirt.model.repo_info import RepoInfo, SnapshotInfo
+from icevirt.model.repo_info import RepoInfo, SnapshotSummary
 from icevirt.repo.assets import Assets
 from icevirt.repo.history import walks
 
@@ -16,9 +16,9 @@ _LOOKED_AT = 100  # commits; the names of older ones are not worth reading more 
 
 def last_changes(
     assets: Assets, info: RepoInfo, tip: ObjectId12, paths: Collection[str]
-) -> dict[str, SnapshotInfo]:
+) -> dict[str, SnapshotSummary]:
     """Return for each path the newest commit that changed it, as far as recent commits tell."""
-    found: dict[str, SnapshotInfo] = {}
+    found: dict[str, SnapshotSummary] = {}
     left = {*paths}
     for after, before in pairwise(islice(walks.ancestry(info, tip), _LOOKED_AT)):
         if not left:

@@ -1,15 +1,15 @@
-"""What users get to see of history: ids as text, times as dates, with icechunk's names."""
+"""Define the types that history methods return: ids as text, times as dates, icechunk's names."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
-from icevirt.ids import ObjectId12
 from icevirt.model import repo_info, snapshot
 from icevirt.model.arguments import checked
+from icevirt.model.ops_log import IDS
 from icevirt.versioning.history.timestamps import moment
 
 
@@ -24,7 +24,7 @@ class SnapshotInfo:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, info: repo_info.SnapshotInfo) -> SnapshotInfo:
+    def of(cls, info: repo_info.SnapshotSummary) -> SnapshotInfo:
         """Show what the repo info says."""
         return cls(
             id=str(info.id),
@@ -48,7 +48,7 @@ class RepoStatus:
         checked("availability", self.availability, repo_info.RepoAvailability, do=how)
 
     @classmethod
-    def of(cls, status: repo_info.RepoStatus) -> RepoStatus:
+    def of(cls, status: repo_info.StatusRecord) -> RepoStatus:
         """Show what the repo info says."""
         return cls(
             availability=status.availability,
@@ -60,119 +60,25 @@ class RepoStatus:
 class UpdateType:
     """What was done to a repository; names are icechunk's."""
 
-    @dataclass(frozen=True, slots=True)
-    class RepoInitialized:
-        """The repository was created."""
-
-    @dataclass(frozen=True, slots=True)
-    class RepoMigrated:
-        """The repository was upgraded to another version of the spec."""
-
-        from_version: int
-        to_version: int
-
-    @dataclass(frozen=True, slots=True)
-    class ConfigChanged:
-        """The persisted configuration was replaced."""
-
-    @dataclass(frozen=True, slots=True)
-    class MetadataChanged:
-        """The repository's metadata was replaced."""
-
-    @dataclass(frozen=True, slots=True)
-    class TagCreated:
-        """A tag was created."""
-
-        name: str
-
-    @dataclass(frozen=True, slots=True)
-    class TagDeleted:
-        """A tag was deleted; its name stays taken."""
-
-        name: str
-        previous_snap_id: str
-
-    @dataclass(frozen=True, slots=True)
-    class BranchCreated:
-        """A branch was created."""
-
-        name: str
-
-    @dataclass(frozen=True, slots=True)
-    class BranchDeleted:
-        """A branch was deleted."""
-
-        name: str
-        previous_snap_id: str
-
-    @dataclass(frozen=True, slots=True)
-    class BranchReset:
-        """A branch was pointed at another snapshot."""
-
-        name: str
-        previous_snap_id: str
-
-    @dataclass(frozen=True, slots=True)
-    class NewCommit:
-        """A snapshot was committed to a branch."""
-
-        branch: str
-        new_snap_id: str
-
-    @dataclass(frozen=True, slots=True)
-    class CommitAmended:
-        """The tip of a branch was replaced by a snapshot that includes it."""
-
-        branch: str
-        previous_snap_id: str
-        new_snap_id: str
-
-    @dataclass(frozen=True, slots=True)
-    class NewDetachedSnapshot:
-        """A snapshot was written that is on no branch."""
-
-        new_snap_id: str
-
-    @dataclass(frozen=True, slots=True)
-    class GCRan:
-        """Garbage was collected."""
-
-    @dataclass(frozen=True, slots=True)
-    class ExpirationRan:
-        """Old snapshots were expired."""
-
-    @dataclass(frozen=True, slots=True)
-    class FeatureFlagChanged:
-        """A feature was switched on or off, or back to its default: None."""
-
-        id: int
-        new_value: bool | None
-
-    @dataclass(frozen=True, slots=True)
-    class RepoStatusChanged:
-        """The availability of the repository changed."""
-
-        status: RepoStatus
+    RepoInitialized = repo_info.RepoInitialized
+    RepoMigrated = repo_info.RepoMigrated
+    ConfigChanged = repo_info.ConfigChanged
+    MetadataChanged = repo_info.MetadataChanged
+    TagCreated = repo_info.TagCreated
+    TagDeleted = repo_info.TagDeleted
+    BranchCreated = repo_info.BranchCreated
+    BranchDeleted = repo_info.BranchDeleted
+    BranchReset = repo_info.BranchReset
+    NewCommit = repo_info.NewCommit
+    CommitAmended = repo_info.CommitAmended
+    NewDetachedSnapshot = repo_info.NewDetachedSnapshot
+    GCRan = repo_info.GCRan
+    ExpirationRan = repo_info.ExpirationRan
+    FeatureFlagChanged = repo_info.FeatureFlagChanged
+    RepoStatusChanged = repo_info.RepoStatusChanged
 
 
-type AnyUpdateType = (
-    UpdateType.RepoInitialized
-    | UpdateType.RepoMigrated
-    | UpdateType.ConfigChanged
-    | UpdateType.MetadataChanged
-    | UpdateType.TagCreated
-    | UpdateType.TagDeleted
-    | UpdateType.BranchCreated
-    | UpdateType.BranchDeleted
-    | UpdateType.BranchReset
-    | UpdateType.NewCommit
-    | UpdateType.CommitAmended
-    | UpdateType.NewDetachedSnapshot
-    | UpdateType.GCRan
-    | UpdateType.ExpirationRan
-    | UpdateType.FeatureFlagChanged
-    | UpdateType.RepoStatusChanged
-)
+type AnyUpdateType = repo_info.AnyUpdate[str, RepoStatus]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +90,7 @@ class Update:
     backup_path: str | None  # where the repo info lies in which this was the newest entry
 
     @classmethod
-    def of(cls, update: repo_info.Update) -> Update:
+    def of(cls, update: repo_info.OpsLogEntry) -> Update:
         """Show what the repo info says."""
         return cls(
             kind=_shown(update.kind),
@@ -202,23 +108,14 @@ class ManifestFileInfo:
     num_chunk_refs: int
 
     @classmethod
-    def of(cls, info: snapshot.ManifestFileInfo) -> ManifestFileInfo:
+    def of(cls, file: snapshot.ManifestFile) -> ManifestFileInfo:
         """Show what the snapshot says."""
-        return cls(id=str(info.id), size_bytes=info.size_bytes, num_chunk_refs=info.num_chunk_refs)
+        return cls(id=str(file.id), size_bytes=file.size_bytes, num_chunk_refs=file.num_chunk_refs)
 
 
-def _shown(kind: repo_info.UpdateKind) -> AnyUpdateType:
-    """Return an entry with ids as text."""
-    match kind:
-        case repo_info.FeatureFlagChanged(id=key, new_value=value, is_set=is_set):
-            return UpdateType.FeatureFlagChanged(key, value if is_set else None)
-        case repo_info.RepoStatusChanged(status=status):
-            return UpdateType.RepoStatusChanged(RepoStatus.of(status))
-        case _:
-            pass
-    told = {each.name: getattr(kind, each.name) for each in fields(kind)}
-    texts = {
-        name: str(value) if isinstance(value, ObjectId12) else value for name, value in told.items()
-    }
-    shown: AnyUpdateType = getattr(UpdateType, type(kind).__name__)(**texts)
-    return shown
+def _shown(kind: Any) -> AnyUpdateType:
+    """Return an entry with ids as text and times as dates."""
+    if isinstance(kind, repo_info.RepoStatusChanged):
+        return repo_info.RepoStatusChanged(RepoStatus.of(kind.status))
+    ids = {name: str(getattr(kind, name)) for name in IDS if hasattr(kind, name)}
+    return cast("AnyUpdateType", replace(kind, **ids))

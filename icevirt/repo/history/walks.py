@@ -1,4 +1,4 @@
-"""Walks through what happened: ancestry, time travel, the ops log, differences."""
+"""Walk a repository's history: ancestry, time travel, the ops log, differences."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime
 
 from icevirt.errors import FormatError, InvalidInputError, SnapshotNotFoundError
 from icevirt.ids import ObjectId12
-from icevirt.model.repo_info import RepoInfo, SnapshotInfo, Update
+from icevirt.model.repo_info import OpsLogEntry, RepoInfo, SnapshotSummary
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets
 from icevirt.repo.repo_info_file import RepoInfoFile
@@ -47,7 +47,7 @@ def resolve(
     return tip if as_of is None else _as_of(info, tip, as_of)
 
 
-def ancestry(info: RepoInfo, tip: ObjectId12) -> Iterator[SnapshotInfo]:
+def ancestry(info: RepoInfo, tip: ObjectId12) -> Iterator[SnapshotSummary]:
     """Yield a snapshot and those before it, newest first.
 
     Raises:
@@ -68,7 +68,7 @@ def ancestry(info: RepoInfo, tip: ObjectId12) -> Iterator[SnapshotInfo]:
         at = found.parent_id
 
 
-def operations(head: RepoInfoFile) -> Iterator[Update]:
+def operations(head: RepoInfoFile) -> Iterator[OpsLogEntry]:
     """Yield the ops log, newest first, across the backups that continue it.
 
     Raises:

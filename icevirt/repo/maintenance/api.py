@@ -1,4 +1,4 @@
-"""What keeps a repository small and quick: expiry, garbage collection, rewritten manifests."""
+"""Provide the maintenance methods: expiration, garbage collection, manifest rewriting."""
 
 from __future__ import annotations
 

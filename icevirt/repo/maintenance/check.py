@@ -1,4 +1,4 @@
-"""`check`: every invariant of a repository, file by file; memory is bounded by one manifest."""
+"""Check every invariant of a repository file by file, with memory bounded by one manifest."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.manifest import Manifest
-from icevirt.model.repo_info import CommitAmended, RepoInfo, SnapshotInfo
+from icevirt.model.repo_info import CommitAmended, RepoInfo, SnapshotSummary
 from icevirt.model.snapshot import ArrayNode, ManifestRef, Snapshot
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets
@@ -153,7 +153,7 @@ class _Check:
             what = "branches of V1 are left, to which V1 clients can still commit"
             yield Problem(file=files.FOLDER, code="v1-left", what=what, advice=True)
 
-    def _is_expired_v1(self, info: RepoInfo, told: SnapshotInfo) -> bool:
+    def _is_expired_v1(self, info: RepoInfo, told: SnapshotSummary) -> bool:
         """Say whether the log may be that of a longer history, which V1 clients do not keep."""
         parent = None if told.parent_id is None else info.snapshots.get(told.parent_id)
         return parent is not None and parent.parent_id is None and self._is_v1(told.id)

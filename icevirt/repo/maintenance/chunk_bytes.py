@@ -1,8 +1,8 @@
-"""Compares the bytes of native chunks with their names, where a name is a digest of the bytes.
+"""Compare the bytes of native chunks with their names, where a name is a digest.
 
-A chunk whose bytes agree with its name is intact, whoever wrote it. One that disagrees is damaged
-if a list says that its name covers its content; otherwise its name may be random, and it counts as
-unverifiable. References are held as columns, and chunks are read in pieces, some side by side.
+A chunk whose bytes agree with its name is intact, whichever client wrote it. A chunk that disagrees
+is damaged if a list says that its name covers its content; otherwise its name may be random, and it
+counts as unverifiable. References are columns, and chunks are read in pieces, some in parallel.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The sizes of all chunk objects as columns, made from a listing."""
+"""Read the sizes of all chunk objects from a listing, as columns."""
 
 from __future__ import annotations
 

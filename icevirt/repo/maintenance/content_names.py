@@ -1,4 +1,4 @@
-"""Which chunks of a repository are named by their content: lists of writers, read by `check`.
+"""Read and write the lists of chunks that are named by their content, for `check`.
 
 The lists lie in a folder that other clients neither read nor delete. A list is written before the
 commit that refers to its chunks. Decision 0035 says why it is a list of ids.

@@ -1,9 +1,9 @@
-"""Garbage collection: files below the root that no branch or tag leads to, and that are old.
+"""Delete old files that no branch or tag refers to.
 
-The repo info forgets unreachable snapshots, then everything that is kept is read, and only if all
-of it could be read are files deleted. Memory is bounded by one manifest and the ids of old files.
-Whatever is not named like an object of the format is somebody else's and stays, as do
-``overwritten/`` and the work folder of builds.
+The repo info drops unreachable snapshots, then every kept file is read, and only if all could be
+read are files deleted. Memory is bounded by one manifest and the ids of old files. Files not named
+like an object of the format belong to other programs and stay, as do ``overwritten/`` and the work
+folder of builds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId12
 from icevirt.model.chunks import ChunkType
-from icevirt.model.repo_info import GCRan, RepoInfo, SnapshotInfo
+from icevirt.model.repo_info import GCRan, RepoInfo, SnapshotSummary
 from icevirt.repo import layout
 from icevirt.repo.assets import Assets
 from icevirt.repo.maintenance import content_names
@@ -114,7 +114,7 @@ def _old(assets: Assets, path: _Path, older_than: int) -> Iterator[tuple[ObjectI
 def _garbage(
     assets: Assets,
     old: Mapping[_Path, Candidates],
-    kept: Mapping[ObjectId12, SnapshotInfo],
+    kept: Mapping[ObjectId12, SnapshotSummary],
 ) -> dict[_Path, Candidates]:
     """Return the files to delete, in the order that leaves nothing dangling."""
     manifests: set[ObjectId12] = set()

@@ -1,6 +1,6 @@
-"""What files of a repository say, as JSON documents: for people who look for a cause.
+"""Show files of a repository as JSON documents, for debugging.
 
-The documents are icechunk's, key by key, and may change when its do.
+The documents are icechunk's, key by key, and may change when icechunk's do.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def _time(micros: int) -> str:
     return at.isoformat(timespec=digits).replace("+00:00", "Z")
 
 
-def _snapshot(told: repo_info.SnapshotInfo) -> JSONObject:
+def _snapshot(told: repo_info.SnapshotSummary) -> JSONObject:
     parent = {} if told.parent_id is None else {"parent_id": str(told.parent_id)}
     return {
         "id": str(told.id),
@@ -174,7 +174,7 @@ def _snapshot(told: repo_info.SnapshotInfo) -> JSONObject:
     }
 
 
-def _update(update: repo_info.Update) -> JSONObject:
+def _update(update: repo_info.OpsLogEntry) -> JSONObject:
     backup = {} if update.backup_path is None else {"backup_path": update.backup_path}
     return {
         "update_type": _update_type(update.kind),
@@ -185,12 +185,8 @@ def _update(update: repo_info.Update) -> JSONObject:
 
 def _update_type(kind: repo_info.UpdateKind) -> JSONObject:
     match kind:
-        case repo_info.FeatureFlagChanged(id=key, new_value=value, is_set=is_set):
-            return {
-                "type": "FeatureFlagChanged",
-                "id": key,
-                "new_value": value if is_set else None,
-            }
+        case repo_info.FeatureFlagChanged(id=key, new_value=value):
+            return {"type": "FeatureFlagChanged", "id": key, "new_value": value}
         case repo_info.RepoStatusChanged(status=status):
             told: JSONObject = {
                 "availability": status.availability.name.title().replace("_", ""),

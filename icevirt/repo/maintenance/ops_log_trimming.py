@@ -1,7 +1,7 @@
-"""Trimming the ops log: old backups of the repo info go, and the log that is kept stays whole.
+"""Trim the ops log: delete old backups of the repo info, and keep the remaining log whole.
 
 The log is cut first, in `repo` and in the backups that stay, and files are deleted last: a process
-killed in between leaves backups that nothing leads to, and the next trimming takes them.
+killed in between leaves backups that nothing leads to, and the next trimming deletes them.
 """
 
 from __future__ import annotations

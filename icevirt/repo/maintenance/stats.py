@@ -1,4 +1,4 @@
-"""How many bytes of chunks a repository refers to, over all versions on its branches and tags."""
+"""Sum the bytes of chunks that a repository refers to, over all branches and tags."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Repositories of the V1 format, shown as what V2 keeps in one object, and changed by its edits.
+"""Present a V1 repository as V2's repo info, and apply V2's edits to it.
 
 Promises that a commit is acknowledged only if the branch was still where the session began, and
 that what V1 cannot express is refused. Two edits at once are two writes here: a process killed in
@@ -21,8 +21,8 @@ from icevirt.model.repo_info import (
     NewDetachedSnapshot,
     RepoAvailability,
     RepoInfo,
-    RepoStatus,
-    SnapshotInfo,
+    SnapshotSummary,
+    StatusRecord,
     TagCreated,
     TagDeleted,
     UpdateKind,
@@ -114,7 +114,7 @@ class V1RepoState(RepoState):
                 ) from error
 
 
-def find(storage: Storage, told: dict[ObjectId12, SnapshotInfo]) -> V1RepoState | None:
+def find(storage: Storage, told: dict[ObjectId12, SnapshotSummary]) -> V1RepoState | None:
     """Read a V1 repository; None where there is none.
 
     Args:
@@ -134,7 +134,7 @@ def find(storage: Storage, told: dict[ObjectId12, SnapshotInfo]) -> V1RepoState 
         branches=Lazy(files.branch, lambda: files.branches),
         deleted_tags=files.deleted_tags,
         snapshots=Lazy(files.snapshot, files.reachable),
-        status=RepoStatus(availability=RepoAvailability.online, set_at=0),
+        status=StatusRecord(availability=RepoAvailability.online, set_at=0),
         latest_updates=(),
         config=config or None,
     )

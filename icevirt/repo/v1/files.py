@@ -1,7 +1,7 @@
-"""The mutable objects of a V1 repository: a file for each branch and tag, and ``config.yaml``.
+"""Read and write V1's mutable objects: a file per branch and tag, and ``config.yaml``.
 
-Each is written if it is still as it was read; there is no writing of two at once. A deleted tag
-keeps its file and has an empty one beside it that says so.
+Each is written only if it is still as it was read; two cannot be written at once. A deleted tag
+keeps its file and gets an empty file beside it that marks the deletion.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote
 from icevirt.errors import InvalidInputError, ObjectNotFoundError
 from icevirt.ids import ObjectId12
 from icevirt.model.json import JSONObject
-from icevirt.model.repo_info import SnapshotInfo
+from icevirt.model.repo_info import SnapshotSummary
 from icevirt.repo.assets import Assets
 from icevirt.storage.protocol import LostRace, Storage, Version, Written
 from icevirt.versioning.repo_updates import MAIN
@@ -35,7 +35,7 @@ class V1Files:
         told: Facts about snapshots that were read before; grows.
     """
 
-    def __init__(self, storage: Storage, told: dict[ObjectId12, SnapshotInfo]) -> None:
+    def __init__(self, storage: Storage, told: dict[ObjectId12, SnapshotSummary]) -> None:
         self._storage = storage
         self._told = told
         self._escaped = storage.url.startswith("file:")
@@ -84,7 +84,7 @@ class V1Files:
         found = self._ref(self._path(BRANCH, name))
         return found is not None and found[0].sealed
 
-    def snapshot(self, key: ObjectId12) -> SnapshotInfo | None:
+    def snapshot(self, key: ObjectId12) -> SnapshotSummary | None:
         """Return the facts about a snapshot out of its file; None where there is none."""
         if key not in self._told:
             try:

@@ -1,10 +1,10 @@
-"""From V1 to V2 in place: the object `repo` is made, snapshots, manifests and chunks stay.
+"""Upgrade V1 to V2 in place: create `repo`, and keep snapshots, manifests and chunks.
 
 `repo` is created if there is none, when everything else about it is known: until then the
-repository is V1, from then on V2. Then V1 clients are shut out: each branch is sealed where it is,
-by a conditional write, and what V2 lacks of it is carried over. So a V1 commit is acknowledged
-before and gets into V2, or it fails. A process killed anywhere is continued by the next upgrade.
-Seals do not hold official writers on local disk, which overwrite without asking.
+repository is V1, from then on V2. Then V1 clients are shut out: each branch is sealed in place by a
+conditional write, and commits that V2 lacks are carried over. So a V1 commit is acknowledged before
+and gets into V2, or it fails. The next upgrade continues a killed one. Seals do not stop official
+writers on local disk, which overwrite unconditionally.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from icevirt.errors import ConflictError, IcevirtError, ObjectNotFoundError, StorageError
 from icevirt.ids import ObjectId12
 from icevirt.model.lazy import Lazy
-from icevirt.model.repo_info import RepoInfo, SnapshotInfo, UpdateKind
+from icevirt.model.repo_info import RepoInfo, SnapshotSummary, UpdateKind
 from icevirt.repo.history import walks
 from icevirt.repo.repo_info_file import RepoInfoFile, pause
 from icevirt.repo.repo_state import RepoState
@@ -98,7 +98,7 @@ class _Upgrade:
     delete: bool
     carried: int = 0
     aside: dict[str, str] = field(default_factory=dict)
-    told: dict[ObjectId12, SnapshotInfo] = field(default_factory=dict)
+    told: dict[ObjectId12, SnapshotSummary] = field(default_factory=dict)
 
     @property
     def storage(self) -> Storage:
@@ -225,7 +225,7 @@ def _past(head: RepoInfoFile) -> list[UpdateKind]:
     return found
 
 
-def _prefetch(storage: Storage, told: dict[ObjectId12, SnapshotInfo], concurrency: int) -> None:
+def _prefetch(storage: Storage, told: dict[ObjectId12, SnapshotSummary], concurrency: int) -> None:
     """Read all snapshots side by side; each names its parent, so a walk reads one at a time."""
     files = V1Files(storage, told)
 

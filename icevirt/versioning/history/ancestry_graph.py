@@ -1,4 +1,4 @@
-"""The history of a repository as a picture: a lane for each branch, text for people or SVG.
+"""Draw the history of a repository, one lane per branch, as text or SVG.
 
 Pure, and bounded by the repo info. A branch owns its snapshots down to the first that an earlier
 lane owns; `main` is the first, the others follow by name.

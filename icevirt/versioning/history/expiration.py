@@ -1,8 +1,8 @@
-"""Which snapshots expire, and what their descendants must remember of them.
+"""Decide which snapshots expire, and what their descendants must remember of them.
 
-The rules are the official client's. Only the history gets shorter: what survives reads as before.
-A survivor whose parent expired becomes a child of the root and keeps the names of all transaction
-logs in between, so that diffs and rebases across them still work.
+The rules are the official client's. Only the history gets shorter: surviving snapshots read as
+before. A survivor whose parent expired becomes a child of the root and keeps the names of all
+transaction logs in between, so diffs and rebases across them still work.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 
 from icevirt.errors import FormatError
 from icevirt.ids import ObjectId12
-from icevirt.model.repo_info import RepoInfo, SnapshotInfo
+from icevirt.model.repo_info import RepoInfo, SnapshotSummary
 from icevirt.versioning.repo_updates import MAIN
 
-type Snapshots = Mapping[ObjectId12, SnapshotInfo]
+type Snapshots = Mapping[ObjectId12, SnapshotSummary]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +73,8 @@ def _expires(info: RepoInfo, key: ObjectId12, old: set[ObjectId12]) -> bool:
 
 
 def _reparented(
-    snapshots: Snapshots, told: SnapshotInfo, released: frozenset[ObjectId12]
-) -> SnapshotInfo:
+    snapshots: Snapshots, told: SnapshotSummary, released: frozenset[ObjectId12]
+) -> SnapshotSummary:
     if told.parent_id not in released:
         return told
     between: list[ObjectId12] = [*reversed(told.pruned_ancestor_tx_logs or ())]

@@ -1,6 +1,6 @@
-"""What of a repository is garbage: reachable from no branch or tag, and older than a time.
+"""Decide which files are garbage: unreachable from branches and tags, and old enough.
 
-Age protects what somebody is writing at this moment: a file that no snapshot refers to yet.
+Age protects a file that a writer is about to refer to: no snapshot names it yet.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.ids import ObjectId12
-from icevirt.model.repo_info import RepoInfo, SnapshotInfo
+from icevirt.model.repo_info import RepoInfo, SnapshotSummary
 from icevirt.versioning import id_columns
 
 _SECOND = 1_000_000
 
 
-def reachable(info: RepoInfo, older_than: int) -> dict[ObjectId12, SnapshotInfo]:
+def reachable(info: RepoInfo, older_than: int) -> dict[ObjectId12, SnapshotSummary]:
     """Return the snapshots that stay: those of branches and tags, young ones, and those before."""
     young = (key for key, told in info.snapshots.items() if told.flushed_at >= older_than)
-    found: dict[ObjectId12, SnapshotInfo] = {}
+    found: dict[ObjectId12, SnapshotSummary] = {}
     for tip in (*info.branches.values(), *info.tags.values(), *young):
         at: ObjectId12 | None = tip
         while at is not None and at not in found:
@@ -37,7 +37,7 @@ def swept(info: RepoInfo, older_than: int) -> RepoInfo:
     return replace(info, snapshots=left)
 
 
-def needed_logs(snapshots: Mapping[ObjectId12, SnapshotInfo]) -> set[ObjectId12]:
+def needed_logs(snapshots: Mapping[ObjectId12, SnapshotSummary]) -> set[ObjectId12]:
     """Return the transaction logs that diffs and rebases need."""
     pruned = (told.pruned_ancestor_tx_logs or () for told in snapshots.values())
     return {*snapshots, *(key for keys in pruned for key in keys)}

@@ -1,4 +1,4 @@
-"""The ops log inside `repo`: newest first, bounded, continued in the backups.
+"""Maintain the ops log inside `repo`: newest first, bounded, continued in the backups.
 
 Spec: "Updates to the repo info file". An entry names the backup in which it was the newest, so the
 newest entry of a file names none: it gets its name when the next one is put on top of it.
@@ -13,7 +13,7 @@ from dataclasses import replace
 from icevirt.errors import FormatError
 from icevirt.ids import ObjectId12
 from icevirt.model.ops_log import OpsLog
-from icevirt.model.repo_info import RepoInfo, Update, UpdateKind
+from icevirt.model.repo_info import OpsLogEntry, RepoInfo, UpdateKind
 from icevirt.versioning.history.timestamps import stamp
 
 _YEAR_3000 = 32_503_680_000_000  # milliseconds since 1970
@@ -61,7 +61,7 @@ def logged(
     Raises:
         StorageError: The log's newest entry lies too far in the future.
     """
-    entry = Update(kind=kind, updated_at=stamp(now, top=newest_at(info)))
+    entry = OpsLogEntry(kind=kind, updated_at=stamp(now, top=newest_at(info)))
     log = OpsLog.of([entry])
     if older := OpsLog.of(info.latest_updates):
         log = log + OpsLog.of([replace(older[0], backup_path=backup)]) + older[1:]

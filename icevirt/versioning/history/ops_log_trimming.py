@@ -1,7 +1,7 @@
-"""Where the ops log ends after it was trimmed. Pure.
+"""Decide where the ops log ends after trimming. Pure.
 
-An entry names the backup in which it was the newest, and the log is continued in backups. What is
-kept must never lead to a backup that is gone, because readers follow it to the end.
+An entry names the backup in which it was the newest, and the log continues in backups. Kept entries
+must never lead to a deleted backup, because readers follow the log to its end.
 """
 
 from __future__ import annotations

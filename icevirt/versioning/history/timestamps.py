@@ -1,7 +1,7 @@
-"""Times of snapshots and ops-log entries: never before what they follow, never far in the future.
+"""Order the times of snapshots and ops-log entries: after predecessors, never in the future.
 
 Every reader compares these times, and the official client refuses to write to a repository whose
-newest entry lies in the future, so that a clock that went wrong must stop the writer that has it.
+newest entry lies in the future, so a wrong clock must stop the writer that has it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What must hold for the files of a repository, each file beside the others.
+"""Check what must hold for the files of a repository, across files.
 
 Reading them is `icevirt.repo.maintenance.api`.
 """

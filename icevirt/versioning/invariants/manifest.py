@@ -1,4 +1,4 @@
-"""Invariants of a manifest: one array's table against its node and the configuration."""
+"""Check a manifest: one array's table against its node and the configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One thing that is not as it must be."""
+"""Define one violated invariant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Invariants of the repo info: refs, history, ops log, orders."""
+"""Check the repo info: refs, history, ops log, orders."""
 
 from __future__ import annotations
 

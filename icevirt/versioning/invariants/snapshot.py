@@ -1,4 +1,4 @@
-"""Invariants of a snapshot: its nodes, their metadata, and the boxes of their manifests."""
+"""Check a snapshot: its nodes, their metadata, and the boxes of their manifests."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import numpy as np
 from icevirt.errors import FormatError, InvalidInputError
 from icevirt.model import paths
 from icevirt.model.metadata import document_of, grid_facts
-from icevirt.model.repo_info import SnapshotInfo
+from icevirt.model.repo_info import SnapshotSummary
 from icevirt.model.snapshot import ArrayNode, Extents, ManifestRef, Node, Snapshot
 from icevirt.versioning.invariants.problem import Problem
 
 
-def of_snapshot(snapshot: Snapshot, told: SnapshotInfo) -> Iterator[Problem]:
+def of_snapshot(snapshot: Snapshot, told: SnapshotSummary) -> Iterator[Problem]:
     """Check a snapshot by itself and against what the repo info says of it."""
     file = f"snapshots/{snapshot.id}"
     for code, what in (*_summary(snapshot, told), *_nodes(snapshot), *_manifest_rows(snapshot)):
         yield Problem(file=file, code=code, what=what, advice=code == "unused-manifest")
 
 
-def _summary(snapshot: Snapshot, told: SnapshotInfo) -> Iterator[tuple[str, str]]:
+def _summary(snapshot: Snapshot, told: SnapshotSummary) -> Iterator[tuple[str, str]]:
     for name in ("id", "flushed_at", "message", "metadata"):
         if getattr(snapshot, name) != getattr(told, name):
             yield "summary", f"{name} differs between the snapshot and the repo info"

@@ -1,4 +1,4 @@
-"""Invariants of a transaction log: it says what differs between two snapshots."""
+"""Check that a transaction log lists the differences between two snapshots."""
 
 from __future__ import annotations
 

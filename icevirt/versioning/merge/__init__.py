@@ -1,4 +1,4 @@
-"""Finds conflicts between writers, and rebases or merges their changes.
+"""Find conflicts between writers, and rebase or merge their changes.
 
 Storage is read in `icevirt.repo.commits`.
 """

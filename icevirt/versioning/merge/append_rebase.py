@@ -1,7 +1,7 @@
-"""Two appends to one array, reconciled: ours moves behind theirs, chunk by chunk, without copies.
+"""Rebase an append behind another append to the same array, without copying chunks.
 
-It needs whole chunks at both seams, and metadata that differs in nothing but the length. What was
-appended is not looked at: two writers that append the same data append it twice.
+It needs whole chunks at both seams, and metadata that differs only in length. Values are not
+compared: two writers that append the same data append it twice.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A finished build placed into the nodes of a snapshot, and whether it still may be.
+"""Place a finished build into the nodes of a snapshot, if that is still allowed.
 
-Pure: what is written is decided here from the state of the branch, again whenever that moved.
+Pure: the decision uses the state of the branch, and is repeated whenever the branch moved.
 """
 
 from __future__ import annotations

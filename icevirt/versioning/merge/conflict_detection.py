@@ -1,9 +1,8 @@
-"""Where two writers changed the same thing: found from what each of them changed, nothing else.
+"""Find conflicts between two writers from what each of them changed.
 
-The rules are icechunk's. They are stricter in three cases, in which the official client loses
-acknowledged changes without a word: a node that others created inside a group we deleted, a node
-that they recreated where we recreate ours, and chunks they wrote into an array that we gave another
-encoding.
+The rules are icechunk's. They are stricter in three cases in which the official client silently
+loses acknowledged changes: a node that others created inside a group we deleted, a node that they
+recreated where we recreate ours, and chunks they wrote into an array that we gave another encoding.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Kinds of conflict between two writers, and the solvers that say who wins; names are icechunk's.
+"""Define the kinds of conflict and the solvers that decide who wins; names are icechunk's.
 
-Where they are found: `icevirt.versioning.merge.conflict_detection`.
+`icevirt.versioning.merge.conflict_detection` finds them.
 """
 
 from __future__ import annotations

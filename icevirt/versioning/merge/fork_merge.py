@@ -1,7 +1,7 @@
-"""Sessions that worked side by side, put together: their nodes, compared with where they began.
+"""Merge sessions that worked in parallel, comparing their nodes with the common start.
 
-Chunks need no decision: the later fork's win, as in icechunk. Nodes do, and where two forks say
-different things about one the official client takes the later; here that is refused.
+Chunks need no decision: the later fork wins, as in icechunk. Nodes do: if two forks disagree about
+a node, the official client takes the later; here that is refused.
 """
 
 from __future__ import annotations

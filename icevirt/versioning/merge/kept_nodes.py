@@ -1,8 +1,8 @@
-"""What of a group stays when a build replaces it: pure, so that each attempt to commit asks again.
+"""Decide which nodes of a group stay when a build replaces it. Pure.
 
 A build replaces what the last build of its group made. Everything else below the group belongs to
-somebody else: another build, or a person with a session. It stays, unless the build needs its path,
-or the lengths or labels of its dimensions are no longer those of the build.
+another build or to a user's session. It stays, unless the build needs its path, or the lengths or
+labels of its dimensions no longer match the build. Each attempt to commit decides again.
 """
 
 from __future__ import annotations

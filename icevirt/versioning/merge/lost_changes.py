@@ -1,7 +1,7 @@
-"""What others would lose by a build: their changes to what the last build made, and their nodes.
+"""Find what a build would discard of other writers: changes to the last build, and nodes.
 
-Compared is the branch's tip with what the last build of the group committed, node by node. A node
-says which manifests hold its chunks, so a chunk that somebody wrote shows without reading any.
+It compares the branch's tip with what the last build of the group committed, node by node. A node
+names the manifests of its chunks, so a written chunk shows without reading any manifest.
 """
 
 from __future__ import annotations

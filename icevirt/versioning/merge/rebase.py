@@ -1,6 +1,6 @@
-"""One step of a rebase: our changes, made again on top of a commit that came first.
+"""Replay our changes on top of one commit that came first.
 
-What it takes is decided here, over values; `icevirt.repo.commits.rebase` fetches them.
+The decision is made here, over values; `icevirt.repo.commits.rebase` fetches them.
 """
 
 from __future__ import annotations

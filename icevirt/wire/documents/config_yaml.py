@@ -1,7 +1,7 @@
-"""The configuration of V1 repositories, ``config.yaml``: the document of V2, written as YAML.
+"""Read and write ``config.yaml``, the configuration of V1 repositories.
 
-What is a mapping of one entry in the V2 document because it is one of several kinds, a kind of
-store for example, is a tagged value here: ``!local_file_system /data``.
+A V2 mapping with one entry that names a kind (a kind of store, for example) is a tagged value here:
+``!local_file_system /data``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Lists of chunk ids that are digests of the chunks' bytes, as files of our own.
+"""Read and write lists of chunk ids that are digests of their bytes, in files of our own.
 
 A random id says nothing about the bytes, so a checker has to know which ids it may compare. The
-format has no place for that; these files lie beside it. A list is 12 bytes of magic, then ids of
-12 bytes, ascending. It is named by its own digest, so that a damaged list is noticed.
+format has no place for that; these files lie beside it. A list is 12 bytes of magic, then ids of 12
+bytes, ascending. It is named by its own digest, so a damaged list is noticed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads FlexBuffers as JSON values, every offset checked, depth and sharing bounded.
+"""Read FlexBuffers as JSON values, checking every offset and bounding depth and sharing.
 
 Only what JSON has is accepted: null, booleans, numbers, strings, vectors (typed ones too), maps.
 """

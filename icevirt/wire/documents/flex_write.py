@@ -1,8 +1,8 @@
-"""Writes JSON values as FlexBuffers: the repository's configuration and V2 metadata values.
+"""Write JSON values as FlexBuffers: configuration and V2 metadata values.
 
-As the official client does: maps have sorted keys, whole numbers that are not negative are stored
-as unsigned. Children come before parents, and every container takes the narrowest width (1, 2, 4
-or 8 bytes an element) that holds its values and reaches its children.
+As the official client does: maps have sorted keys, and non-negative integers are stored as
+unsigned. Children come before parents, and every container takes the narrowest width (1, 2, 4 or 8
+bytes an element) that holds its values and reaches its children.
 """
 
 from __future__ import annotations

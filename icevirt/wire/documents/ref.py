@@ -1,8 +1,7 @@
-"""Reference files of the V1 format: JSON that names the snapshot of a branch or tag.
+"""Read and write V1 reference files: JSON that names the snapshot of a branch or tag.
 
-An upgrade seals the branches it took over: their files then say so under names that no V1 client
-understands, so that one with a session open fails to commit instead of committing where nobody
-looks any more.
+An upgrade seals the branches it converted: their files then say so under names that no V1 client
+understands, so an open V1 session fails to commit instead of committing to an abandoned branch.
 """
 
 from __future__ import annotations

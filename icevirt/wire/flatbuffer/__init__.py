@@ -1,4 +1,4 @@
-"""Reads and writes FlatBuffers tables in columns, every offset checked.
+"""Read and write FlatBuffers tables in columns, checking every offset.
 
-What the tables mean is in the other rooms of `wire`.
+The other folders of `wire` give the tables their meaning.
 """

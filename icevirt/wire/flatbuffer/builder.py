@@ -1,7 +1,7 @@
-"""Writes tables as FlatBuffers, front to back: a table, then what it refers to.
+"""Write tables as FlatBuffers, front to back: a table, then what it refers to.
 
 References of FlatBuffers point forward, so this order needs no second pass. Columnar vectors are
-left open: their places are returned, and whoever owns the columns appends and links them.
+left open: their positions are returned, and the owner of the columns appends and links them.
 """
 
 from __future__ import annotations

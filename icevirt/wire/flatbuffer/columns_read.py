@@ -1,7 +1,7 @@
-"""Reads vectors of tables column by column: one field of all rows at a time, all rows checked.
+"""Read vectors of tables column by column: one field of all rows at a time, all checked.
 
-Where one vtable speaks for all rows, or all vtables say the same, a field stands at one distance
-from every table; otherwise each row's vtable is asked.
+If all rows share one vtable, or all vtables agree, a field lies at one distance from every table;
+otherwise each row's vtable is read.
 """
 
 from __future__ import annotations

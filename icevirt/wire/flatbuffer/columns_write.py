@@ -1,11 +1,11 @@
-"""Writes vectors of tables as fixed-stride records, all rows of a kind at once.
+"""Write vectors of tables as fixed-stride records, all rows of a kind at once.
 
 A record is a vtable, a table and the table's vector of coordinates. Each record carries its own
-copy of the vtable: the distance to it is then the same everywhere, and zstd makes that smaller than
-a shared vtable would be.
+copy of the vtable: the distance to it is then constant, and zstd makes that smaller than a shared
+vtable would be.
 
 Sizes are known before bytes are made, so bytes are made block by block while the file is
-compressed: it never exists uncompressed, and what is made stays in the processor's cache.
+compressed: the file never exists uncompressed, and each block stays in the processor's cache.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where the fields of a table lie: its vtable and the offsets inside it.
+"""Compute where the fields of a table lie: its vtable and the offsets inside it.
 
 A layout depends only on which fields are present, so records of one kind share it; the builder of
 small files and the numpy writers of large ones both take theirs from here.

@@ -1,9 +1,8 @@
-"""The bytes of a FlatBuffer as numbers of every size, fetched from many places at once.
+"""Read the bytes of a FlatBuffer as numbers of any size, from many positions at once.
 
-Numbers must stand at multiples of their size, as FlatBuffers has it and the official reader
-verifies; so a payload can be looked at as an array of numbers and rows picked out of it. Places
-that follow one another at one distance are a ``range``: those need no index, and are checked by
-their two ends.
+Numbers must lie at multiples of their size, as FlatBuffers requires and the official reader
+verifies; so rows can be picked out of a payload viewed as an array of numbers. Equally spaced
+positions are a ``range``: those need no index, and only their two ends are checked.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Reads FlatBuffers by schema, checking every offset, count and string before it is used.
+"""Read FlatBuffers by schema, checking every offset, count and string before use.
 
-The schemas do not recurse, so depth is bounded; sharing is bounded by a budget: what is visited,
-counted again at every visit, may not be much more than the file. Damage raises ``FormatError``
-with the file, the field and the position.
+The schemas do not recurse, so depth is bounded. Sharing is bounded by a budget: bytes visited,
+counted again at every visit, may not be much more than the file. Damage raises ``FormatError`` with
+the file, the field and the position.
 """
 
 from __future__ import annotations

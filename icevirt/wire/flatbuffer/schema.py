@@ -1,8 +1,8 @@
-"""The FlatBuffers tables of the format as data, in the order of the spec.
+"""List the FlatBuffers tables of the format as data, in the order of the spec.
 
 Spec: common.fbs, repo.fbs, snapshot.fbs, manifest.fbs, transaction_log.fbs. Field order gives the
 slots: no field has an explicit id, and a union takes two slots, its type and its value. A test
-holds these tables against ``fixtures/icechunk.fbs``.
+compares these tables with ``fixtures/icechunk.fbs``.
 """
 
 from __future__ import annotations

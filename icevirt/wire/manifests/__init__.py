@@ -1,4 +1,4 @@
-"""Manifests: chunk references and their locations as bytes.
+"""Encode manifests: chunk references and their locations as bytes.
 
 Which chunk goes into which manifest is decided in `icevirt.versioning`.
 """

@@ -1,4 +1,4 @@
-"""Compresses and decompresses locations one by one with a trained zstd dictionary.
+"""Compress and decompress locations one by one with a trained zstd dictionary.
 
 Spec: Manifest.location_dictionary and ChunkRef.compressed_location. Each location is a complete
 zstd frame of its own that says its size. The official reader takes locations of up to 1,024 bytes.

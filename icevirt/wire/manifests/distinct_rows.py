@@ -1,4 +1,4 @@
-"""Finds out which of many rows are equal, by number and by content, in the order of first use."""
+"""Number equal rows, by content, in the order of first use."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Reads the locations of virtual references: the distinct ones, and which row has which.
+"""Read the locations of virtual references: the distinct ones, and an index per row.
 
 Spec: "ChunkRef", location, compressed_location and the checksums. Writers may share a string or
-repeat it; either way a location that a million rows have is read once.
+repeat it; either way a location that a million rows share is read once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Decides how the locations of a manifest are written: as strings, or with a dictionary.
+"""Decide how to write the locations of a manifest: as strings, or with a dictionary.
 
 Spec: ChunkRef.location and compressed_location. Because equal locations share one string and whole
 files are compressed, strings are nearly always smaller and faster; the dictionary pays in the

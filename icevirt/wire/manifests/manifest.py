@@ -1,4 +1,4 @@
-"""Manifests: the chunk references of one or more arrays, as one immutable file.
+"""Read and write manifests: chunk references of arrays, as one immutable file.
 
 Spec: "Chunk Manifest Files". The id is a digest of the content, and nothing else varies, so equal
 tables make equal files: a task that runs twice writes the same object twice.

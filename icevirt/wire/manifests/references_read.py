@@ -1,7 +1,7 @@
-"""Reads the references of one array into a ``ChunkTable``.
+"""Read the references of one array into a ``ChunkTable``.
 
-Spec: "ChunkRef". What a row is follows from the fields it has; when it has several, the official
-reader's precedence holds: chunk_id, compressed_location, location, inline.
+Spec: "ChunkRef". The fields of a row decide its kind; if it has several, the official reader's
+precedence holds: chunk_id, compressed_location, location, inline.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Writes the references of one array: a block of records for every kind, then what they share.
+"""Write the references of one array: a block of records per kind, then what they share.
 
-Spec: "ChunkRef". Locations, etags and inline chunks stand behind the records, because references
-point forward; each distinct location is written once and shared.
+Spec: "ChunkRef". Locations, etags and inline chunks follow the records, because references point
+forward; each distinct location is written once and shared.
 """
 
 from __future__ import annotations

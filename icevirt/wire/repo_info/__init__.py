@@ -1,4 +1,4 @@
-"""The repo info object as bytes: branches, tags, snapshots, ops log.
+"""Encode the repo info: branches, tags, snapshots, ops log.
 
 How it changes is decided in `icevirt.versioning`.
 """

@@ -1,8 +1,8 @@
-"""The repo info object: branches, tags, snapshots, configuration and the ops log.
+"""Read and write the repo info: branches, tags, snapshots, configuration, ops log.
 
-Spec: "Repo Info File". Snapshots are sorted by id and referred to by their row, here only. The
-official client trusts rows, orders and the ops log's shape so far that a wrong one ends its
-process, so wrong ones are refused both ways.
+Spec: "Repo Info File". Snapshots are sorted by id and referred to by their row, only in this file.
+The official client trusts rows, orders and the ops log's shape so much that a wrong one ends its
+process, so wrong ones are refused on reading and on writing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Reads the ops log in the repo info: bytes to columns.
+"""Read the ops log of the repo info: bytes to columns.
 
 Spec: "Update" and the union of its kinds, whose members have the field names of the model's
-classes. All entries are checked, whatever is asked for later.
+classes. All entries are checked, including those that are never used.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Writes the ops log in the repo info: entries that differ in ids and times alone, all at once.
+"""Write the ops log of the repo info; entries of one kind are written all at once.
 
-Spec: "Update". An entry is made once for each kind and length of backup's name; its copies differ
-in the places where marks are found.
+Spec: "Update". One template is made for each kind and length of backup name; its copies differ at
+the marked positions.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from icevirt.ids import ObjectId12
 from icevirt.model.ops_log import IDS, OpsLog, with_ids
-from icevirt.model.repo_info import Update, UpdateKind
+from icevirt.model.repo_info import OpsLogEntry, UpdateKind
 from icevirt.wire.flatbuffer.columns_write import Tail, vector_blocks
 from icevirt.wire.repo_info import updates
 from icevirt.wire.row_order import Bytes, Places
@@ -65,7 +65,7 @@ def _form(kind: UpdateKind, length: int) -> _Form:
     told = {name: ObjectId12(mark) for name, mark in marks.items()}
     time, backup = os.urandom(8), os.urandom(length).hex()[:length]
     table = updates.encoded(
-        Update(
+        OpsLogEntry(
             kind=with_ids(kind, told),
             updated_at=int.from_bytes(time, "little"),
             backup_path=backup or None,

@@ -1,8 +1,8 @@
-"""Facts about all snapshots of a repository as columns: read, changed in few rows, written again.
+"""Hold facts about all snapshots as columns: read, changed in few rows, written again.
 
-Spec: "Repo Info File", SnapshotInfo. Every commit reads and writes all of them, so there is no
-object for each: ids, parents, times and messages are columns, and metadata stays encoded until
-somebody asks for it.
+Spec: "Repo Info File", SnapshotInfo. Every commit reads and writes all of them, so no snapshot has
+an object: ids, parents, times and messages are columns, and metadata stays encoded until its first
+use.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId12
-from icevirt.model.repo_info import SnapshotInfo
+from icevirt.model.repo_info import SnapshotSummary
 from icevirt.model.strings import Strings
 from icevirt.wire.documents import metadata
 from icevirt.wire.row_order import Bytes, Places, gather
@@ -91,7 +91,7 @@ class SnapshotColumns:
     pruned: Bytes  # (m, 12) ids
 
     @classmethod
-    def of(cls, infos: Sequence[SnapshotInfo]) -> SnapshotColumns:
+    def of(cls, infos: Sequence[SnapshotSummary]) -> SnapshotColumns:
         """Make the columns of values, parents not yet known."""
         items = [metadata.to_items(info.metadata) for info in infos]
         pruned = [info.pruned_ancestor_tx_logs or () for info in infos]
@@ -148,7 +148,7 @@ class SnapshotColumns:
         )
 
     def with_changed(
-        self, rows: Mapping[bytes, int], changed: Mapping[ObjectId12, SnapshotInfo | None]
+        self, rows: Mapping[bytes, int], changed: Mapping[ObjectId12, SnapshotSummary | None]
     ) -> SnapshotColumns:
         """Return the columns with other facts about some snapshots, in ascending order of ids.
 

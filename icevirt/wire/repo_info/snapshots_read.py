@@ -1,4 +1,4 @@
-"""Reads the list of snapshots in the repo info: bytes to columns, and a mapping over them.
+"""Read the list of snapshots in the repo info: bytes to columns, and a mapping over them.
 
 Spec: "Repo Info File", SnapshotInfo. Snapshots are sorted by id and referred to by their row.
 """
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from icevirt.ids import ObjectId12
 from icevirt.model.lazy import Lazy
-from icevirt.model.repo_info import SnapshotInfo
+from icevirt.model.repo_info import SnapshotSummary
 from icevirt.wire.documents import metadata
 from icevirt.wire.flatbuffer.columns_read import Tables
 from icevirt.wire.flatbuffer.payload import Payload
@@ -45,14 +45,14 @@ class _Facts(NamedTuple):
     pruned: Sequence[int] | NDArray[np.integer]
 
 
-class SnapshotInfos(Lazy[ObjectId12, SnapshotInfo]):
+class SnapshotInfos(Lazy[ObjectId12, SnapshotSummary]):
     """The snapshots of a repository by id; a value is made when it is asked for."""
 
     def __init__(
         self,
         columns: SnapshotColumns,
         spec_version: int,
-        changed: Mapping[ObjectId12, SnapshotInfo | None] | None = None,
+        changed: Mapping[ObjectId12, SnapshotSummary | None] | None = None,
         rows: dict[bytes, int] | None = None,
     ) -> None:
         """Make the mapping.
@@ -93,7 +93,7 @@ class SnapshotInfos(Lazy[ObjectId12, SnapshotInfo]):
     def __reduce__(self) -> tuple[Any, ...]:
         return SnapshotInfos, (self._columns, self._spec_version, self._changed)
 
-    def with_changed(self, key: ObjectId12, value: SnapshotInfo | None) -> SnapshotInfos:
+    def with_changed(self, key: ObjectId12, value: SnapshotSummary | None) -> SnapshotInfos:
         """Return the mapping with another value of a key; None removes it."""
         changed = {**self._changed, key: value}
         if len(changed) > _MANY_CHANGES and self._spec_version > 1:
@@ -113,7 +113,7 @@ class SnapshotInfos(Lazy[ObjectId12, SnapshotInfo]):
     def _ids(self) -> Iterator[ObjectId12]:
         return map(ObjectId12, self._rows)
 
-    def _info(self, key: ObjectId12) -> SnapshotInfo | None:
+    def _info(self, key: ObjectId12) -> SnapshotSummary | None:
         if (row := self._rows.get(key)) is None:
             return None
         self._left -= 1
@@ -121,7 +121,7 @@ class SnapshotInfos(Lazy[ObjectId12, SnapshotInfo]):
             self._facts = _Facts(*(np.asarray(column).tolist() for column in self._facts))
         columns, facts = self._columns, self._facts
         parent, low, high = int(facts.parent[row]), facts.pruned[row], facts.pruned[row + 1]
-        return SnapshotInfo(
+        return SnapshotSummary(
             id=key,
             parent_id=None if parent == NO_PARENT else columns.key(parent),
             flushed_at=int(facts.flushed_at[row]),
@@ -146,7 +146,7 @@ def _keys(ids: Bytes) -> Iterator[ObjectId12]:
     return (ObjectId12(each.tobytes()) for each in ids)
 
 
-def columns_of(snapshots: Mapping[ObjectId12, SnapshotInfo]) -> SnapshotColumns:
+def columns_of(snapshots: Mapping[ObjectId12, SnapshotSummary]) -> SnapshotColumns:
     """Return snapshots as columns that can be written; raises as `SnapshotInfos.columns`."""
     if isinstance(snapshots, SnapshotInfos):
         return snapshots.columns()

@@ -1,7 +1,7 @@
-"""Writes the list of snapshots in the repo info: records, each followed by its message.
+"""Write the list of snapshots in the repo info: records, each followed by its message.
 
 Spec: "Repo Info File", SnapshotInfo. With the message behind its record, the distance to it is
-always the same, and so is that to an empty list of metadata: zstd makes them vanish.
+constant, and so is the distance to an empty list of metadata: zstd makes them vanish.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Entries of the ops log, and the status they may carry.
+"""Convert entries of the ops log and their status to tables, and back.
 
 Spec: "Update", "RepoStatus". The members of the union have the field names of the model's classes,
 so both directions follow from the schema.
@@ -12,10 +12,11 @@ from typing import cast
 from icevirt.ids import ALPHABET
 from icevirt.model.repo_info import (
     UPDATE_KINDS,
+    FeatureFlagChanged,
+    OpsLogEntry,
     RepoAvailability,
-    RepoStatus,
     RepoStatusChanged,
-    Update,
+    StatusRecord,
     UpdateKind,
 )
 from icevirt.wire.flatbuffer import builder
@@ -34,7 +35,7 @@ BACKUP_FORM = [
 NO_BACKUP = "not the name of a backup of the repo info"
 
 
-def encoded(update: Update) -> Encoded:
+def encoded(update: OpsLogEntry) -> Encoded:
     """Return the table of an entry."""
     tag = UPDATE_KINDS.index(type(update.kind)) + 1
     values = {
@@ -58,7 +59,7 @@ def _is_backup(name: bytes) -> bool:
     )
 
 
-def status_values(status: RepoStatus) -> Values:
+def status_values(status: StatusRecord) -> Values:
     """Return the table of a status."""
     return {
         "availability": int(status.availability),
@@ -67,10 +68,10 @@ def status_values(status: RepoStatus) -> Values:
     }
 
 
-def status(values: Values) -> RepoStatus:
+def status(values: Values) -> StatusRecord:
     """Read a status. ``Offline``, and what may come after it, takes no writes either."""
     online = values["availability"] == RepoAvailability.online
-    return RepoStatus(
+    return StatusRecord(
         availability=RepoAvailability.online if online else RepoAvailability.read_only,
         set_at=values["set_at"],
         limited_availability_reason=values["limited_availability_reason"],
@@ -80,6 +81,9 @@ def status(values: Values) -> RepoStatus:
 def _kind_values(kind: UpdateKind) -> Values:
     if isinstance(kind, RepoStatusChanged):
         return {"status": status_values(kind.status)}
+    if isinstance(kind, FeatureFlagChanged):
+        value = kind.new_value
+        return {"id": kind.id, "new_value": bool(value), "is_set": value is not None}
     return {field.name: getattr(kind, field.name) for field in fields(kind)}
 
 
@@ -89,4 +93,6 @@ def kind(tag: int, member: Values) -> UpdateKind:
         if member["status"] is None:
             raise Damage("a change of status without a status", 0)
         return RepoStatusChanged(status(member["status"]))
+    if UPDATE_KINDS[tag - 1] is FeatureFlagChanged:
+        return FeatureFlagChanged(member["id"], member["new_value"] if member["is_set"] else None)
     return cast("UpdateKind", UPDATE_KINDS[tag - 1](**member))

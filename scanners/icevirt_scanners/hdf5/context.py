@@ -1,4 +1,4 @@
-"""What the variables of one HDF5 file share while it is scanned."""
+"""Hold what the variables of one HDF5 file share during a scan."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Datasets whose bytes lie in other files: external raw files, and virtual datasets by name.
+"""Resolve datasets whose bytes lie in other files: external raw files, virtual datasets.
 
-libhdf5 reads zeros where a raw file is missing, so every one is looked for first. They must lie in
+libhdf5 reads zeros if a raw file is missing, so every raw file is checked first. They must lie in
 the directory of the scanned file or below it, or where the options allow: a file that could name
 any path would copy that path's content into a repository.
 """

@@ -1,7 +1,7 @@
-"""Open an HDF5 file from a byte source, and say what its errors mean.
+"""Open an HDF5 file from a byte source, and explain libhdf5's errors.
 
-Files are opened without file locks (archives are often read-only mounts) and closed with
-everything that was opened through them. External links are never followed.
+Files are opened without file locks (archives are often read-only mounts) and closed with everything
+that was opened through them. External links are never followed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from types import TracebackType
 
 import h5py
 from h5py import h5f, h5p
@@ -108,12 +107,7 @@ class explained:  # noqa: N801  # used like a function; a generator would cost m
     def __enter__(self) -> None:
         pass
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if not isinstance(error, _DAMAGE) or isinstance(error, IcevirtError):
             return
         if isinstance(error, RecursionError):

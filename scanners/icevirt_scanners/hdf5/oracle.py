@@ -1,4 +1,4 @@
-"""What h5py reads, for verification; only opening and names are those of the scanner."""
+"""Read values with h5py for verification; it shares only opening and names with the scanner."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Keep libhdf5 from loading filter plugins while a file is scanned, unless a person allowed it.
+"""Keep libhdf5 from loading filter plugins during a scan, unless the user allows it.
 
 A file names the filters of its datasets by number, and to find one libhdf5 loads every library in
-the directories of ``HDF5_PLUGIN_PATH`` and in two of the system's. What is in an untrusted file
-shall not decide that. Filters that are registered already (by ``import hdf5plugin``) stay.
+the directories of ``HDF5_PLUGIN_PATH`` and in two of the system's. An untrusted file must not
+trigger that. Filters that are registered already (by ``import hdf5plugin``) stay.
 """
 
 from __future__ import annotations

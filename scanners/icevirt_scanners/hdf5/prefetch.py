@@ -1,4 +1,4 @@
-"""Announce what a scan of a remote file is going to read, so that it comes in few round trips."""
+"""Announce the byte ranges that a scan of a remote file will read, to save round trips."""
 
 from __future__ import annotations
 

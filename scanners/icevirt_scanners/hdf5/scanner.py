@@ -1,9 +1,9 @@
-"""The scanner for HDF5 and NetCDF-4.
+"""Scan HDF5 and NetCDF-4 files.
 
-Policy, where zarr cannot say what a file holds: values are never dropped. Datasets of references or
+If zarr cannot express what a file holds, values are never dropped. Datasets of references or
 variable-length numbers stop the scan with an error that names them all and says how to leave them
-out. Reported instead of raised, because no value is lost: datasets without a dataspace, links that
-lead nowhere or to other files, second names of groups, attributes without a JSON form.
+out. Cases that lose no value are reported: datasets without a dataspace, links that lead nowhere or
+to other files, second names of groups, attributes without a JSON form.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from icevirt.archive.scanned import ScannedArray, ScannedFile, ScannedGroup
 from icevirt.archive.shares import Weight
 from icevirt.errors import ScanError, UnsupportedError
 from icevirt.model import paths
-from icevirt.scan.contract import ByteSource, ScanOptions
+from icevirt.scan.contract import ByteSource, ScannerOptions
 from icevirt.scan.elsewhere import Elsewhere, refuse_changed
 from icevirt.scan.policy import Policy
 from icevirt_scanners.hdf5.context import FileContext
@@ -73,7 +73,7 @@ class Hdf5Scanner:
         """Return what h5py reads; see `icevirt.scan.oracle.Oracle`."""
         return read_values(source, path, region)
 
-    def scan(self, source: ByteSource, options: ScanOptions) -> ScannedFile:
+    def scan(self, source: ByteSource, options: ScannerOptions) -> ScannedFile:
         """Describe the file.
 
         Raises:
@@ -96,7 +96,7 @@ class Hdf5Scanner:
             tally={"": options.max_native_bytes - context.budget.left, **context.tally},
         )
 
-    def outline(self, source: ByteSource, options: ScanOptions) -> tuple[Weight, ...]:
+    def outline(self, source: ByteSource, options: ScannerOptions) -> tuple[Weight, ...]:
         """Return what scanning each variable takes; see `icevirt.scan.contract.Divisible`."""
         with _opened(source, options) as (walk, context):
             weights = dict(_variables(walk, context, weight_of))
@@ -109,7 +109,7 @@ class Hdf5Scanner:
 
 
 @contextmanager
-def _opened(source: ByteSource, options: ScanOptions) -> Iterator[tuple[Walk, FileContext]]:
+def _opened(source: ByteSource, options: ScannerOptions) -> Iterator[tuple[Walk, FileContext]]:
     with (
         Elsewhere(source, options.allow_references_to) as elsewhere,
         held(source) as file,
@@ -258,7 +258,7 @@ def _elements(datasets: list[FoundDataset], context: FileContext) -> dict[FoundD
         raise UnsupportedError(
             "variables of types that zarr does not have",
             do=f"Leave them out: drop_variables={sorted(impossible)}, or all that cannot be"
-            ' represented: policy="skip".',
+            ' represented: variable_policy="skip".',
             file=context.source.file.url,
             variables=impossible,
         )

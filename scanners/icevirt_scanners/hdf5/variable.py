@@ -1,4 +1,4 @@
-"""One HDF5 dataset with everything that decides how it is represented."""
+"""Describe one HDF5 dataset with everything that decides its representation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays of kerchunk's references as scanned arrays: their metadata, v2 or v3, in v3's words."""
+"""Convert arrays of kerchunk's references, with v2 or v3 metadata, to scanned arrays."""
 
 from __future__ import annotations
 

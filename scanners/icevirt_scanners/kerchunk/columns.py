@@ -1,4 +1,4 @@
-"""Chunk references of one array as columns, however they were written, and as a chunk table."""
+"""Hold the chunk references of one kerchunk array as columns, and as a chunk table."""
 
 from __future__ import annotations
 

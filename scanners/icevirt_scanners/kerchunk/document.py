@@ -1,7 +1,7 @@
-"""The JSON of kerchunk's references as a map from zarr keys to values, without evaluating anything.
+"""Read the JSON of kerchunk's references as a map from zarr keys to values, executing nothing.
 
-Version 1 may hold templates. Those that stand for plain text are put in; those that are programs
-(jinja expressions, functions, ``gen``) are refused, because whoever wrote the file is not trusted
+Version 1 may hold templates. Plain-text templates are substituted; templates that are programs
+(jinja expressions, functions, ``gen``) are refused, because the author of the file is not trusted
 to run code here.
 """
 

@@ -1,4 +1,4 @@
-"""The groups and arrays that zarr's metadata keys describe, below the group asked for."""
+"""Build the groups and arrays that zarr metadata keys describe, below the requested group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kerchunk's parquet directories: ``.zmetadata``, and ``refs.N.parq`` for every run of chunks.
+"""Read kerchunk's Parquet directories: ``.zmetadata``, and ``refs.N.parq`` per run of chunks.
 
 The file that is scanned is ``.zmetadata``; the others lie below its directory.
 """

@@ -1,9 +1,9 @@
-"""The scanner for kerchunk's references: files that say where the chunks of others lie.
+"""Scan kerchunk's references: files that say where the chunks of other files lie.
 
-What a file refers to is taken as it says, checked against the files' lengths, and bound to the time
-that they were changed last, which kerchunk itself does not note. Nothing in the file is evaluated:
-templates that are programs and pickled filters are refused. A parquet directory is scanned by its
-``.zmetadata``.
+References are taken as they are, checked against the files' lengths, and bound to the files'
+modification times, which kerchunk itself does not record. Nothing in the file is executed:
+templates that are programs and pickled filters are refused. The scanned file of a Parquet directory
+is its ``.zmetadata``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from icevirt.archive.scanned import ScannedArray, ScannedFile, ScannedGroup
 from icevirt.model.attributes import Attributes
-from icevirt.scan.contract import ByteSource, ScanOptions
+from icevirt.scan.contract import ByteSource, ScannerOptions
 from icevirt.scan.elsewhere import Elsewhere, Targets
 from icevirt_scanners.context import ScanContext
 from icevirt_scanners.given import completed, tell_unverifiable
@@ -43,7 +43,7 @@ class KerchunkScanner:
         """Look for a JSON object with zarr's metadata keys, or kerchunk's own."""
         return head.lstrip()[:1] == b"{" and any(sign in head for sign in _SIGNS)
 
-    def scan(self, source: ByteSource, options: ScanOptions) -> ScannedFile:
+    def scan(self, source: ByteSource, options: ScannerOptions) -> ScannedFile:
         """Describe the file.
 
         Raises:
@@ -94,7 +94,7 @@ def _names(node: Described) -> tuple[str, ...]:
 
 
 def _opened(
-    source: ByteSource, options: ScanOptions, context: ScanContext, elsewhere: Elsewhere
+    source: ByteSource, options: ScannerOptions, context: ScanContext, elsewhere: Elsewhere
 ) -> tuple[dict[str, Described], _Read]:
     """Return the nodes, and what reads the references of an array."""
     url = source.file.url

@@ -1,4 +1,4 @@
-"""Attributes of NetCDF-3 as netCDF4-python shows them: one number is a scalar, text is ``str``."""
+"""Read NetCDF-3 attributes as netCDF4-python shows them: scalars, arrays and text."""
 
 from __future__ import annotations
 

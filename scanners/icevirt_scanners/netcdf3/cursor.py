@@ -1,4 +1,4 @@
-"""Take numbers and names from the bytes of a header, and know where they end."""
+"""Read numbers and names from the bytes of a header, with bounds checks."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The header of a NetCDF-3 file as values, in the words and the order of the specification.
+"""Read the header of a NetCDF-3 file, in the words and the order of the specification.
 
-Only the bytes of the header are read: a first piece, and more for as long as it goes on.
+Only the bytes of the header are read: a first piece, and more while it continues.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The external types of NetCDF-3: numbers, sizes and default fill values.
+"""Define the external types of NetCDF-3: numbers, sizes and default fill values.
 
 Spec: "The NetCDF Classic Format Specification", `nc_type`; the second half is CDF-5's.
 """

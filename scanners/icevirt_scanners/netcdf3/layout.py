@@ -1,9 +1,9 @@
-"""Where the values of variables lie, and whether they can lie there.
+"""Compute where the values of variables lie, and check that they can lie there.
 
 A fixed-size variable is one block. The others are cut into records, and the records of all of them
-follow each other, each padded to a multiple of 4 bytes; but not where there is just one of them.
-Blocks that overlap or leave the file are refused, so that no header, however hostile, describes
-more values than the file has bytes.
+follow each other, each padded to a multiple of 4 bytes, unless there is only one such variable.
+Blocks that overlap or leave the file are refused, so no header, however hostile, describes more
+values than the file has bytes.
 """
 
 from __future__ import annotations

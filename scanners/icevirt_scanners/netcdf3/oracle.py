@@ -1,4 +1,4 @@
-"""What netCDF4 reads, for verification; only names are those of the scanner."""
+"""Read values with netCDF4 for verification; it shares only names with the scanner."""
 
 from __future__ import annotations
 

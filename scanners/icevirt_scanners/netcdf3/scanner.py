@@ -1,8 +1,8 @@
-"""The scanner for NetCDF-3: classic, 64-bit offset and CDF-5.
+"""Scan NetCDF-3 files: classic, 64-bit offset and CDF-5.
 
-Values are shown as netCDF shows them, with two exceptions where netCDF shows values that nobody
-wrote: a file that is shorter than its header says is refused, and "streaming" files, whose header
-does not say how many records there are, have as many as fit into the file.
+Values are those that netCDF shows, with two exceptions, where netCDF shows values that were never
+written: a file that is shorter than its header says is refused, and "streaming" files, whose header
+does not give the number of records, have as many as fit into the file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from icevirt.errors import ScanError, UnsupportedError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.model.names import node_name
-from icevirt.scan.contract import ByteSource, ScanOptions
+from icevirt.scan.contract import ByteSource, ScannerOptions
 from icevirt.scan.distinct import check_dimensions
 from icevirt_scanners.cf import with_fit_fill
 from icevirt_scanners.context import ScanContext
@@ -48,7 +48,7 @@ class NetCDF3Scanner:
         """Return what netCDF4 reads; see `icevirt.scan.oracle.Oracle`."""
         return read_values(source, path, region)
 
-    def scan(self, source: ByteSource, options: ScanOptions) -> ScannedFile:
+    def scan(self, source: ByteSource, options: ScannerOptions) -> ScannedFile:
         """Describe the file.
 
         Raises:
@@ -85,7 +85,7 @@ class NetCDF3Scanner:
         )
 
 
-def _equal(header: FileHeader, layout: FileLayout, options: ScanOptions) -> frozenset[str]:
+def _equal(header: FileHeader, layout: FileLayout, options: ScannerOptions) -> frozenset[str]:
     if not options.stack:
         return frozenset()
 

@@ -1,4 +1,4 @@
-"""Read the values of variables, a bounded piece at a time, and turn them little-endian."""
+"""Read the values of variables in bounded pieces, and convert them to little-endian."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""VirtualiZarr's manifest arrays as scanned arrays; the manifests stay columns on the way."""
+"""Convert VirtualiZarr's manifest arrays to scanned arrays, keeping manifests as columns."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A scanner that lets a parser of VirtualiZarr describe the file: ``virtualizarr:FITSParser``.
+"""Scan a file with a VirtualiZarr parser: ``virtualizarr:FITSParser``.
 
 It is never chosen by content, only by name. References are checked against grids and lengths of
-files and get checksums; what they decode to is the parser's word, and the scan says so. For HDF5
-and NetCDF icevirt's own scanners decode more files, and know which they cannot.
+files and get checksums. The parser alone answers for what they decode to, and the scan says so. For
+HDF5 and NetCDF, icevirt's own scanners decode more files, and know which they cannot decode.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from icevirt.errors import InvalidInputError, ScanError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.model.names import node_name
-from icevirt.scan.contract import ByteSource, ScanOptions
+from icevirt.scan.contract import ByteSource, ScannerOptions
 from icevirt.scan.elsewhere import Elsewhere, Targets
 from icevirt_scanners.context import ScanContext
 from icevirt_scanners.given import completed, tell_unverifiable
@@ -49,7 +49,7 @@ class VirtualizarrScanner:
         """Say no: this scanner is only used where it is named."""
         return False
 
-    def scan(self, source: ByteSource, options: ScanOptions) -> ScannedFile:
+    def scan(self, source: ByteSource, options: ScannerOptions) -> ScannedFile:
         """Describe the file.
 
         Raises:

@@ -1,9 +1,9 @@
-"""A source file, and what may be read beside it, as the object store that parsers ask.
+"""Present a source file and its permitted neighbors as the object store that parsers read.
 
-Parsers of VirtualiZarr read through a registry of stores with the methods of ``obspec``. This one
-answers from the byte source of the scan: what was granted for reaching a server holds, each answer
-is of the file as it was opened, and requests are counted. Other files are those that references of
-the scanned one may lead to, and are not there otherwise.
+VirtualiZarr's parsers read through a registry of stores with the methods of ``obspec``. This one
+reads through the byte source of the scan: its access grants apply, each answer is of the file as it
+was opened, and requests are counted. Other files exist only if references of the scanned file may
+lead to them.
 """
 
 from __future__ import annotations

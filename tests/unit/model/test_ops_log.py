@@ -12,16 +12,16 @@ from icevirt.model.repo_info import (
     CommitAmended,
     GCRan,
     NewCommit,
+    OpsLogEntry,
     RepoAvailability,
-    RepoStatus,
     RepoStatusChanged,
-    Update,
+    StatusRecord,
 )
 
 ids = st.integers(0, 3).map(lambda n: ObjectId12(bytes([n] * 12)))
 names = st.sampled_from(["main", "é", ""])
 status = st.builds(
-    RepoStatus, availability=st.sampled_from(RepoAvailability), set_at=st.integers(0, 3)
+    StatusRecord, availability=st.sampled_from(RepoAvailability), set_at=st.integers(0, 3)
 )
 kinds = st.one_of(
     st.builds(NewCommit, names, ids),
@@ -32,7 +32,7 @@ kinds = st.one_of(
 )
 backups = st.none() | st.sampled_from(["repo.1", "repo.22"])
 entries = st.lists(
-    st.builds(Update, kind=kinds, updated_at=st.integers(0, 2**64 - 1), backup_path=backups)
+    st.builds(OpsLogEntry, kind=kinds, updated_at=st.integers(0, 2**64 - 1), backup_path=backups)
 )
 
 

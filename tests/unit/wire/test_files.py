@@ -10,14 +10,14 @@ from icevirt.errors import FormatError, InvalidInputError
 from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId8, ObjectId12
 from icevirt.model.repo_info import (
     NewCommit,
+    OpsLogEntry,
     RepoAvailability,
     RepoInfo,
     RepoInitialized,
-    RepoStatus,
-    SnapshotInfo,
-    Update,
+    SnapshotSummary,
+    StatusRecord,
 )
-from icevirt.model.snapshot import ArrayNode, GroupNode, ManifestFileInfo, Snapshot
+from icevirt.model.snapshot import ArrayNode, GroupNode, ManifestFile, Snapshot
 from icevirt.model.transaction_log import Move, NodeType, TransactionLog
 from icevirt.wire import snapshot, transaction_log
 from icevirt.wire.flatbuffer.builder import build
@@ -128,7 +128,7 @@ def test_a_snapshot_without_manifests_says_so_in_the_v2_field():
 
 def test_manifest_files_ascend_by_id():
     """The official client searches them by halves since 2.2.1."""
-    files = tuple(ManifestFileInfo(id=i, size_bytes=1, num_chunk_refs=1) for i in (C, A, B))
+    files = tuple(ManifestFile(id=i, size_bytes=1, num_chunk_refs=1) for i in (C, A, B))
     raw = snapshot.encode(small_snapshot(manifest_files=files))
     rows = raw_values(raw, FileKind.snapshot, SNAPSHOT)["manifest_files_v2"]
     assert [row["id"] for row in rows] == [A, B, C]
@@ -168,7 +168,7 @@ def test_a_v1_snapshot_is_read_with_its_own_fields():
     found = snapshot.decode(v1_snapshot())
     assert found.parent_id == B
     assert found.metadata == {"k": {"a": 1}}
-    assert found.manifest_files == (ManifestFileInfo(id=C, size_bytes=7, num_chunk_refs=9),)
+    assert found.manifest_files == (ManifestFile(id=C, size_bytes=7, num_chunk_refs=9),)
     assert (found.nodes[0].shape, found.nodes[0].num_chunks) == ((10, 0), (3, 0))
 
 
@@ -181,9 +181,9 @@ def test_nodes_without_a_place_of_their_own_are_refused(paths):
 
 # -- repo info ------------------------------------------------------------------------------------
 
-ROOT_INFO = SnapshotInfo(id=B, parent_id=None, flushed_at=1, message="root")
-CHILD = SnapshotInfo(id=A, parent_id=B, flushed_at=2, message="child")
-GRANDCHILD = SnapshotInfo(id=C, parent_id=A, flushed_at=3, message="grandchild")
+ROOT_INFO = SnapshotSummary(id=B, parent_id=None, flushed_at=1, message="root")
+CHILD = SnapshotSummary(id=A, parent_id=B, flushed_at=2, message="child")
+GRANDCHILD = SnapshotSummary(id=C, parent_id=A, flushed_at=3, message="grandchild")
 
 
 def small_repo(**changes):
@@ -191,10 +191,10 @@ def small_repo(**changes):
         **{
             "branches": {"main": C},
             "snapshots": {i.id: i for i in (ROOT_INFO, CHILD, GRANDCHILD)},
-            "status": RepoStatus(availability=RepoAvailability.online, set_at=1),
+            "status": StatusRecord(availability=RepoAvailability.online, set_at=1),
             "latest_updates": (
-                Update(kind=NewCommit("main", C), updated_at=2),
-                Update(
+                OpsLogEntry(kind=NewCommit("main", C), updated_at=2),
+                OpsLogEntry(
                     kind=RepoInitialized(),
                     updated_at=1,
                     backup_path="repo.30729294865234.S0CHS5WSF158RN937BP0",
@@ -242,7 +242,7 @@ def test_the_newest_update_stands_first():
         {"snapshots": {C: GRANDCHILD}},
         {
             "latest_updates": (
-                Update(
+                OpsLogEntry(
                     kind=RepoInitialized(),
                     updated_at=1,
                     backup_path="repo.30729294865234.S0CHS5WSF158RN937BP0",

@@ -1,12 +1,13 @@
 """MessagePack, in which V1 files hold metadata values."""
 
+import tracemalloc
 from contextlib import suppress
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icevirt.wire.documents import msgpack_read
+from icevirt.wire.documents import message_pack
 from icevirt.wire.flatbuffer.reader import Damage
 
 CASES = {
@@ -40,7 +41,7 @@ CASES = {
 
 @pytest.mark.parametrize(("raw", "value"), CASES.values(), ids=CASES.keys())
 def test_every_form_of_a_json_value_is_read(raw, value):
-    found = msgpack_read.loads(bytes.fromhex(raw))
+    found = message_pack.loads(bytes.fromhex(raw))
     assert found == value
     assert type(found) is type(value)
 
@@ -50,7 +51,7 @@ def test_a_value_cut_short_or_followed_by_junk_is_refused(raw):
     whole = bytes.fromhex(raw)
     for part in [whole[:n] for n in range(len(whole))] + [whole + b"\xc0"]:
         with pytest.raises(Damage):
-            msgpack_read.loads(part)
+            message_pack.loads(part)
 
 
 @pytest.mark.parametrize(
@@ -60,17 +61,31 @@ def test_a_value_cut_short_or_followed_by_junk_is_refused(raw):
         "extension": "d40161",
         "a number as key": "810102",
         "a key twice": "82a16101a16102",
+        "binary as key": "81c40161c0",
+        "a time": "d6ff00000000",
+        "a byte that begins nothing": "c1",
         "no UTF-8": "a1ff",
         "four thousand million elements": "ddffffffff",
         "too deep": "91" * 200 + "c0",
+        "too deep for the library": "91" * 5000 + "c0",
     }.values(),
 )
 def test_what_json_has_not_is_refused(raw):
     with pytest.raises(Damage):
-        msgpack_read.loads(bytes.fromhex(raw))
+        message_pack.loads(bytes.fromhex(raw))
 
 
 @given(st.binary(max_size=60))
 def test_any_bytes_are_read_or_refused(raw):
     with suppress(Damage):
-        msgpack_read.loads(raw)
+        message_pack.loads(raw)
+
+
+def test_claimed_counts_take_no_memory():
+    """A thousand lists within each other claim as many elements as there are bytes."""
+    raw = (b"\xdd" + (90_000).to_bytes(4, "big")) * 1000 + b"\xc0" * 90_000
+    tracemalloc.start()
+    with pytest.raises(Damage):
+        message_pack.loads(raw)
+    assert tracemalloc.get_traced_memory()[1] < 10 * len(raw)
+    tracemalloc.stop()

@@ -16,7 +16,7 @@ import zarr
 
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, Locations
-from icevirt.model.snapshot import ArrayNode, ManifestFileInfo, ManifestRef
+from icevirt.model.snapshot import ArrayNode, ManifestFile, ManifestRef
 from icevirt.model.strings import Strings
 from icevirt.wire import snapshot, transaction_log
 from icevirt.wire.manifests import manifest
@@ -241,9 +241,7 @@ def test_a_manifest_of_many_kinds_is_read_row_by_row(original, archive, tmp_path
         dataclasses.replace(node, manifests=(ref,)) if node in (array, other) else node
         for node in found.nodes
     )
-    info = ManifestFileInfo(
-        id=made.id, size_bytes=len(made.raw), num_chunk_refs=made.num_chunk_refs
-    )
+    info = ManifestFile(id=made.id, size_bytes=len(made.raw), num_chunk_refs=made.num_chunk_refs)
     path.write_bytes(
         snapshot.encode(
             dataclasses.replace(found, nodes=changed, manifest_files=(*found.manifest_files, info))
@@ -328,7 +326,7 @@ def test_a_manifest_larger_than_the_window_of_its_frame_is_read_whole(
         manifests=(ManifestRef(object_id=made.id, extents=table.extents()),),
     )
     nodes = tuple(large if node == array else node for node in found.nodes)
-    info = ManifestFileInfo(id=made.id, size_bytes=len(made.raw), num_chunk_refs=n)
+    info = ManifestFile(id=made.id, size_bytes=len(made.raw), num_chunk_refs=n)
     files = (*found.manifest_files, info)
     changed = dataclasses.replace(found, nodes=nodes, manifest_files=files)
     path.write_bytes(snapshot.encode(changed))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from icevirt.errors import FormatError, InvalidInputError
 from icevirt.ids import ObjectId12
 from icevirt.model.lazy import minus, plus
-from icevirt.model.repo_info import RepoAvailability, RepoInfo, RepoStatus, SnapshotInfo
+from icevirt.model.repo_info import RepoAvailability, RepoInfo, SnapshotSummary, StatusRecord
 from icevirt.wire.documents import flex_write
 from icevirt.wire.repo_info import file, snapshots_read
 from unit.wire.wire_values import ids12, repo_infos
@@ -27,13 +27,13 @@ def repo_of(*infos):
     return RepoInfo(
         branches={"main": infos[0].id},
         snapshots={info.id: info for info in infos},
-        status=RepoStatus(availability=RepoAvailability.online, set_at=1),
+        status=StatusRecord(availability=RepoAvailability.online, set_at=1),
         latest_updates=(),
     )
 
 
 def an_info(key, parent=None, **more):
-    return SnapshotInfo(id=key, parent_id=parent, flushed_at=1, message="m", **more)
+    return SnapshotSummary(id=key, parent_id=parent, flushed_at=1, message="m", **more)
 
 
 @given(repo_infos(), st.sampled_from([1, 64]), st.data())

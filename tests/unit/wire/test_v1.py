@@ -15,7 +15,7 @@ from icevirt.model.metadata import node_of
 from icevirt.model.snapshot import Snapshot
 from icevirt.wire import snapshot, snapshot_summary
 from icevirt.wire import transaction_log as log_file
-from icevirt.wire.documents import config_yaml, msgpack_read, msgpack_write, ref
+from icevirt.wire.documents import config_yaml, message_pack, ref
 from icevirt.wire.documents.ref import Ref
 from icevirt.wire.header import FIELDS
 from icevirt.wire.manifests import manifest
@@ -42,7 +42,7 @@ def root(request, tmp_path):
 
 @given(JSON)
 def test_message_pack_reads_back(value):
-    assert msgpack_read.loads(msgpack_write.dumps(value)) == value
+    assert message_pack.loads(message_pack.dumps(value)) == value
 
 
 @pytest.mark.parametrize(
@@ -60,13 +60,13 @@ def test_message_pack_reads_back(value):
     }.values(),
 )
 def test_message_pack_has_its_shortest_form(value, raw):
-    assert msgpack_write.dumps(value).hex() == raw
+    assert message_pack.dumps(value).hex() == raw
 
 
 @pytest.mark.parametrize("value", [2**64, -(2**63) - 1])
 def test_message_pack_refuses_integers_of_more_than_64_bits(value):
     with pytest.raises(ValueError, match="64 bits"):
-        msgpack_write.dumps(value)
+        message_pack.dumps(value)
 
 
 def test_snapshots_written_again_say_the_same(root):

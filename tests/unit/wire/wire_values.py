@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model import repo_info as r
 from icevirt.model.chunks import FARTHEST, ChunkTable, ChunkType, Locations
-from icevirt.model.snapshot import ArrayNode, GroupNode, ManifestFileInfo, ManifestRef, Snapshot
+from icevirt.model.snapshot import ArrayNode, GroupNode, ManifestFile, ManifestRef, Snapshot
 from icevirt.model.strings import Strings
 from icevirt.model.transaction_log import Move, NodeType, TransactionLog
 
@@ -60,9 +60,7 @@ def arrays(draw):
     )
 
 
-manifest_infos = st.builds(
-    ManifestFileInfo, id=ids12, size_bytes=U64, num_chunk_refs=U32, extra=extras
-)
+manifest_infos = st.builds(ManifestFile, id=ids12, size_bytes=U64, num_chunk_refs=U32, extra=extras)
 snapshots = st.builds(
     Snapshot,
     id=ids12,
@@ -77,7 +75,7 @@ snapshots = st.builds(
 # -- repo info ------------------------------------------------------------------------------------
 
 statuses = st.builds(
-    r.RepoStatus,
+    r.StatusRecord,
     availability=st.sampled_from(r.RepoAvailability),
     set_at=U64,
     limited_availability_reason=st.none() | texts,
@@ -94,7 +92,7 @@ update_kinds = st.one_of(
     st.builds(r.NewCommit, texts, ids12),
     st.builds(r.CommitAmended, texts, ids12, ids12),
     st.builds(r.NewDetachedSnapshot, ids12),
-    st.builds(r.FeatureFlagChanged, U16, st.booleans(), st.booleans()),
+    st.builds(r.FeatureFlagChanged, U16, st.none() | st.booleans()),
     st.builds(r.RepoStatusChanged, statuses),
 )
 flags = st.none() | st.lists(U16, max_size=4, unique=True).map(lambda f: tuple(sorted(f)))
@@ -103,7 +101,7 @@ flags = st.none() | st.lists(U16, max_size=4, unique=True).map(lambda f: tuple(s
 def snapshot_infos(key, parents):
     """Facts about the snapshot ``key``, whose parent is one of these or none."""
     return st.builds(
-        r.SnapshotInfo,
+        r.SnapshotSummary,
         id=st.just(key),
         parent_id=st.none() | st.sampled_from(parents),
         flushed_at=U64,
@@ -118,8 +116,8 @@ def repo_infos(draw):
     ids = draw(st.lists(ids12, min_size=1, max_size=5, unique=True))
     infos = {key: draw(snapshot_infos(key, ids)) for key in ids}
     refs = st.dictionaries(texts, st.sampled_from(ids), max_size=3)
-    older = st.builds(r.Update, kind=update_kinds, updated_at=U64, backup_path=backups)
-    newest = st.builds(r.Update, kind=update_kinds, updated_at=U64)
+    older = st.builds(r.OpsLogEntry, kind=update_kinds, updated_at=U64, backup_path=backups)
+    newest = st.builds(r.OpsLogEntry, kind=update_kinds, updated_at=U64)
     return r.RepoInfo(
         tags=draw(refs),
         branches=draw(refs) | {"main": draw(st.sampled_from(ids))},

@@ -1,9 +1,9 @@
-"""Names and lengths of dimensions, by the conventions of dimension scales and netCDF-4.
+"""Name and size dimensions, by the conventions of dimension scales and netCDF-4.
 
-A dimension is known by the address of its scale and named like the scale's link. Axes without one
-get the phony names that netCDF-C gives them: ``phony_dim_N``, one for each length (and whether it
-is unlimited) within a group, another when a variable has two axes of one length, counted from the
-innermost groups outwards.
+A dimension is identified by the address of its scale and named like the scale's link. Axes without
+one get the phony names of netCDF-C: ``phony_dim_N``, one for each length (and whether it is
+unlimited) within a group, and another one if a variable has two axes of one length, counted from
+the innermost groups outwards.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Follow soft links within a file, and never out of it."""
+"""Follow soft links within a file, never out of it."""
 
 from __future__ import annotations
 

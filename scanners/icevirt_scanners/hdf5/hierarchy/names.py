@@ -1,4 +1,4 @@
-"""HDF5 link names of variables as node names."""
+"""Convert HDF5 link names of variables to node names."""
 
 from __future__ import annotations
 

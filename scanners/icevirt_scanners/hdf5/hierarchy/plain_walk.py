@@ -1,8 +1,8 @@
-"""Find the groups and datasets of a file from its bytes, where it has hard links only.
+"""Find the groups and datasets of a file with only hard links, from its bytes.
 
-Equal to what `icevirt_scanners.hdf5.hierarchy.walk` finds through libhdf5, which is asked wherever
-anything is not plain: soft and external links, second names, names that no path can say, odd
-headers.
+The result equals that of `icevirt_scanners.hdf5.hierarchy.walk` through libhdf5, which takes over
+for anything that is not plain: soft and external links, second names, names that no path can hold,
+odd headers.
 """
 
 from __future__ import annotations

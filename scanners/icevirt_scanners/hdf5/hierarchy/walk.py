@@ -1,9 +1,9 @@
 """Find the groups and datasets of a file, each group once.
 
-Hard links come first, so that an object is known by a real name. A further hard or soft link to a
+Hard links come first, so an object is known by a real name. A further hard or soft link to a
 *dataset* is an array of its own with the same references: the name stays usable and no data is
-copied. A further link to a *group* is only reported, because its content stands under its first
-name already (and because cycles end there). Dangling and external links are reported.
+copied. A further link to a *group* is only reported, because its content already appears under its
+first name (and because cycles end there). Dangling and external links are reported.
 """
 
 from __future__ import annotations

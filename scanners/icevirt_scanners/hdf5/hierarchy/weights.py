@@ -1,7 +1,7 @@
-"""What the scan of a variable takes, from its headers: how tasks share a huge file.
+"""Estimate the cost of scanning a variable from its headers, to divide a huge file.
 
-Measured on one core: half a microsecond for a chunk of an index, values at 200 MB/s where they are
-read, 0.1 ms for a variable whatever it is.
+Measured on one core: half a microsecond per chunk of an index, values at 200 MB/s if they are read,
+0.1 ms for any variable.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Chunk indices of HDF5 read straight from the bytes of the file, all chunks at once.
+"""Read HDF5 chunk indices straight from the bytes of the file, all chunks at once.
 
-libhdf5 lists chunks through a callback for each of them. Here every block of an index is decoded by
-a few numpy operations.
+libhdf5 lists chunks through a callback per chunk. Here a few numpy operations decode each block of
+an index.
 """

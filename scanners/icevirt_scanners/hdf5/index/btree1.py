@@ -1,4 +1,4 @@
-"""Version 1 B-trees of chunks: the index of all files written for HDF5 1.8 and before."""
+"""Read version 1 B-trees of chunks: the index of files written for HDF5 1.8 and before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Version 2 B-trees of chunks: the index of datasets that grow along several axes."""
+"""Read version 2 B-trees of chunks: the index of datasets that grow along several axes."""
 
 from __future__ import annotations
 

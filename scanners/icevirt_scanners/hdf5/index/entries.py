@@ -1,4 +1,4 @@
-"""What an index says of chunks, as columns, and how chunks are numbered in arrays of entries."""
+"""Hold the entries of a chunk index as columns, and number the chunks of an array."""
 
 from __future__ import annotations
 

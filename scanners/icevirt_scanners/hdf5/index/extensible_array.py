@@ -1,7 +1,7 @@
-"""Extensible arrays: the index of datasets of the latest format that grow along one axis.
+"""Read extensible arrays: the index of latest-format datasets that grow along one axis.
 
-Entries stand in an index block (the first few), in data blocks it names, and in data blocks named
-by super blocks, which double in size by turns. Large data blocks come in pages.
+Entries lie in an index block (the first few), in data blocks it names, and in data blocks named by
+super blocks, which double in size by turns. Large data blocks have pages.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Fixed arrays and implicit indices: datasets of the latest format that cannot grow."""
+"""Read fixed arrays and implicit indices: latest-format datasets that cannot grow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The layout message of a chunked dataset: which index it has, and where."""
+"""Read the layout message of a chunked dataset: which index it has, and where."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The blocks of HDF5 files, read from bytes where that is faster than through libhdf5.
+"""Read the blocks of HDF5 files from bytes, where that is faster than libhdf5.
 
-libhdf5 stays the judge: whatever is not exactly as expected raises `NotUnderstoodError`, and the
-caller asks libhdf5 instead, for the truth or for the error.
+libhdf5 stays the judge: anything unexpected raises `NotUnderstoodError`, and the caller uses
+libhdf5 instead, for the value or for the error.
 """

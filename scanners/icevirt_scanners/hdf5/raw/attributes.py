@@ -1,8 +1,8 @@
-"""Attributes of plain types, from the messages of an object header.
+"""Read attributes of plain types from the messages of an object header.
 
-libhdf5 makes and drops three objects for each attribute, which is most of the time that a small
-file takes. What is not plain (enumerations, compounds, other objects' types) is left to it.
-Messages repeat in the files of an archive, so what small ones say is remembered by their bytes.
+libhdf5 makes and drops three objects per attribute, which is most of the time that a small file
+takes. Other types (enumerations, compounds, other objects' types) are left to libhdf5. Messages
+repeat in the files of an archive, so small ones are cached by their bytes.
 """
 
 from __future__ import annotations

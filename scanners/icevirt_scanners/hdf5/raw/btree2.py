@@ -1,4 +1,4 @@
-"""Version 2 B-trees of links and attributes: the records of which there is one for each."""
+"""Read version 2 B-trees of links and attributes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the header of a dataset says beside its type: space, fill value, filters, layout."""
+"""Read storage properties from a dataset's header: space, fill value, filters, layout."""
 
 from __future__ import annotations
 

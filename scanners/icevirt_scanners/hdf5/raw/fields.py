@@ -1,4 +1,4 @@
-"""Fixed-width fields of HDF5's blocks, many rows at a time, and the checks on whole blocks."""
+"""Read fixed-width fields of HDF5 blocks, many rows at a time, and check whole blocks."""
 
 from __future__ import annotations
 

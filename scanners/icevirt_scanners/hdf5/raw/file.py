@@ -1,4 +1,4 @@
-"""The object headers of one file, and the heap that their attributes point into."""
+"""Read the object headers of one file, and the heap that their attributes point into."""
 
 from __future__ import annotations
 

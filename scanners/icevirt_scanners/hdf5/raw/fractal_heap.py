@@ -1,4 +1,4 @@
-"""Fractal heaps: where links and attributes stand that are too many for an object header."""
+"""Read fractal heaps, which hold links and attributes too many for an object header."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The superblock and the object headers of HDF5: lists of messages.
+"""Read the object headers of HDF5 as lists of messages.
 
-Objects of one name mostly have the same header in all files of an archive, but for a few messages,
-so blocks that were split last are remembered by their bytes.
+Objects of one name mostly have the same header in all files of an archive, except for a few
+messages, so the most recently split blocks are cached by their bytes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Global heaps: where values of variable length stand."""
+"""Read global heaps, which hold values of variable length."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The links of a group: in its object header, in a fractal heap, or in an old symbol table."""
+"""Read the links of a group: from its object header, a fractal heap, or a symbol table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The address space of an HDF5 file: bounded reads of blocks, many of them in few requests."""
+"""Read blocks of an HDF5 file's address space: bounded, many of them in few requests."""
 
 from __future__ import annotations
 

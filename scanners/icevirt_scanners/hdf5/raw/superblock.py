@@ -1,7 +1,7 @@
-"""The superblock of a file that was closed in order and is whole: where its root group stands.
+"""Find the root group in the superblock of a whole file that was closed properly.
 
-libhdf5 looks at these things when it opens a file. Whatever is not as it should be (a file cut
-short, still open for writing, of several parts) is left to it, for the error or for the answer.
+libhdf5 checks these things when it opens a file. Anything unusual (a file cut short, still open for
+writing, of several parts) is left to libhdf5, for the error or for the answer.
 """
 
 from __future__ import annotations

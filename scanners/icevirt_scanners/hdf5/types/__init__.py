@@ -1,1 +1,1 @@
-"""HDF5 types, fill values, filters and attributes, and how variables are represented in zarr."""
+"""Translate HDF5 types, fill values, filters and attributes to zarr."""

@@ -1,10 +1,10 @@
 """Read the attributes of an HDF5 object once, as netCDF4 shows them.
 
-One-element arrays become scalars, strings become ``str``, netCDF's own bookkeeping is kept apart.
-An attribute that cannot be read or represented never costs its variable: it is left out and told.
-Text that is not UTF-8 is taken for Latin-1, which keeps every byte (netCDF4 would replace them).
-Plain ones come from the bytes of the object's header, all others through libhdf5. Objects whose
-attributes say the same, of this file or another, share what is made of them.
+One-element arrays become scalars, strings become ``str``, and netCDF's own bookkeeping is kept
+apart. An attribute that cannot be read or represented never costs its variable: it is left out and
+reported. Text that is not UTF-8 is read as Latin-1, which keeps every byte (netCDF4 would replace
+them). Plain attributes come from the bytes of the object's header, all others through libhdf5.
+Objects with equal attributes, in this file or another, share the result.
 """
 
 from __future__ import annotations

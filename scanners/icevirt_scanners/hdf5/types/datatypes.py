@@ -1,8 +1,8 @@
-"""HDF5 datatypes as zarr data types, and whether file bytes may be referenced under them.
+"""Translate HDF5 datatypes to zarr data types, and decide if file bytes may be referenced.
 
 A type may be referenced when a zarr reader that views the file's bytes sees what h5py reads.
-Otherwise ``not_plain`` says why, and the values are read and stored. What zarr cannot say at all
-raises `NoDataTypeError`: references, variable-length numbers, times.
+Otherwise ``not_plain`` gives the reason, and the values are read and stored. Types that zarr cannot
+express raise `NoDataTypeError`: references, variable-length numbers, times.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The HDF5 fill value of a dataset as zarr's ``fill_value``.
+"""Translate the HDF5 fill value of a dataset to zarr's ``fill_value``.
 
-It is what h5py reads where nothing was ever written. CF's ``_FillValue`` is another thing and
+h5py reads it for elements that were never written. CF's ``_FillValue`` is a different thing and
 stays an attribute.
 """
 

@@ -1,8 +1,8 @@
-"""HDF5 filter pipelines as zarr codecs, where a zarr reader undoes them exactly.
+"""Translate HDF5 filter pipelines to zarr codecs that undo them exactly.
 
-The codecs stand in encoding order behind the array-to-bytes codec. A pipeline that has no exact
+The codecs follow the array-to-bytes codec in encoding order. A pipeline without an exact
 translation (szip, lzf, scale-offset, n-bit, filters from plugins, orders that numcodecs undoes
-wrongly) is not an error here: it says why, and the values are read and stored.
+wrongly) is not an error here: the translation gives the reason, and the values are read and stored.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Choose how a variable is represented.
 
 In this order: stored whole (coordinates, strings, scalars, compact layout, short odd lengths),
-referenced, referenced but for a few stored chunks, stored chunk by chunk.
+referenced, referenced except for a few stored chunks, stored chunk by chunk.
 """
 
 from __future__ import annotations

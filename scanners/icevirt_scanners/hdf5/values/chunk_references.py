@@ -1,11 +1,10 @@
-"""Where the bytes of a dataset lie: chunk indices and offsets as columns.
+"""List where the bytes of a dataset lie: chunk indices and offsets as columns.
 
 Offsets are absolute, user block included. Large indices are decoded from the bytes of the file, and
-libhdf5 counts their chunks; small ones, and whatever that decoder does not understand, are listed
-by libhdf5.
+libhdf5 counts their chunks. libhdf5 lists small ones, and any that the decoder does not understand.
 
-One index must never be listed by libhdf5: it names the wrong chunks of an extensible array whose
-only axis without limit is not the first (seen in HDF5 2.0.0; its reading of values is right).
+libhdf5 must never list one index: it names the wrong chunks of an extensible array whose only
+unlimited axis is not the first (seen in HDF5 2.0.0; it reads the values correctly).
 """
 
 from __future__ import annotations

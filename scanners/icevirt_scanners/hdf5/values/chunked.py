@@ -1,4 +1,4 @@
-"""Where the bytes of a dataset lie; the few chunks that decode differently are stored."""
+"""Reference the chunks of a dataset, storing the few that decode differently."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Values of small chunked datasets from the bytes of their chunks, without libhdf5.
+"""Decode the values of small chunked datasets from their bytes, without libhdf5.
 
-To open a file and a dataset by libhdf5 takes longer than all else that a scan does with a small
-file, and the coordinate along which files are joined is chunked in most. What is not plain (chunks
-that were never written, other filters, damage) is left to libhdf5, for the values or for the error.
+Opening a file and a dataset with libhdf5 takes longer than the rest of the scan of a small file,
+and the coordinate along which files are concatenated is chunked in most files. Anything that is not
+plain (unwritten chunks, other filters, damage) is left to libhdf5, for the values or for the error.
 """
 
 from __future__ import annotations

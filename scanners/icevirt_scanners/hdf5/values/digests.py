@@ -1,8 +1,8 @@
-"""Fingerprints of the values of arrays that must be equal in all files.
+"""Digest the values of arrays that must be equal in all files.
 
-A digest is of decoded values, so that files may encode them differently. Decoding the same grid
-again in each of ten thousand files would be most of a scan, so the digest is remembered by the
-encoded bytes: when another file holds the same ones under the same filters, nothing is decoded.
+A digest covers decoded values, so files may encode them differently. Decoding the same grid in each
+of ten thousand files would be most of a scan, so digests are cached by the encoded bytes: a file
+with the same bytes and filters needs no decoding.
 """
 
 from __future__ import annotations

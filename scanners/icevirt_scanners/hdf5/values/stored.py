@@ -1,7 +1,7 @@
-"""Values that are read at scan and stored: whole datasets chunk by chunk, or only odd chunks.
+"""Read values to store during a scan: whole datasets chunk by chunk, or only odd chunks.
 
-Odd chunks (a filter skipped) are encoded again by libhdf5 itself, with the dataset's own filters in
-a file in memory, so that they decode like their neighbours.
+libhdf5 itself encodes odd chunks (a filter skipped) again, with the dataset's own filters in a file
+in memory, so that they decode like their neighbors.
 """
 
 from __future__ import annotations

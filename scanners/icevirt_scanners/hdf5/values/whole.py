@@ -1,8 +1,8 @@
-"""Arrays that are read at scan and stored as one chunk without compression.
+"""Read arrays to store as one uncompressed chunk.
 
-They are those whose values the plan needs (coordinates), those that could not be joined with other
-files otherwise (lengths that are no multiple of the chunk), and those too small to be worth a
-request of their own.
+They are arrays whose values the plan needs (coordinates), arrays that could not be joined with
+other files otherwise (lengths that are no multiple of the chunk), and arrays too small to be worth
+a request of their own.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Where chunks of a source stand in the chunk grid of a virtual dataset, if they fit it. Pure.
+"""Match the chunks of a source with the chunk grid of a virtual dataset. Pure.
 
-A box of the one and a box of the other hold the same elements in C order. They are paired axis by
-axis, axes of length 1 left out where the ranks differ; then whole chunks must meet whole chunks. A
-chunk may only be cut where the virtual dataset ends: zarr never looks behind that.
+A box of one and a box of the other hold the same elements in C order. They are paired axis by axis,
+ignoring axes of length 1 if the ranks differ; then whole chunks must meet whole chunks. A chunk may
+only be cut where the virtual dataset ends: zarr never reads beyond that.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The mappings of a virtual dataset: which box of it is which box of which dataset of which file.
+"""Read the mappings of a virtual dataset: its boxes, and their source boxes and files.
 
-HDF5 pairs the elements of two selections in C order (H5Pset_virtual). Selections that are boxes
-can be resolved to chunks; others (strided, points, unions) are only named. An unlimited selection
-ends with its source, and `%b` in a name stands for the number of a block along the unlimited axis.
+HDF5 pairs the elements of two selections in C order (H5Pset_virtual). Selections that are boxes can
+be resolved to chunks; others (strided, points, unions) are only named. An unlimited selection ends
+with its source, and `%b` in a name stands for the number of a block along the unlimited axis.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Resolve a virtual dataset to references into its sources, where their chunks fit together.
+"""Resolve a virtual dataset to references into its sources, where their chunks align.
 
-They do when every mapping pairs a box with a box, no two mappings meet, all sources have the type,
-filters and chunk shape of the others, chunks meet chunks, and holes of sources read as holes of the
+They align when every mapping pairs a box with a box, no two mappings meet, all sources have equal
+types, filters and chunk shapes, chunks meet chunks, and holes of sources read as holes of the
 virtual dataset do. Otherwise there is a reason, and the values are read through libhdf5.
 """
 

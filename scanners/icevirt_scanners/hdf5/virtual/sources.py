@@ -1,8 +1,8 @@
-"""The datasets that a virtual dataset takes its values from: found where HDF5 would, or refused.
+"""Find the source datasets of a virtual dataset where HDF5 would, or refuse them.
 
 Sources lie in the directory of the scanned file or below it, or where the options allow; a file
-that could name any path would copy that path's content into a repository. libhdf5 looks in the
-working directory too, and where an environment variable says, which means nothing on an executor.
+that could name any path would copy that path's content into a repository. libhdf5 also searches the
+working directory and a directory from an environment variable, which mean nothing on an executor.
 """
 
 from __future__ import annotations

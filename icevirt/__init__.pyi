@@ -1,0 +1,361 @@
+# Written by docs/make_stub.py from the table in __init__.py.
+
+from icevirt import errors
+from icevirt.access.interop.from_virtualizarr import (
+    from_virtualizarr,
+)
+from icevirt.access.interop.kerchunk import (
+    to_kerchunk,
+)
+from icevirt.access.interop.to_virtualizarr import (
+    to_virtualizarr,
+)
+from icevirt.access.store.zarr_store import (
+    IcevirtStore,
+)
+from icevirt.access.virtual_refs import (
+    VirtualChunkSpec,
+)
+from icevirt.api.build import (
+    build,
+)
+from icevirt.api.catalog_view import (
+    CatalogView,
+    catalog_view,
+)
+from icevirt.api.check import (
+    CheckReport,
+    check,
+)
+from icevirt.api.commit_options import (
+    CommitOptions,
+)
+from icevirt.api.info import (
+    info,
+)
+from icevirt.api.plan import (
+    plan,
+)
+from icevirt.api.recipe import (
+    dump_recipe,
+    load_recipe,
+)
+from icevirt.api.scan import (
+    scan_file,
+    scan_files,
+)
+from icevirt.api.upgrade import (
+    UpgradeReport,
+    upgrade_icechunk_repository,
+)
+from icevirt.api.verify import (
+    verify,
+)
+from icevirt.archive.edits import (
+    FileChanges,
+    FileFacts,
+    VariableFacts,
+)
+from icevirt.archive.plan import (
+    BuildPlan,
+)
+from icevirt.archive.reports.build import (
+    BuildReport,
+    RepositorySummary,
+)
+from icevirt.archive.reports.scan import (
+    ScanReport,
+)
+from icevirt.archive.reports.verification import (
+    VerifyReport,
+)
+from icevirt.archive.scanned import (
+    ScannedFile,
+)
+from icevirt.connect.credentials.common import (
+    HttpAccess,
+    LocalFileSystemAccess,
+    containers_credentials,
+)
+from icevirt.connect.credentials.http import (
+    http_credentials,
+)
+from icevirt.connect.credentials.object_stores import (
+    AzureRefreshableCredential,
+    GcsBearerCredential,
+    S3StaticCredentials,
+    azure_anonymous_credentials,
+    azure_credentials,
+    azure_from_env_credentials,
+    azure_refreshable_credentials,
+    azure_static_credentials,
+    gcs_anonymous_credentials,
+    gcs_credentials,
+    gcs_from_env_credentials,
+    gcs_refreshable_credentials,
+    gcs_static_credentials,
+    s3_anonymous_credentials,
+    s3_credentials,
+    s3_from_env_credentials,
+    s3_refreshable_credentials,
+    s3_static_credentials,
+)
+from icevirt.connect.store_configs import (
+    azure_store,
+    gcs_store,
+    http_store,
+    s3_store,
+)
+from icevirt.display.events import (
+    JsonFormatter,
+)
+from icevirt.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    FormatError,
+    IcevirtError,
+    InvalidInputError,
+    NodeNotFoundError,
+    NotFoundError,
+    ReadOnlyError,
+    RebaseFailedError,
+    RefNotFoundError,
+    RepositoryNotFoundError,
+    SessionStateError,
+    SnapshotNotFoundError,
+    StorageError,
+)
+from icevirt.model.chunks import (
+    ChunkType,
+)
+from icevirt.model.config.document import (
+    ObjectStoreConfig,
+    RepositoryConfig,
+    VirtualChunkContainer,
+    fsspec_store,
+    local_filesystem_store,
+)
+from icevirt.model.config.manifests import (
+    ManifestConfig,
+    ManifestSplitCondition,
+    ManifestSplitDimCondition,
+    ManifestSplittingConfig,
+    ManifestVirtualChunkLocationCompressionConfig,
+)
+from icevirt.model.config.preload import (
+    ManifestPreloadCondition,
+    ManifestPreloadConfig,
+)
+from icevirt.model.config.tuning import (
+    CachingConfig,
+    CompressionAlgorithm,
+    CompressionConfig,
+    RepoUpdateRetryConfig,
+    StorageConcurrencySettings,
+    StorageRetriesSettings,
+    StorageSettings,
+    StorageTimeoutSettings,
+)
+from icevirt.model.repo_info import (
+    RepoAvailability,
+)
+from icevirt.planning.combine.options import (
+    CombineOptions,
+)
+from icevirt.repo.history.types import (
+    ManifestFileInfo,
+    RepoStatus,
+    SnapshotInfo,
+    Update,
+    UpdateType,
+)
+from icevirt.repo.maintenance.garbage_collection import (
+    GCSummary,
+)
+from icevirt.repo.maintenance.ops_log_trimming import (
+    OpsLogTrimSummary,
+)
+from icevirt.repo.maintenance.stats import (
+    ChunkStorageStats,
+)
+from icevirt.repo.repository import (
+    Repository,
+)
+from icevirt.repo.session import (
+    ForkSession,
+    Session,
+    SessionMode,
+)
+from icevirt.scan.contract import (
+    ScannerOptions,
+)
+from icevirt.scan.options import (
+    ScanOptions,
+)
+from icevirt.storage.constructors import (
+    azure_storage,
+    gcs_storage,
+    r2_storage,
+    s3_storage,
+    tigris_storage,
+)
+from icevirt.storage.http import (
+    http_storage,
+)
+from icevirt.storage.local import (
+    local_filesystem_storage,
+)
+from icevirt.storage.memory import (
+    in_memory_storage,
+)
+from icevirt.version import (
+    __version__,
+)
+from icevirt.versioning.diff import (
+    Diff,
+)
+from icevirt.versioning.feature_flags import (
+    FeatureFlag,
+)
+from icevirt.versioning.history.ancestry_graph import (
+    AncestryGraph,
+)
+from icevirt.versioning.merge.conflicts import (
+    AppendConflictSolver,
+    BasicConflictSolver,
+    Conflict,
+    ConflictDetector,
+    ConflictSolver,
+    ConflictType,
+    VersionSelection,
+)
+
+__all__ = [
+    "AlreadyExistsError",
+    "AncestryGraph",
+    "AppendConflictSolver",
+    "AzureRefreshableCredential",
+    "BasicConflictSolver",
+    "BuildPlan",
+    "BuildReport",
+    "CachingConfig",
+    "CatalogView",
+    "CheckReport",
+    "ChunkStorageStats",
+    "ChunkType",
+    "CombineOptions",
+    "CommitOptions",
+    "CompressionAlgorithm",
+    "CompressionConfig",
+    "Conflict",
+    "ConflictDetector",
+    "ConflictError",
+    "ConflictSolver",
+    "ConflictType",
+    "Diff",
+    "FeatureFlag",
+    "FileChanges",
+    "FileFacts",
+    "ForkSession",
+    "FormatError",
+    "GCSummary",
+    "GcsBearerCredential",
+    "HttpAccess",
+    "IcevirtError",
+    "IcevirtStore",
+    "InvalidInputError",
+    "JsonFormatter",
+    "LocalFileSystemAccess",
+    "ManifestConfig",
+    "ManifestFileInfo",
+    "ManifestPreloadCondition",
+    "ManifestPreloadConfig",
+    "ManifestSplitCondition",
+    "ManifestSplitDimCondition",
+    "ManifestSplittingConfig",
+    "ManifestVirtualChunkLocationCompressionConfig",
+    "NodeNotFoundError",
+    "NotFoundError",
+    "ObjectStoreConfig",
+    "OpsLogTrimSummary",
+    "ReadOnlyError",
+    "RebaseFailedError",
+    "RefNotFoundError",
+    "RepoAvailability",
+    "RepoStatus",
+    "RepoUpdateRetryConfig",
+    "Repository",
+    "RepositoryConfig",
+    "RepositoryNotFoundError",
+    "RepositorySummary",
+    "S3StaticCredentials",
+    "ScanOptions",
+    "ScanReport",
+    "ScannedFile",
+    "ScannerOptions",
+    "Session",
+    "SessionMode",
+    "SessionStateError",
+    "SnapshotInfo",
+    "SnapshotNotFoundError",
+    "StorageConcurrencySettings",
+    "StorageError",
+    "StorageRetriesSettings",
+    "StorageSettings",
+    "StorageTimeoutSettings",
+    "Update",
+    "UpdateType",
+    "UpgradeReport",
+    "VariableFacts",
+    "VerifyReport",
+    "VersionSelection",
+    "VirtualChunkContainer",
+    "VirtualChunkSpec",
+    "__version__",
+    "azure_anonymous_credentials",
+    "azure_credentials",
+    "azure_from_env_credentials",
+    "azure_refreshable_credentials",
+    "azure_static_credentials",
+    "azure_storage",
+    "azure_store",
+    "build",
+    "catalog_view",
+    "check",
+    "containers_credentials",
+    "dump_recipe",
+    "errors",
+    "from_virtualizarr",
+    "fsspec_store",
+    "gcs_anonymous_credentials",
+    "gcs_credentials",
+    "gcs_from_env_credentials",
+    "gcs_refreshable_credentials",
+    "gcs_static_credentials",
+    "gcs_storage",
+    "gcs_store",
+    "http_credentials",
+    "http_storage",
+    "http_store",
+    "in_memory_storage",
+    "info",
+    "load_recipe",
+    "local_filesystem_storage",
+    "local_filesystem_store",
+    "plan",
+    "r2_storage",
+    "s3_anonymous_credentials",
+    "s3_credentials",
+    "s3_from_env_credentials",
+    "s3_refreshable_credentials",
+    "s3_static_credentials",
+    "s3_storage",
+    "s3_store",
+    "scan_file",
+    "scan_files",
+    "tigris_storage",
+    "to_kerchunk",
+    "to_virtualizarr",
+    "upgrade_icechunk_repository",
+    "verify",
+]

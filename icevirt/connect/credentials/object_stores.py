@@ -1,0 +1,379 @@
+"""Credentials for S3, Google Cloud Storage and Azure Blob Storage, under icechunk's names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any, ClassVar
+
+from icevirt.connect.credentials.common import (
+    Anonymous,
+    CredentialKind,
+    FromEnv,
+    Refreshable,
+    SecretCredentials,
+    StaticCredentials,
+    expiry,
+)
+from icevirt.connect.credentials.secret import Secret, secret
+from icevirt.errors import InvalidInputError
+
+# -- S3, and stores that speak its protocol --------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class S3StaticCredentials(StaticCredentials):
+    """An access key and its secret, perhaps with a session token and an end."""
+
+    provider: ClassVar[str] = "s3"
+    access_key_id: Secret
+    secret_access_key: Secret
+    session_token: Secret | None
+    expires_after: datetime | None
+
+    def __init__(
+        self,
+        access_key_id: str | Secret,
+        secret_access_key: str | Secret,
+        session_token: str | Secret | None = None,
+        expires_after: datetime | None = None,
+    ) -> None:
+        keep = object.__setattr__
+        keep(self, "access_key_id", secret(access_key_id))
+        keep(self, "secret_access_key", secret(secret_access_key))
+        keep(self, "session_token", None if session_token is None else secret(session_token))
+        keep(self, "expires_after", expiry(expires_after))
+
+    def as_obstore(self) -> dict[str, Any]:
+        """Return them under obstore's names."""
+        return {
+            "access_key_id": self.access_key_id.reveal(),
+            "secret_access_key": self.secret_access_key.reveal(),
+            "token": None if self.session_token is None else self.session_token.reveal(),
+            "expires_at": self.expires_after,
+        }
+
+
+type AnyS3Credential = S3StaticCredentials | Anonymous | FromEnv | Refreshable
+
+
+def _read_s3(returned: Any) -> S3StaticCredentials:
+    return S3StaticCredentials(  # icechunk's own have the same attributes
+        returned.access_key_id,
+        returned.secret_access_key,
+        returned.session_token,
+        returned.expires_after,
+    )
+
+
+def _s3_of_keys(keys: tuple[Any, ...]) -> S3StaticCredentials:
+    if not keys[0] or not keys[1]:
+        raise InvalidInputError(
+            "an access key has two parts", do="Pass access_key_id and secret_access_key."
+        )
+    return S3StaticCredentials(*keys)
+
+
+_S3 = CredentialKind("s3", {"keys": _s3_of_keys}, _read_s3)
+
+
+def s3_static_credentials(
+    *,
+    access_key_id: str,
+    secret_access_key: str,
+    session_token: str | None = None,
+    expires_after: datetime | None = None,
+) -> S3StaticCredentials:
+    """Return credentials that stay as they are. Raises ``InvalidInputError``."""
+    return S3StaticCredentials(access_key_id, secret_access_key, session_token, expires_after)
+
+
+def s3_anonymous_credentials() -> Anonymous:
+    """Return credentials for public buckets: requests are not signed."""
+    return Anonymous("s3")
+
+
+def s3_from_env_credentials() -> FromEnv:
+    """Return credentials that each process takes from its environment."""
+    return FromEnv("s3")
+
+
+def s3_refreshable_credentials(
+    get_credentials: Callable[[], Any], scatter_initial_credentials: bool = False
+) -> Refreshable:
+    """Return credentials that a function returns, called again before they expire.
+
+    Args:
+        get_credentials: Returns `S3StaticCredentials`; has to pickle.
+        scatter_initial_credentials: Call it now, and send the result along to other processes.
+
+    Raises:
+        StorageError: It was called now and failed.
+    """
+    return _S3.refreshable(get_credentials, scatter=scatter_initial_credentials)
+
+
+def s3_credentials(
+    *,
+    access_key_id: str | None = None,
+    secret_access_key: str | None = None,
+    session_token: str | None = None,
+    expires_after: datetime | None = None,
+    anonymous: bool | None = None,
+    from_env: bool | None = None,
+    get_credentials: Callable[[], Any] | None = None,
+    scatter_initial_credentials: bool = False,
+) -> AnyS3Credential:
+    """Return credentials of the kind that the arguments ask for, of the environment without any.
+
+    Raises:
+        InvalidInputError: They ask for several kinds, or for half of a key pair.
+        StorageError: ``get_credentials`` was called now and failed.
+    """
+    keys = (access_key_id, secret_access_key, session_token, expires_after)
+    given = None if keys == (None, None, None, None) else keys
+    how = from_env, anonymous, get_credentials, scatter_initial_credentials
+    return _S3.chosen(how, keys=given)
+
+
+# -- Google Cloud Storage --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class GcsServiceAccount:
+    """A service account: a file (by path, on every machine), or the text of one."""
+
+    option: str  # obstore's name of it
+    value: str | Secret
+    provider: ClassVar[str] = "gcs"
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the option."""
+        value = self.value.reveal() if isinstance(self.value, Secret) else self.value
+        return {self.option: value, "skip_signature": False}
+
+
+class GcsBearerCredential(SecretCredentials):
+    """An OAuth token, perhaps with an end."""
+
+    __slots__ = ()
+    provider = "gcs"
+    field = "token"
+
+    def __init__(self, bearer: str | Secret, *, expires_after: datetime | None = None) -> None:
+        super().__init__(bearer, expires_after=expires_after)
+
+
+type AnyGcsStaticCredential = GcsServiceAccount | GcsBearerCredential
+type AnyGcsCredential = AnyGcsStaticCredential | Anonymous | FromEnv | Refreshable
+
+
+def _read_gcs(returned: Any) -> GcsBearerCredential:
+    if isinstance(returned, GcsBearerCredential):
+        return returned
+    return GcsBearerCredential(returned.bearer, expires_after=returned.expires_after)
+
+
+_GCS = CredentialKind[AnyGcsStaticCredential](
+    "gcs",
+    {
+        "service_account_file": partial(GcsServiceAccount, "service_account"),
+        "service_account_key": lambda key: GcsServiceAccount("service_account_key", secret(key)),
+        "application_credentials": partial(GcsServiceAccount, "application_credentials"),
+        "bearer_token": GcsBearerCredential,
+    },
+    _read_gcs,
+)
+
+
+def gcs_static_credentials(
+    *,
+    service_account_file: str | None = None,
+    service_account_key: str | None = None,
+    application_credentials: str | None = None,
+    bearer_token: str | None = None,
+) -> AnyGcsStaticCredential:
+    """Return credentials that stay as they are.
+
+    Raises:
+        InvalidInputError: None were given, or several.
+    """
+    return _GCS.static(
+        "gcs_static_credentials",
+        service_account_file=service_account_file,
+        service_account_key=service_account_key,
+        application_credentials=application_credentials,
+        bearer_token=bearer_token,
+    )
+
+
+def gcs_anonymous_credentials() -> Anonymous:
+    """Return credentials for public buckets: requests are not signed."""
+    return Anonymous("gcs")
+
+
+def gcs_from_env_credentials() -> FromEnv:
+    """Return credentials that each process takes from its environment."""
+    return FromEnv("gcs")
+
+
+def gcs_refreshable_credentials(
+    get_credentials: Callable[[], Any], scatter_initial_credentials: bool = False
+) -> Refreshable:
+    """Return credentials that a function returns, called again before they expire.
+
+    Args:
+        get_credentials: Returns a `GcsBearerCredential`; has to pickle.
+        scatter_initial_credentials: Call it now, and send the result along to other processes.
+
+    Raises:
+        StorageError: It was called now and failed.
+    """
+    return _GCS.refreshable(get_credentials, scatter=scatter_initial_credentials)
+
+
+def gcs_credentials(
+    *,
+    service_account_file: str | None = None,
+    service_account_key: str | None = None,
+    application_credentials: str | None = None,
+    bearer_token: str | None = None,
+    from_env: bool | None = None,
+    anonymous: bool | None = None,
+    get_credentials: Callable[[], Any] | None = None,
+    scatter_initial_credentials: bool = False,
+) -> AnyGcsCredential:
+    """Return credentials of the kind that the arguments ask for, of the environment without any.
+
+    Raises:
+        InvalidInputError: They ask for several kinds.
+        StorageError: ``get_credentials`` was called now and failed.
+    """
+    how = from_env, anonymous, get_credentials, scatter_initial_credentials
+    return _GCS.chosen(
+        how,
+        service_account_file=service_account_file,
+        service_account_key=service_account_key,
+        application_credentials=application_credentials,
+        bearer_token=bearer_token,
+    )
+
+
+# -- Azure Blob Storage ----------------------------------------------------------------------------
+
+
+class _AccessKey(SecretCredentials):
+    """The key of a storage account."""
+
+    __slots__ = ()
+    provider = "azure"
+    field = "access_key"
+
+
+class _SasToken(SecretCredentials):
+    """A shared access signature, without its question mark."""
+
+    __slots__ = ()
+    provider = "azure"
+    field = "sas_token"
+
+    def __init__(self, value: str | Secret, *, expires_after: datetime | None = None) -> None:
+        text = secret(value).reveal().removeprefix("?")
+        super().__init__(text, expires_after=expires_after)
+
+
+class _BearerToken(SecretCredentials):
+    """An OAuth token."""
+
+    __slots__ = ()
+    provider = "azure"
+    field = "token"
+
+
+class AzureRefreshableCredential:
+    """What a refreshing function returns, under icechunk's names."""
+
+    AccessKey = _AccessKey
+    SasToken = _SasToken
+    BearerToken = _BearerToken
+
+
+type AnyAzureStaticCredential = _AccessKey | _SasToken | _BearerToken
+type AnyAzureCredential = AnyAzureStaticCredential | Anonymous | FromEnv | Refreshable
+
+
+def _read_azure(returned: Any) -> AnyAzureStaticCredential:
+    if isinstance(returned, _AccessKey | _SasToken | _BearerToken):
+        return returned
+    raise TypeError(type(returned).__name__)
+
+
+_AZURE = CredentialKind[AnyAzureStaticCredential](
+    "azure",
+    {"access_key": _AccessKey, "sas_token": _SasToken, "bearer_token": _BearerToken},
+    _read_azure,
+)
+
+
+def azure_static_credentials(
+    *,
+    access_key: str | None = None,
+    sas_token: str | None = None,
+    bearer_token: str | None = None,
+) -> AnyAzureStaticCredential:
+    """Return credentials that stay as they are.
+
+    Raises:
+        InvalidInputError: None were given, or several.
+    """
+    name = "azure_static_credentials"
+    return _AZURE.static(
+        name, access_key=access_key, sas_token=sas_token, bearer_token=bearer_token
+    )
+
+
+def azure_anonymous_credentials() -> Anonymous:
+    """Return credentials for public containers: requests are not signed."""
+    return Anonymous("azure")
+
+
+def azure_from_env_credentials() -> FromEnv:
+    """Return credentials that each process takes from its environment."""
+    return FromEnv("azure")
+
+
+def azure_refreshable_credentials(
+    get_credentials: Callable[[], Any], scatter_initial_credentials: bool = False
+) -> Refreshable:
+    """Return credentials that a function returns, called again before they expire.
+
+    Args:
+        get_credentials: Returns an `AzureRefreshableCredential`; has to pickle.
+        scatter_initial_credentials: Call it now, and send the result along to other processes.
+
+    Raises:
+        StorageError: It was called now and failed.
+    """
+    return _AZURE.refreshable(get_credentials, scatter=scatter_initial_credentials)
+
+
+def azure_credentials(
+    *,
+    access_key: str | None = None,
+    sas_token: str | None = None,
+    bearer_token: str | None = None,
+    from_env: bool | None = None,
+    anonymous: bool | None = None,
+    get_credentials: Callable[[], Any] | None = None,
+    scatter_initial_credentials: bool = False,
+) -> AnyAzureCredential:
+    """Return credentials of the kind that the arguments ask for, of the environment without any.
+
+    Raises:
+        InvalidInputError: They ask for several kinds.
+        StorageError: ``get_credentials`` was called now and failed.
+    """
+    how = from_env, anonymous, get_credentials, scatter_initial_credentials
+    return _AZURE.chosen(how, access_key=access_key, sas_token=sas_token, bearer_token=bearer_token)

@@ -1,0 +1,162 @@
+"""What tasks run on where there are few files: processes that die, hang and fail as Spark's do."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import icevirt
+from builds.support import assert_same_dataset, expected_dataset, opened, write_days
+from icevirt.archive.scanned import SourceFile
+from icevirt.errors import FormatError, InvalidInputError, SparkJobError
+from icevirt.execution.preload import STAGES
+from icevirt.execution.process_pool import ProcessExecutor, usable_cores
+from icevirt.execution.selection import (
+    FEW_FILES,
+    LARGE,
+    default_executor,
+    executor_of,
+    suitable,
+    work_of,
+)
+from icevirt.tasks.limit_enforcement import in_worker
+
+
+@pytest.fixture
+def workers():
+    with ProcessExecutor(2) as made:
+        yield made
+    assert all(family._process.poll() is not None for family in made._families)
+
+
+def whose(_):
+    time.sleep(0.2)
+    return os.getpid(), in_worker(), "pyspark" in sys.modules
+
+
+def imported(name):
+    return name in sys.modules
+
+
+def refused(task):
+    raise FormatError("damaged", do="Repair it.", task=task)
+
+
+def failing(task):
+    raise ZeroDivisionError(task)
+
+
+def dying_once(path):
+    if not os.path.exists(path):
+        Path(path).touch()
+        os.write(2, b"it hurts\n")
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return path
+
+
+def dying(_):
+    os.write(2, b"it hurts\n")
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def waiting(_):
+    time.sleep(60)
+
+
+def test_tasks_run_side_by_side_in_processes_that_stay(workers):
+    found = [workers.run(whose, range(6)) for _ in range(2)]
+    pids = {pid for each in found for pid, *_ in each}
+    assert len(pids) == workers.parallelism == 2
+    assert os.getpid() not in pids
+    assert {tuple(rest) for each in found for _, *rest in each} == {(True, False)}
+
+
+def test_processes_are_forked_with_all_they_need(workers):
+    assert all(workers.run(imported, STAGES))
+
+
+def test_processes_outlive_the_one_that_forked_them(workers, tmp_path):
+    workers.run(whose, range(2))
+    workers._families[0]._process.kill()
+    workers._families[0]._process.wait()
+    paths = [str(tmp_path / name) for name in "abc"]
+    assert workers.run(dying_once, paths) == paths
+
+
+def test_an_error_of_ours_is_raised_as_itself_the_first_task_first(workers):
+    with pytest.raises(FormatError, match="damaged") as raised:
+        workers.run(refused, [3, 4])
+    assert raised.value.facts == {"task": 3}
+    assert workers.run(str, [1]) == ["1"]
+
+
+def test_a_task_whose_process_dies_is_tried_again_in_another(workers, tmp_path):
+    paths = [str(tmp_path / name) for name in "abc"]
+    assert workers.run(dying_once, paths) == paths
+
+
+@pytest.mark.parametrize(("task", "told"), [(dying, "it hurts"), (failing, "ZeroDivisionError")])
+def test_a_task_that_always_fails_ends_the_job_with_its_cause(workers, task, told):
+    with pytest.raises(SparkJobError) as raised:
+        workers.run(task, [1])
+    assert told in raised.value.facts["cause"]
+
+
+def test_who_is_interrupted_leaves_no_process_behind():
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 3)
+    made = ProcessExecutor(2)
+    with pytest.raises(KeyboardInterrupt), made:
+        made.run(waiting, [1, 2, 3])
+    signal.signal(signal.SIGALRM, before)
+    assert all(family._process.poll() is not None for family in made._families)
+
+
+def test_few_files_are_built_without_spark_and_the_same_way(tmp_path):
+    """The same manifests under the same names as with the stages in this process."""
+    days = write_days(tmp_path / "in", 3)
+    manifests = []
+    for word in ("processes", "in-process"):
+        with default_executor(word):
+            report = icevirt.build(
+                days, tmp_path / word, concat_dim="time", commit_options={"verify": 5}
+            )
+        assert report.executor == word
+        assert report.files_scanned == 3
+        manifests.append(sorted(os.listdir(tmp_path / word / "manifests")))
+    assert manifests[0] == manifests[1] != []
+    assert_same_dataset(opened(str(tmp_path / "processes")), expected_dataset(days, "time"))
+
+
+def test_an_executor_suits_the_work():
+    small, large = (SourceFile(url="file:///f", size=n, last_modified=0) for n in (9, LARGE))
+    for files in ([small], [small] * FEW_FILES, [large] * (FEW_FILES // 2)):
+        assert suitable(work_of(files), has_session=False) == "processes"
+    for files in ([small] * (FEW_FILES + 1), [large] * (FEW_FILES // 2 + 1)):
+        assert suitable(work_of(files), has_session=False) == "spark"
+    assert suitable(None, has_session=False) == "spark"
+    assert suitable(1, has_session=True) == "spark"
+    assert suitable(0, has_session=True) == "in-process"
+    for work, count in ((None, usable_cores()), (1, 1), (FEW_FILES, usable_cores())):
+        with executor_of("processes", work=work) as found:
+            assert found.parallelism == count
+
+
+@pytest.mark.parametrize("choice", ["sparc", 7])
+def test_what_is_no_executor_is_refused_by_name(choice):
+    with pytest.raises(InvalidInputError, match="'processes'"), executor_of(choice):
+        pass
+
+
+def test_the_caller_closes_what_the_caller_made(workers):
+    with default_executor(workers), executor_of(work=0) as found:
+        assert found is workers
+    assert workers.run(str, [1]) == ["1"]
+
+
+def test_a_session_that_is_there_is_used_for_few_files_too(spark):
+    with executor_of(work=1) as found:
+        assert found.session is spark

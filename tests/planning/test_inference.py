@@ -1,0 +1,152 @@
+"""Where no dimension is named, files follow one another along those whose labels differ."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import icevirt
+from builds.support import (
+    assert_same_dataset,
+    expected_dataset,
+    official,
+    opened,
+    write_day,
+    write_days,
+)
+from icevirt.api.sources import inputs
+from icevirt.errors import CombineError, InvalidInputError
+from icevirt.objects.source_lists.listing import list_sources
+
+pytestmark = pytest.mark.usefixtures("in_process")
+
+
+def write(path, y, x, *, grid="deg"):
+    """Write one tile of a map."""
+    data = np.add.outer(100.0 * np.asarray(y), x)
+    xr.Dataset(
+        {"height": (("y", "x"), data, {"units": "m"}), "mask": ("z", [1, 2])},
+        {"y": np.asarray(y, float), "x": ("x", np.asarray(x, float), {"units": grid})},
+    ).to_netcdf(path)
+    return str(path)
+
+
+def test_days_follow_one_another_along_time(tmp_path, repo_path):
+    days = write_days(tmp_path / "archive", 4)
+    assert icevirt.plan(days).concat_dim == ("time",)
+    icevirt.build([days[2], days[0], days[3], days[1]], repo_path)
+    assert_same_dataset(opened(repo_path), expected_dataset(days, "time"))
+    again = icevirt.build([days[2], days[0], days[3], days[1]], repo_path)
+    assert again.already_built
+
+
+def test_times_that_differ_by_their_date_only_differ(tmp_path):
+    """The same numbers count from other dates."""
+    units = ("hours since 2001-01-01", "hours since 2002-01-01")
+    days = [
+        write_day(tmp_path / f"day{number}.nc", 0, units=each) for number, each in enumerate(units)
+    ]
+    assert icevirt.plan(days).concat_dim == ("time",)
+
+
+def test_tiles_follow_one_another_along_both_coordinates(tmp_path, repo_path):
+    tiles = [
+        write(tmp_path / f"t{a}{b}.nc", [2 * a, 2 * a + 1], [3 * b, 3 * b + 1, 3 * b + 2])
+        for a in range(2)
+        for b in range(3)
+    ]
+    made = icevirt.plan(tiles)
+    assert set(made.concat_dim) == {"y", "x"}
+    report = icevirt.build(tiles, repo_path)
+    expected = xr.combine_by_coords(
+        [xr.open_dataset(tile) for tile in tiles], join="outer", data_vars="minimal",
+        coords="minimal", compat="override", combine_attrs="override",
+    )  # fmt: skip
+    xr.testing.assert_identical(opened(repo_path).load(), expected.load())
+    assert official(repo_path).readonly_session("main")
+    assert report.files_scanned == 6
+
+
+def test_a_file_between_that_differs_otherwise_is_refused(tmp_path):
+    """What is inferred from two files holds for all, or there is no plan."""
+    tiles = [write(tmp_path / f"t{n}.nc", [n], [0, 1]) for n in range(3)]
+    assert icevirt.plan(tiles).concat_dim == ("y",)
+    write(tmp_path / "t1.nc", [1], [7, 8])
+    with pytest.raises(CombineError, match=r"/x.*differ"):
+        icevirt.plan(tiles)
+
+
+def test_nothing_is_inferred_from_files_of_the_same_coordinates(tmp_path):
+    same = [write(tmp_path / f"t{n}.nc", [0, 1], [0, 1]) for n in range(2)]
+    with pytest.raises(CombineError, match="no dimension to concatenate them along"):
+        icevirt.plan(same)
+
+
+def test_coordinates_that_may_differ_say_nothing(tmp_path):
+    tiles = [write(tmp_path / f"t{n}.nc", [n], np.array([0, 1]) + n * 1e-9) for n in range(3)]
+    assert icevirt.plan(tiles, combine_options={"tolerance": {"x": 1e-6}}).concat_dim == ("y",)
+    with pytest.raises(CombineError, match="Pass concat_dim"):
+        icevirt.plan(tiles, combine_options={"tolerance": 1e-6})
+
+
+def test_dimensions_that_change_together_are_refused_as_a_product_with_holes(tmp_path):
+    """Nobody can tell whether these are one step of two or two of one; naming one says it."""
+    files = [write(tmp_path / f"t{n}.nc", [n], [10 + n]) for n in range(3)]
+    with pytest.raises(CombineError, match="missing in 6 of 9 places"):
+        icevirt.plan(files)
+    with pytest.raises(CombineError, match=r"/x.*differ"):
+        icevirt.plan(files, concat_dim="y")
+
+
+def test_a_scan_infers_as_a_build_does(tmp_path, repo_path):
+    """What was scanned without a dimension is not scanned again, nor does the build ask for one."""
+    days = write_days(tmp_path / "archive", 3)
+    catalog = tmp_path / "catalog"
+    assert icevirt.scan_files(days, catalog).files_scanned == 3
+    assert icevirt.plan(days, catalog=catalog).concat_dim == ("time",)
+    assert icevirt.build(days, repo_path, catalog=catalog).files_scanned == 0
+    report = icevirt.build(None, tmp_path / "other", catalog=catalog)
+    assert report.files_scanned == 0
+    assert_same_dataset(opened(tmp_path / "other"), expected_dataset(days, "time"))
+
+
+def test_without_sources_the_only_scan_says_the_dimensions(tmp_path, repo_path):
+    tiles = [write(tmp_path / f"t{n}.nc", [n], [10 + n]) for n in range(2)]
+    catalog = tmp_path / "catalog"
+    icevirt.scan_files(tiles, catalog, concat_dim=["y", "x"])
+    assert icevirt.plan(
+        None, catalog=catalog, combine_options={"missing": "reserve"}
+    ).concat_dim == ("y", "x")
+    icevirt.scan_files(tiles, catalog, concat_dim="y")
+    with pytest.raises(InvalidInputError, match="for several dimensions"):
+        icevirt.build(None, repo_path, catalog=catalog)
+
+
+def test_files_that_are_scanned_one_by_one_are_built_together(tmp_path, repo_path):
+    """The first alone says nothing of its dimension; the build infers it from all of them."""
+    days = write_days(tmp_path / "archive", 4)
+    for day in days[:2]:
+        icevirt.scan_files(day, tmp_path / "catalog")
+    assert icevirt.build(None, repo_path, catalog=tmp_path / "catalog").files_scanned == 2
+    assert_same_dataset(opened(repo_path), expected_dataset(days[:2], "time"))
+    icevirt.scan_files(days[:2], tmp_path / "named", concat_dim="time")
+    for day in days[2:]:
+        icevirt.scan_files(day, tmp_path / "named")
+    report = icevirt.build(None, repo_path, catalog=tmp_path / "named", mode="w")
+    assert report.files_scanned == 0
+    assert_same_dataset(opened(repo_path), expected_dataset(days, "time"))
+
+
+def test_sources_are_listed_once(tmp_path, repo_path, monkeypatch):
+    days = write_days(tmp_path / "archive", 3)
+    listed = []
+    monkeypatch.setattr(
+        inputs, "list_sources", lambda given: listed.append(given) or list_sources(given)
+    )
+    icevirt.build(days, repo_path)
+    assert len(listed) == 1
+
+
+def test_dimensions_of_a_list_are_inferred(tmp_path, repo_path):
+    days = write_days(tmp_path / "archive", 3)
+    (tmp_path / "list.txt").write_text("\n".join(days))
+    assert icevirt.plan(f"@{tmp_path}/list.txt").concat_dim == ("time",)

@@ -1,0 +1,120 @@
+"""Filters that libhdf5 has by plugins only: referenced where zarr undoes them, stored, or refused.
+
+Each case is written, and read by h5py, in a process with hdf5plugin; it is scanned in two others,
+one that may load plugins and one that may not; and it is read here, by zarr, which has none.
+"""
+
+import os
+import pickle
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fixtures.hdf5_plugins import CASES
+from icevirt.errors import UnsupportedError
+from scanners.materialise import materialise
+
+pytestmark = pytest.mark.skipif(find_spec("hdf5plugin") is None, reason="no hdf5plugin")
+
+ROOT = Path(__file__).parents[3]
+SCAN = """
+import pickle, sys
+from pathlib import Path
+import icevirt
+from icevirt.errors import IcevirtError
+
+def attempt(path, **options):
+    try:
+        return icevirt.scan_file(path, **options)
+    except IcevirtError as error:
+        return error
+
+folder = Path(sys.argv[1])
+found = {path.stem: attempt(path) for path in sorted(folder.glob("*.h5"))}
+found |= {f"{name} whole": attempt(folder / f"{name}.h5", concat_dim="phony_dim_0") for name in WHOLE}
+print(pickle.dumps(found).hex())
+"""
+# what a build would store whole: chunks that do not line up along the concatenated dimension
+WHOLE = ("zstd_skipped_once", "zstd_then_bzip2", "blosc_f8", "bzip2_both", "lz4", "zstd_big_endian")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("plugins")
+    run("-m", "fixtures.hdf5_plugins", str(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def scans(folder):
+    """What both processes found, by whether plugins were allowed."""
+    code = SCAN.replace("WHOLE", repr(WHOLE))
+    return {
+        allowed: pickle.loads(bytes.fromhex(run("-c", code, str(folder), allowed=allowed)))
+        for allowed in (False, True)
+    }
+
+
+def run(*arguments, allowed=False):
+    env = {**os.environ, "ICEVIRT_HDF5_PLUGINS": "1" if allowed else ""}
+    env.pop("HDF5_PLUGIN_PATH", None)  # netCDF4 sets it to plugins for a libhdf5 of its own
+    ran = subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, env=env, cwd=ROOT, check=False
+    )
+    assert not ran.returncode, ran.stderr
+    return ran.stdout
+
+
+def assert_same(scanned, folder, name):
+    array = scanned.array("d")
+    wanted = np.load(folder / f"{name}.npy")
+    shown = materialise(array)
+    assert shown.dtype == wanted.dtype.newbyteorder("=")
+    np.testing.assert_array_equal(shown, wanted)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_with_plugins_every_filter_reads_as_h5py_reads_it(name, scans, folder):
+    case, scanned = CASES[name], scans[True][name]
+    assert_same(scanned, folder, name)
+    counts = scanned.counts()
+    if not case.filter and not case.stored:
+        assert not counts["inline"], "zarr undoes it, so it is referenced"
+    if case.stored and counts["virtual"]:
+        assert counts["inline"] == case.stored
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_without_plugins_a_filter_is_referenced_or_named(name, scans, folder):
+    case, found = CASES[name], scans[False][name]
+    if not case.filter:
+        assert_same(found, folder, name)
+        assert not found.counts()["inline"]
+        return
+    assert isinstance(found, UnsupportedError)
+    assert found.facts["variable"] == "/d"
+    assert found.facts["file"].endswith(f"/{name}.h5")
+    assert found.facts["filter"].startswith(f"{case.filter} (filter ")
+    assert "hdf5plugin" in found.do
+    assert "ICEVIRT_HDF5_PLUGINS=1" in found.do
+
+
+@pytest.mark.parametrize("name", [k for k, c in CASES.items() if not c.filter and not c.stored])
+def test_a_filter_of_zarr_is_referenced_alike_with_and_without_plugins(name, scans):
+    with_plugins, without = (scans[allowed][name] for allowed in (True, False))
+    assert with_plugins.array("d") == without.array("d")
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_values_that_a_build_stores_need_no_plugin_where_zarr_has_the_filter(name, scans, folder):
+    found = {allowed: scans[allowed][f"{name} whole"] for allowed in (True, False)}
+    assert_same(found[True], folder, name)
+    if CASES[name].filter:
+        assert isinstance(found[False], UnsupportedError)
+    else:
+        assert_same(found[False], folder, name)
+        assert found[False].array("d").digest == found[True].array("d").digest

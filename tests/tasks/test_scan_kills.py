@@ -1,0 +1,63 @@
+"""A scan may be killed at any moment: the finished catalog is that of an undisturbed one."""
+
+from pathlib import Path
+
+import pytest
+
+import icevirt
+from builds.support import told, write_day
+from icevirt.tasks import scan as scanning
+from tasks.test_kills import KILLED, Mortal, in_child
+
+FILES = 3
+
+
+@pytest.fixture
+def days(tmp_path, monkeypatch, in_process):
+    """Three days; each scan of a file is noted, also by processes that die."""
+    files = [str(tmp_path / f"day{day}.nc") for day in range(FILES)]
+    for day, path in enumerate(files):
+        write_day(path, day)
+    noted, attempt = tmp_path / "noted", scanning.attempt
+
+    def note(file, *how):
+        with noted.open("a") as log:
+            log.write(Path(file.url).name + "\n")
+        return attempt(file, *how)
+
+    monkeypatch.setattr(scanning, "attempt", note)
+    return files, noted
+
+
+def _nobody(*_, **__):
+    import contextlib
+
+    return contextlib.nullcontext()
+
+
+def scan(days, catalog):
+    return icevirt.scan_files(days, catalog, concat_dim="time")
+
+
+def test_a_scan_killed_at_any_call_is_finished_by_the_next(days, tmp_path):
+    files, noted = days
+    Mortal.calls, Mortal.limit = 0, (10**9, "before")
+    report = scan(files, Mortal(tmp_path / "whole"))
+    calls, expected = Mortal.calls, told(tmp_path / "whole")
+    assert report.files_scanned == FILES
+    assert calls > 4 * FILES
+    for number in range(1, calls + 1):
+        for moment in ("before", "after"):
+            noted.unlink(missing_ok=True)
+            catalog = tmp_path / f"{number}{moment}"
+            code = in_child(lambda: scan(files, Mortal(catalog)), (number, moment))  # noqa: B023
+            assert code == KILLED
+            scan(files, catalog)
+            assert told(catalog) == expected, (number, moment)
+            twice = [name for name in set(_lines(noted)) if _lines(noted).count(name) > 1]
+            assert len(twice) <= 1, (number, moment)  # what was being scanned then
+            assert scan(files, catalog).files_scanned == 0
+
+
+def _lines(path):
+    return path.read_text().split()

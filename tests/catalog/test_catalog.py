@@ -74,6 +74,7 @@ def test_only_new_files_are_scanned_wherever_they_stand(days, tmp_path, scanned)
     assert ours.identical(theirs)
 
 
+@pytest.mark.ci
 def test_a_changed_file_is_scanned_again_and_its_old_rows_do_not_count(days, tmp_path, scanned):
     build(days, tmp_path, "a")
     scanned.clear()
@@ -145,6 +146,7 @@ def test_files_that_change_meanwhile_are_scanned_again_where_asked(
     assert content(tmp_path, "a", report).sizes["time"] == 22
 
 
+@pytest.mark.ci
 def test_a_file_that_never_rests_stops_the_build_in_the_end(days, repo_path, in_process):
     in_process.before[run_write] = at_most(100, lambda n: write_day(days[2], 2, steps=1 + n % 3))
     with pytest.raises(SourcesChangedError):

@@ -170,6 +170,7 @@ def test_between_scan_and_commit_a_change_stops_the_build(deed, where, repo_path
     assert not Path(repo_path).exists()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("deed", DEEDS, ids=lambda deed: deed.__name__)
 def test_between_scan_and_commit_a_change_is_scanned_where_asked(
     deed, where, repo_path, in_process

@@ -24,6 +24,8 @@ from icevirt.model.chunks import ChunkType
 from icevirt.storage import durable
 from icevirt.tasks import write_manifests
 
+pytestmark = pytest.mark.ci
+
 
 @pytest.fixture
 def days(tmp_path, in_process):

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 
 from icevirt.execution.executor import Done
-from icevirt.execution.local_shuffle import shuffled
+from icevirt.execution.local_shuffle import LocalShuffle
 from icevirt.storage.protocol import Storage
 
 _INTERVAL = 0.5  # seconds between two reports of progress
 
 
-class InProcessExecutor:
+class InProcessExecutor(LocalShuffle):
     """Runs tasks where it is called.
 
     Args:
@@ -50,20 +50,6 @@ class InProcessExecutor:
         if progress is not None:
             progress(len(results))
         return results
-
-    def shuffle[M, T, R](
-        self,
-        mapper: Callable[[M, int], Iterator[tuple[int, bytes]]],
-        maps: Sequence[M],
-        function: Callable[[T, list[bytes]], R],
-        tasks: Iterable[T],
-        *,
-        progress: Done | None = None,
-        storage: Storage | None = None,
-    ) -> list[R]:
-        """Run every task with its rows; see `Executor.shuffle`."""
-        del storage
-        return shuffled(self, mapper, maps, function, tasks, progress=progress)
 
     def close(self) -> None:
         """Do nothing: nothing was started."""

@@ -13,27 +13,33 @@ from functools import partial
 from pathlib import Path
 
 from icevirt.execution.executor import Done, Executor
+from icevirt.storage.protocol import Storage
 
 type _Span = tuple[str, int, int]  # path of a file, offset and length of a row in it
 
 
-def shuffled[M, T, R](
-    executor: Executor,
-    mapper: Callable[[M, int], Iterator[tuple[int, bytes]]],
-    maps: Sequence[M],
-    function: Callable[[T, list[bytes]], R],
-    tasks: Iterable[T],
-    *,
-    progress: Done | None = None,
-) -> list[R]:
-    """Run mappers, then every task with the rows for it; see `Executor.shuffle`."""
-    with tempfile.TemporaryDirectory(prefix="icevirt-shuffle-") as folder:
-        spans: dict[int, list[_Span]] = defaultdict(list)
-        for sent in executor.run(partial(_map, mapper, folder), enumerate(maps)):
-            for to, span in sent:
-                spans[to].append(span)
-        given = ((task, spans[number]) for number, task in enumerate(tasks))
-        return executor.run(partial(_reduce, function), given, progress=progress)
+class LocalShuffle:
+    """The shuffle of executors on one machine."""
+
+    def shuffle[M, T, R](
+        self: Executor,
+        mapper: Callable[[M, int], Iterator[tuple[int, bytes]]],
+        maps: Sequence[M],
+        function: Callable[[T, list[bytes]], R],
+        tasks: Iterable[T],
+        *,
+        progress: Done | None = None,
+        storage: Storage | None = None,
+    ) -> list[R]:
+        """Run mappers, then every task with the rows for it; see `Executor.shuffle`."""
+        del storage  # nothing leaves the machine
+        with tempfile.TemporaryDirectory(prefix="icevirt-shuffle-") as folder:
+            spans: dict[int, list[_Span]] = defaultdict(list)
+            for sent in self.run(partial(_map, mapper, folder), enumerate(maps)):
+                for to, span in sent:
+                    spans[to].append(span)
+            given = ((task, spans[number]) for number, task in enumerate(tasks))
+            return self.run(partial(_reduce, function), given, progress=progress)
 
 
 def _map[M](

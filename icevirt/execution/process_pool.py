@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import pickle
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from queue import SimpleQueue
 from types import TracebackType
@@ -20,14 +20,14 @@ from icevirt.archive.limits import ATTEMPTS
 from icevirt.errors import SparkJobError
 from icevirt.execution.executor import Done, Watch, results_of
 from icevirt.execution.forkserver import Child, ForkServer
-from icevirt.execution.local_shuffle import shuffled
+from icevirt.execution.local_shuffle import LocalShuffle
 from icevirt.storage.protocol import Storage
 
 _TAIL = 4000  # bytes of the cause of a failure
 _WAITING = 2  # pickled tasks for each process, so that none is idle and not all are held at once
 
 
-class ProcessExecutor:
+class ProcessExecutor(LocalShuffle):
     """Runs tasks in child processes; a context that ends them.
 
     Args:
@@ -86,20 +86,6 @@ class ProcessExecutor:
         if progress is not None:
             progress(len(futures))
         return results_of([(number, *future.result()) for number, future in enumerate(futures)])
-
-    def shuffle[M, T, R](
-        self,
-        mapper: Callable[[M, int], Iterator[tuple[int, bytes]]],
-        maps: Sequence[M],
-        function: Callable[[T, list[bytes]], R],
-        tasks: Iterable[T],
-        *,
-        progress: Done | None = None,
-        storage: Storage | None = None,
-    ) -> list[R]:
-        """Run every task with its rows; see `Executor.shuffle`."""
-        del storage
-        return shuffled(self, mapper, maps, function, tasks, progress=progress)
 
     def _try(self, function: Callable[[Any], Any], payload: bytes) -> tuple[bool, bytes]:
         cause = ""

@@ -162,3 +162,31 @@ def test_the_caller_closes_what_the_caller_made(workers):
 def test_a_session_that_is_there_is_used_for_few_files_too(spark):
     with executor_of(work=1) as found:
         assert found.session is spark
+
+
+def sends(task, number):
+    """Send a row to each of three tasks; one that is negative fails after its first."""
+    for to in range(3):
+        yield to, f"{task} of {number} to {to}".encode()
+        if task < 0:
+            raise FormatError("damaged", do="Repair it.", task=task)
+
+
+def received(task, rows):
+    return task, sorted(rows)
+
+
+@pytest.mark.parametrize("word", ["processes", "in-process"])
+def test_rows_go_to_their_tasks_without_spark(word):
+    with executor_of(word) as executor:
+        found = executor.shuffle(sends, [7, 8], received, "abcd")
+        assert found == [
+            *(
+                (name, [f"{n + 7} of {n} to {at}".encode() for n in (0, 1)])
+                for at, name in enumerate("abc")
+            ),
+            ("d", []),
+        ]
+        with pytest.raises(FormatError, match="damaged"):
+            executor.shuffle(sends, [7, -1], received, "abc")
+        assert executor.run(str, [1]) == ["1"]

@@ -27,11 +27,18 @@ from icevirt.tasks.limit_enforcement import in_worker
 pytestmark = [pytest.mark.ci, pytest.mark.slow]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def workers():
+    """Processes that several tests share: what happens to a task leaves them usable."""
     with ProcessExecutor(2) as made:
         yield made
     assert all(family._process.poll() is not None for family in made._families)
+
+
+@pytest.fixture
+def workers_of_one_test():
+    with ProcessExecutor(2) as made:
+        yield made
 
 
 def whose(_):
@@ -80,7 +87,8 @@ def test_processes_are_forked_with_all_they_need(workers):
     assert all(workers.run(imported, STAGES))
 
 
-def test_processes_outlive_the_one_that_forked_them(workers, tmp_path):
+def test_processes_outlive_the_one_that_forked_them(workers_of_one_test, tmp_path):
+    workers = workers_of_one_test
     workers.run(whose, range(2))
     workers._families[0]._process.kill()
     workers._families[0]._process.wait()

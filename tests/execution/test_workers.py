@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.ci, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def workers():
-    """Processes that several tests share: what happens to a task leaves them usable."""
+    """Processes that several tests share; a job that fails closes its processes."""
     with ProcessExecutor(2) as made:
         yield made
     assert all(family._process.poll() is not None for family in made._families)
@@ -39,6 +39,7 @@ def workers():
 def workers_of_one_test():
     with ProcessExecutor(2) as made:
         yield made
+    assert all(family._process.poll() is not None for family in made._families)
 
 
 def whose(_):
@@ -109,9 +110,9 @@ def test_a_task_whose_process_dies_is_tried_again_in_another(workers, tmp_path):
 
 
 @pytest.mark.parametrize(("task", "told"), [(dying, "it hurts"), (failing, "ZeroDivisionError")])
-def test_a_task_that_always_fails_ends_the_job_with_its_cause(workers, task, told):
+def test_a_task_that_always_fails_ends_the_job_with_its_cause(workers_of_one_test, task, told):
     with pytest.raises(SparkJobError) as raised:
-        workers.run(task, [1])
+        workers_of_one_test.run(task, [1])
     assert told in raised.value.facts["cause"]
 
 

@@ -9,6 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+if sys.dont_write_bytecode and "PYTHONDONTWRITEBYTECODE" in os.environ:
+    # hundreds of processes start during the tests; each would compile all that it imports, for
+    # three seconds
+    sys.dont_write_bytecode = False
+    del os.environ["PYTHONDONTWRITEBYTECODE"]
+    sys.pycache_prefix = os.path.expanduser("~/.cache/icevirt-tests/bytecode")
+    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
+
 if TYPE_CHECKING:
     from icevirt.execution.executor import Executor
 

@@ -253,6 +253,7 @@ def race(racer, folder, start, results):
                 results.put((number, racer, f"refused: {error.code}"))
 
 
+@pytest.mark.ci
 def test_builds_of_two_processes_are_in_whole_or_refused(tmp_path):
     for racer, scale in enumerate((0.01, 0.02)):
         write_days(tmp_path / f"racer{racer}", 2, scale=scale)

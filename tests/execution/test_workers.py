@@ -27,8 +27,16 @@ from icevirt.tasks.limit_enforcement import in_worker
 pytestmark = [pytest.mark.ci, pytest.mark.slow]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def workers():
+    """Processes that several tests share; a job that fails closes its processes."""
+    with ProcessExecutor(2) as made:
+        yield made
+    assert all(family._process.poll() is not None for family in made._families)
+
+
+@pytest.fixture
+def workers_of_one_test():
     with ProcessExecutor(2) as made:
         yield made
     assert all(family._process.poll() is not None for family in made._families)
@@ -80,7 +88,8 @@ def test_processes_are_forked_with_all_they_need(workers):
     assert all(workers.run(imported, STAGES))
 
 
-def test_processes_outlive_the_one_that_forked_them(workers, tmp_path):
+def test_processes_outlive_the_one_that_forked_them(workers_of_one_test, tmp_path):
+    workers = workers_of_one_test
     workers.run(whose, range(2))
     workers._families[0]._process.kill()
     workers._families[0]._process.wait()
@@ -101,9 +110,9 @@ def test_a_task_whose_process_dies_is_tried_again_in_another(workers, tmp_path):
 
 
 @pytest.mark.parametrize(("task", "told"), [(dying, "it hurts"), (failing, "ZeroDivisionError")])
-def test_a_task_that_always_fails_ends_the_job_with_its_cause(workers, task, told):
+def test_a_task_that_always_fails_ends_the_job_with_its_cause(workers_of_one_test, task, told):
     with pytest.raises(SparkJobError) as raised:
-        workers.run(task, [1])
+        workers_of_one_test.run(task, [1])
     assert told in raised.value.facts["cause"]
 
 

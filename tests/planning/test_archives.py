@@ -139,6 +139,7 @@ def test_imerg_other_chunks_are_refused_with_the_file(tmp_path, repo_path):
     assert "0020" in caught.value.facts["other"]
 
 
+@pytest.mark.ci
 def test_imerg_the_whole_archive_stores_five_days_and_shows_no_rain_in_a_hole(tmp_path, repo_path):
     files = archives.imerg_like(tmp_path)
     report = icevirt.build(

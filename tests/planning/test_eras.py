@@ -129,6 +129,7 @@ def test_goes_the_refusal_names_each_era_to_the_file(tmp_path):
     ]  # fmt: skip
 
 
+@pytest.mark.ci
 def test_goes_eras_are_groups_that_read_as_xarray_reads_the_files(tmp_path, repo_path):
     files, kept, eras = goes(tmp_path)
     report = icevirt.build(files, repo_path, **grouped(GOES, on_mismatch="eras"))
@@ -149,6 +150,7 @@ def test_goes_eras_are_groups_that_read_as_xarray_reads_the_files(tmp_path, repo
     assert len(versions) == 2  # one commit on the initial one
 
 
+@pytest.mark.ci
 def test_goes_steps_that_no_file_holds_never_read_as_good_quality(tmp_path, repo_path):
     """Two scans are missing and one is cut off; the first flag, 0, means "good"."""
     files, kept, _ = goes(tmp_path)

@@ -397,6 +397,7 @@ def archives(draw):
     return files
 
 
+@pytest.mark.ci
 @settings(max_examples=25, suppress_health_check=list(HealthCheck), deadline=None)
 @given(archives(), st.sampled_from(["regular", "rectilinear"]))
 def test_whatever_the_files_values_are_theirs_or_the_build_stops(tmp_path_factory, made, grid):

@@ -11,6 +11,8 @@ from icevirt.api.scan import scan_file
 from icevirt.model.config.document import RepositoryConfig, VirtualChunkContainer
 from scanners.materialise import materialise
 
+pytestmark = pytest.mark.ci
+
 READABLE = {name: case for name, case in hdf5_cases.CASES.items() if not case.refused}
 
 

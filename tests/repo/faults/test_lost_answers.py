@@ -5,10 +5,12 @@ server has done what the client never hears of.
 """
 
 import itertools
+from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
 
+from icevirt.connect import retry, stores
 from icevirt.errors import StorageError
 from icevirt.repo.repository import Repository
 from icevirt.storage import object_store
@@ -43,8 +45,15 @@ REPO = r"/repo(\?|$)"
 
 @pytest.fixture
 def fresh(s3_proxy, monkeypatch):
-    """Lay down copies of one repository; give each as the server has it, and through the proxy."""
+    """Lay down copies of one repository; give each as the server has it, and through the proxy.
+
+    The client sends as often as usual, and waits shortly in between.
+    """
+    pauses = {"init_backoff": timedelta(milliseconds=5), "max_backoff": timedelta(milliseconds=50)}
     monkeypatch.setattr(object_store, "_LONGEST_PAUSE", 0.02)
+    monkeypatch.setattr(retry, "_FIRST_PAUSE", 0.02)
+    monkeypatch.setattr(retry, "_LONGEST_PAUSE", 0.05)
+    monkeypatch.setattr(stores, "_RETRIES", stores._RETRIES | {"backoff": pauses | {"base": 3}})
     numbers = itertools.count()
 
     def lay_down() -> tuple[S3Place, S3Place]:

@@ -135,8 +135,8 @@ class BuildReport:
         credentials that it was given for them.
 
         Args:
-            options: Arguments of ``xarray.open_dataset`` with ``engine="icevirt"`` in place of
-                those of the build, like ``chunks={}``.
+            options: Arguments of ``xarray.open_dataset`` with ``engine="icevirt"``, like
+                ``chunks={}``; they replace what the build knows.
         """
         import xarray as xr
 

@@ -84,15 +84,15 @@ class CatalogView:
         return self._stream("files")
 
     def arrays(self, path: str | None = None) -> pa.RecordBatchReader:
-        """Return a row for each array of each file, or only for those at ``path``."""
+        """Return a row for each array of each file, or only for arrays at ``path``."""
         return self._stream("arrays", path)
 
     def attributes(self) -> pa.RecordBatchReader:
-        """Return a row for each attribute of each group; global attributes are those of "/"."""
+        """Return a row for each attribute of each group; global attributes belong to "/"."""
         return self._stream("attributes")
 
     def references(self, path: str | None = None) -> pa.RecordBatchReader:
-        """Return a row for each chunk reference, or only for those of the array at ``path``."""
+        """Return a row for each chunk reference, or only for the array at ``path``."""
         return self._stream("references", path)
 
     def dataframe(self, spark: SparkSession, table: str, path: str | None = None) -> DataFrame:

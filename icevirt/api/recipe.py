@@ -46,7 +46,8 @@ def load_recipe(path: str | os.PathLike[str], *, call: Call = "build") -> dict[s
 
     Raises:
         NotFoundError: There is no such file.
-        InvalidInputError: It is no TOML, of another version, has a key or value that is none, or a
+        InvalidInputError: It is not TOML, has another version, or contains an invalid key or value,
+            or a
             secret.
     """
     file = Path(path)

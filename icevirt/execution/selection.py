@@ -133,7 +133,7 @@ def _session_of(choice: object) -> SparkSession:
     """
     if not hasattr(choice, "createDataFrame"):
         raise InvalidInputError(
-            "this is no executor",
+            "this is not an executor",
             do=f"Pass a Spark session, or one of {', '.join(map(repr, _WORDS))}.",
             executor=type(choice).__name__,
         )

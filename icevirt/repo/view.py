@@ -129,7 +129,7 @@ class View:
 
     @property
     def snapshot(self) -> Snapshot:
-        """The nodes as changed so far; manifests are those of the base until the commit."""
+        """The nodes as changed so far; manifests stay the base's until the commit."""
         if self._staging is None:
             return self._base
         if self._seen is None:

@@ -61,7 +61,7 @@ class ScannerOptions:
     Args:
         concat_dim: The dimension, or the dimensions, along which the file will be placed beside
             others. Labels of them are read; arrays that lack one get a digest, because they must be
-            equal in all files that differ along it only.
+            equal in all files that differ only along it.
         group: Scan only below this group of the file, which becomes the root.
         variables: Names or absolute paths of the only variables to take, coordinates included;
             empty for all.
@@ -73,19 +73,19 @@ class ScannerOptions:
             lead, beside its own directory.
         stack: Files will be stacked along a dimension that they do not have. Large arrays that get
             it need no digest then.
-        data_vars: Words and names of variables by dimension, which say what gets a dimension where
+        data_vars: Words and names of variables by dimension, which decide what gets a dimension if
             files are stacked; see `icevirt.planning.combine.data_vars`.
         pad: Dimensions whose lengths may differ between files, and will be padded.
         label_variables: Names or absolute paths of variables with one value, which says where the
             file lies along a dimension that it does not have.
-        policy: Patterns of variables and what becomes of those that fit; see `icevirt.scan.policy`.
+        policy: Patterns of variables and their policies; see `icevirt.scan.policy`.
         rename: Names in the file, and the names of dimensions in ``concat_dim`` and ``pad`` that
             they will get.
         tolerant: Names or absolute paths of variables without a dimension in ``concat_dim`` whose
-            values are kept, to be compared with those of other files; ``"*"`` for the coordinates
+            values are kept, to be compared with other files; ``"*"`` for the coordinates
             of dimensions.
-        share: What of the file is to be scanned, where several tasks share it. A `Divisible`
-            scanner alone is given one.
+        share: The share of the file to scan, if several tasks share it. Only a `Divisible` scanner
+            gets one.
     """
 
     concat_dim: str | tuple[str, ...] | None = None
@@ -105,7 +105,7 @@ class ScannerOptions:
     share: Share | None = None
 
     def policy_of(self, path: str) -> Policy:
-        """Return what shall become of a variable."""
+        """Return the policy of a variable."""
         return policy_of(path, self.policy)
 
     @property
@@ -187,7 +187,7 @@ class ScannerOptions:
         return _is_named(path, self.tolerant) or ("*" in self.tolerant and is_coordinate)
 
     def wants(self, path: str) -> bool:
-        """Say whether a variable was asked for: it is, or lies below, what is named."""
+        """Return whether a variable is selected: named itself, or below a named group."""
         if self.variables and not _is_named(path, self.variables):
             return False
         if self.share is not None and not self.share.covers(path):
@@ -195,7 +195,7 @@ class ScannerOptions:
         return not _is_named(path, self.drop_variables)
 
     def run_of(self, path: str) -> tuple[int, int] | None:
-        """Return the run of a variable's chunks that alone is asked for; None: all of them."""
+        """Return the only run of a variable's chunks to scan; None: all of them."""
         return None if self.share is None else self.share.runs.get(path)
 
     def unknown(self, present: Iterable[str]) -> tuple[str, ...]:

@@ -205,7 +205,7 @@ class _Assembly:
             return found
         path = self._window.source_path
         raise CombineError(
-            f"{found.count:,} values of {path} cannot be packed like those of the other files; the "
+            f"{found.count:,} values of {path} cannot be packed like the other files' values; the "
             f"maximum error would be {found.maximum_error:g}",
             do="Build the deviating files into another group, or store the variable as decoded"
             f" floats with float_variables=[{path!r}] (--float-variable {path}).",

@@ -469,7 +469,7 @@ def test_a_name_that_changes_nothing_is_refused(how, message, days):
 
 
 def test_regular_is_refused_for_labels(days):
-    with pytest.raises(InvalidInputError, match="regular does not apply to dimensions"):
+    with pytest.raises(InvalidInputError, match="spacing does not apply to dimensions"):
         icevirt.plan(
             stackable(days),
             concat_dim="member",

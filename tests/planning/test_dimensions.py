@@ -246,7 +246,7 @@ def test_a_dimension_without_coordinate_needs_labels_or_nesting(tmp_path):
     for path in files:
         with netCDF4.Dataset(path, "r+") as file:
             file.renameVariable("x", "other")
-    with pytest.raises(CombineError, match="positions of files along 'x' are not known"):
+    with pytest.raises(CombineError, match="positions of files along 'x' are unknown"):
         icevirt.plan(files, concat_dim=["y", "x"])
 
 
@@ -332,7 +332,7 @@ WRONGLY_NESTED = {
     "too deep": (lambda files: [[[files[0]]]], {}, "one level of lists"),
     "one file twice": (lambda files: [[files[0], files[0]]], {}, "2 nested sources are 1 files"),
     "labels told by files": (
-        lambda files: [files[:2]], {"labels": {"member": CUBE["member"]}}, "a list of one for each",
+        lambda files: [files[:2]], {"labels": {"member": CUBE["member"]}}, "a list with one label for each",
     ),
 }  # fmt: skip
 

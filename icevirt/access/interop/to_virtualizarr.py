@@ -26,7 +26,7 @@ def to_virtualizarr(
 ) -> Dataset:
     """Return a VirtualiZarr virtual dataset of the arrays directly in a group.
 
-    Attributes are those of the files, undecoded. Checksums are lost, because VirtualiZarr's
+    Attributes are the files' own, undecoded. Checksums are lost, because VirtualiZarr's
     manifests have none: `from_virtualizarr` takes one for all files.
 
     Args:

@@ -25,7 +25,7 @@ class ManifestPreloadCondition(ArrayCondition):
 
     @classmethod
     def num_refs(cls, from_refs: int | None, to_refs: int | None) -> Self:
-        """Match manifests of so many references, ``to_refs`` excluded; None is no bound."""
+        """Match manifests of so many references, ``to_refs`` excluded; None means unbounded."""
         return cls("num_refs", bounds=(from_refs, to_refs))
 
     @classmethod

@@ -177,8 +177,8 @@ def _by_labels(urls: Sequence[str] | Strings, keys: Keys, dimension: str) -> NDA
     if falls.any() and not falling:
         at = int(np.argmax(falls if falls.sum() <= rises.sum() else rises))  # the odd one
         raise CombineError(
-            f"the steps of a file are not sorted along {dimension!r}, or they fall and the steps of"
-            " other files rise",
+            f"the steps of a file along {dimension!r} are not sorted, or not in the direction of "
+            "other files",
             do=f"Repair the file or leave it out; or {_AS_GIVEN}.",
             file=url_at(at),
             dimension=dimension,

@@ -178,8 +178,8 @@ def _fill(facts: CatalogFacts, member: CombinedVariable) -> JSON:
         raise _cannot(
             facts,
             member,
-            f"some of its chunks were never written and read as {has!r}, which is not its missing"
-            f" value {wanted!r}",
+            f"some of its chunks were never written and read as {has!r}, not as its missing value "
+            f"{wanted!r}",
         )
     return wanted
 

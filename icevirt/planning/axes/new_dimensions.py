@@ -184,7 +184,7 @@ def _from_names(facts: CatalogFacts, pattern: str, dimension: str) -> list[str]:
 
 def _lacking_label(facts: CatalogFacts, row: int, dimension: str, why: str) -> CombineError:
     return CombineError(
-        f"a file does not tell its label along {dimension!r}: {why}",
+        f"a file has no label along {dimension!r}: {why}",
         do="Leave the file out, or pass a list of labels.",
         file=facts.files.url[row],
     )
@@ -214,7 +214,7 @@ def _by_variable(facts: CatalogFacts, dimension: str, name: str) -> NewDimension
             raise _lacking_label(facts, row, dimension, f"{path} has {len(each)} values")
     if len(kinds) > 1 and not all(each.kind == "U" for each in kinds):
         raise CombineError(
-            f"labels along {dimension!r} are of several data types",
+            f"labels along {dimension!r} have several data types",
             do="Leave files out, or pass a list of labels.",
             variable=path,
             data_types=sorted(map(str, kinds)),

@@ -251,6 +251,6 @@ def describe_recodings(recodings: Mapping[str, Recoding]) -> Iterable[str]:
     for path, recoding in recodings.items():
         if len(recoding.sources) > 1:
             yield (
-                f"{path}: {len(recoding.sources)} ways of counting time brought to"
-                f" {recoding.target.text!r}, every value exact"
+                f"{path}: {len(recoding.sources)} time units converted to "
+                f"{recoding.target.text!r}, every value exactly"
             )

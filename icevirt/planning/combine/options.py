@@ -239,9 +239,9 @@ class CombineOptions(Options):
     chunk_grid: Annotated[
         ChunkGrid,
         Option(
-            "rectilinear lets chunks follow those of the files where a grid of chunks of one"
-            " length would not (years of 365 and 366 days); readers need zarr 3.4 and its setting"
-            " array.rectilinear_chunks.",
+            "rectilinear lets chunks follow the files' chunks where a grid of chunks of one "
+            "length would not (years of 365 and 366 days); readers need zarr 3.4 and its setting "
+            "array.rectilinear_chunks.",
             _chunk_grid,
         ),
     ] = "regular"

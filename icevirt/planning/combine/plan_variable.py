@@ -310,7 +310,8 @@ def _lengths_of_cells(facts: CatalogFacts, member: CombinedVariable, at: int) ->
         other = int(np.flatnonzero(cell == cell[one])[-1])
         axis = member.along[at]
         raise CombineError(
-            f"files at one place along {axis.dimension!r} hold different lengths of {member.path}",
+            f"files at one position along {axis.dimension!r} have different lengths of "
+            f"{member.path}",
             do="Build the files of each length into a group of its own.",
             variable=member.path,
             place=axis.name(int(cell[one])),

@@ -97,8 +97,8 @@ def describe_tolerance(
             continue
         largest = largest_difference(facts, member, limit)
         yield (
-            f"{member.path} differs between files by up to {largest:g}, within the tolerance"
-            f" {limit:g}: the values of {_url(facts, member, 0)} count"
+            f"{member.path} differs between files by up to {largest:g}, within the tolerance "
+            f"{limit:g}; the values of {_url(facts, member, 0)} are used"
         )
 
 

@@ -112,7 +112,7 @@ class Maintenance:
         Each change of a repository leaves a backup of `repo` in ``overwritten/``, which the ops log
         continues in; they grow with the square of the number of commits. The remaining log
         stays complete for every client. Its newest entry always stays. Backups can also restore a
-        damaged `repo`: keep those of the last days.
+        damaged `repo`: keep the backups of the last days.
 
         Args:
             older_than: A time; local if it has no time zone.
@@ -177,7 +177,7 @@ class Maintenance:
         """Upgrade a V1 repository to V2 in place, or continue an interrupted upgrade.
 
         Snapshots, manifests and chunks stay unchanged. Commits that V1 clients make meanwhile are
-        carried over; those of later ones fail.
+        carried over; later V1 commits fail.
 
         Args:
             dry_run: Only report what would be done.

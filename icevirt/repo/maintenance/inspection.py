@@ -92,7 +92,7 @@ class Inspection:
         except (TypeError, ValueError, ObjectNotFoundError) as error:
             raise NotFoundError(
                 "no such manifest",
-                do="List those of a snapshot with `repo.list_manifest_files(snapshot_id)`.",
+                do="List the manifests of a snapshot with `repo.list_manifest_files(snapshot_id)`.",
                 manifest=manifest_id,
             ) from error
         arrays = [_counts(str(n), t) for n, t in self._assets.read_manifest(key).arrays.items()]
@@ -110,7 +110,7 @@ class Inspection:
         }
 
     def inspect_transaction_log(self, snapshot_id: str) -> JSONObject:
-        """Return the changes of a snapshot's commit, including those of its expired ancestors.
+        """Return the changes of a snapshot's commit, including its expired ancestors' changes.
 
         Raises:
             SnapshotNotFoundError: There is no such snapshot.

@@ -48,9 +48,9 @@ LIES = {
         "a type of number 10",
     ),
     "a type of number 0": (classic(X, [variable(b"v", [0], 0, 200)]) + bytes(500), "number 0"),
-    "a dimension that is not there": (
+    "no such dimension": (
         classic(X, [variable(b"v", [1], 4, 200)]) + bytes(500),
-        "a dimension that is not there",
+        "a dimension that does not exist",
     ),
     "records inside of records": (
         classic(TX, [variable(b"v", [1, 0], 4, 200)], records=2) + bytes(500),

@@ -34,6 +34,7 @@ from icevirt.api.info import (
     info,
 )
 from icevirt.api.plan import (
+    Plan,
     plan,
 )
 from icevirt.api.recipe import (
@@ -41,6 +42,7 @@ from icevirt.api.recipe import (
     load_recipe,
 )
 from icevirt.api.scan import (
+    ScannedArchive,
     scan_file,
     scan_files,
 )
@@ -278,6 +280,7 @@ __all__ = [
     "NotFoundError",
     "ObjectStoreConfig",
     "OpsLogTrimSummary",
+    "Plan",
     "ReadOnlyError",
     "RebaseFailedError",
     "RefNotFoundError",
@@ -291,6 +294,7 @@ __all__ = [
     "S3StaticCredentials",
     "ScanOptions",
     "ScanReport",
+    "ScannedArchive",
     "ScannedFile",
     "ScannerOptions",
     "Session",

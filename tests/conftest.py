@@ -12,31 +12,14 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:
     from icevirt.execution.executor import Executor
 
-pytest_plugins = ["servers.fixtures", "builds.fixtures"]
+pytest_plugins = ["servers.fixtures", "builds.fixtures", "tiers"]
 
-settings.register_profile("default", deadline=None)
+# the same examples in every run: only the nightly one looks for new ones
 settings.register_profile(
-    "ci", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "default", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("nightly", deadline=None, max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_collection_modifyitems(
-    config: pytest.Config, items: list[pytest.Item]
-) -> Iterator[None]:
-    """Mark the tests that use the session, so that ``-m 'not spark'`` leaves them out.
-
-    Where several processes share the tests (``-n 2``), one begins with the slow ones, so that
-    nobody waits for them at the end; else the order is that of `pytest-randomly`.
-    """
-    for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker("spark")
-    yield
-    if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 _AS_OTHERS_START_IT = {
@@ -57,12 +40,14 @@ def spark() -> Iterator[object]:
 
 
 @pytest.fixture
-def in_process() -> "Iterator[Executor]":
-    """Tasks run in this process, one after the other, divided as for two at a time."""
-    from icevirt.execution.in_process import InProcessExecutor
+def in_process(monkeypatch: pytest.MonkeyPatch) -> "Iterator[Executor]":
+    """Tasks run in this process, one after the other; a test may act between the stages."""
+    from builds.forked_children import fork_children
+    from executors import StagedExecutor
     from icevirt.execution.selection import default_executor
 
-    executor = InProcessExecutor(parallelism=2)
+    fork_children(monkeypatch)
+    executor = StagedExecutor()
     with default_executor(executor):
         yield executor
 

@@ -24,12 +24,13 @@ from icevirt.storage.resolve import StorageLike, storage_of
 type ConcatDim = str | Sequence[str] | None
 
 
-def check_group(group: object) -> None:
-    """Raise ``InvalidInputError`` unless ``group`` is a text."""
+def checked_group(group: object) -> str:
+    """Return a group's name. Raises ``InvalidInputError`` unless it is a text."""
     if not isinstance(group, str):
         raise InvalidInputError(
             f"group must be str, not {type(group).__name__}", do="Correct the call.", group=group
         )
+    return group
 
 
 def dimensions_of(concat_dim: ConcatDim) -> tuple[str, ...]:

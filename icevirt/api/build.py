@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from icevirt.api.arguments import ConcatDim, apart, check_group, shared
+from icevirt.api.arguments import ConcatDim, apart, checked_group, shared
 from icevirt.api.choices import Choices, CombineOptionsLike, CommitOptionsLike, ScanOptionsLike
 from icevirt.api.commit_options import CommitOptions
 from icevirt.api.pipeline.build_steps import ExecutorStarter, Request, until_unchanged
@@ -18,6 +18,7 @@ from icevirt.api.pipeline.events import tell_committed, telling_failures
 from icevirt.api.pipeline.phase_clock import Clock
 from icevirt.api.pipeline.promotion import prepare, promoted, refuse_differences
 from icevirt.api.renamed import names_replacements
+from icevirt.api.request import Asked
 from icevirt.api.sources.inputs import Sources
 from icevirt.archive.reports.build import BuildReport, Progress
 from icevirt.execution.selection import ExecutorChoice
@@ -90,22 +91,39 @@ def build(
         VerificationError: The repository differs from the files.
         BuildError: Spark failed, or something else outside the files.
     """
-    choices = Choices.of(concat_dim, scan_options, combine_options)
-    commit = CommitOptions.of(commit_options)
-    check_group(group)
-    reach = SourceAccess.of(access)
+    asked = Asked(
+        sources=sources,
+        choices=Choices.of(concat_dim, scan_options, combine_options),
+        commit=CommitOptions.of(commit_options),
+        group=checked_group(group),
+        catalog=catalog,
+        access=access,
+        executor=executor,
+    )
+    return built(asked, repo, mode=mode, progress=progress)
+
+
+def built(
+    asked: Asked, repo: StorageLike, *, mode: str, progress: Callable[[Progress], None] | None
+) -> BuildReport:
+    """Build what is described; errors are those of `build`.
+
+    Raises:
+        PlanChangedError: The files that an earlier step listed do not make the plan of that step.
+    """
+    choices, commit = asked.choices, asked.commit
+    reach = SourceAccess.of(asked.access)
     storage = shared(repo)
-    kept = None if catalog is None else apart(storage, catalog)
+    kept = None if asked.catalog is None else apart(storage, asked.catalog)
     clock = Clock(progress)
     if commit.promote is not None:
         prepare(storage, commit.branch, commit.promote)
     with ExitStack() as stack:
         stack.enter_context(telling_failures("build"))
         stack.enter_context(granted(reach))
-        starter = ExecutorStarter(stack, clock, executor)
-        nest = choices.nest(sources)
+        starter = ExecutorStarter(stack, clock, asked.executor)
         with clock.phase("list"):
-            inputs, options = choices.inputs(sources, nest, catalog)
+            inputs, options, nest = asked.inputs()
         request = Request(
             storage=storage,
             catalog=kept,
@@ -113,8 +131,9 @@ def build(
             commit=commit,
             choices=choices,
             options=options,
-            wish=choices.wish(options.concat_dims, group=group),
+            wish=choices.wish(options.concat_dims, group=asked.group),
             nest=nest,
+            plan="" if asked.listed is None else asked.listed.plan,
             progress=clock.step,
         )
         report = until_unchanged(request, inputs, starter, clock)
@@ -124,4 +143,4 @@ def build(
                 refuse_differences(storage, report, values=commit.verify, executor=starter.choice)
     if commit.promote is not None:
         promoted(storage, report, commit.promote)
-    return replace(report, seconds=clock.seconds)
+    return replace(report, seconds=clock.seconds, storage=storage)

@@ -5,21 +5,26 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from icevirt.api.arguments import ConcatDim, check_group, listed, shared
+from icevirt.api.arguments import ConcatDim, checked_group, listed, shared
+from icevirt.api.build import built
 from icevirt.api.choices import Choices, CombineOptionsLike, CommitOptionsLike, ScanOptionsLike
 from icevirt.api.commit_options import CommitOptions
 from icevirt.api.pipeline.kept_dimensions import kept_of
+from icevirt.api.pipeline.outcome import digest_of_plan
 from icevirt.api.pipeline.replacing import Replacing
 from icevirt.api.pipeline.stages import Scan, closed_catalog, scan_missing
 from icevirt.api.pipeline.target import Target, digest_of
 from icevirt.api.renamed import names_replacements
+from icevirt.api.request import Asked, Listed
 from icevirt.api.sources.inputs import Sources
 from icevirt.api.sources.published_urls import published
 from icevirt.archive.plan import BuildPlan
-from icevirt.archive.reports.build import Progress
+from icevirt.archive.reports.build import BuildReport, Progress
+from icevirt.archive.reports.difference import PlanDifference
+from icevirt.display.plain_text import as_text
 from icevirt.execution.selection import ExecutorChoice, executor_of, work_of
 from icevirt.objects.source_access import SourceAccess, granted
 from icevirt.planning.eras.group_plan import combine_eras
@@ -42,7 +47,7 @@ def plan(
     access: Mapping[str, Any] | None = None,
     executor: ExecutorChoice = None,
     progress: Callable[[Progress], None] | None = None,
-) -> BuildPlan:
+) -> Plan:
     """Scan files on Spark and say what `build` would make of them; nothing is written elsewhere.
 
     Arguments and errors are those of `build`. With ``catalog`` the scan is kept in that directory,
@@ -50,15 +55,83 @@ def plan(
     what a build with mode "w" would change, keep, replace and delete in that group of the branch
     that ``commit_options`` names.
     """
-    choices = Choices.of(concat_dim, scan_options, combine_options)
-    commit = CommitOptions.of(commit_options)
-    check_group(group)
-    limits = choices.scan.limits
+    asked = Asked(
+        sources=sources,
+        choices=Choices.of(concat_dim, scan_options, combine_options),
+        commit=CommitOptions.of(commit_options),
+        group=checked_group(group),
+        catalog=catalog,
+        access=access,
+        executor=executor,
+    )
+    return planned(asked, repo=repo, progress=progress)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Plan(BuildPlan):
+    """What a build will do; `write` does it."""
+
+    asked: Asked  # what it was made of
+
+    def __str__(self) -> str:
+        """Return the plan as text."""
+        return as_text(self)
+
+    def changes(
+        self, repo: StorageLike, *, progress: Callable[[Progress], None] | None = None
+    ) -> PlanDifference:
+        """Compare the plan with what the last build of its group made in a repository.
+
+        Raises:
+            RefNotFoundError: The repository has no such branch.
+        """
+        difference = planned(self.asked, repo=repo, progress=progress).difference
+        assert difference is not None, "a repository was named"
+        return difference
+
+    def write(
+        self,
+        repo: StorageLike,
+        *,
+        mode: str = "w-",
+        progress: Callable[[Progress], None] | None = None,
+        **commit_options: Any,
+    ) -> BuildReport:
+        """Build exactly this plan; files that are in the plan's catalog are not scanned again.
+
+        Args:
+            repo: Path or URL of the repository; it is created if there is none.
+            mode: As for `icevirt.build`.
+            progress: Called with every step of the long phases.
+            commit_options: Options of `icevirt.CommitOptions`, like ``message="2024"``.
+
+        Raises:
+            PlanChangedError: Files changed since, or the repository makes it another plan.
+            IcevirtError: As for `icevirt.build`.
+        """
+        commit = CommitOptions.of({**self.asked.commit.chosen(), **commit_options})
+        asked = self.asked
+        assert asked.listed is not None, "the files of a plan are listed"
+        same_plan = commit.publish_as == asked.commit.publish_as
+        listed = replace(asked.listed, plan=digest_of_plan(self) if same_plan else "")
+        return built(
+            replace(asked, commit=commit, listed=listed), repo, mode=mode, progress=progress
+        )
+
+
+def planned(
+    asked: Asked,
+    *,
+    repo: StorageLike | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Plan:
+    """Plan what is described; errors are those of `plan`."""
+    choices, commit = asked.choices, asked.commit
     with contextlib.ExitStack() as stack:
-        stack.enter_context(granted(SourceAccess.of(access)))
-        nest = choices.nest(sources)
-        inputs, options = choices.inputs(sources, nest, catalog)
+        stack.enter_context(granted(SourceAccess.of(asked.access)))
+        inputs, options, nest = asked.inputs()
         files = inputs.files()
+        catalog = asked.catalog
         if catalog is None:
             catalog = stack.enter_context(tempfile.TemporaryDirectory(prefix="icevirt-plan-"))
         scan = Scan(
@@ -67,13 +140,13 @@ def plan(
             catalog=shared(catalog),
             max_bad_files=bad_files_allowed(choices.scan.max_bad_files, len(files)),
             progress=progress,
-            limits=limits,
+            limits=choices.scan.limits,
         )
-        running = stack.enter_context(executor_of(executor, work=work_of(files)))
+        running = stack.enter_context(executor_of(asked.executor, work=work_of(files)))
         scan_missing(running, scan)
         wish = choices.wish(
             options.concat_dims,
-            group=group,
+            group=asked.group,
             build_id=digest_of("plan", listed(files)),
             nest=None if nest is None else nest.by_url(files),
         )
@@ -91,11 +164,10 @@ def plan(
         made = replace(made, notes=(*made.notes, *found), bad_files=closed.bad)
         made = published(made, commit.publication.targets(facts, made))
         made = commit.named_containers.contained(facts, made)
-        return replace(
-            made,
-            executor=running.name,
-            cost=costs_of(made),
-            difference=None
-            if target is None
-            else Replacing.of(target, made, choices.edits.choice).difference(),
-        )
+        held = {each.name: getattr(made, each.name) for each in fields(made)}
+        held["executor"] = running.name
+        held["cost"] = costs_of(made)
+        if target is not None:
+            held["difference"] = Replacing.of(target, made, choices.edits.choice).difference()
+        known = Listed(files=files, options=options, nest=nest)
+        return Plan(**held, asked=replace(asked, sources=None, listed=known))

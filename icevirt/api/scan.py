@@ -5,25 +5,28 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, field, fields, replace
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.api.arguments import ConcatDim, shared
+from icevirt.api.arguments import ConcatDim, checked_group, shared
 from icevirt.api.choices import Choices, CombineOptionsLike, ScanOptionsLike
+from icevirt.api.commit_options import CommitOptions
 from icevirt.api.pipeline.events import telling_failures
 from icevirt.api.pipeline.inference import with_dimensions
 from icevirt.api.pipeline.phase_clock import Clock
 from icevirt.api.pipeline.stages import Scan, scan_missing, scanned_catalog
+from icevirt.api.plan import Plan, planned
 from icevirt.api.renamed import names_replacements
+from icevirt.api.request import Asked, Listed
 from icevirt.api.sources.catalog_inputs import scans_alike
 from icevirt.api.sources.inputs import Inputs, Sources
 from icevirt.archive.facts import ArrayColumns, Counts
 from icevirt.archive.limits import ScanLimits
-from icevirt.archive.reports.build import Progress, ReferenceCounts
+from icevirt.archive.reports.build import BadFiles, Progress, ReferenceCounts
 from icevirt.archive.reports.readers import Readers
 from icevirt.archive.reports.scan import PathSummary, ScanReport
 from icevirt.archive.scanned import ScannedFile, SourceFile
@@ -31,6 +34,7 @@ from icevirt.execution.selection import ExecutorChoice, executor_of, work_of
 from icevirt.objects.source import open_source
 from icevirt.objects.source_access import SourceAccess, granted
 from icevirt.planning import reader_support
+from icevirt.planning.combine.options import CombineOptions
 from icevirt.scan import registry
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.options import ScanOptions, bad_files_allowed
@@ -94,7 +98,7 @@ def scan_files(
     access: Mapping[str, Any] | None = None,
     executor: ExecutorChoice = None,
     progress: Callable[[Progress], None] | None = None,
-) -> ScanReport:
+) -> ScannedArchive:
     """Scan many files on Spark into a catalog, from which builds start.
 
     What the catalog describes already is not scanned again, so a scan that was killed goes on where
@@ -153,7 +157,59 @@ def scan_files(
         with clock.phase("scan"):
             scanned = scan_missing(running, job)
     with clock.phase("read"):
-        return _report(job, scanned, running.name, clock)
+        report = _report(job, scanned, running.name, clock)
+    asked = Asked(
+        sources=None,
+        choices=choices,
+        commit=CommitOptions(),
+        catalog=storage,
+        access=access,
+        executor=executor,
+        listed=Listed(files=files, options=options, nest=None),
+    )
+    held = {each.name: getattr(report, each.name) for each in fields(report)}
+    return ScannedArchive(**held, asked=asked)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ScannedArchive(ScanReport):
+    """Files in a catalog; `combine` plans a dataset of them."""
+
+    asked: Asked = field(compare=False)  # what was scanned
+
+    def combine(
+        self,
+        concat_dim: ConcatDim = None,
+        *,
+        group: str = "/",
+        repo: StorageLike | None = None,
+        progress: Callable[[Progress], None] | None = None,
+        **combine_options: Any,
+    ) -> Plan:
+        """Plan one dataset of the files; nothing is written but facts that the catalog lacks.
+
+        Args:
+            concat_dim: As for `icevirt.build`; by default the scan's.
+            group: Where in a repository the dataset will go.
+            repo: A repository, to compare with its last build; see `Plan.changes`.
+            progress: Called with every step of the long phases.
+            combine_options: Options of `icevirt.CombineOptions`, like ``missing="reserve"``, beside
+                those that the scan was given.
+
+        Raises:
+            IcevirtError: As for `icevirt.plan`.
+        """
+        known = self.asked
+        assert known.listed is not None, "the files of a scan are listed"
+        scan = known.choices.scan
+        given = CombineOptions.of({**known.choices.combine.chosen(), **combine_options})
+        choices = Choices.of(concat_dim, scan, given)
+        options = choices.scanner
+        if concat_dim is None:  # what the scan inferred
+            options = replace(options, concat_dim=known.listed.options.concat_dim)
+        listed = replace(known.listed, options=options)
+        asked = replace(known, choices=choices, group=checked_group(group), listed=listed)
+        return planned(asked, repo=repo, progress=progress)
 
 
 def _report(job: Scan, scanned: int, executor: str, clock: Clock) -> ScanReport:
@@ -165,7 +221,7 @@ def _report(job: Scan, scanned: int, executor: str, clock: Clock) -> ScanReport:
         files_scanned=scanned,
         files_reused=len(job.files) - scanned,
         bytes=int(closed.facts.files.size.sum()),
-        bad_files=closed.bad,
+        bad_files=BadFiles(closed.bad),
         bad_files_allowed=job.max_bad_files,
         arrays=arrays,
         findings=(

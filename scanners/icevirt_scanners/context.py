@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from icevirt.archive.scanned import Finding, Severity
+from icevirt.archive.scanned import Finding, ScannedArray, ScannedFile, ScannedGroup, Severity
 from icevirt.errors import UnsupportedError
 from icevirt.model.chunks import Locations
-from icevirt.scan.contract import ByteSource, ScannerOptions
+from icevirt.scan.contract import ByteSource, Scanner, ScannerOptions
 from icevirt.scan.policy import Policy
 
 
@@ -63,6 +63,25 @@ class ScanContext:
             ),
             budget=Budget(options.max_native_bytes, file.url),
             **more,
+        )
+
+    def described(
+        self,
+        scanner: Scanner,
+        groups: tuple[ScannedGroup, ...],
+        arrays: tuple[ScannedArray, ...],
+        tally: Mapping[str, int] | None = None,
+    ) -> ScannedFile:
+        """Return the file as a scanner describes it, with what was found on the way."""
+        return ScannedFile(
+            source=self.source.file,
+            scanner=scanner.name,
+            scanner_version=scanner.version,
+            groups=groups,
+            arrays=arrays,
+            findings=tuple(self.findings),
+            left_out=tuple(self.left_out),
+            tally=tally or {},
         )
 
     def wants(self, path: str) -> bool:

@@ -335,6 +335,7 @@ def test_the_group_is_told_by_the_path_that_is_most_alike(first):
     assert verify_matching.group_of("/f", order) == "/"
 
 
+@pytest.mark.ci
 def test_who_verifies_hears_how_far_it_is(spark, tmp_path):
     files = [str(tmp_path / f"day{day}.nc") for day in range(4)]
     for day, path in enumerate(files):

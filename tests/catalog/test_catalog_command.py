@@ -125,6 +125,7 @@ def test_a_name_that_no_file_has_is_told(days, catalog):
         icevirt.scan_files(days, catalog, scan_options={"variables": "pakced"})
 
 
+@pytest.mark.ci
 @pytest.mark.spark
 def test_files_are_scanned_on_spark(spark, tmp_path, nemo_files):
     report = icevirt.scan_files(nemo_files, tmp_path / "catalog", concat_dim="time_counter")
@@ -135,6 +136,7 @@ def test_files_are_scanned_on_spark(spark, tmp_path, nemo_files):
 # -- builds of what a catalog was scanned for -------------------------------------------------------
 
 
+@pytest.mark.ci
 def test_a_build_without_sources_takes_all_files_of_the_catalog_in_their_order(
     days, catalog, tmp_path, run
 ):

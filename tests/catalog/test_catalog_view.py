@@ -217,6 +217,7 @@ def test_a_table_is_written_as_parquet(days, catalog, run, tmp_path):
     assert sorted(tmp_path.glob("*unfinished*")) == []
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("words", "status", "named"),
     [

@@ -12,8 +12,8 @@ import pytest
 import xarray as xr
 
 import icevirt
+from executors import at_most
 from grouping import grouped
-from icevirt.api.pipeline import build_steps as build_module
 from icevirt.archive.reports.verification import DifferenceKind
 from icevirt.cli import main
 from icevirt.errors import (
@@ -23,6 +23,7 @@ from icevirt.errors import (
     StaleReferenceError,
     StorageError,
 )
+from icevirt.tasks.write_manifests import run_write
 
 FILES = 3
 VICTIM = 1
@@ -145,18 +146,6 @@ def unnoticed(deed, where):
     return deed is touched and isinstance(where, Bucket)
 
 
-def meddling(monkeypatch, where, deed):
-    """Do the deed when all is scanned, once, before the commit."""
-    write_all, left = build_module.write_all, [deed]
-
-    def write(*args):
-        if left:
-            left.pop()(where)
-        return write_all(*args)
-
-    monkeypatch.setattr(build_module, "write_all", write)
-
-
 def build(where, repo, **how):
     return icevirt.build(where.url, repo, concat_dim="time", **grouped(how))
 
@@ -169,8 +158,8 @@ def values(repo, report):
 
 
 @pytest.mark.parametrize("deed", DEEDS, ids=lambda deed: deed.__name__)
-def test_between_scan_and_commit_a_change_stops_the_build(deed, where, repo_path, monkeypatch):
-    meddling(monkeypatch, where, deed)
+def test_between_scan_and_commit_a_change_stops_the_build(deed, where, repo_path, in_process):
+    in_process.before[run_write] = at_most(1, lambda _: deed(where))
     if unnoticed(deed, where):
         assert values(repo_path, build(where, repo_path)) == [0, 1, 2]
         return
@@ -181,11 +170,12 @@ def test_between_scan_and_commit_a_change_stops_the_build(deed, where, repo_path
     assert not Path(repo_path).exists()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("deed", DEEDS, ids=lambda deed: deed.__name__)
 def test_between_scan_and_commit_a_change_is_scanned_where_asked(
-    deed, where, repo_path, monkeypatch
+    deed, where, repo_path, in_process
 ):
-    meddling(monkeypatch, where, deed)
+    in_process.before[run_write] = at_most(1, lambda _: deed(where))
     report = build(where, repo_path, rescan_changed=True, max_bad_files=1)
     expected = {rewritten: [0, 99, 2], touched: [0, 1, 2]}.get(deed, [0, 2])
     assert values(repo_path, report) == expected
@@ -198,9 +188,9 @@ def test_between_scan_and_commit_a_change_is_scanned_where_asked(
 
 
 def test_a_damaged_file_is_not_scanned_again_behind_the_back_of_the_limit(
-    where, repo_path, monkeypatch
+    where, repo_path, in_process
 ):
-    meddling(monkeypatch, where, truncated)
+    in_process.before[run_write] = at_most(1, lambda _: truncated(where))
     with pytest.raises(ScanError, match=r"1 of 3 files cannot be scanned.*f1\.nc"):
         build(where, repo_path, rescan_changed=True)
 
@@ -282,6 +272,6 @@ def test_a_file_cut_behind_its_own_time_is_found_by_its_end(
     victim.write_bytes(content(VICTIM, VICTIM))
     os.utime(victim, ns=(was.st_mtime_ns,) * 2)
     assert values(repo_path, report) == [0, 1, 2]
-    meddling(monkeypatch, where, cut)
+    in_process.before[run_write] = at_most(1, lambda _: cut(where))
     with pytest.raises(SourcesChangedError, match=r"it has 2000 bytes instead of \d+"):
         build(where, str(tmp_path / "other"))

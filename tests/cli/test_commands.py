@@ -19,6 +19,7 @@ from icevirt.cli import main
 ICEVIRT = Path(sys.executable).parent / "icevirt"
 
 
+@pytest.mark.ci
 @pytest.mark.spark
 def test_a_program_reads_the_answer_from_stdout(tmp_path, nemo_files):
     """With a Spark that is started for it, in a process of its own."""
@@ -155,6 +156,7 @@ def test_another_error_of_the_system_is_a_bug_with_a_traceback(monkeypatch):
         main.run()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("number", "status", "word"),
     [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],

@@ -19,6 +19,8 @@ import pytest
 from builds.support import told
 from execution.processes import Driver, kill
 
+pytestmark = [pytest.mark.ci, pytest.mark.slow]
+
 DEATHS = int(os.environ.get("ICEVIRT_SCAN_DEATHS", "4"))
 FILES = 64 + 20 * DEATHS
 PART = -(-FILES // 64)

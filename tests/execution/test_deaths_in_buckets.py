@@ -23,7 +23,14 @@ from servers.faults import Response, Rules
 from servers.proxy import passing_on
 from servers.serving import served
 
-pytestmark = [pytest.mark.servers, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.servers,
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    pytest.mark.ci,
+    pytest.mark.slow,
+]
 DAYS, SLOTS = 8, 2
 MASTER = f"local[{SLOTS},3]"
 SOURCE = r"/data/day\d\.nc"

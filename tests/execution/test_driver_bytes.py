@@ -12,6 +12,8 @@ import icevirt
 from icevirt.api.pipeline import stages
 from icevirt.planning.schedule.routing import Route
 
+pytestmark = pytest.mark.ci
+
 FILES = 12
 
 

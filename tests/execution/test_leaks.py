@@ -19,6 +19,8 @@ from builds.support import write_days
 from execution.processes import processes_of
 from icevirt.errors import IcevirtError
 
+pytestmark = [pytest.mark.ci, pytest.mark.slow]
+
 BUILDS = int(os.environ.get("ICEVIRT_LEAK_BUILDS", "6"))
 EACH = 3  # builds of a round
 WITH_PROCESSES = max(1, BUILDS // EACH // 20)  # rounds; each build starts and ends processes

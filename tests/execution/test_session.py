@@ -41,6 +41,7 @@ def run_alone(code, env, cwd):
     )
 
 
+@pytest.mark.ci
 @pytest.mark.spark
 def test_a_local_session_starts_where_there_is_no_java(tmp_path):
     """The README's promise: Python and nothing else (bash and ps, which every system has)."""
@@ -102,6 +103,7 @@ with executor_of() as spark:
 """
 
 
+@pytest.mark.ci
 @pytest.mark.spark
 @pytest.mark.timeout(900)  # three sessions, one after the other
 def test_when_its_jvm_dies_that_is_told_and_the_next_session_is_a_new_one(tmp_path):

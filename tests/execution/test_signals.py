@@ -12,6 +12,8 @@ from execution.dying import MOMENTS, Run
 from execution.processes import Driver, kill
 from icevirt.errors import RepositoryNotFoundError
 
+pytestmark = [pytest.mark.ci, pytest.mark.slow]
+
 DAYS = 12
 STEPS = {
     "processes": [(signal.SIGTERM, "scanning"), (signal.SIGINT, "committing")],

@@ -9,6 +9,8 @@ import pytest
 
 from icevirt.execution import spark_scratch
 
+pytestmark = pytest.mark.ci
+
 # a session of its own: another test may have started the JVM of this process
 JOB = """
 import os, stat

@@ -24,6 +24,8 @@ from icevirt.execution.selection import (
 )
 from icevirt.tasks.limit_enforcement import in_worker
 
+pytestmark = [pytest.mark.ci, pytest.mark.slow]
+
 
 @pytest.fixture
 def workers():

@@ -13,6 +13,8 @@ import xarray as xr
 from builds.support import write_days
 from execution.planting import plant
 
+pytestmark = [pytest.mark.ci, pytest.mark.slow]
+
 ICEVIRT = Path(sys.executable).parent / "icevirt"
 
 

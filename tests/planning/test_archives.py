@@ -128,7 +128,7 @@ def test_imerg_a_variable_that_begins_later_reads_as_missing_before(tmp_path, re
 
 def test_imerg_no_hole_without_being_asked(tmp_path, repo_path):
     files = archives.imerg_like(tmp_path, range(28, 32))
-    with pytest.raises(CombineError, match=r'missing in 2 of 4 places.*holes="reserve"'):
+    with pytest.raises(CombineError, match=r'missing in 2 of 4 places.*missing="reserve"'):
         icevirt.build(files, repo_path, concat_dim="time")
 
 
@@ -196,8 +196,8 @@ def test_cmip_models_cannot_be_eras_because_each_has_its_fixed_field(tmp_path):
         icevirt.plan(files, concat_dim="time")
     assert "eras=" not in caught.value.do
     choices = {choice.option: choice for choice in caught.value.facts["eras"].choices}
-    assert choices['eras="group"'].groups == 0
-    assert "is not possible: era_0: variable /orog" in choices['eras="group"'].does
+    assert choices['on_mismatch="eras"'].groups == 0
+    assert "is not possible: era_0: variable /orog" in choices['on_mismatch="eras"'].does
 
 
 @pytest.mark.parametrize("model", list(archives.CMIP_CALENDARS))

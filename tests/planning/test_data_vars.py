@@ -81,6 +81,11 @@ def by_xarray(files, dimension, data_vars):
     ).load()  # fmt: skip
 
 
+def planned(files, **how):
+    """Plan files."""
+    return icevirt.plan(files, **grouped(how))
+
+
 def stacked(files, repo=None, **how):
     """Plan or build files along a new dimension."""
     how = {"concat_dim": "run", "labels": list(range(len(files))), **how}
@@ -138,7 +143,7 @@ def test_an_existing_dimension_goes_to_what_xarray_gives_it(
 
 
 def test_steps_that_share_a_chunk_lie_in_several_manifests(tmp_path, repo_path, monkeypatch):
-    monkeypatch.setattr("icevirt.api.build.Wish", partial(Wish, max_references=3))
+    monkeypatch.setattr("icevirt.api.choices.Wish", partial(Wish, max_references=3))
     files = [
         write(tmp_path / f"{n}.nc", day=n, steps=5, n=LARGE, mask=n + 1, number=n) for n in (0, 1)
     ]
@@ -279,7 +284,7 @@ def test_unequal_values_are_refused_with_what_to_paste(tmp_path, files, name, sp
     value = "another" if name == "name" else 8
     where = {"day": 1} if files is days else {"run": 1}
     write(made[1], **where, **spec, **{name: value})
-    plan = partial(stacked, made) if files is runs else partial(icevirt.plan, made)
+    plan = partial(stacked, made) if files is runs else partial(planned, made)
     with pytest.raises(CombineError, match=f"/{name} does not have .* differ between") as caught:
         plan(**how)
     facts = caught.value.facts
@@ -438,7 +443,7 @@ def test_a_recipe_says_which_variables_get_a_dimension(tmp_path, repo_path):
     line = ["plan", *files, "--concat-dim", "time", "--data-vars", "time:mask"]
     done = CliRunner().invoke(main.app, [*line, "--write-recipe", str(recipe)])
     assert done.exit_code == 0, done.output
-    assert icevirt.load_recipe(recipe)["data_vars"] == {"time": ["mask"]}
+    assert icevirt.load_recipe(recipe)["combine_options"] == {"data_vars": {"time": ["mask"]}}
     icevirt.build(**icevirt.load_recipe(recipe, call="plan"), repo=repo_path)
     assert recorded(repo_path)["mask"] == ("time", "y", "x")
 
@@ -459,10 +464,10 @@ def by_an_earlier_version(monkeypatch, files, repo, dimensions):
     """Build as before there were rules: what has the new dimension is recorded, and no rule is."""
     from icevirt.api.pipeline.build_steps import Request
 
-    choices = Request.choices.fget
+    recorded = Request.recorded.fget
     with monkeypatch.context() as patch:
         patch.setattr(
-            Request, "choices", property(lambda self: {**choices(self), "data_vars": None})
+            Request, "recorded", property(lambda self: recorded(self) | {"data_vars": None})
         )
         stacked(files, repo, data_vars=dimensions)
 

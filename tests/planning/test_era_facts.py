@@ -84,14 +84,14 @@ def test_the_refusal_names_the_eras_and_offers_groups():
     with pytest.raises(CombineError, match="is encoded differently") as caught:
         combine_eras(facts_of([step(0), step(1, **SHUFFLED)]), wish())
     assert "<2 eras: era_0 at f0.nc, era_1 at f1.nc>" in str(caught.value)
-    assert 'eras="group" (--on-mismatch eras)' in caught.value.do
+    assert 'on_mismatch="eras" (--on-mismatch eras)' in caught.value.do
 
 
 def test_the_refusal_says_what_storing_the_deviating_files_would_take():
     """Sixteen bytes a file, exact where only the filters differ."""
     *_, native = refused([step(0), step(1), step(2, **SHUFFLED)]).choices
     assert (native.option, native.bytes_stored, native.max_error) == (
-        'deviating="native"',
+        'on_mismatch="native"',
         16,
         None,
     )
@@ -99,7 +99,7 @@ def test_the_refusal_says_what_storing_the_deviating_files_would_take():
     assert (native.bytes_stored, native.max_error) == (8, 0.5)
     assert "/tos is packed differently" in native.does
     assert (floats.option, floats.bytes_stored) == (
-        "deviating=\"native\", float_variables=['/tos']", 48,
+        "on_mismatch=\"native\", float_variables=['/tos']", 48,
     )  # fmt: skip
     (_, _, native) = refused(
         [step(0), step(1, attributes=Attributes(values={"units": "m"}))]

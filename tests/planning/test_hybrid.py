@@ -367,7 +367,7 @@ def test_stacked_files_may_differ_too(tmp_path, repo_path):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"deviating": "maybe"}, {"chunk_grid": "hexagonal"}, {"float_variables": "dta"}]
+    "wrong", [{"on_mismatch": "maybe"}, {"chunk_grid": "hexagonal"}, {"float_variables": "dta"}]
 )
 def test_an_unknown_rule_or_variable_is_refused(tmp_path, repo_path, wrong):
     files = names(tmp_path, 1)

@@ -18,6 +18,8 @@ import icevirt
 from builds.support import official
 from icevirt.errors import CombineError
 
+pytestmark = [pytest.mark.ci, pytest.mark.slow]
+
 FILL = -1.0
 X = 5
 

@@ -276,6 +276,7 @@ def test_no_task_is_finished_with_half_of_its_rows(spark, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.ci
 @pytest.mark.spark
 def test_an_error_of_a_mapper_is_raised_as_itself(spark):
     """The driver sees the error, not a Java trace; without one all rows are where they belong."""

@@ -118,6 +118,7 @@ def _create(path: str, results) -> None:
         results.put("lost")
 
 
+@pytest.mark.ci
 def test_of_processes_that_create_at_once_one_wins(repo_path):
     results = SPAWN.Queue()
     racers = [SPAWN.Process(target=_create, args=(repo_path, results)) for _ in range(4)]
@@ -178,6 +179,7 @@ def _add_container(path: str, name: int) -> None:
     repo.save_config()
 
 
+@pytest.mark.ci
 def test_of_eight_processes_that_add_a_container_at_once_all_are_there(repo_path):
     Repository.create(repo_path)
     racers = [SPAWN.Process(target=_add_container, args=(repo_path, n)) for n in range(8)]

@@ -116,6 +116,7 @@ def test_every_reader_finds_each_variable_under_a_path_of_its_own(write, tmp_pat
         np.testing.assert_array_equal(tree[f"/{group}"].ds[name], values, err_msg=path)
 
 
+@pytest.mark.ci
 def test_a_build_keeps_odd_names_apart(tmp_path, repo_path, in_process):
     few = ("a path with a backslash", "not UTF-8", "decomposed (NFD)", "the folder of chunks")
     _, wanted = hdf5(tmp_path, few)

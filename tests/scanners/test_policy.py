@@ -165,6 +165,7 @@ def test_the_policy_is_part_of_a_builds_identity():
     )
 
 
+@pytest.mark.ci
 def test_a_build_and_its_plan_tell_what_was_left_out(path, tmp_path, in_process):
     repo, policy = str(tmp_path / "repo"), {"/raw/*": "skip", "block": "native"}
     plan = icevirt.plan([str(path)], concat_dim=None, scan_options={"variable_policy": policy})
@@ -185,6 +186,7 @@ def test_a_build_and_its_plan_tell_what_was_left_out(path, tmp_path, in_process)
     assert again.snapshot_id == report.snapshot_id
 
 
+@pytest.mark.ci
 def test_the_command_line_takes_policies(path):
     from typer.testing import CliRunner
 

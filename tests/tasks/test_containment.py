@@ -26,6 +26,8 @@ from icevirt.tasks.scan import ScanTask, run_scan
 from icevirt.tasks.scan_subprocess import Containment
 from tasks.stub_scanner import install
 
+pytestmark = [pytest.mark.ci, pytest.mark.slow]
+
 QUICK = ScanLimits(seconds=2.0, memory=1 << 30)
 
 

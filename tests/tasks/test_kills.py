@@ -15,6 +15,8 @@ from builds.support import (
 )
 from icevirt.storage.local import LocalStorage
 
+pytestmark = [pytest.mark.ci, pytest.mark.slow]
+
 KILLED = 137
 
 

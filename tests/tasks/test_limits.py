@@ -48,6 +48,7 @@ def statuses(catalog):
 LITTLE = {"file_timeout": 1.5, "file_memory": "300MiB"}
 
 
+@pytest.mark.ci
 def test_a_file_that_limits_stopped_is_scanned_again_under_higher_ones_alone(files, tmp_path):
     catalog = str(tmp_path / "catalog")
 
@@ -78,6 +79,7 @@ def test_a_file_that_limits_stopped_is_scanned_again_under_higher_ones_alone(fil
     }
 
 
+@pytest.mark.ci
 def test_a_build_that_left_files_out_is_no_longer_the_same_with_more_time(tmp_path):
     days = write_days(tmp_path / "archive", 2)
     slow = tmp_path / "archive" / "day3.nc"
@@ -100,6 +102,7 @@ def test_a_build_that_left_files_out_is_no_longer_the_same_with_more_time(tmp_pa
     assert build(file_timeout=1).already_built
 
 
+@pytest.mark.ci
 def test_memory_is_limited_in_the_block_alone():
     before = bytearray(1 << 20)
     with limited_memory(200 << 20):

@@ -78,6 +78,7 @@ def write_many(path, arrays=30, *, libver="earliest"):
     return str(path)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("libver", ["earliest", "latest"])
 @pytest.mark.parametrize("count", [2, 7, 64])
 def test_pieces_make_the_catalog_and_the_repository_of_the_whole(
@@ -138,6 +139,7 @@ def test_large_arrays_are_cut_into_runs_of_their_chunks(tmp_path, monkeypatch):
     assert len([n for n in held if n]) >= 3
 
 
+@pytest.mark.ci
 def test_every_odd_file_is_told_alike(tmp_path, monkeypatch):
     """Those that are refused too, with every word of the error."""
     folder = tmp_path / "files"
@@ -158,6 +160,7 @@ def test_every_odd_file_is_told_alike(tmp_path, monkeypatch):
         assert pieces[table] == whole[table], table
 
 
+@pytest.mark.ci
 @settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(plans(), min_size=1, max_size=5),
@@ -181,6 +184,7 @@ def test_a_random_tree_is_told_alike(
     assert told(folder / "pieces") == told(folder / "whole")
 
 
+@pytest.mark.ci
 def test_a_scan_that_is_killed_scans_the_missing_pieces_only(tmp_path, monkeypatch):
     path = write_many(tmp_path / "many.nc", arrays=4)
     scan(path, tmp_path / "expected")

@@ -14,6 +14,8 @@ from icevirt.scan import registry
 from tasks.stub_scanner import install
 from tasks.test_pieces import counted, in_pieces, write_many
 
+pytestmark = [pytest.mark.ci, pytest.mark.slow]
+
 SHARED = """
     import os, signal, time
     import numpy as np

@@ -9,6 +9,8 @@ from builds.support import told, write_day
 from icevirt.tasks import scan as scanning
 from tasks.test_kills import KILLED, Mortal, in_child
 
+pytestmark = pytest.mark.ci
+
 FILES = 3
 
 

@@ -47,6 +47,7 @@ from icevirt.archive.sources import SourceFiles
 from icevirt.errors import (
     BuildError,
     ObjectNotFoundError,
+    PlanChangedError,
     ScanError,
     SourcesChangedError,
     SparkJobError,
@@ -86,6 +87,7 @@ class Request:
     options: ScannerOptions
     wish: Wish
     nest: NestedSources | None
+    plan: str  # digest of the plan that is to be built; "" for whatever plan the files make
     progress: Callable[[Progress], None] | None
 
     @property
@@ -275,6 +277,17 @@ def _tell_plan(plan: BuildPlan) -> None:
     )
 
 
+def _refuse_another_plan(request: Request, plan: BuildPlan) -> None:
+    """Refuse to build another plan than the one that the caller looked at."""
+    if request.plan and request.plan != outcome.digest_of_plan(plan):
+        raise PlanChangedError(
+            "the files make another plan than the one that is to be written",
+            do="Plan again, with repo= for a repository whose last build decides which variables"
+            " have a dimension; or build without a plan.",
+            repo=request.storage.url,
+        )
+
+
 def _run(job: Job, request: Request, inputs: str, executor: Executor, clock: Clock) -> BuildReport:
     with clock.phase("scan"):
         scanned = scan_missing(executor, job.scan)
@@ -287,6 +300,7 @@ def _run(job: Job, request: Request, inputs: str, executor: Executor, clock: Clo
         _tell_plan(plan)
         moved = request.commit.publication.targets(facts, plan)
         plan = request.commit.named_containers.contained(facts, published(plan, moved))
+        _refuse_another_plan(request, plan)
         replacing = Replacing.of(job.target, plan, request.choices.edits.choice)
         job.target.rehearse(plan, replacing.claim)
         replacing.refuse_losses(allowed=request.commit.allow_changes)

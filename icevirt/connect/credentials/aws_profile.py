@@ -11,7 +11,7 @@ from configparser import ConfigParser, Error
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import Any
 
 from icevirt.connect.credentials.object_stores import (
     S3StaticCredentials,
@@ -62,13 +62,13 @@ def from_profile() -> S3StaticCredentials | None:
         raise InvalidInputError(
             "an AWS profile gets its keys in a way that needs boto3",
             do="Run `pip install boto3` here and on every executor, or pass credentials.",
-            profile=places[0].profile,
+            profile=_profile(),
             because=needed[0],
         )
     return None
 
 
-def _by_boto3(places: tuple[_ProfilePlace, ...]) -> S3StaticCredentials | None:
+def _by_boto3(places: tuple[tuple[str, str], ...]) -> S3StaticCredentials | None:
     """Return keys of boto3's chain of providers, as they are now. What it says is not repeated."""
     said = ""
     try:
@@ -81,7 +81,7 @@ def _by_boto3(places: tuple[_ProfilePlace, ...]) -> S3StaticCredentials | None:
             "boto3 gets no keys by an AWS profile",
             do="Run `aws sts get-caller-identity` to see why; after single sign-on ended, run"
             " `aws sso login`.",
-            profile=places[0].profile,
+            profile=_profile(),
             error=said,
         )
     return (
@@ -90,7 +90,7 @@ def _by_boto3(places: tuple[_ProfilePlace, ...]) -> S3StaticCredentials | None:
 
 
 @cache
-def _chain(_places: tuple[_ProfilePlace, ...]) -> Any:
+def _chain(_places: tuple[tuple[str, str], ...]) -> Any:
     """Return boto3's credentials: they renew themselves, so that nobody logs in again and again."""
     from botocore.session import Session
 
@@ -123,20 +123,17 @@ def profile_region() -> str | None:
     return next((region for region in found if region), None)
 
 
-class _ProfilePlace(NamedTuple):
-    """A section of a file."""
-
-    path: str
-    section: str
-    profile: str
+def _profile() -> str:
+    return os.environ.get("AWS_PROFILE") or "default"
 
 
-def _places() -> tuple[_ProfilePlace, ...]:
-    profile = os.environ.get("AWS_PROFILE") or "default"
+def _places() -> tuple[tuple[str, str], ...]:
+    """Return the files and sections that speak of the profile in use."""
+    profile = _profile()
     named = profile if profile == "default" else f"profile {profile}"
     return (
-        _ProfilePlace(_file("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"), profile, profile),
-        _ProfilePlace(_file("AWS_CONFIG_FILE", "~/.aws/config"), named, profile),
+        (_file("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"), profile),
+        (_file("AWS_CONFIG_FILE", "~/.aws/config"), named),
     )
 
 
@@ -144,7 +141,7 @@ def _file(variable: str, usual: str) -> str:
     return os.path.expanduser(os.environ.get(variable) or usual)
 
 
-def _section(path: str, section: str, _profile: str) -> dict[str, str]:
+def _section(path: str, section: str) -> dict[str, str]:
     parser = ConfigParser(interpolation=None)
     try:
         parser.read(path, encoding="utf-8")

@@ -43,8 +43,8 @@ def dumps(value: JSON) -> bytes:
 def _check_counts(raw: bytes) -> None:
     """Walk over the bytes and allocate nothing.
 
-    The library allocates a list of the length that its first bytes claim, on every level of up to
-    1,024. Afterwards each claimed element is known to be there.
+    The library allocates lists of the length that their first bytes claim, on many levels at once.
+    Afterwards each claimed element is known to be there.
     """
     walker = msgpack.Unpacker(max_buffer_size=max(len(raw), 1))
     walker.feed(raw)

@@ -85,15 +85,11 @@ class Hdf5Scanner:
             groups = tuple(_group(found, context) for found in walk.groups)
             arrays = _arrays(walk, context)
         refuse_changed(context.beside.values(), seen_from=source.file.url)
-        return ScannedFile(
-            source=source.file,
-            scanner=self.name,
-            scanner_version=self.version,
-            groups=groups,
-            arrays=arrays,
-            findings=tuple(context.findings),
-            left_out=tuple(context.left_out),
-            tally={"": options.max_native_bytes - context.budget.left, **context.tally},
+        return context.described(
+            self,
+            groups,
+            arrays,
+            {"": options.max_native_bytes - context.budget.left, **context.tally},
         )
 
     def outline(self, source: ByteSource, options: ScannerOptions) -> tuple[Weight, ...]:

@@ -76,15 +76,7 @@ class KerchunkScanner:
             )
             arrays = tuple(array for array in made if array is not None)
             tell_unverifiable(iter(found.targets), context)
-        return ScannedFile(
-            source=source.file,
-            scanner=self.name,
-            scanner_version=self.version,
-            groups=groups,
-            arrays=arrays,
-            findings=tuple(context.findings),
-            left_out=tuple(context.left_out),
-        )
+        return context.described(self, groups, arrays)
 
 
 def _names(node: Described) -> tuple[str, ...]:

@@ -74,15 +74,7 @@ class NetCDF3Scanner:
         check_dimensions((node_name(each.name)[0] for each in header.dimensions), file.url)
         _tell_records(header, layout, context)
         context.equal = _equal(header, layout, options)
-        return ScannedFile(
-            source=file,
-            scanner=self.name,
-            scanner_version=self.version,
-            groups=(_root(header, context),),
-            arrays=_arrays(layout, context),
-            findings=tuple(context.findings),
-            left_out=tuple(context.left_out),
-        )
+        return context.described(self, (_root(header, context),), _arrays(layout, context))
 
 
 def _equal(header: FileHeader, layout: FileLayout, options: ScannerOptions) -> frozenset[str]:

@@ -77,18 +77,14 @@ class VirtualizarrScanner:
             )
             arrays = tuple(array for array in made if array is not None)
             tell_unverifiable(iter(targets), context)
-        return ScannedFile(
-            source=source.file,
-            scanner=self.name,
-            scanner_version=self.version,
-            groups=tuple(
+        return context.described(
+            self,
+            tuple(
                 ScannedGroup(path=path, attributes=Attributes.of(node.metadata.attributes))
                 for path, node in nodes
                 if _is_group(node)
             ),
-            arrays=arrays,
-            findings=tuple(context.findings),
-            left_out=tuple(context.left_out),
+            arrays,
         )
 
     def _root(self, source: ByteSource, elsewhere: Elsewhere, group: str) -> Any:

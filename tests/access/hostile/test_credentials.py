@@ -274,6 +274,7 @@ def test_no_option_of_a_container_leads_a_credential_to_a_stranger(place, attemp
     attack(place, kind, options, act, CREDENTIALS[kind] if who == "given" else None)
 
 
+@pytest.mark.ci
 @pytest.mark.skipif(not SECONDS, reason="the long form of the test above")
 def test_no_option_leads_a_credential_to_a_stranger_for_long(place):
     until = time.monotonic() + SECONDS

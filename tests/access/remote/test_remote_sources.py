@@ -344,6 +344,7 @@ def test_a_build_from_a_bucket_reads_what_the_files_hold(
         xr.testing.assert_identical(found.load(), expected.load())
 
 
+@pytest.mark.ci
 @pytest.mark.spark
 def test_a_build_from_a_web_server_reads_what_the_files_hold(http_server, samples, tmp_path, spark):
     urls = []

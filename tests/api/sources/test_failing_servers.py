@@ -54,6 +54,7 @@ def test_without_a_strong_etag_the_time_is_recorded(archive, repo_path, fault):
     assert checked.unverifiable == 0
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("fault", [weak_etag(), without("etag")], ids=["weak", "none"])
 def test_what_reads_count_as_unverifiable_is_what_verify_counts(archive, repo_path, fault):
     """After the commit the server throttles each third request; reads and checks get through."""

@@ -84,6 +84,7 @@ def assert_holds_all(repo, prefixes):
     return mine
 
 
+@pytest.mark.ci
 def test_a_directory_of_odd_names_is_built_and_read(folder, repo_path, in_process):
     icevirt.build(folder, repo_path, concat_dim="t")
     prefixes = [file_url(folder) + "/"]

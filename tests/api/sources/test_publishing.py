@@ -18,9 +18,9 @@ from builds.support import (
     write_days,
 )
 from grouping import grouped
-from icevirt.api.pipeline import build_steps as build_module
 from icevirt.cli import main
 from icevirt.errors import BuildError, InvalidInputError, SourcesChangedError
+from icevirt.tasks.write_manifests import run_write
 
 
 @pytest.fixture
@@ -92,15 +92,10 @@ def test_files_that_are_not_there_stop_the_build(way, told, days, tmp_path, repo
 
 
 def test_files_that_change_where_they_will_be_read_stop_the_build(
-    days, tmp_path, repo_path, monkeypatch
+    days, tmp_path, repo_path, in_process
 ):
-    write_all = build_module.write_all
-
-    def write(*args):
-        os.utime(tmp_path / "out" / "a b" / "day2.nc", (1.7e9, 1.7e9))
-        return write_all(*args)
-
-    monkeypatch.setattr(build_module, "write_all", write)
+    touched = tmp_path / "out" / "a b" / "day2.nc"
+    in_process.before[run_write] = lambda: os.utime(touched, (1.7e9, 1.7e9))
     with pytest.raises(SourcesChangedError, match=r"1 of 6.*out.*day2\.nc"):
         icevirt.build(
             days, repo_path, concat_dim="time", commit_options={"publish_as": moved(tmp_path)}

@@ -9,9 +9,9 @@ import pytest
 
 import icevirt
 from builds.support import write_days
-from icevirt.api.pipeline import build_steps as build_module
 from icevirt.api.sources.inputs import Inputs
 from icevirt.errors import ScanError, SourcesChangedError
+from icevirt.tasks.write_manifests import run_write
 
 pytestmark = pytest.mark.servers
 
@@ -93,16 +93,12 @@ def test_a_file_that_is_not_what_the_list_says_is_bad(bucket, columns, tmp_path)
 
 
 def test_a_file_that_changes_while_a_build_runs_is_scanned_again_where_asked(
-    bucket, tmp_path, monkeypatch
+    bucket, tmp_path, in_process
 ):
     told = listed(bucket, "url", "size", "etag")
-    write_all = build_module.write_all
-
-    def write(*args):
-        put(bucket, *write_days(tmp_path / "archive", 1, steps=2))
-        return write_all(*args)
-
-    monkeypatch.setattr(build_module, "write_all", write)
+    in_process.before[run_write] = lambda: put(
+        bucket, *write_days(tmp_path / "archive", 1, steps=2)
+    )
     with pytest.raises(SourcesChangedError, match=r"1 of 3.*day1\.nc"):
         icevirt.build(told, tmp_path / "a", concat_dim="time")
     put(bucket, *write_days(tmp_path / "archive", 1))

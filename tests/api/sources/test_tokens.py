@@ -65,6 +65,7 @@ class Archive:
         self.server.asked.clear()
 
 
+@pytest.mark.ci
 def test_a_build_on_spark_outlasts_its_tokens_and_so_do_verification_and_reads(
     archive, spark, repo_path, tmp_path, capfd, caplog
 ):
@@ -217,6 +218,7 @@ def test_tokens_that_tell_their_end_are_renewed_before_it(archive, monkeypatch, 
     assert len(set(archive.server.asked)) == 2
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("missing", [("etag",), ()], ids=["no etag", "an etag"])
 def test_tokens_and_few_checksums_go_together(archive, repo_path, missing, in_process):
     if missing:

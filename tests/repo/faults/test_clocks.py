@@ -87,6 +87,7 @@ def test_a_clock_that_is_set_wrong_between_two_commits_is_noticed(local):
     assert messages(local.icevirt())[1:] == ["one", "theirs"]
 
 
+@pytest.mark.ci
 def test_a_clock_that_goes_backwards_a_little_stops_nobody(local):
     storage = local.icevirt()
     Repository.create(storage)
@@ -136,6 +137,7 @@ def test_a_storage_whose_clock_is_far_behind_is_not_written_to():
             commit(repo, "x")
 
 
+@pytest.mark.ci
 @pytest.mark.servers
 @pytest.mark.parametrize("seconds", [5, -5])
 def test_what_an_open_session_wrote_is_no_garbage_though_the_clocks_differ(seconds):

@@ -28,6 +28,8 @@ from servers.faults import (
 from servers.places import S3Place
 from servers.racing import raced
 
+pytestmark = [pytest.mark.ci, pytest.mark.slow]
+
 # of puts; the first two befall all requests
 FAULTS = {
     "answer lost": ANSWER_LOST,

@@ -99,6 +99,7 @@ def test_a_torn_put_is_sent_again_and_stored_once(strict_s3, target, at):
     assert sound(strict_s3.place.icevirt())
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("target", ["/manifests/", REPO])
 def test_puts_that_are_always_torn_fail_and_nothing_is_there(strict_s3, target):
     repo = prepared(strict_s3)
@@ -115,6 +116,7 @@ def test_puts_that_are_always_torn_fail_and_nothing_is_there(strict_s3, target):
     assert sound(strict_s3.place.icevirt())
 
 
+@pytest.mark.ci
 def test_a_torn_part_of_an_upload_leaves_nothing_that_is_read(strict_s3):
     storage = strict_s3.place.icevirt()
     body = np.random.default_rng(0).bytes(33 << 20)

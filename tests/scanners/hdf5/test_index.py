@@ -241,6 +241,7 @@ def files(draw):
     return shape, chunks, limits, options, boxes, resized, space
 
 
+@pytest.mark.ci
 @settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
 @given(files(), st.sampled_from(BOUNDS))
 def test_any_index_is_that_of_libhdf5(file, bounds):
@@ -360,6 +361,7 @@ def decode(raw, address, chunk, shape, limits, *, headers=None, blocks=None):
     return found_chunks(whole, message, chunk=chunk, shape=shape, limits=limits)
 
 
+@pytest.mark.ci
 def test_scanning_leaves_no_file_open_and_takes_bounded_memory(tmp_path):
     path = write(tmp_path / "f.h5", (400, 250), (1, 1), None, everything)
     scan_file(path)

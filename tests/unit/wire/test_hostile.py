@@ -141,6 +141,7 @@ def test_seeds_are_read():
         assert decoded(kind, payload, spec_version) is not None
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("kind", FileKind)
 def test_random_damage_raises_format_errors_only(kind, record_property):
     seed = random.randrange(2**32)
@@ -478,6 +479,7 @@ def test_aliases_of_a_sane_size_are_read():
     assert config_yaml.loads(b"a: &x {b: 1}\nc: *x") == {"a": {"b": 1}, "c": {"b": 1}}
 
 
+@pytest.mark.ci
 def test_random_damage_of_a_configuration_is_refused_or_read():
     assert read_config(YAML) is not None
     seed = random.randrange(2**32)

@@ -173,7 +173,7 @@ def _refuse_unsendable(grants: list[SourceGrant]) -> None:
             pickle.dumps(grant)
         except Exception as error:  # whatever its objects raise
             raise InvalidInputError(
-                "these these these these these these credentials cannot be sent to executors",
+                "these credentials cannot be sent to executors",
                 do="Pass the name of a function that returns them, as package.module:function.",
                 prefix=grant.prefix,
                 cause=type(error).__name__,

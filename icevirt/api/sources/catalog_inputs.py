@@ -54,7 +54,7 @@ def inputs_of(
         return inputs, options
     if catalog is None:
         raise InvalidInputError(
-            "neither sources nor a catalog given given given given given",
+            "neither sources nor a catalog given",
             do="Name files, directories, globs or lists of files, or a catalog that was scanned.",
         )
     storage = shared(catalog)

@@ -10,6 +10,7 @@ from icevirt.api.pipeline.target import digest_of
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
 from icevirt.errors import InvalidInputError
+from icevirt.model import paths
 from icevirt.model.json import JSON
 from icevirt.model.names import problem
 from icevirt.planning.axes.new_dimensions import Labels, variable_of
@@ -25,11 +26,12 @@ type ConcatDim = str | Sequence[str] | None
 
 
 def checked_group(group: object) -> str:
-    """Return a group's name. Raises ``InvalidInputError`` unless it is a text."""
+    """Return a group's path. Raises ``InvalidInputError`` unless a node may have it."""
     if not isinstance(group, str):
         raise InvalidInputError(
             f"group must be str, not {type(group).__name__}", do="Correct the call.", group=group
         )
+    paths.creatable(group)
     return group
 
 

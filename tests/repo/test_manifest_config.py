@@ -160,6 +160,6 @@ def test_a_number_of_chunks_that_is_none_is_refused(number):
 )
 def test_rules_of_the_future_are_said_and_kept(sizes):
     config = RepositoryConfig.from_document({"manifest": {"splitting": {"split_sizes": sizes}}})
-    with pytest.raises(InvalidInputError, match="not valid"):
+    with pytest.raises(InvalidInputError, match="not understood"):
         config.manifest  # noqa: B018 - reading is what fails
     assert config.document["manifest"]["splitting"]["split_sizes"] == sizes

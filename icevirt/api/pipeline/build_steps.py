@@ -41,6 +41,7 @@ from icevirt.api.pipeline.target import Target, digest_of
 from icevirt.api.sources.inputs import Inputs
 from icevirt.api.sources.nested_lists import NestedSources
 from icevirt.api.sources.published_urls import published
+from icevirt.archive.options import declared
 from icevirt.archive.plan import BuildPlan, WriteResult
 from icevirt.archive.reports.build import BuildReport, Progress
 from icevirt.archive.sources import SourceFiles
@@ -94,7 +95,8 @@ class Request:
     def recorded(self) -> dict[str, JSON]:
         """What decides about the plan beside the options of the scan, as a snapshot records it."""
         lasting = self.wish.dimension_rules.lasting
-        chosen = self.choices.combine.chosen()
+        combine = self.choices.combine
+        chosen = {each.name: getattr(combine, each.name) for each in declared(type(combine))}
         for name in ("rename", "attrs", "preprocess", "max_native_bytes"):
             chosen.pop(name, None)  # the edits hold the first three; the last changes no plan
         resolved: dict[str, JSON] = {
@@ -107,7 +109,7 @@ class Request:
             "tolerance": dict(self.wish.tolerance),
             "data_vars": {name: list(each) for name, each in lasting.items()},
         }
-        return {name: value for name, value in {**chosen, **resolved}.items() if value}
+        return {name: value for name, value in {**chosen, **resolved}.items() if value is not None}
 
 
 class ExecutorStarter:

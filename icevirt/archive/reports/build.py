@@ -135,8 +135,9 @@ class BuildReport:
         credentials that it was given for them.
 
         Args:
-            options: Arguments of ``xarray.open_dataset`` with ``engine="icevirt"``, like
-                ``chunks={}``; they replace what the build knows.
+            options: Arguments of ``xarray.open_dataset`` with ``engine="icevirt"`` in place of
+                the build's, like ``chunks={}`` or ``authorize_virtual_chunk_access={...}``
+                with credentials.
         """
         import xarray as xr
 

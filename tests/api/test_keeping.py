@@ -259,6 +259,7 @@ def test_what_keeps_its_labels_stays(days, repo):
 # -- several builds of one repository ---------------------------------------------------------------
 
 
+@pytest.mark.ci
 def test_a_build_of_the_root_keeps_the_groups_of_other_builds(days, repo, tmp_path):
     other = write_days(tmp_path / "other", 3)
     icevirt.build(other, repo, concat_dim="time", group="/b/c")

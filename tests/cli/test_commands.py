@@ -112,6 +112,7 @@ ANSWERS = {
 }
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("words", ANSWERS.values(), ids=ANSWERS.keys())
 def test_a_full_disk_under_stdout_is_one_line(words, tmp_path):
     icevirt.Repository.create(tmp_path / "repo")

@@ -1,5 +1,6 @@
 """Random small archives: the structure of a dataset never depends on the values of its files."""
 
+import pytest
 from dataclasses import replace
 
 import numpy as np
@@ -116,6 +117,7 @@ def attempt(archive, values):
         return error
 
 
+@pytest.mark.ci
 @given(archives(), st.data())
 def test_other_values_give_the_same_dimensions_or_a_refusal(archive, data):
     variables, dims, _ = archive

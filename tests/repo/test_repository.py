@@ -153,6 +153,7 @@ def _commits(path: str, name: int, times: int) -> None:
                 continue
 
 
+@pytest.mark.ci
 def test_of_processes_that_commit_at_once_no_commit_is_lost(repo_path):
     repo = Repository.create(repo_path)
     racers = [SPAWN.Process(target=_commits, args=(repo_path, n, 5)) for n in range(4)]

@@ -276,6 +276,7 @@ def config_of(repository):
     return dict(file.decode(repository[1]["repo"]).config)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("place", PLACES, ids=".".join)
 def test_a_configuration_that_cannot_be_used_harms_nobody(repository, storage, place):
     uses = {name: USES[name] for name in ("settings", "the store", "check", "commit")}

@@ -1,9 +1,9 @@
 """Random small archives: the structure of a dataset never depends on the values of its files."""
 
-import pytest
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 

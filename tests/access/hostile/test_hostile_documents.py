@@ -209,6 +209,7 @@ def test_verify_and_virtualizarr_refuse_metadata_that_cannot_be_used(storage):
     assert isinstance(used(storage, COSTLY)["virtualizarr"], FormatError)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", ["info", "doctor"])
 def test_a_command_says_what_is_wrong_on_one_line(storage, tmp_path, name):
     disk = LocalStorage(tmp_path / "repo")

@@ -494,6 +494,7 @@ def test_a_rebuild_keeps_what_an_earlier_version_gave_a_dimension(tmp_path, repo
     assert recorded(repo_path) == {**before, "mask": ("run", "y", "x")}
 
 
+@pytest.mark.ci
 def test_a_rebuild_keeps_the_rules_of_the_last_build(tmp_path, repo_path):
     """And so does the build after that, which knows of the one before it only."""
     files = days(tmp_path)
@@ -513,6 +514,7 @@ def test_a_rebuild_keeps_the_rules_of_the_last_build(tmp_path, repo_path):
     )
 
 
+@pytest.mark.ci
 def test_a_rebuild_in_a_group_and_of_eras_keeps_dimensions(tmp_path, repo_path, monkeypatch):
     files = runs(tmp_path, count=4)
     for path in files[2:]:

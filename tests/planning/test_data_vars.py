@@ -361,7 +361,7 @@ def test_a_file_with_nothing_along_the_dimension_cannot_say_where_its_variable_l
     with netCDF4.Dataset(tmp_path / "fixed.nc", "w") as file:
         file.createDimension("x", 3)
         file.createVariable("fixed", "f4", ("x",))[:] = 1
-    with pytest.raises(CombineError, match=r"nothing along 'time'.*fixed\.nc"):
+    with pytest.raises(CombineError, match=r"no variable along 'time'.*fixed\.nc"):
         icevirt.plan(
             [*files, str(tmp_path / "fixed.nc")],
             concat_dim="time",

@@ -84,7 +84,7 @@ def test_all_of_a_build_lies_in_a_bucket(request, spark, tmp_path, monkeypatch, 
     uploaded(place, files[:-1])
     access, credentials = access_to(place)
     sources, repo = f"{place.url}/data/", below(place, "repo").icevirt()
-    how = {"concat_dim": "time", "spark": spark, "access": access}
+    how = {"concat_dim": "time", "executor": spark, "access": access}
     catalog = below(place, "catalog").icevirt() if route is Route.direct else None
 
     assert len(icevirt.plan(sources, catalog=catalog, **grouped(how)).files) == DAYS - 1

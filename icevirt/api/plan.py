@@ -165,7 +165,8 @@ def plan(
             progress=progress,
             limits=limits,
         )
-        scan_missing(stack.enter_context(spark_or_local(spark, files=files)), scan)
+        session = stack.enter_context(spark_or_local(spark, files=files))
+        scan_missing(session, scan)
         wish = Wish(
             build_id=digest_of("plan", listed(files)),
             concat_dim=options.concat_dims,
@@ -190,7 +191,7 @@ def plan(
         )
         if target is not None:
             wish = replace(wish, kept=kept_of(target))
-        closed = closed_catalog(scan)
+        closed = closed_catalog(scan, lambda: session)
         facts, wish = edits.applied(closed.facts, wish)
         made = combine_eras(facts, wish)
         found = (text for _, text in closed.findings)

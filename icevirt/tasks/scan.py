@@ -6,19 +6,22 @@ scanned again in a child, which finds out what file it is and brings home the ot
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol
 
-from icevirt.archive.catalog import CatalogPart, run_of
+from icevirt.archive.catalog import VERSION, CatalogPart, run_of
+from icevirt.archive.joining import Fact
 from icevirt.archive.limits import DEFAULT, ScanLimits
 from icevirt.archive.outcome import ScanOutcome
-from icevirt.archive.scanned import SourceFile
+from icevirt.archive.scanned import ScannedArray, SourceFile
 from icevirt.catalog.in_progress import ScanNotes
 from icevirt.catalog.part_builder import PartRows
 from icevirt.catalog.parts import complete_parts, write_part
 from icevirt.objects.source_access import SourceAccess, granted
+from icevirt.scan.combined import combined
 from icevirt.scan.contract import ScanOptions
 from icevirt.scan.registry import in_use
 from icevirt.storage.protocol import Storage
@@ -38,6 +41,22 @@ class ScanTask:
     catalog: Storage
     access: SourceAccess = field(default_factory=SourceAccess)  # to the servers of files
     limits: ScanLimits = DEFAULT  # of a file
+    version: int = VERSION  # of the catalog
+
+    def recorded(self, outcome: ScanOutcome) -> ScanOutcome:
+        """Return what is recorded of a file; catalogs before this version know one combination."""
+        if outcome.scanned is None or self.version == VERSION:
+            return outcome
+        return replace(outcome, scanned=combined(outcome.scanned, self.options))
+
+    @property
+    def wanted(self) -> Callable[[ScannedArray], Fact] | None:
+        """What says which facts are looked for."""
+        return partial(_wanted, self.options) if self.version == VERSION else None
+
+
+def _wanted(options: ScanOptions, array: ScannedArray) -> Fact:
+    return options.wanted_of(array, ())
 
 
 def run_scan(task: ScanTask) -> int:
@@ -65,19 +84,21 @@ class _Attempt(Protocol):
 
 
 def _scan_whole(task: ScanTask, part: CatalogPart, scan_file: _Attempt) -> None:
-    rows = PartRows(task.limits)
+    rows = PartRows(task.limits, task.wanted)
     for file in part.files:
-        rows.add(scan_file(file))
+        rows.add(task.recorded(scan_file(file)))
     write_part(task.catalog, part.name, rows.tables())
 
 
 def _scan_piece(task: ScanTask, part: CatalogPart, scan_file: _Attempt) -> None:
     """Scan a piece of a huge file, and join all where this was the last."""
     stored = task.options.max_native_bytes
-    pieces = Pieces(catalog=task.catalog, part=part, limits=task.limits, max_stored=stored)
+    pieces = Pieces(
+        catalog=task.catalog, part=part, limits=task.limits, max_stored=stored, wanted=task.wanted
+    )
     if not pieces.is_there():
         (file,) = part.files
-        pieces.write(scan_file(file, (part.piece, part.of)))
+        pieces.write(task.recorded(scan_file(file, (part.piece, part.of))))
     if pieces.wait_to_be_joined() and not pieces.join():
         _scan_whole(task, part, scan_file)
 

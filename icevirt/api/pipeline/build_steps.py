@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from icevirt.api.arguments import (
     as_choice,
     bad_files_allowed,
+    hints_of,
     identity_of,
     listed,
     outside,
@@ -172,7 +173,12 @@ def _attempt(request: Request, files: SourceFiles, session: Session, clock: Cloc
         )
     allowed = bad_files_allowed(request.max_bad_files, len(files))
     inputs = digest_of(
-        __version__, identity_of(request.options), request.choices, target.group, listed(files)
+        __version__,
+        identity_of(request.options),
+        hints_of(request.options),
+        request.choices,
+        target.group,
+        listed(files),
     )
     last = target.last_build()
     # what lies where files are published is no input, nor is what a function does: both may change
@@ -291,7 +297,7 @@ def _run(job: Job, request: Request, inputs: str, session: Session, clock: Clock
     with clock.phase("scan"):
         scanned = scan_missing(session(), job.scan)
     with clock.phase("plan"):
-        closed = closed_catalog(job.scan)
+        closed = closed_catalog(job.scan, session)
         nest = None if request.nest is None else request.nest.by_url(job.scan.files)
         wish = replace(request.wish, build_id=job.build_id, nest=nest, kept=kept_of(job.target))
         facts, applied = request.edits.applied(closed.facts, wish)

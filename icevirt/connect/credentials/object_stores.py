@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 from icevirt.connect.credentials.common import (
     Anonymous,
-    FromEnv,
     CredentialKind,
+    FromEnv,
     Refreshable,
     SecretCredentials,
     StaticCredentials,

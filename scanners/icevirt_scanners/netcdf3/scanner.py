@@ -87,7 +87,7 @@ class NetCDF3Scanner:
 
 def _equal(header: FileHeader, layout: FileLayout, options: ScanOptions) -> frozenset[str]:
     if not options.stack:
-        return frozenset()
+        return options.equal_in_files(())
 
     def told(attributes: Sequence[Attribute]) -> dict[str, Any]:
         return shown(attributes, lambda *_: None)  # what is odd is told where they are taken

@@ -16,7 +16,7 @@ demo *args:
 servers:
     uv run python tests/servers/azurite.py
 
-# Run the tests, or those that the arguments choose
+# Run the fast tests, or those that the arguments choose
 test *args:
     uv run pytest {{args}}
 
@@ -88,6 +88,13 @@ keeping examples="200":
 bench *args:
     uv run python bench/build_archive.py {{args}}
 
-# Run everything that .ci/run runs
-ci: lint types wheel servers
-    CI=true HYPOTHESIS_PROFILE=ci ICEVIRT_FUZZ_SECONDS=60 uv run pytest -n 2 --dist worksteal
+# Run all long forms, a night's work
+nightly: fuzz races poison deaths build-deaths leaks signals tamper keeping
+    HYPOTHESIS_PROFILE=nightly uv run pytest --tier all -n 2 --timeout 0 -o faulthandler_timeout=0
+
+# Run everything that .ci/run runs: the fast tests, then the others (docs/testing.md)
+ci:
+    uv run pytest
+    just servers
+    CI=true ICEVIRT_FUZZ_SECONDS=30 uv run pytest --tier=rest
+    just lint types wheel

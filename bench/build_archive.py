@@ -148,7 +148,7 @@ def icevirt_side(files, options):
         from icevirt.execution.spark_session import local_session
 
         spark = local_session()
-    report = icevirt.build(files, options.into, concat_dim="time", spark=spark)
+    report = icevirt.build(files, options.into, concat_dim="time", executor=spark)
     if spark is not None:
         spark.stop()
     return {"phases": report.seconds, "references": report.references.total}

@@ -220,7 +220,7 @@ def build(archive: Archive) -> dict:
     from icevirt.planning.combine.options import Wish
     from icevirt.planning.eras.group_plan import combine_eras
     from icevirt.planning.schedule.routing import route_of
-    from icevirt.scan.contract import ScanOptions
+    from icevirt.scan.contract import ScannerOptions
     from icevirt.storage.local import LocalStorage
 
     files = SourceFiles(archive.sources())  # as a listing leaves them
@@ -241,7 +241,9 @@ def build(archive: Archive) -> dict:
     give_back()
     mark("plan")
     target = Target.look(LocalStorage(archive.root / "repo"), branch="main", group="/", mode="w-")
-    scan = Scan(files=files, options=ScanOptions(), catalog=catalog, max_bad_files=0, progress=None)
+    scan = Scan(
+        files=files, options=ScannerOptions(), catalog=catalog, max_bad_files=0, progress=None
+    )
     job = Job(build_id="b" * 20, scan=scan, target=target, record=target.record("b" * 20))
     results = write_all(spark, job, plan)
     mark("write")

@@ -68,7 +68,7 @@ def wanted_of(path: Path, case: hdf5_cases.Case) -> dict[str, np.ndarray]:
 
 def by_icevirt(path: Path, names: list[str], case: hdf5_cases.Case) -> dict[str, np.ndarray]:
     """Read through icevirt."""
-    scanned = scan_file(path, drop_variables=case.drop)
+    scanned = scan_file(path, scan_options={"drop_variables": case.drop})
     return {array.path.strip("/"): materialise(array) for array in scanned.arrays}
 
 

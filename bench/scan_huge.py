@@ -102,7 +102,7 @@ def measure(path: Path, slots: int, pieces: int) -> None:
         mock.patch.object(stages, "pieces_of", return_value=chosen),
         Watch() as watch,
     ):
-        report = icevirt.scan_files(str(path), catalog, spark=session)
+        report = icevirt.scan_files(str(path), catalog, executor=session)
     references = sum(each.references.virtual for each in report.arrays)
     print(
         f"{slots} slots, {pieces:2d} pieces: {references:,} references,"

@@ -31,7 +31,7 @@ from scan_files import FORMATS, PAGED, one_variable, ten_by_ten
 
 from icevirt.api.scan import scan_file
 from icevirt.archive.scanned import SourceFile
-from icevirt.scan.contract import ScanOptions
+from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.registry import scan
 from icevirt.tasks.prefetch import Prefetcher
 
@@ -216,7 +216,7 @@ def many(root: Path, url: str, count: int) -> None:
     with Prefetcher(files) as ahead:
         for file in files:
             with ahead.open(file.url) as source:
-                scan(source, ScanOptions())
+                scan(source, ScannerOptions())
     together = time.perf_counter() - begun
     begun = time.perf_counter()
     for name in names:

@@ -110,7 +110,7 @@ ABSENT = {
     "ChecksumAlgorithm": "a word, such as 'SHA256'",
     "CommitMethod": "an annotation; 'new_commit' or 'amend'",
     "ErrorKind": "`error.code` is that of its class, and `error.facts` has the values",
-    "InternalError": "an error that nobody expects is Python's own, with its traceback",
+    "InternalError": "unexpected errors are Python's own, with their traceback",
     r"GCSummary\.attributes_deleted": "the format has no files of attributes",
     r"GCSummary\.(delete_errors|objects_failed_to_delete|skipped_phases|throttled_batches)": (
         "failures are raised"

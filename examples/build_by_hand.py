@@ -28,7 +28,7 @@ def main(file: Path, repo_path: Path) -> None:
     config.set_virtual_chunk_container(icevirt.VirtualChunkContainer(prefix, store))
     repo = icevirt.Repository.create(icevirt.local_filesystem_storage(str(repo_path)), config)
 
-    # Nobody sees the references before the commit, and everybody sees all of them after it.
+    # No reader sees the references before the commit, and every reader sees all of them after it.
     session = repo.writable_session("main")
     scanned.write_to(session, group="/january")
     snapshot = session.commit("January, as the model wrote it")

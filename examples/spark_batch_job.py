@@ -31,7 +31,11 @@ def main(archive: Path, repo_path: Path) -> None:
     # Every month of this model says that it is step 0, so files follow one another by their names;
     # where files have times, leave `combine` out, and their times decide.
     report = icevirt.build(
-        [archive], repo_path, concat_dim=CONCAT_DIM, combine="nested", spark=spark
+        [archive],
+        repo_path,
+        concat_dim=CONCAT_DIM,
+        combine_options={"combine": "nested"},
+        executor=spark,
     )
     print(f"{report.files_scanned} files, {report.references.virtual} references")
     print(f"snapshot {report.snapshot_id} of {report.repo}")

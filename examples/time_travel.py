@@ -18,12 +18,12 @@ def main(repo_path: Path) -> None:
     months = sorted((Path(iris_sample_data.path) / "NEMO").glob("*.nc"))
 
     # every month says that it is step 0, so they follow one another in the order given
-    how = {"concat_dim": "time_counter", "combine": "nested"}
-    first = icevirt.build(months[:2], repo_path, message="winter", **how)
+    how = {"concat_dim": "time_counter", "combine_options": {"combine": "nested"}}
+    first = icevirt.build(months[:2], repo_path, commit_options={"message": "winter"}, **how)
     repo = icevirt.Repository.open(str(repo_path))
     repo.create_tag("winter-2015", snapshot_id=first.snapshot_id)
     before = datetime.now(UTC)
-    icevirt.build(months, repo_path, mode="w", message="and March", **how)
+    icevirt.build(months, repo_path, mode="w", commit_options={"message": "and March"}, **how)
 
     for snapshot in repo.ancestry(branch="main"):
         print(snapshot.id, snapshot.written_at, snapshot.message)

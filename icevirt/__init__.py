@@ -2,9 +2,6 @@
 
 This is the whole public interface. Names are imported when they are first used, so ``import
 icevirt`` takes milliseconds and a reader never loads Spark or HDF5.
-
-`_EXPORTS` is the one table of public names. After a change of it run ``python docs/make_stub.py``,
-which writes ``__init__.pyi`` for type checkers and editors.
 """
 
 from __future__ import annotations
@@ -23,10 +20,11 @@ _EXPORTS = {
     "icevirt.api.build": "build",
     "icevirt.api.catalog_view": "CatalogView catalog_view",
     "icevirt.api.check": "CheckReport check",
+    "icevirt.api.commit_options": "CommitOptions",
     "icevirt.api.info": "info",
-    "icevirt.api.plan": "plan",
+    "icevirt.api.plan": "Plan plan",
     "icevirt.api.recipe": "dump_recipe load_recipe",
-    "icevirt.api.scan": "scan_file scan_files",
+    "icevirt.api.scan": "ScannedArchive scan_file scan_files",
     "icevirt.api.upgrade": "UpgradeReport upgrade_icechunk_repository",
     "icevirt.api.verify": "verify",
     "icevirt.archive.edits": "FileChanges FileFacts VariableFacts",
@@ -68,13 +66,15 @@ _EXPORTS = {
         "StorageTimeoutSettings"
     ),
     "icevirt.model.repo_info": "RepoAvailability",
+    "icevirt.planning.combine.options": "CombineOptions",
     "icevirt.repo.history.types": "ManifestFileInfo RepoStatus SnapshotInfo Update UpdateType",
     "icevirt.repo.maintenance.garbage_collection": "GCSummary",
     "icevirt.repo.maintenance.ops_log_trimming": "OpsLogTrimSummary",
     "icevirt.repo.maintenance.stats": "ChunkStorageStats",
     "icevirt.repo.repository": "Repository",
     "icevirt.repo.session": "ForkSession Session SessionMode",
-    "icevirt.scan.contract": "ScanOptions",
+    "icevirt.scan.contract": "ScannerOptions",
+    "icevirt.scan.options": "ScanOptions",
     "icevirt.storage.constructors": (
         "azure_storage gcs_storage r2_storage s3_storage tigris_storage"
     ),
@@ -117,7 +117,7 @@ def _with_remedy(name: str, error: ModuleNotFoundError) -> Exception:
     if error.name is None or error.name.partition(".")[0] not in _BUILDERS:
         return error
     return BuildError(
-        f"icevirt.{name} needs packages that a reader does without",
+        f"icevirt.{name} needs packages that the reader-only installation lacks",
         do="Run `pip install 'icevirt[all]'`.",
         missing=error.name,
     )

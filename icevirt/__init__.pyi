@@ -27,10 +27,14 @@ from icevirt.api.check import (
     CheckReport,
     check,
 )
+from icevirt.api.commit_options import (
+    CommitOptions,
+)
 from icevirt.api.info import (
     info,
 )
 from icevirt.api.plan import (
+    Plan,
     plan,
 )
 from icevirt.api.recipe import (
@@ -38,6 +42,7 @@ from icevirt.api.recipe import (
     load_recipe,
 )
 from icevirt.api.scan import (
+    ScannedArchive,
     scan_file,
     scan_files,
 )
@@ -156,6 +161,9 @@ from icevirt.model.config.tuning import (
 from icevirt.model.repo_info import (
     RepoAvailability,
 )
+from icevirt.planning.combine.options import (
+    CombineOptions,
+)
 from icevirt.repo.history.types import (
     ManifestFileInfo,
     RepoStatus,
@@ -181,6 +189,9 @@ from icevirt.repo.session import (
     SessionMode,
 )
 from icevirt.scan.contract import (
+    ScannerOptions,
+)
+from icevirt.scan.options import (
     ScanOptions,
 )
 from icevirt.storage.constructors import (
@@ -234,6 +245,8 @@ __all__ = [
     "CheckReport",
     "ChunkStorageStats",
     "ChunkType",
+    "CombineOptions",
+    "CommitOptions",
     "CompressionAlgorithm",
     "CompressionConfig",
     "Conflict",
@@ -267,6 +280,7 @@ __all__ = [
     "NotFoundError",
     "ObjectStoreConfig",
     "OpsLogTrimSummary",
+    "Plan",
     "ReadOnlyError",
     "RebaseFailedError",
     "RefNotFoundError",
@@ -280,7 +294,9 @@ __all__ = [
     "S3StaticCredentials",
     "ScanOptions",
     "ScanReport",
+    "ScannedArchive",
     "ScannedFile",
+    "ScannerOptions",
     "Session",
     "SessionMode",
     "SessionStateError",

@@ -18,7 +18,7 @@ class IcevirtError(Exception):
     """Root of all errors of this package.
 
     Args:
-        what: What happened, in one clause, without a full stop.
+        what: What happened, in one clause, without a period.
         do: What the reader of the message can do about it, as a sentence.
         facts: The values involved. They appear in the message and in ``error.facts``; URLs among
             them lose user name, password and query.
@@ -81,9 +81,13 @@ def _rebuild(kind: type[IcevirtError], what: str, do: str, facts: dict[str, Any]
 
 
 class InvalidInputError(IcevirtError, ValueError):
-    """The caller passed something that cannot be right; change the call."""
+    """The caller passed an invalid value; change the call."""
 
     code = "invalid-input"
+
+
+class ArgumentError(InvalidInputError, TypeError):
+    """A function has no parameter of this name; the message names what to write in its place."""
 
 
 class UnauthorizedError(InvalidInputError):
@@ -93,9 +97,9 @@ class UnauthorizedError(InvalidInputError):
 
 
 class NotFoundError(IcevirtError, LookupError):
-    """Something that was named does not exist; check the name.
+    """A named thing does not exist; check the name.
 
-    It is no ``KeyError`` and no ``FileNotFoundError``: zarr and xarray take those for "absent" and
+    It is not a ``KeyError`` or ``FileNotFoundError``: zarr and xarray take those for "absent" and
     would show fill values.
     """
 
@@ -127,13 +131,13 @@ class NodeNotFoundError(NotFoundError):
 
 
 class AlreadyExistsError(IcevirtError):
-    """Something of that name is already there; choose another name or say that it may go."""
+    """Something with this name already exists; choose another name, or allow replacing it."""
 
     code = "already-exists"
 
 
 class ConflictError(IcevirtError):
-    """Another writer changed the same thing; a person or a policy must choose."""
+    """Another writer changed the same thing; the user or a policy must choose."""
 
     code = "commit-conflict"
 
@@ -149,13 +153,13 @@ class ConflictError(IcevirtError):
 
 
 class RebaseFailedError(ConflictError):
-    """Changes meet those of a commit that came first, and the solver left it to a person."""
+    """The session is in a state that does not allow this: committed, or without changes."""
 
     code = "rebase-failed"
 
     @property
     def conflicts(self) -> tuple[Any, ...]:
-        """What the solver did not solve; see `icevirt.versioning.merge.conflicts.Conflict`."""
+        """The unresolved conflicts; see `icevirt.versioning.merge.conflicts.Conflict`."""
         return tuple(self.facts["conflicts"])
 
     @property
@@ -165,7 +169,7 @@ class RebaseFailedError(ConflictError):
 
 
 class SessionStateError(IcevirtError):
-    """The session cannot do this in the state it is in (committed, or something uncommitted)."""
+    """The session's state does not allow this (already committed, or nothing to commit)."""
 
     code = "session-state"
 
@@ -177,7 +181,7 @@ class ReadOnlyError(IcevirtError):
 
 
 class FormatError(IcevirtError):
-    """A file is not what the Icechunk format says; it is damaged or written by something newer."""
+    """A file does not follow the Icechunk format: it is damaged, or a newer client wrote it."""
 
     code = "format"
 

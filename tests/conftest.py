@@ -4,35 +4,30 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["servers.fixtures", "builds.fixtures"]
+if sys.dont_write_bytecode and "PYTHONDONTWRITEBYTECODE" in os.environ:
+    # hundreds of processes start during the tests; each would compile all that it imports, for
+    # three seconds
+    sys.dont_write_bytecode = False
+    del os.environ["PYTHONDONTWRITEBYTECODE"]
+    sys.pycache_prefix = os.path.expanduser("~/.cache/icevirt-tests/bytecode")
+    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
 
-settings.register_profile("default", deadline=None)
+if TYPE_CHECKING:
+    from icevirt.execution.executor import Executor
+
+pytest_plugins = ["servers.fixtures", "builds.fixtures", "tiers"]
+
+# the same examples in every run: only the nightly one looks for new ones
 settings.register_profile(
-    "ci", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "default", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("nightly", deadline=None, max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_collection_modifyitems(
-    config: pytest.Config, items: list[pytest.Item]
-) -> Iterator[None]:
-    """Mark the tests that use the session, so that ``-m 'not spark'`` leaves them out.
-
-    Where several processes share the tests (``-n 2``), one begins with the slow ones, so that
-    nobody waits for them at the end; else the order is that of `pytest-randomly`.
-    """
-    for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker("spark")
-    yield
-    if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 _AS_OTHERS_START_IT = {
@@ -50,6 +45,19 @@ def spark() -> Iterator[object]:
     session = local_session(app_name="icevirt-tests", cores=2, config=_AS_OTHERS_START_IT)
     yield session
     session.stop()
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> "Iterator[Executor]":
+    """Tasks run in this process, one after the other; a test may act between the stages."""
+    from builds.forked_children import fork_children
+    from executors import StagedExecutor
+    from icevirt.execution.selection import default_executor
+
+    fork_children(monkeypatch)
+    executor = StagedExecutor()
+    with default_executor(executor):
+        yield executor
 
 
 @pytest.fixture(scope="session")

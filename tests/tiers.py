@@ -1,90 +1,160 @@
-"""Which tests run: without arguments the fast ones; `just ci` runs the others as well.
+"""Which tests run, and in which process.
 
-A test belongs to the second tier where it is marked ``ci``, or where it needs a server that is a
-process of its own. Whatever names tests (a path, ``-k``, ``-m``, ``--lf``) selects from all of them.
+`uv run pytest` without arguments runs the fast tier and says what it left out. A test belongs to
+the other tier where it is marked ``ci``, or where it needs a server that is a process of its own.
+Naming tests (a path, ``-k``, ``-m``, ``--lf``) selects from both tiers.
 """
 
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
+from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 import pytest
+from _pytest.terminal import TerminalReporter
+from xdist.scheduler import LoadScopeScheduling
 
 from servers.fixtures import needs_a_process
 
-TIERS = ("fast", "rest", "all")
-TOO_SLOW = 4.0  # seconds of a test, beyond which the fast tier names it
-_NAMED = (pytest.Config.ArgsSource.TESTPATHS, pytest.Config.ArgsSource.INVOCATION_DIR)
-_LEFT_OUT = pytest.StashKey[int]()
-_SLOW = pytest.StashKey[dict[str, float]]()
+TOO_SLOW = 5.0  # seconds; the summary of the fast tier names tests that take longer
+_SOURCES = (pytest.Config.ArgsSource.TESTPATHS, pytest.Config.ArgsSource.INVOCATION_DIR)
+_CHOICES = ("keyword", "markexpr", "lf", "failedfirst", "stepwise")
+_REST = "uv run pytest --tier=rest"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--tier",
-        choices=TIERS,
-        help="Tests to run: fast (what a run without arguments means), rest (all that it leaves"
-        " out), or all (what naming tests means).",
+        choices=("fast", "rest", "all"),
+        help="fast: what a run without arguments means; rest: the tests that it leaves out;"
+        " all: what naming tests means.",
     )
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_cmdline_main(config: pytest.Config) -> Iterator[None]:
-    """Resolve the tier, and share a whole tier among processes, before xdist starts them."""
-    option = config.option
-    names_tests = config.args_source not in _NAMED or any(
-        (option.keyword, option.markexpr, option.lf, option.failedfirst, option.stepwise)
-    )
-    if option.tier is None and not hasattr(config, "workerinput"):
-        option.tier = "all" if names_tests else "fast"
-    if (
-        not names_tests
-        and option.numprocesses is None
-        and not (option.usepdb or option.collectonly)
-    ):
-        option.numprocesses = max(2, min(4, os.cpu_count() or 2))
-    if option.dist == "no":
-        option.dist = "loadgroup"  # what it does alone: one process owns the Spark session
+def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
+    """Choose tier and number of processes, before pytest-xdist starts them."""
+    if (told := getattr(config, "workerinput", None)) is None:
+        _choose(config)
+    else:
+        config.option.tier = told["tier"]
     return (yield)
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.stash[_LEFT_OUT] = 0
-    config.stash[_SLOW] = {}
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell another process what was chosen, and where it says which tests belong together."""
+    node.workerinput |= {"tier": node.config.option.tier, "groups": _groups_of(node.config)}
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests of the other tier."""
-    for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker("spark")
-            item.add_marker(pytest.mark.xdist_group("spark"))
-        if needs_a_process(item):
-            item.add_marker("ci")
-    tier = config.option.tier
-    if tier == "all":
-        return
-    kept, left_out = [], []
-    for item in items:
-        later = item.get_closest_marker("ci") is not None
-        (kept if later == (tier == "rest") else left_out).append(item)
-    config.stash[_LEFT_OUT] = len(left_out)
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = kept
+def _groups_of(config: pytest.Config) -> str:
+    return str(config._tmp_path_factory.getbasetemp() / "groups.json")
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Tell the process that began the others how many tests they left out."""
-    config = session.config
-    if hasattr(config, "workeroutput"):
-        config.workeroutput["left_out"] = config.stash[_LEFT_OUT]
+def _choose(config: pytest.Config) -> None:
+    option = config.option
+    chosen = any(getattr(option, name, None) for name in _CHOICES)
+    named = chosen or config.args_source not in _SOURCES
+    if option.tier is None:
+        option.tier = "all" if named else "fast"
+    if option.numprocesses is None and not (named or option.usepdb or option.collectonly):
+        # the second tier waits much: for processes to end, for servers that are slow on purpose
+        waiting = 0 if option.tier == "fast" else 1
+        option.numprocesses = min(4, max(2, len(os.sched_getaffinity(0)))) + waiting
+    if option.numprocesses and option.dist == "no":
+        option.dist = "loadgroup"
+        option.loadscopereorder = False
 
 
-class _Workers:
-    """Hooks of pytest-xdist, which is there or not."""
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
+    return _Scheduling(config, log) if config.option.dist == "loadgroup" else None
+
+
+class _Scheduling(LoadScopeScheduling):
+    """A file's tests run in one process, which makes the file's fixtures once.
+
+    So do those of an ``xdist_group``, such as all that need the Spark session. (pytest-xdist 3.8
+    knows groups by node ids, which pytest 9.2 does not let it change.)
+    """
+
+    @cached_property
+    def _groups(self) -> dict[str, str]:
+        return json.loads(Path(_groups_of(self.config)).read_text())
+
+    def _split_scope(self, nodeid: str) -> str:
+        return self._groups.get(nodeid) or nodeid.partition("::")[0]
+
+
+class Tiers:
+    """What this process left out, and which tests took long."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._tier = config.option.tier
+        self.left_out = 0
+        self._seconds: dict[str, float] = {}
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection_modifyitems(
+        self, config: pytest.Config, items: list[pytest.Item]
+    ) -> Generator[None, Any, None]:
+        """Leave out the tests of the other tier, and begin with what takes longest."""
+        for item in items:
+            if "spark" in getattr(item, "fixturenames", ()):
+                item.add_marker("spark")
+                item.add_marker(pytest.mark.xdist_group("spark"))
+            if needs_a_process(item):
+                item.add_marker("ci")
+        if self._tier != "all":
+            later = self._tier == "rest"
+            left = [item for item in items if bool(item.get_closest_marker("ci")) != later]
+            items[:] = [item for item in items if bool(item.get_closest_marker("ci")) == later]
+            self.left_out = len(left)
+            config.hook.pytest_deselected(items=left)
+        yield
+        if told := getattr(config, "workerinput", None):
+            items.sort(key=_turn)
+            groups = {item.nodeid: mark.args[0] for item in items if (mark := _group_of(item))}
+            unfinished = Path(f"{told['groups']}.{told['workerid']}")
+            unfinished.write_text(json.dumps(groups))
+            unfinished.replace(told["groups"])  # every process writes the same
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if hasattr(session.config, "workeroutput"):
+            session.config.workeroutput["left_out"] = self.left_out
 
     @pytest.hookimpl(optionalhook=True)
-    def pytest_testnodedown(self, node: object, error: object) -> None:
-        output = getattr(node, "workeroutput", None)
-        if output is not None:
-            node.config.stash[_LEFT_OUT] = output["left_out"]  # type: ignore[attr-defined]
+    def pytest_testnodedown(self, node: Any) -> None:
+        self.left_out = getattr(node, "workeroutput", {}).get("left_out", self.left_out)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._seconds[report.nodeid] = self._seconds.get(report.nodeid, 0.0) + report.duration
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_terminal_summary(self, terminalreporter: TerminalReporter) -> None:
+        """Say what was left out, and what is too slow for this tier."""
+        if self._tier != "fast":
+            return
+        slow = {name: s for name, s in self._seconds.items() if s > TOO_SLOW}
+        for name, seconds in sorted(slow.items(), key=lambda each: -each[1]):
+            terminalreporter.write_line(f"SLOW {seconds:.0f} s: {name} (mark it ci?)")
+        terminalreporter.write_line(
+            f"{self.left_out} tests of the second tier were left out (kills, races, servers, both"
+            f" clients, fuzz); they run by: {_REST}"
+        )
+
+
+def _group_of(item: pytest.Item) -> pytest.Mark | None:
+    return item.get_closest_marker("xdist_group")
+
+
+def _turn(item: pytest.Item) -> int:
+    """Return how early a test begins: the Spark session first, then what is slow."""
+    if _group_of(item):
+        return 0
+    return 1 if item.get_closest_marker("slow") else 2
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Tiers(config), "icevirt-tiers")

@@ -1,4 +1,4 @@
-"""Reads and writes arrays of a session: zarr store, xarray engine, other libraries' formats.
+"""Read and write arrays: the zarr store over a session, and the xarray engine.
 
 References are looked up in `icevirt.repo`, bytes of source files read in `icevirt.objects`.
 """

@@ -26,7 +26,7 @@ def chunk_of(node: ArrayNode, index: Sequence[int]) -> tuple[int, ...]:
     )
     if not inside:
         raise InvalidInputError(
-            "the array has no value there",
+            "the index lies outside the array",
             do="Pass an index inside its shape, one number for each dimension.",
             path=node.path,
             index=tuple(index),
@@ -73,7 +73,10 @@ def index_of(
     dims = [str(dim) for dim in ds[paths.name(path)].dims]
     if set(labels) != set(dims):
         raise InvalidInputError(
-            "labels name each dimension once", path=path, dimensions=dims, labels=list(labels)
+            "labels must name each dimension exactly once",
+            path=path,
+            dimensions=dims,
+            labels=list(labels),
         )
     return tuple(_position(ds, dim, labels[dim]) for dim in dims)
 
@@ -83,7 +86,7 @@ def _position(ds: Any, dim: str, label: Any) -> int:
 
     if dim not in ds.variables:
         raise InvalidInputError(
-            "a dimension without coordinate has no labels",
+            "this dimension has no coordinate, so it has no labels",
             do="Pass the index of the value instead.",
             dimension=dim,
         )
@@ -94,6 +97,9 @@ def _position(ds: Any, dim: str, label: Any) -> int:
         found = np.zeros(0, np.int64)
     if len(found) != 1:
         raise InvalidInputError(
-            "a label is not that of one value", dimension=dim, label=label, values=len(found)
+            "this label does not identify exactly one value",
+            dimension=dim,
+            label=label,
+            values=len(found),
         )
     return int(found[0])

@@ -120,7 +120,9 @@ def _box(shape: Sequence[int], origin: Sequence[int] | None) -> NDArray[np.uint3
         0 <= low <= low + size <= 1 << 32 for low, size in zip(first, shape, strict=False)
     ):
         raise InvalidInputError(
-            "no box of chunks", shape=tuple(shape), arr_offset=None if origin is None else first
+            "not a valid box of chunks",
+            shape=tuple(shape),
+            arr_offset=None if origin is None else first,
         )
     index = np.empty((*shape, len(shape)), np.uint32)
     for axis, (low, size) in enumerate(zip(first, shape, strict=True)):
@@ -133,7 +135,7 @@ def _checksums(given: Sequence[ChecksumLike], count: int) -> Sequence[tuple[str,
     """Return a checksum for each location."""
     if len(given) != count:
         raise InvalidInputError(
-            "the checksums are not as many as the locations",
+            "the number of checksums differs from the number of locations",
             do="Pass one for each location, or a single one for all.",
             checksums=len(given),
             locations=count,
@@ -166,8 +168,9 @@ def _codes(codes: ArrayLike, count: int) -> NDArray[np.integer]:
     given = np.asarray(codes).ravel()
     if given.size and (given.dtype.kind not in "iu" or given.min() < 0 or given.max() >= count):
         raise InvalidInputError(
-            "codes are the numbers of locations",
-            do="Number the locations from 0; give chunks to be left out that of an empty location.",
+            "codes must be indices into locations",
+            do="Count the locations from 0; for chunks to leave out, use the index of an empty "
+            "location.",
             locations=count,
         )
     return given if given.size else given.astype(np.intp)
@@ -187,14 +190,14 @@ def recorded(checksum: ChecksumLike) -> tuple[str, int]:
         case datetime():
             seconds = -((_EPOCH - checksum.astimezone()) // timedelta(seconds=1))
             if not 0 < seconds < 1 << 32:
-                raise InvalidInputError("no modification time that can be kept", time=checksum)
+                raise InvalidInputError("this modification time cannot be stored", time=checksum)
             return "", seconds
 
 
 def _bytes(name: str, numbers: ArrayLike) -> NDArray[np.uint64]:
     given = np.asarray(numbers)
     if given.size and (given.dtype.kind not in "iu" or given.min() < 0):
-        raise InvalidInputError("offsets and lengths are whole numbers, at least 0", column=name)
+        raise InvalidInputError("offsets and lengths must be integers of at least 0", column=name)
     if given.size and given.max() >= FARTHEST:  # readers would refuse the whole manifest
         raise InvalidInputError(
             "a virtual reference is larger than any object",

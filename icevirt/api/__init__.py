@@ -1,4 +1,4 @@
-"""The functions that `import icevirt` offers beside `Repository` and `Session`.
+"""Provide the functions of ``import icevirt``: build, plan, scan, verify, info and more.
 
 The steps behind them are in `pipeline` and `sources`.
 """

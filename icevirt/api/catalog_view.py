@@ -1,4 +1,4 @@
-"""`icevirt.catalog_view`: what scans found, as tables for Spark, DuckDB, pandas and polars."""
+"""Implement `icevirt.catalog_view`: what scans found, for Spark, DuckDB, pandas and polars."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from icevirt.catalog.parts import check_mark
 from icevirt.catalog.scan_identities import described_scans
 from icevirt.catalog.view import PartView, ddl, schema
 from icevirt.errors import InvalidInputError, StorageError
-from icevirt.execution.spark_runner import batch_of, slots
+from icevirt.execution.spark_executor import SparkExecutor, batch_of
 from icevirt.model import paths
 from icevirt.storage.resolve import StorageLike, storage_of
 
@@ -66,7 +66,7 @@ class CatalogView:
         found = dict.fromkeys(part.scan for part in parts)
         if scan is not None and scan not in found:
             raise InvalidInputError(
-                "the catalog holds no such scan",
+                "the catalog has no such scan",
                 do="Name a key of `icevirt.catalog_view(...).scans`.",
                 catalog=url,
                 scan=scan,
@@ -84,15 +84,15 @@ class CatalogView:
         return self._stream("files")
 
     def arrays(self, path: str | None = None) -> pa.RecordBatchReader:
-        """Return a row for each array of each file, or only for those at ``path``."""
+        """Return a row for each array of each file, or only for arrays at ``path``."""
         return self._stream("arrays", path)
 
     def attributes(self) -> pa.RecordBatchReader:
-        """Return a row for each attribute of each group; global attributes are those of "/"."""
+        """Return a row for each attribute of each group; global attributes belong to "/"."""
         return self._stream("attributes")
 
     def references(self, path: str | None = None) -> pa.RecordBatchReader:
-        """Return a row for each chunk reference, or only for those of the array at ``path``."""
+        """Return a row for each chunk reference, or only for the array at ``path``."""
         return self._stream("references", path)
 
     def dataframe(self, spark: SparkSession, table: str, path: str | None = None) -> DataFrame:
@@ -110,7 +110,7 @@ class CatalogView:
         wanted = None if path is None else paths.canonical(path)
         frame = spark.createDataFrame(batch_of(self._parts))
         if self._parts:
-            tasks = min(len(self._parts), slots(spark) * _TASKS_PER_SLOT)
+            tasks = min(len(self._parts), SparkExecutor(spark).parallelism * _TASKS_PER_SLOT)
             frame = frame.repartition(tasks, "id")
         return frame.mapInArrow(_explode(table, wanted), ddl(table))
 
@@ -183,7 +183,7 @@ class CatalogView:
 def _check(table: str) -> None:
     if table not in TABLES:
         raise InvalidInputError(
-            "a catalog has no such table", do=f"Name one of {', '.join(TABLES)}.", table=table
+            "unknown table of a catalog", do=f"Name one of {', '.join(TABLES)}.", table=table
         )
 
 

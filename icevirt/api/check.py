@@ -1,4 +1,4 @@
-"""`icevirt.check`: every invariant of a repository."""
+"""Implement `icevirt.check`: check every invariant of a repository."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""What is changed about files before they are combined: ``rename``, ``attrs``, ``preprocess``."""
+"""Read the arguments that change files before combining: ``rename``, ``attrs``, ``preprocess``."""
 
 from __future__ import annotations
 
 import importlib
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,18 +14,14 @@ from icevirt.archive.edits import FileChanges, FileFacts
 from icevirt.archive.facts import CatalogFacts
 from icevirt.errors import CombineError, InvalidInputError
 from icevirt.model.json import JSON
-from icevirt.planning.combine.options import Wish
+from icevirt.planning.combine.options import Preprocess, Wish
 from icevirt.planning.edits.checked_names import refuse_unknown_edits
 from icevirt.planning.edits.file_edits import FileEdit, facts_of_file
 from icevirt.planning.edits.label_edits import LabelEdits
 from icevirt.planning.edits.renames import edited
 
-type Preprocess = str | Callable[[FileFacts], FileChanges | None] | None
-
 TOLD = "preprocess"
 """Labels that the function tells."""
-
-_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,24 +39,12 @@ class Edits:
         attrs: Mapping[str, Mapping[str, Any]] | None,
         preprocess: Preprocess,
     ) -> Edits:
-        """Check what was passed.
+        """Read the options of these names.
 
         Raises:
-            InvalidInputError: It is no mapping of names, or there is no such function.
+            InvalidInputError: There is no such function.
         """
-        for name, given in (("rename", rename), ("attrs", attrs)):
-            if given is not None and not isinstance(given, Mapping):
-                raise InvalidInputError(
-                    f"{name} is no mapping", do="Correct the call.", given=given
-                )
         function = _imported(preprocess) if isinstance(preprocess, str) else preprocess
-        if function is not None and not callable(function):
-            raise InvalidInputError(
-                "preprocess is no function",
-                do="Pass one that takes icevirt.FileFacts, or its name as"
-                ' "package.module:function".',
-                given=preprocess,
-            )
         return cls(
             everywhere=FileEdit.of(FileChanges(rename=rename or {}, attrs=attrs or {})),
             function=function,
@@ -94,7 +77,7 @@ class Edits:
             facts = edited(facts, edits, of_file, option=TOLD)
         elif labels:
             raise InvalidInputError(
-                "labels are to be told by a function, and none is given",
+                "labels='preprocess' needs a preprocess function",
                 do="Pass preprocess (--preprocess) too.",
                 dimensions=list(labels),
             )
@@ -156,7 +139,8 @@ def _add_labels(
     for name in told:
         if name not in labels:
             raise InvalidInputError(
-                f"preprocess tells labels of {name!r}, and nobody asked it to",
+                f"preprocess returns labels along {name!r}, but its labels are not set to "
+                "'preprocess'",
                 do=f'Name the dimension in concat_dim, and pass labels={{"{name}": "{TOLD}"}}'
                 f" (--labels {name}={TOLD}).",
                 file=url,
@@ -164,7 +148,7 @@ def _add_labels(
     for name, found in labels.items():
         if name not in told:
             raise CombineError(
-                f"a file does not tell its label along {name!r}: preprocess returns none",
+                f"preprocess returns no label along {name!r} for a file",
                 do="Correct the function, or leave the file out.",
                 file=url,
             )
@@ -185,10 +169,6 @@ def _refuse_unscanned(edit: FileEdit, dimensions: Sequence[str], url: str) -> No
 
 
 def _imported(name: str) -> Callable[[FileFacts], FileChanges | None]:
-    if not _FUNCTION.fullmatch(name):
-        raise InvalidInputError(
-            "not the name of a function", do="Write it as package.module:function.", given=name
-        )
     module, _, path = name.partition(":")
     try:
         found: Any = importlib.import_module(module)
@@ -196,7 +176,7 @@ def _imported(name: str) -> Callable[[FileFacts], FileChanges | None]:
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:
         raise InvalidInputError(
-            "no such function for preprocess can be imported here",
+            "the preprocess function cannot be imported",
             do="Install its module, or add its directory to PYTHONPATH.",
             function=name,
             cause=type(error).__name__,

@@ -1,4 +1,4 @@
-"""`icevirt.info`: what a repository holds, without opening it for data."""
+"""Implement `icevirt.info`: summarize a repository without opening it for data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def info(
     tag: str | None = None,
     snapshot_id: str | None = None,
 ) -> RepositorySummary:
-    """Describe one version of a repository; that of the branch ``main`` unless another is named.
+    """Describe one version of a repository, by default the tip of the branch ``main``.
 
     Args:
         repo: Path or URL of the repository.
@@ -25,7 +25,7 @@ def info(
 
     Raises:
         RepositoryNotFoundError: There is no repository.
-        RefNotFoundError, SnapshotNotFoundError: It has no such version.
+        RefNotFoundError, SnapshotNotFoundError: No such version.
         InvalidInputError: More than one of branch, tag and snapshot_id is given.
     """
     return summary(Repository.open(repo), branch=branch, tag=tag, snapshot_id=snapshot_id)

@@ -1,7 +1,7 @@
-"""A recipe: all arguments of a plan or build in one TOML file that can be versioned.
+"""Read and write recipes: all arguments of a plan or build in one TOML file.
 
-Keys are the names of the Python arguments. Paths are relative to the folder of the recipe, so that
-it says the same wherever it is run from. Secrets have no place in it.
+Keys are the names of the Python arguments. Paths are relative to the folder of the recipe, so a
+recipe means the same wherever it runs. Secrets have no place in it.
 """
 
 from __future__ import annotations
@@ -11,25 +11,27 @@ import inspect
 import os
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from icevirt.api.build import build
 from icevirt.api.plan import plan
 from icevirt.api.recipe_text import toml
+from icevirt.api.renamed import BY_KEYWORD, OBJECTS, RENAMED, placed
+from icevirt.archive.options import declared
 from icevirt.connect.credentials.keywords import is_named
 from icevirt.connect.urls import is_url
 from icevirt.errors import InvalidInputError, NotFoundError
 from icevirt.objects.source_access import REQUESTER_PAYS
 
-VERSION = 1
-"""Of the file; a recipe of another one is refused."""
+VERSION = 2
+"""Of recipes that are written. Those of version 1 have no tables of options; they are read, too."""
 
 type Call = Literal["build", "plan"]
 
 _CALLS: dict[Call, Callable[..., Any]] = {"build": build, "plan": plan}
-_NOT_IN_FILES = ("spark", "progress")
+_NOT_IN_FILES = ("executor", "progress")
 _PATHS = ("sources", "repo", "catalog", "allow_references_to")
 _PATHS_BY_NAME = ("containers",)
 _PATHS_BY_PATH = ("publish_as",)
@@ -44,38 +46,55 @@ def load_recipe(path: str | os.PathLike[str], *, call: Call = "build") -> dict[s
 
     Raises:
         NotFoundError: There is no such file.
-        InvalidInputError: It is no TOML, of another version, has a key that is none, or a secret.
+        InvalidInputError: It is not TOML, has another version, or contains an invalid key or value,
+            or a
+            secret.
     """
     file = Path(path)
+    text, found = _read(file)
+    if found.pop("version") == 1:
+        _refuse_unknown(found, {*_arguments(), *_FORMER}, text, file)
+        found = placed(found)
+    _refuse_unknown(found, _arguments(), text, file)
+    for keyword, options in BY_KEYWORD.items():
+        table = found.get(keyword, {})
+        if not isinstance(table, dict):
+            raise InvalidInputError(
+                f"{keyword} must be a table", do="Correct it.", recipe=str(file)
+            )
+        _refuse_unknown(table, {each.name for each in declared(options)}, text, file)
+    _refuse_secrets(found.get("access", {}), text, str(file))
+    folder = file.resolve().parent
+    given = _each_moved(found, lambda each: _inward(each, folder))
+    if "attrs" in (combining := given.get("combine_options", {})):
+        combining["attrs"] = _attrs(combining["attrs"], str(file))
+    for keyword, options in BY_KEYWORD.items():
+        try:
+            options.of(given.get(keyword))
+        except InvalidInputError as error:
+            raise InvalidInputError(
+                error.what, do=error.do, **error.facts, recipe=str(file)
+            ) from error
+    return {key: value for key, value in given.items() if key in _parameters(call)}
+
+
+def _read(file: Path) -> tuple[str, dict[str, Any]]:
     try:
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        raise NotFoundError(
-            "there is no such recipe", do="Check the path.", path=str(path)
-        ) from error
+        raise NotFoundError("no such recipe", do="Check the path.", path=str(file)) from error
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInputError(
-            "a recipe cannot be read", path=str(path), cause=str(error)
+            "the recipe cannot be read", path=str(file), cause=str(error)
         ) from error
     try:
         found = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise InvalidInputError(
-            f"a recipe is no TOML: {error}", do="Correct it.", recipe=str(path)
+            f"the recipe is not valid TOML: {error}", do="Correct it.", recipe=str(file)
         ) from error
-    _check_version(found.pop("version", None), str(path))
-    known = {*_arguments("build"), *_arguments("plan")}
-    for key in found:
-        if key not in known:
-            raise _unknown(key, known, text, str(path))
-    _refuse_secrets(found.get("access", {}), text, str(path))
-    folder = file.resolve().parent
-    given = {
-        key: _moved(key, value, lambda each: _inward(each, folder)) for key, value in found.items()
-    }
-    if "attrs" in given:
-        given["attrs"] = _attrs(given["attrs"], str(path))
-    return {key: value for key, value in given.items() if key in _arguments(call)}
+    _check_version(found.get("version"), str(file))
+    return text, found
 
 
 def dump_recipe(arguments: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
@@ -86,61 +105,75 @@ def dump_recipe(arguments: Mapping[str, Any], path: str | os.PathLike[str]) -> N
     """
     file = Path(path)
     folder = file.resolve().parent
-    defaults = {**_arguments("plan"), **_arguments("build")}
+    defaults = {**_parameters("plan"), **_parameters("build")}
+    _refuse_unknown(arguments, {*defaults, *_NOT_IN_FILES}, "", file)
     kept = {}
     for key, value in arguments.items():
-        if (
-            key in _NOT_IN_FILES
-            or value is None
-            or value == defaults.get(key, inspect.Parameter.empty)
-        ):
+        held = BY_KEYWORD[key].of(value).chosen() if key in BY_KEYWORD else value
+        is_empty = isinstance(held, Mapping | list | tuple) and not held
+        if key in _NOT_IN_FILES or held is None or is_empty:
             continue
-        if isinstance(value, Mapping | list | tuple) and not value:
+        if key in defaults and held == defaults[key]:
             continue
-        if key not in defaults:
-            raise _unknown(key, set(defaults), "", str(path))
-        kept[key] = _moved(key, value, lambda each: _outward(each, folder))
+        kept[key] = held
+    kept = _each_moved(kept, lambda each: _outward(each, folder))
     _refuse_secrets(kept.get("access", {}), "", str(path))
     written = file.with_name(f".{file.name}.tmp")
     written.write_text(toml({"version": VERSION, **kept}), encoding="utf-8")
     written.replace(file)
 
 
-def _is_default(value: Any, default: Any) -> bool:
-    empty = isinstance(value, Mapping | list | tuple) and not value
-    return empty or value is None or (type(value) is type(default) and value == default)
-
-
-def _arguments(call: Call) -> dict[str, Any]:
+def _parameters(call: Call) -> dict[str, Any]:
     """Return what a recipe may hold for a call, and the defaults."""
     found = inspect.signature(_CALLS[call]).parameters
     return {name: each.default for name, each in found.items() if name not in _NOT_IN_FILES}
+
+
+def _arguments() -> set[str]:
+    """Return all keys that a recipe may hold."""
+    return {*_parameters("build"), *_parameters("plan")}
+
+
+_FORMER = {*(each.name for options in OBJECTS for each in declared(options)), *RENAMED}
+"""Keys that version 1 has beside those of today."""
 
 
 # -- what is refused -----------------------------------------------------------------------------
 
 
 def _check_version(version: object, path: str) -> None:
-    if version != VERSION:
+    if version not in (1, VERSION) or isinstance(version, bool):
         raise InvalidInputError(
-            "a recipe does not say its version"
+            "the recipe has no version"
             if version is None
-            else "a recipe is of a version that this icevirt does not know",
+            else "this icevirt does not support the version of the recipe",
             do=f"Write version = {VERSION} in its first line.",
             recipe=path,
             **({} if version is None else {"version": version}),
         )
 
 
-def _unknown(key: str, known: set[str], text: str, path: str) -> InvalidInputError:
+def _refuse_unknown(
+    found: Mapping[str, Any], known: Collection[str], text: str, file: Path
+) -> None:
+    for key in found:
+        if key not in known:
+            line = _line_of(key, text)
+            raise InvalidInputError(
+                f"unknown key {key!r}{'' if line is None else f' in line {line}'} of a recipe",
+                do=_remedy(key, known),
+                recipe=str(file),
+            )
+
+
+def _remedy(key: str, known: Collection[str]) -> str:
+    """Return where an option stands, or which key is meant."""
+    name = RENAMED.get(key, key)
+    for keyword, options in BY_KEYWORD.items():
+        if name in [each.name for each in declared(options)]:
+            return f"Write {name!r} in the table [{keyword}]."
     near = difflib.get_close_matches(key, sorted(known), n=1)
-    line = _line_of(key, text)
-    where = "" if line is None else f" in line {line}"
-    return InvalidInputError(
-        f"unknown key {key!r}{where} of a recipe",
-        do=f"Did you mean {near[0]!r}?" if near else f"Known are {', '.join(sorted(known))}.",
-        recipe=path,
-    )
+    return f"Did you mean {near[0]!r}?" if near else f"Known are {', '.join(sorted(known))}."
 
 
 def _line_of(key: str, text: str) -> int | None:
@@ -154,13 +187,15 @@ def _line_of(key: str, text: str) -> int | None:
 
 def _refuse_secrets(access: object, text: str, path: str) -> None:
     if not isinstance(access, Mapping):
-        raise InvalidInputError("access is no table of prefixes", do="Correct it.", recipe=path)
+        raise InvalidInputError(
+            "access must be a table of URL prefixes", do="Correct it.", recipe=path
+        )
     for prefix, how in access.items():
         if not isinstance(how, str) or not (is_named(how) or how == REQUESTER_PAYS):
             # what stands there may be a token, so it is not repeated
             line = _line_of(prefix, text)
             raise InvalidInputError(
-                "a recipe holds no secrets: access is a word"
+                "recipes must not contain secrets: access must be a keyword"
                 + ("" if line is None else f" (line {line})"),
                 do='Write "anonymous", "environment", "netrc", "requester-pays" or'
                 ' "package.module:function".',
@@ -172,7 +207,7 @@ def _refuse_secrets(access: object, text: str, path: str) -> None:
 def _attrs(found: Any, path: str) -> dict[str, Any]:
     """Return attributes to set; an empty table stands for None, which TOML has not."""
     if not isinstance(found, dict) or not all(isinstance(each, dict) for each in found.values()):
-        raise InvalidInputError("attrs is no table of variables", do="Correct it.", recipe=path)
+        raise InvalidInputError("attrs must be a table of variables", do="Correct it.", recipe=path)
     return {
         variable: {name: None if value == {} else value for name, value in attrs.items()}
         for variable, attrs in found.items()
@@ -180,6 +215,14 @@ def _attrs(found: Any, path: str) -> dict[str, Any]:
 
 
 # -- paths ---------------------------------------------------------------------------------------
+
+
+def _each_moved(found: Mapping[str, Any], move: Callable[[str], str]) -> dict[str, Any]:
+    """Return arguments with other paths, those in tables of options too."""
+    return {
+        key: _each_moved(value, move) if key in BY_KEYWORD else _moved(key, value, move)
+        for key, value in found.items()
+    }
 
 
 def _moved(key: str, value: Any, move: Callable[[str], str]) -> Any:

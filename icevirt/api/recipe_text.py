@@ -1,4 +1,4 @@
-"""Values as TOML 1.0: what a recipe can hold, and nothing else."""
+"""Write values as TOML 1.0, limited to what a recipe can hold."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _value(name: str, value: Any) -> Any:
             return {}
         case _:
             raise InvalidInputError(
-                f"{name} has no place in a recipe",
+                f"{name} cannot be stored in a recipe",
                 do='Name functions as "package.module:function", and leave tables and credentials'
                 " out.",
                 type=type(value).__name__,
@@ -45,9 +45,11 @@ def _value(name: str, value: Any) -> Any:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise InvalidInputError("a recipe's keys are texts", do="Correct it.", key=value)
+        raise InvalidInputError("the keys of a recipe must be strings", do="Correct it.", key=value)
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise InvalidInputError("a text is no Unicode", do="Correct it.", text=value) from error
+        raise InvalidInputError(
+            "a string is not valid Unicode", do="Correct it.", text=value
+        ) from error
     return value

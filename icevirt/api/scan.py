@@ -1,126 +1,84 @@
-"""Scan files without a repository: one by hand, or many on Spark into a catalog."""
+"""Scan files without a repository: one file, or many into a catalog."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, field, fields, replace
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.api.arguments import (
-    FILE_MEMORY,
-    FILE_TIMEOUT,
-    ConcatDim,
-    bad_files_allowed,
-    check_arguments,
-    limits_of,
-    scan_options,
-    shared,
-)
+from icevirt.api.arguments import ConcatDim, checked_group, shared
+from icevirt.api.choices import Choices, CombineOptionsLike, ScanOptionsLike
+from icevirt.api.commit_options import CommitOptions
 from icevirt.api.pipeline.events import telling_failures
 from icevirt.api.pipeline.inference import with_dimensions
 from icevirt.api.pipeline.phase_clock import Clock
 from icevirt.api.pipeline.stages import Scan, scan_missing, scanned_catalog
+from icevirt.api.plan import Plan, planned
+from icevirt.api.renamed import names_replacements
+from icevirt.api.request import Asked, ListedFiles
 from icevirt.api.sources.catalog_inputs import scans_alike
 from icevirt.api.sources.inputs import Inputs, Sources
 from icevirt.archive.facts import ArrayColumns, Counts
 from icevirt.archive.limits import ScanLimits
-from icevirt.archive.reports.build import Progress, ReferenceCounts
+from icevirt.archive.reports.build import BadFiles, Progress, ReferenceCounts
 from icevirt.archive.reports.readers import Readers
 from icevirt.archive.reports.scan import PathSummary, ScanReport
 from icevirt.archive.scanned import ScannedFile, SourceFile
-from icevirt.execution.spark_session import spark_or_local
+from icevirt.execution.selection import ExecutorChoice, executor_of, work_of
 from icevirt.objects.source import open_source
 from icevirt.objects.source_access import SourceAccess, granted
 from icevirt.planning import reader_support
-from icevirt.planning.combine.data_vars import DataVarsLike, data_vars_of
-from icevirt.planning.combine.deviation_rules import MAX_NATIVE_BYTES
+from icevirt.planning.combine.options import CombineOptions
 from icevirt.scan import registry
-from icevirt.scan.contract import ScanOptions
-from icevirt.scan.policy import PolicyLike
+from icevirt.scan.contract import ScannerOptions
+from icevirt.scan.options import ScanOptions, bad_files_allowed
 from icevirt.storage.resolve import StorageLike
 from icevirt.tasks.scan_subprocess import Containment
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
-
+@names_replacements
 def scan_file(
     url: str | os.PathLike[str],
     *,
     concat_dim: ConcatDim = None,
-    group: str = "/",
-    variables: str | Iterable[str] = (),
-    drop_variables: str | Iterable[str] = (),
-    max_native_bytes: int = MAX_NATIVE_BYTES,
-    scanner: str = "",
-    allow_references_to: str | Iterable[str] = (),
-    policy: PolicyLike = "fail",
+    scan_options: ScanOptionsLike = None,
     access: Mapping[str, Any] | None = None,
-    file_timeout: float | None = None,
-    file_memory: int | str | None = None,
 ) -> ScannedFile:
     """Describe a file: its groups, arrays, chunk references and what was decided about them.
 
     Args:
         url: Path or URL of the file.
         concat_dim: Dimension, or dimensions, along which the file will be concatenated with others.
-        group: Scan only below this group of the file, which becomes the root.
-        variables: Names or absolute paths of the only variables to take; all by default.
-        drop_variables: Names or absolute paths of variables to leave out.
-        max_native_bytes: How many bytes of values may be read and stored because they cannot be
-            referenced.
-        scanner: The scanner to use, like ``virtualizarr:FITSParser``; chosen by the file's content
-            by default.
-        allow_references_to: Directories and URL prefixes into which references of the file may
-            lead, beside its own directory: of files of references, virtual datasets and raw
-            files of HDF5.
-        policy: What becomes of variables: "fail" (what cannot be represented stops the scan of its
-            file) or "skip" (it is left out, with a warning) for all, or a mapping of names, paths
-            and patterns like ``{"/raw/*": "skip", "mask": "native"}``, the first that fits. More
-            policies are "reference" (or an error), "native" (read and stored in chunks) and
-            "inline" (in one).
-        access: How servers are reached, by prefix; as for `build`.
-        file_timeout: Scan in a child process that may take so many seconds. Damaged files can crash
-            libhdf5 or keep it busy for ever, and with it the process that asks.
-        file_memory: Scan in a child process that may take so much memory: bytes, or text like
-            ``"4GiB"``. Where only one of the two is given, the other is that of `scan_files`.
+        scan_options: What to read of the file: `icevirt.ScanOptions`, or a mapping. With
+            ``file_timeout`` or ``file_memory`` the scan runs in a child process with these limits:
+            damaged files can crash libhdf5 or keep it busy for ever.
+        access: How to reach servers, by prefix; as for `build`.
 
     Raises:
-        InvalidInputError: The file has none of the variables named, or there is no such scanner.
+        ArgumentError: A parameter has another name now; the message holds the replacement.
+        InvalidInputError: The file has none of the variables named, or no such scanner.
         NotFoundError: There is no such file.
         ScanError: No scanner reads it, or it is damaged.
         UnsupportedError: Something in it has no exact representation.
     """
-    options = scan_options(
-        concat_dim=concat_dim,
-        group=group,
-        variables=variables,
-        drop_variables=drop_variables,
-        max_native_bytes=max_native_bytes,
-        scanner=scanner,
-        allow_references_to=allow_references_to,
-        policy=policy,
-    )
-    limits = limits_of(
-        FILE_TIMEOUT if file_timeout is None else file_timeout,
-        FILE_MEMORY if file_memory is None else file_memory,
-    )
+    scan = ScanOptions.of(scan_options)
+    options = Choices.of(concat_dim, scan, None).scanner
     with granted(SourceAccess.of(access)), open_source(url) as source:
-        if file_timeout is None and file_memory is None:
+        if scan.file_timeout is None and scan.file_memory is None:
             scanned = registry.scan(source, options)
         else:
-            scanned = _scanned_in_child(source.file, options, limits)
+            scanned = _scanned_in_child(source.file, options, scan.limits)
     registry.refuse_unknown(options, scanned)
     return replace(scanned, findings=(*scanned.findings, *reader_support.findings(scanned)))
 
 
-def _scanned_in_child(file: SourceFile, options: ScanOptions, limits: ScanLimits) -> ScannedFile:
+def _scanned_in_child(file: SourceFile, options: ScannerOptions, limits: ScanLimits) -> ScannedFile:
     with Containment(options, limits) as containment:
         outcome = containment.attempt(file)
     if outcome.error is not None:
@@ -129,119 +87,132 @@ def _scanned_in_child(file: SourceFile, options: ScanOptions, limits: ScanLimits
     return outcome.scanned
 
 
+@names_replacements
 def scan_files(
     sources: Sources,
     catalog: StorageLike,
     *,
     concat_dim: ConcatDim = None,
-    group: str = "/",
-    variables: str | Iterable[str] = (),
-    drop_variables: str | Iterable[str] = (),
-    max_bad_files: int | str = 0,
-    max_native_bytes: int = MAX_NATIVE_BYTES,
-    file_timeout: float = FILE_TIMEOUT,
-    file_memory: int | str = FILE_MEMORY,
-    scanner: str = "",
-    allow_references_to: str | Iterable[str] = (),
-    policy: PolicyLike = "fail",
-    asset: str | None = None,
-    stack: bool = False,
-    label_variables: str | Iterable[str] = (),
-    pad: str | Iterable[str] = (),
-    data_vars: DataVarsLike = None,
+    scan_options: ScanOptionsLike = None,
+    combine_options: CombineOptionsLike = None,
     access: Mapping[str, Any] | None = None,
-    spark: SparkSession | None = None,
+    executor: ExecutorChoice = None,
     progress: Callable[[Progress], None] | None = None,
-) -> ScanReport:
+) -> ScannedArchive:
     """Scan many files on Spark into a catalog, from which builds start.
 
     What the catalog describes already is not scanned again, so a scan that was killed goes on where
-    it was. A build finds the files of a scan that had the same ``concat_dim``, variables and
-    scanner.
+    it was. A build finds the files of a scan that had the same options.
 
     Args:
         sources: Files and lists of them, as for `build`.
         catalog: Directory or URL of the catalog; made where there is none.
-        concat_dim: As for `scan_file`, like the further arguments; by default that of the scan
-            which the catalog holds, or as for `build` the dimensions whose coordinate differs
-            between the first file and the last.
-        group: Of the files; `build` calls it ``source_group``.
-        variables: The only variables to take.
-        drop_variables: Variables to leave out.
-        max_bad_files: How many files may be unreadable: a number, or a share like ``"1%"``. If
-            more are, ``report.ok`` is false, and they are tried again by the next scan.
-        max_native_bytes: Of values per file that may be stored.
-        file_timeout: Seconds that the scan of one file may take. One that takes longer is bad as
-            ``timeout``, and tried again by a scan that gives it more.
-        file_memory: Memory that the scan of one file may take beside what its process has: bytes,
-            or text like ``"4GiB"``. One that wants more is bad as ``oom``, and tried again by a
-            scan that gives it more.
-        scanner: The scanner to use.
-        allow_references_to: Where references of the files may lead.
-        policy: What becomes of variables.
-        asset: Which asset of STAC items is the file.
-        stack: The build will stack files along new dimensions (its ``labels``).
-        label_variables: Variables that will tell labels (``"variable:NAME"``).
-        pad: Dimensions that the build will pad.
-        data_vars: Which variables will get a dimension, if the build stacks files.
-        access: How servers are reached, by prefix; as for `build`.
-        spark: The session to run on; by default the active one, or for this call a local one, or
-            where there are few files processes of this machine.
+        concat_dim: As for `build`; by default that of the scan which the catalog holds, or the
+            dimensions whose coordinate differs between the first file and the last.
+        scan_options: What to read of files: `icevirt.ScanOptions`, or a mapping. If more files are
+            bad than ``max_bad_files``, ``report.ok`` is false, and they are tried again by the
+            next scan.
+        combine_options: How builds will combine the files: `icevirt.CombineOptions`, or a mapping.
+        access: How to reach servers, by prefix; as for `build`.
+        executor: What runs tasks: a Spark session, or "spark", "processes" (of this machine) or
+            "in-process"; by default the active session, else processes for few files, else a local
+            session.
         progress: Called with every step.
 
     Raises:
+        ArgumentError: A parameter has another name now; the message holds the replacement.
         InvalidInputError: Something named here is wrong; `NotFoundError` if it does not exist.
         AlreadyExistsError: The path of the catalog holds something else.
         FormatError: The catalog is of another version.
         BuildError: Spark failed.
     """
-    check_arguments(max_bad_files=max_bad_files)
-    options = scan_options(
-        concat_dim=concat_dim,
-        group=group,
-        variables=variables,
-        drop_variables=drop_variables,
-        max_native_bytes=max_native_bytes,
-        scanner=scanner,
-        allow_references_to=allow_references_to,
-        policy=policy,
-        stack=stack,
-        label_variables=label_variables,
-        pad=pad,
-        data_vars=data_vars_of(data_vars),
-    )
-    limits = limits_of(file_timeout, file_memory)
+    choices = Choices.of(concat_dim, scan_options, combine_options)
+    limits = choices.scan.limits
     storage = shared(catalog)
     clock = Clock(progress)
     with ExitStack() as kept:
         kept.enter_context(telling_failures("scan"))
         kept.enter_context(granted(SourceAccess.of(access)))
         with clock.phase("list"):
-            inputs = Inputs(sources, asset=asset)
-            if concat_dim is None and not stack:
+            inputs, options = Inputs(sources, asset=choices.scan.asset), choices.scanner
+            if choices.infers:
                 known = [each for each in scans_alike(storage, options) if each.concat_dims]
                 if len(known) == 1:
                     (options,) = known  # what is scanned into it one by one belongs together
                 else:
-                    options = with_dimensions(options, inputs, limits=limits)
+                    options = with_dimensions(
+                        options, inputs, limits=limits, leave=choices.tolerance
+                    )
             files = inputs.files()
         job = Scan(
             files=files,
             options=options,
             catalog=storage,
-            max_bad_files=bad_files_allowed(max_bad_files, len(files)),
+            max_bad_files=bad_files_allowed(choices.scan.max_bad_files, len(files)),
             progress=clock.step,
             limits=limits,
         )
-        with clock.phase("spark"):
-            session = kept.enter_context(spark_or_local(spark, files=files))
+        with clock.phase("executor"):
+            running = kept.enter_context(executor_of(executor, work=work_of(files)))
         with clock.phase("scan"):
-            scanned = scan_missing(session, job)
+            scanned = scan_missing(running, job)
     with clock.phase("read"):
-        return _report(job, scanned, clock)
+        report = _report(job, scanned, running.name, clock)
+    asked = Asked(
+        sources=None,
+        choices=choices,
+        commit=CommitOptions(),
+        catalog=storage,
+        access=access,
+        executor=executor,
+        listed=ListedFiles(files=files, options=options, nest=None),
+    )
+    held = {each.name: getattr(report, each.name) for each in fields(report)}
+    return ScannedArchive(**held, asked=asked)
 
 
-def _report(job: Scan, scanned: int, clock: Clock) -> ScanReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ScannedArchive(ScanReport):
+    """Files in a catalog; `combine` plans a dataset of them."""
+
+    asked: Asked = field(compare=False)  # what was scanned
+
+    def combine(
+        self,
+        concat_dim: ConcatDim = None,
+        *,
+        group: str = "/",
+        repo: StorageLike | None = None,
+        progress: Callable[[Progress], None] | None = None,
+        **combine_options: Any,
+    ) -> Plan:
+        """Plan one dataset of the files; nothing is written but facts that the catalog lacks.
+
+        Args:
+            concat_dim: As for `icevirt.build`; by default those of the scan.
+            group: Where in a repository the dataset will go.
+            repo: A repository, to compare with its last build; see `Plan.changes`.
+            progress: Called with every step of the long phases.
+            combine_options: Options of `icevirt.CombineOptions`, like ``missing="reserve"``, beside
+                those that the scan was given.
+
+        Raises:
+            IcevirtError: As for `icevirt.plan`.
+        """
+        known = self.asked
+        assert known.listed is not None, "the files of a scan are listed"
+        scan = known.choices.scan
+        given = CombineOptions.of({**known.choices.combine.chosen(), **combine_options})
+        choices = Choices.of(concat_dim, scan, given)
+        options = choices.scanner
+        if concat_dim is None:  # what the scan inferred
+            options = replace(options, concat_dim=known.listed.options.concat_dim)
+        listed = replace(known.listed, options=options)
+        asked = replace(known, choices=choices, group=checked_group(group), listed=listed)
+        return planned(asked, repo=repo, progress=progress)
+
+
+def _report(job: Scan, scanned: int, executor: str, clock: Clock) -> ScanReport:
     closed = scanned_catalog(job)
     arrays = _paths(closed.facts.arrays)
     return ScanReport(
@@ -250,13 +221,14 @@ def _report(job: Scan, scanned: int, clock: Clock) -> ScanReport:
         files_scanned=scanned,
         files_reused=len(job.files) - scanned,
         bytes=int(closed.facts.files.size.sum()),
-        bad_files=closed.bad,
+        bad_files=BadFiles(closed.bad),
         bad_files_allowed=job.max_bad_files,
         arrays=arrays,
         findings=(
             *(text for _, text in closed.findings),
             *reader_support.describe_readers({array.path: array.readers for array in arrays}),
         ),
+        executor=executor,
         seconds=clock.seconds,
     )
 

@@ -1,4 +1,4 @@
-"""`icevirt.upgrade_icechunk_repository`: from V1 to V2, under icechunk's name."""
+"""Implement `icevirt.upgrade_icechunk_repository`: from V1 to V2, under icechunk's name."""
 
 from __future__ import annotations
 

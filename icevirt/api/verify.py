@@ -1,25 +1,25 @@
-"""`icevirt.verify`: whether a repository still says what its source files hold."""
+"""Implement `icevirt.verify`: compare a repository with its source files."""
 
 from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import numpy as np
 
 from icevirt.api.pipeline.phase_clock import Clock
 from icevirt.api.pipeline.provenance import provenance_of
+from icevirt.api.renamed import names_replacements
 from icevirt.archive.reports.build import Progress
 from icevirt.archive.reports.verification import Checked, VerifyReport, total
 from icevirt.connect.container import endpoint_of
 from icevirt.errors import InvalidInputError, UnauthorizedError
-from icevirt.execution.spark_progress import counted
-from icevirt.execution.spark_runner import run_in_process, run_on_spark, slots
-from icevirt.execution.spark_session import spark_or_local
+from icevirt.execution.executor import Done
+from icevirt.execution.selection import ExecutorChoice, executor_of
 from icevirt.ids import ObjectId12
 from icevirt.model import paths
 from icevirt.model.config.document import VirtualChunkContainer
@@ -34,9 +34,6 @@ from icevirt.storage.resolve import StorageLike, storage_of
 from icevirt.tasks.verify_references import VerifyTask, check_references
 from icevirt.tasks.verify_values import compare_values
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 VALUES = 100
 """Chunks whose values are compared where nothing else was asked for."""
 
@@ -45,6 +42,7 @@ _HANDFUL = 200  # chunks, that are looked at faster than Spark starts
 _TASKS_PER_SLOT = 4
 
 
+@names_replacements
 def verify(
     repo: StorageLike,
     *,
@@ -56,7 +54,7 @@ def verify(
     full: bool = False,
     seed: int | None = None,
     authorize_virtual_chunk_access: Authorization = None,
-    spark: SparkSession | None = None,
+    executor: ExecutorChoice = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> VerifyReport:
     """Hold one version of a repository against the files it refers to.
@@ -74,8 +72,8 @@ def verify(
         full: Compare all chunks.
         seed: Of the sample; by default another one each time. It is in the report.
         authorize_virtual_chunk_access: As for `Repository.open`: prefixes to read below.
-        spark: The session to run on; by default the active one, or where there is much to do a
-            local one for this call.
+        executor: What runs tasks, as for `build`; by default this process where there is little to
+            do, else the active session, or a local one for this call.
         progress: Called with every step of the long phases.
 
     Raises:
@@ -85,14 +83,14 @@ def verify(
     """
     if values is not None and values < 0:
         raise InvalidInputError(
-            "a negative number of chunks", do="Pass values=0 or more.", values=values
+            "the number of chunks is negative", do="Pass values=0 or more.", values=values
         )
     asked = references is not None or values is not None or full
     with_references = references if references is not None else not asked
     wanted = VALUES if not asked else values or 0
     if not (with_references or wanted or full):
         raise InvalidInputError(
-            "there is nothing to verify", do="Ask for references, values or all (full)."
+            "nothing to verify", do="Pass references=True, values=N or full=True."
         )
     seed = secrets.randbelow(1 << 32) if seed is None else seed
     clock = Clock(progress)
@@ -106,7 +104,12 @@ def verify(
     _refuse_unauthorized(session, access)
     work = _Work(session, storage, access)
     with ExitStack() as stack:
-        run = _runner(stack, clock, spark, work, work.total if full else wanted)
+        size = work.total if full else wanted
+        is_small = len(work.manifests) <= _FEW and size <= _HANDFUL
+        with clock.phase("executor"):
+            running = stack.enter_context(executor_of(executor, work=0 if is_small else None))
+        slots = running.parallelism
+        work.tasks = slots * _TASKS_PER_SLOT if slots > 1 else 1  # alone, none waits for the last
         stages = {
             "references": (check_references, work.all() if with_references else []),
             "values": (compare_values, work.some(wanted, full=full, seed=seed)),
@@ -115,13 +118,15 @@ def verify(
         for phase, (function, tasks) in stages.items():
             if tasks:
                 with clock.phase(phase):
-                    found.append(total(run(function, tasks, _telling(clock.step, phase, tasks))))
+                    report = _telling(clock.step, phase, tasks)
+                    found.append(total(running.run(function, tasks, progress=report)))
     checked = total(found)
     return VerifyReport(
         repo=storage.url,
         snapshot_id=session.snapshot_id,
         checked=_with_untold(session, checked) if full else checked,
         seed=seed,
+        executor=running.name,
         seconds=clock.seconds,
     )
 
@@ -165,7 +170,7 @@ def _refuse_unauthorized(session: Session, access: Mapping[str, GrantedAccess]) 
     if missing := [each.url_prefix for each in containers if not _is_authorized(each, access)]:
         quoted = ", ".join(map(entry_text, containers))
         raise UnauthorizedError(
-            "verification reads files that it was not authorised to read",
+            "verification needs to read files below a prefix that is not authorized",
             do="If you trust the repository, pass"
             f" authorize_virtual_chunk_access=[{quoted}] (on the command line --authorize PREFIX,"
             " or PREFIX=ENDPOINT).",
@@ -178,43 +183,9 @@ def _is_authorized(container: VirtualChunkContainer, access: Mapping[str, Grante
     return found is not None and (endpoint is None or endpoint in found.endpoints)
 
 
-type _Tell = Callable[[int], None]  # how many tasks are done
-type _Run = Callable[
-    [Callable[[VerifyTask], Checked], Sequence[VerifyTask], _Tell | None], Iterable[Checked]
-]
-
-
-def _runner(
-    stack: ExitStack,
-    clock: Clock,
-    spark: SparkSession | None,
-    work: _Work,
-    wanted: int,
-) -> _Run:
-    """Return what runs tasks: this process where there is little to do, else Spark."""
-    small = len(work.manifests) <= _FEW and wanted <= _HANDFUL
-    if small and spark is None:
-        return lambda function, tasks, _: run_in_process(function, tasks)
-    with clock.phase("spark"):
-        session = cast("SparkSession", stack.enter_context(spark_or_local(spark)))
-    work.tasks = slots(session) * _TASKS_PER_SLOT
-
-    def run(
-        function: Callable[[VerifyTask], Checked], tasks: Sequence[VerifyTask], tell: _Tell | None
-    ) -> Iterable[Checked]:
-        if tell is None:
-            return run_on_spark(session, function, tasks)
-        with counted(session) as done:
-            found = run_on_spark(session, function, tasks, progress=lambda: tell(done()))
-        tell(len(tasks))
-        return found
-
-    return run
-
-
 def _telling(
     progress: Callable[[Progress], None] | None, phase: str, tasks: Sequence[VerifyTask]
-) -> _Tell | None:
+) -> Done | None:
     if progress is None:
         return None
     begin = time.perf_counter()

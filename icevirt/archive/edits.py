@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariableFacts:
-    """A variable of a file, as a function for ``preprocess`` sees it."""
+    """A variable of a file, as a ``preprocess`` function sees it."""
 
     dims: tuple[str | None, ...]
     shape: tuple[int, ...]
@@ -19,7 +19,7 @@ class VariableFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileFacts:
-    """A file, as a function for ``preprocess`` sees it; there are no values in it."""
+    """A file, as a ``preprocess`` function sees it: names and attributes, without values."""
 
     url: str
     attrs: Mapping[str, Any]  # of the root group
@@ -28,7 +28,7 @@ class FileFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChanges:
-    """What a function for ``preprocess`` returns; None in its place changes nothing.
+    """The return value of a ``preprocess`` function; returning None changes nothing.
 
     Args:
         rename: Old names of variables and dimensions (of variables, absolute paths too) and new
@@ -36,7 +36,7 @@ class FileChanges:
         drop_variables: Names or absolute paths.
         attrs: Attributes to set, by variable (new name or absolute path; ``"/"`` is the file), each
             a mapping of names to values; None removes one.
-        labels: Where the file lies along new dimensions, for which ``labels`` of the build says
+        labels: The file's labels along new dimensions, for which the build's ``labels`` is
             ``"preprocess"``.
     """
 

@@ -19,6 +19,7 @@ from icevirt.archive.facts import Coded, FileColumns
 from icevirt.archive.hybrid import AxisGrid, Hybrid
 from icevirt.archive.joining import Form
 from icevirt.archive.reports.build import BadFile, ReferenceCounts
+from icevirt.archive.reports.card import card, line, plural, volume
 from icevirt.archive.reports.cost import PlanCost
 from icevirt.archive.reports.difference import PlanDifference
 from icevirt.archive.schema import ArraySchema
@@ -26,6 +27,8 @@ from icevirt.archive.times import Recoding
 from icevirt.ids import ObjectId8
 from icevirt.model.config.document import RepositoryConfig, SplitRule, VirtualChunkContainer
 from icevirt.model.snapshot import Extents
+
+_SHOWN = 20  # arrays and notes in a picture
 
 
 class ArrayMode(Enum):
@@ -119,11 +122,11 @@ class LeftOut:
     kept: str  # URL of the other one
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class BuildPlan:
-    """Everything a build will do, files in the order of the dataset.
+    """Everything a build will do, with files in the order of the dataset.
 
-    Files that hold other arrays of the same box follow one another.
+    Files that hold different arrays of the same box are adjacent.
     """
 
     build_id: str
@@ -139,8 +142,36 @@ class BuildPlan:
     bad_files: tuple[BadFile, ...] = ()  # left out because they cannot be scanned
     eras: Eras | None = None  # where each is a group
     cost: PlanCost | None = None  # where it was asked for
+    executor: str = ""  # that scanned the files, and will run a build of them in the same place
     difference: PlanDifference | None = None  # from the last build, where one was looked at
     origin: FileColumns | None = None  # where the files are read, if they are published elsewhere
+
+    def __repr__(self) -> str:
+        """Return what the plan is, in one line."""
+        along = f" along {', '.join(map(line, self.concat_dim))}" if self.concat_dim else ""
+        bad = f" ({len(self.bad_files):,} bad)" if self.bad_files else ""
+        notes = f"  {plural(len(self.notes), 'note')}" if self.notes else ""
+        return (
+            f"<BuildPlan {plural(len(self.files), 'file')}{along}{bad}"
+            f"  {plural(len(self.arrays), 'array')}"
+            f"  {plural(sum(array.expected for array in self.arrays), 'reference')}{notes}>"
+        )
+
+    def _repr_html_(self) -> str:
+        counts = sum((array.written for array in self.arrays), ReferenceCounts())
+        return card(
+            repr(self),
+            {
+                "group": self.group,
+                "arrays": ", ".join(array.path for array in self.arrays[:_SHOWN])
+                + (", ..." if len(self.arrays) > _SHOWN else ""),
+                "stays in the files": volume(counts.bytes_referenced),
+                "to be stored": volume(counts.bytes_stored),
+                "eras": None if self.eras is None else self.eras.count,
+            },
+            lines=self.notes[:_SHOWN],
+            step=["report = plan.write(repo)", "plan.changes(repo)", "print(plan)"],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -61,7 +61,7 @@ def load_result(raw: bytes) -> WriteResult:
         )
     except (ValueError, KeyError, TypeError) as error:
         raise FormatError(
-            "a build's note of a finished item is damaged",
+            "the build's record of a finished item is damaged",
             do="Delete icevirt/builds in the repository, and build again.",
             cause=str(error),
         ) from error

@@ -7,7 +7,7 @@ and every array carries a chunk table that a zarr reader decodes to exactly what
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
@@ -145,7 +145,7 @@ class NodeWriter(Protocol):
     """What a scanned file is written to; `icevirt.Session` is one."""
 
     def add_group(self, path: str, zarr_json: bytes) -> None:
-        """Add a group; parents that are missing are added too."""
+        """Add a group; missing parents are added too."""
 
     def add_array(self, path: str, zarr_json: bytes, chunks: ChunkTable) -> None:
         """Add an array and its chunk references."""
@@ -203,8 +203,3 @@ class ScannedFile:
 def dump(document: Any) -> bytes:
     """Write strict JSON, keys in the order given. Raises ``ValueError`` for bare NaN."""
     return json.dumps(document, allow_nan=False, ensure_ascii=False).encode()
-
-
-def arrays_by_path(arrays: Sequence[ScannedArray]) -> dict[str, ScannedArray]:
-    """Return the arrays keyed by their path."""
-    return {array.path: array for array in arrays}

@@ -1,4 +1,4 @@
-"""The Parquet tables that a scan leaves behind: written by tasks, read by plans.
+"""Read and write the Parquet tables of a scan: tasks write them, plans read them.
 
 Never imports PySpark.
 """

@@ -1,4 +1,4 @@
-"""Columns that grow part by part: a million rows are neither objects nor there twice."""
+"""Grow Arrow columns part by part, without Python objects or a second copy of the rows."""
 
 from __future__ import annotations
 

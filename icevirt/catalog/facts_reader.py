@@ -1,7 +1,7 @@
-"""The driver's side of a catalog: facts about files and arrays, gathered part by part.
+"""Gather facts about files and arrays from a catalog on the driver, part by part.
 
-A part is dropped before the next one is read, so that nothing of a million files is there twice,
-and texts that repeat are numbers from the start. References stay where they are.
+Each part is dropped before the next is read, so no fact about a million files is in memory twice,
+and repeated strings are numbers from the start. References stay in the catalog.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class _GatheredFacts:
     def _add_arrays(self, arrays: Any, rows: NDArray[np.int32], places: NDArray[np.int64]) -> None:
         found = numbers_of(arrays["row"])
         if (found < 0).any():
-            raise ValueError("a variable of no file")
+            raise ValueError("a variable without a file")
         place = np.full(1 + max(int(found.max(initial=0)), int(rows.max(initial=0))), -1, np.int32)
         place[rows] = places
         file = place[found]

@@ -1,7 +1,7 @@
-"""The names of the files that a write task needs, read where the scan wrote them down.
+"""Read the names of the files that a write task needs from the catalog.
 
-A task knows part and row of its files, a few bytes each however long their names are. Where the
-plan gives files other names than the catalog, they travel with the task instead.
+A task knows the part and row of its files: a few bytes each, however long their names are. If the
+plan gives files other names than the catalog, these travel with the task instead.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class TaskFiles:
         at = np.minimum(np.searchsorted(held[order], rows), len(held) - 1)
         if not len(held) or (held[order[at]] != rows).any():
             raise FormatError(
-                "a part of the catalog lacks files that the plan counts on",
+                "a part of the catalog lacks files that the plan needs",
                 do="Delete the catalog and scan again.",
                 part=self.rows.parts[part],
             )

@@ -1,7 +1,7 @@
-"""Notes in the catalog which parts are being scanned, so that a death is noticed by the next try.
+"""Mark catalog parts as being scanned, so that the next attempt notices a dead process.
 
-A part is noted when its scan begins, and the note goes when the scan ends, however it ends: only a
-process that died leaves one behind. Cost: a listing for each task, two small writes for each part.
+A part is marked when its scan begins, and the mark is removed when the scan ends, however it ends:
+only a process that died leaves one. Cost: a listing per task, two small writes per part.
 """
 
 from __future__ import annotations

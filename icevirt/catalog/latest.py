@@ -1,4 +1,4 @@
-"""Which rows of a catalog are the newest word on each file; nothing per file is a Python object."""
+"""Find the latest catalog row of each file, without Python objects per file."""
 
 from __future__ import annotations
 

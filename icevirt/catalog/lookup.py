@@ -1,6 +1,6 @@
-"""Which files a catalog describes already, and in which rows; nothing per file is a Python object.
+"""Find which files a catalog already describes, and in which rows, without objects per file.
 
-A file is found by URL, size and checksum: one that changed since is another file.
+A file is found by URL, size and checksum: a changed file is another file.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def _rows(table: Any, limits: ScanLimits) -> _FileRows:
     code, seconds, memory = (table[name] for name in _STOPPED)
     row = numbers_of(table["row"])
     if (np.sort(row) != np.arange(len(row))).any():
-        raise ValueError("its rows are not numbered from 0 on")
+        raise ValueError("its rows are not numbered from 0")
     return _FileRows(
         url=Strings(*bytes_of(table["url"])),
         etag=Strings(*bytes_of(table["etag"])),

@@ -1,6 +1,6 @@
-"""Tables of a catalog: made of Python values, and read.
+"""Read and write the Parquet tables of a catalog.
 
-One that is damaged is an error that says how to mend it.
+A damaged table raises an error that says how to repair it.
 """
 
 from __future__ import annotations

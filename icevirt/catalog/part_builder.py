@@ -1,4 +1,4 @@
-"""Scanned files as the rows of a catalog part."""
+"""Convert scanned files to the rows of a catalog part."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import pickle
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -24,15 +24,6 @@ from icevirt.catalog.parts import PartTables
 from icevirt.model.chunks import ChunkTable, ChunkType
 
 _VIRTUAL = int(ChunkType.virtual)
-
-
-def tables_of(outcomes: Iterable[ScanOutcome], limits: ScanLimits = DEFAULT) -> PartTables:
-    """Turn the outcomes of a part, scanned under ``limits``, into the rows of its three tables."""
-    rows = PartRows(limits)
-    for outcome in outcomes:
-        rows.add(outcome)
-    tables = rows.tables()
-    return replace(tables, refs=list(tables.refs))
 
 
 class PartRows:

@@ -1,7 +1,7 @@
-"""Catalog parts on a storage: written by scan tasks, read by the plan.
+"""Store catalog parts: scan tasks write them, plans read them.
 
-Parquet through pyarrow and the repository's own storage verbs, because pip's Spark has no cloud
-file systems. The bytes of a part depend on its content only.
+Parquet through pyarrow and the repository's own storage, because pip's Spark has no cloud file
+systems. The bytes of a part depend on its content only.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _version(storage: Storage) -> Any:
         return loads(storage.get(_MARK))[_KEY]
     except (ObjectNotFoundError, ValueError, KeyError, TypeError) as error:
         raise AlreadyExistsError(
-            "the path of the catalog holds something that is no catalog",
+            "the path of the catalog holds something else",
             do="Name an empty or new directory for the catalog.",
             catalog=storage.url,
         ) from error

@@ -1,8 +1,8 @@
-"""Packed references of many small parts, read together and kept until their turn comes.
+"""Cache packed references of many small parts that are read together.
 
-A part of small files holds a few kilobytes of each of its arrays, and opening it takes longer than
-reading them. So whoever reads one array of many parts takes along the others that he will want of
-them, and keeps these compressed.
+A part of small files holds a few kilobytes for each of its arrays, and opening it takes longer than
+reading them. So a task that reads one array of many parts also reads the other arrays that it will
+need from them, and keeps these compressed.
 """
 
 from __future__ import annotations

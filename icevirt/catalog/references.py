@@ -1,7 +1,8 @@
-"""The ``refs`` table of a catalog part: large arrays have row groups of their own.
+"""Read and write the ``refs`` table of a catalog part; large arrays have their own row groups.
 
-Small ones share a row group, because finding one takes longer than reading a few kilobytes. Only
-paths have statistics; they say which row group is whose. The bytes depend on the content only.
+Small arrays share a row group, because finding one takes longer than reading a few kilobytes. Only
+paths have statistics; they identify the row groups of an array. The bytes depend on the content
+only.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Which files the scans of a catalog were asked for, so that builds can start from it alone.
+"""Record which files the scans of a catalog requested, so builds can start from it alone.
 
-The rows of a catalog tell what was scanned. They do not tell what was still to be scanned when a
-scan was killed, and what is tried again; a build over rows alone would leave that out in silence.
-So a scan notes the files that it is about to scan, all at once and before the first.
+The rows of a catalog show what was scanned. They do not show what remained when a scan was killed,
+or what is to be retried; a build over rows alone would silently omit that. So a scan records its
+files, all at once, before it scans the first.
 """
 
 from __future__ import annotations

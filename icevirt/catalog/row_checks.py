@@ -1,7 +1,7 @@
-"""What the texts of a catalog's tables have to look like; each distinct one is looked at once.
+"""Check the strings in a catalog's tables; each distinct one is checked once.
 
-A plan takes them for what a scan wrote. Whatever else they are is found here, where the part is
-known that holds them.
+Plans rely on these strings having the form that a scan writes. Any other form is found here, where
+the part that holds it is known.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LABELS = "iufbSUV"
 def texts(value: Any) -> list[str]:
     """Return a list of texts. Raises ``TypeError``."""
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise TypeError(f"not a list of texts: {_shown(value)}")
+        raise TypeError(f"not a list of strings: {_shown(value)}")
     return value
 
 
@@ -55,22 +55,22 @@ def check_schema(text: str | None) -> None:
     schema = ArraySchema.loads(text or "")
     names, edges = schema.dimension_names, schema.chunk_shape
     if not all(name is None or isinstance(name, str) for name in names):
-        raise TypeError("names of dimensions are texts")
+        raise TypeError("dimension names must be strings")
     if edges is not None and (len(edges) != len(names) or not all(map(_is_count, edges))):
         raise ValueError(f"not the shape of a chunk: {_shown(edges)}")
     if not all(isinstance(each, str | Mapping) for each in (schema.data_type, *schema.codecs)):
-        raise TypeError("data type and codecs are texts or objects")
+        raise TypeError("data type and codecs must be strings or objects")
     held = schema.attributes
     if not all(isinstance(each, dict) for each in (held.values, held.dtypes)):
-        raise TypeError("attributes are objects")
+        raise TypeError("attributes must be objects")
     if not all(has_dtype(np.dtype(each)) for each in held.dtypes.values()):
-        raise TypeError("an attribute has a type that none keeps")
+        raise TypeError("an attribute has an unknown dtype")
 
 
 def check_labels_dtype(text: str | None) -> None:
     """Raise ``TypeError`` for the type of no values that can be kept."""
     if text and np.dtype(text).kind not in _LABELS:
-        raise TypeError(f"not a type of values: {_shown(text)}")
+        raise TypeError(f"not a valid data type: {_shown(text)}")
 
 
 def check_alike(shape: str | None, schema: str | None) -> None:
@@ -99,7 +99,7 @@ def group_of(value: Any) -> ScannedGroup:
     if paths.canonical(path) != path or not all(isinstance(e, dict) for e in (values, dtypes)):
         raise ValueError(f"not a group: {_shown(path)}")
     if not all(has_dtype(np.dtype(each)) for each in dtypes.values()):
-        raise TypeError("an attribute has a type that none keeps")
+        raise TypeError("an attribute has an unknown dtype")
     return ScannedGroup(path=path, attributes=Attributes(values=values, dtypes=dtypes))
 
 

@@ -1,4 +1,4 @@
-"""What the scans of a catalog were asked for: an identity alone tells nobody anything."""
+"""Record the options behind each scan identity of a catalog."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ def _parse(raw: bytes, path: str) -> Any:
     with telling_damage(path):
         told = json.loads(raw)
         if not all(isinstance(told[kind], dict) for kind in ("options", "scanners")):
-            raise TypeError("it is no description of a scan")
+            raise TypeError("it does not describe a scan")
         return told

@@ -1,4 +1,4 @@
-"""Parts of a catalog as the tables of its view, a part at a time."""
+"""Read parts of a catalog as the tables of its view, one part at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command ``icevirt``: functions over the public API that return values.
+"""Provide the command ``icevirt``: thin functions over the public API.
 
 Text is made in `icevirt.display`; nothing is computed here.
 """

@@ -1,4 +1,4 @@
-"""``icevirt catalog``: what scans found."""
+"""Implement ``icevirt catalog``: what scans found."""
 
 from __future__ import annotations
 
@@ -26,11 +26,9 @@ def catalog(
     ] = None,
     table: Annotated[
         CatalogTable | None,
-        typer.Option(help="Write this table, one row a file, array or reference."),
+        typer.Option(help="Write this table, one row per file, array or reference."),
     ] = None,
-    to: Annotated[
-        str | None, typer.Option(help="The Parquet file that the table is written to.")
-    ] = None,
+    to: Annotated[str | None, typer.Option(help="The Parquet file to write the table to.")] = None,
     output: OutputOption = Output.text,
 ) -> CommandResult:
     """Show what a catalog holds, or with --table and --to write a table of it as Parquet."""

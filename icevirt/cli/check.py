@@ -1,4 +1,4 @@
-"""``icevirt check``: whether a repository is intact."""
+"""Implement ``icevirt check``: whether a repository is intact."""
 
 from __future__ import annotations
 

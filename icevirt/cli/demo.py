@@ -1,7 +1,7 @@
-"""``icevirt demo``: the main job on three months of a real ocean model, from pip.
+"""Implement ``icevirt demo``: a build from three months of a real ocean model.
 
-It calls the functions that a user's own program would call, and checks one promise in front of the
-user's eyes: what comes out of the repository is what h5py reads from the files.
+It calls the functions that a user's own program would call, and checks one promise before the
+user's eyes: the repository returns what h5py reads from the files.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Demo:
             ),
             ("3. icevirt.info(repo)", self.summary),
             ("4. xr.open_dataset(repo, engine='icevirt', ...)", self.dataset),
-            ("5. Mean sea surface temperature, all ocean points alike", self._table()),
+            ("5. Mean sea surface temperature, unweighted over ocean points", self._table()),
         ):
             shown = Text(what) if isinstance(what, str) else render(what)
             parts += [Text(title, "bold cyan"), shown, Text()]
@@ -65,24 +65,24 @@ class Demo:
 
 def demo(
     repo: Annotated[
-        str, typer.Argument(help="Where the repository goes; an earlier demo is built over.")
+        str, typer.Argument(help="Where the repository goes; an earlier demo is replaced.")
     ] = "icevirt-demo",
     output: OutputOption = Output.text,
 ) -> CommandResult:
     """Build a virtual dataset over real ocean-model files, open it, and compute with it."""
     import icevirt
-    from icevirt.execution.spark_session import spark_or_local
+    from icevirt.execution.selection import default_executor
 
     files = sample_files()
     # on Spark, which so few files would not be worth: whoever sees this work has all that is needed
-    with spark_or_local(), progress(quiet=output is Output.json) as listener:
+    with default_executor("spark"), progress(quiet=output is Output.json) as listener:
         report = icevirt.build(
             files,
             repo,
             concat_dim="time_counter",
-            combine="nested",  # each file says that it is step 0
             mode="w",
-            message="demo",
+            combine_options={"combine": "nested"},  # each file says that it is step 0
+            commit_options={"message": "demo"},
             progress=listener,
         )
     dataset, means, equal = read(report, files)

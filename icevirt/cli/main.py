@@ -1,4 +1,4 @@
-"""The program: its commands, its version, and what becomes of errors.
+"""Run the program: its commands, its version, and its error handling.
 
 An error of icevirt, or of stdout, is one line on stderr and exit status 1; a wrong command line is
 status 2; a traceback is a bug.
@@ -6,6 +6,7 @@ status 2; a traceback is a bug.
 
 from __future__ import annotations
 
+import importlib
 import logging
 import signal
 import sys
@@ -18,7 +19,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from icevirt.cli import build, catalog, check, demo, inspect, plan, upgrade, verify
+from icevirt.cli.former import replacement
 from icevirt.cli.output import ProgressStyle, answering, show, show_error, tell_progress_as
 from icevirt.errors import IcevirtError
 from icevirt.redaction import without_secrets
@@ -33,12 +34,45 @@ def _repeating_no_secret() -> Iterator[None]:
         yield
     except Exception as error:
         if isinstance(words := getattr(error, "message", None), str):
-            error.message = without_secrets(words)  # type: ignore[attr-defined]
+            now = replacement(error)
+            error.message = without_secrets(words if now is None else now)  # type: ignore[attr-defined]
         raise
 
 
+_FORMER_NAME = "doctor"  # of check
+_COMMANDS = {
+    "build": "icevirt.cli.build:build",
+    "plan": "icevirt.cli.plan:plan",
+    "info": "icevirt.cli.inspect:info",
+    "scan": "icevirt.cli.inspect:scan",
+    "catalog": "icevirt.cli.catalog:catalog",
+    "check": "icevirt.cli.check:check",
+    _FORMER_NAME: "icevirt.cli.check:check",
+    "upgrade": "icevirt.cli.upgrade:upgrade",
+    "verify": "icevirt.cli.verify:verify",
+    "demo": "icevirt.cli.demo:demo",
+}
+
+
 class _Program(TyperGroup):
-    """Commands whose usage errors repeat no secret of what was typed."""
+    """Commands whose usage errors repeat no secret, and name what replaces former options."""
+
+    def list_commands(self, _ctx: Any) -> list[str]:
+        """Return the names of all commands."""
+        return list(_COMMANDS)
+
+    def get_command(self, _ctx: Any, cmd_name: str) -> Any:
+        """Return a command; its module, and all that its options need, is imported now."""
+        if cmd_name not in self.commands and cmd_name in _COMMANDS:
+            module, _, function = _COMMANDS[cmd_name].partition(":")
+            alone = typer.Typer(rich_markup_mode=None, add_completion=False)
+            found = getattr(importlib.import_module(module), function)
+            alone.command(cmd_name, hidden=cmd_name == _FORMER_NAME)(found)
+            self.commands[cmd_name] = typer.main.get_command(alone)
+        elif cmd_name not in self.commands:  # a typing error, for which the nearest is looked up
+            for each in _COMMANDS:
+                self.get_command(_ctx, each)
+        return self.commands.get(cmd_name)
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
         """Read the options of the program itself."""
@@ -78,25 +112,13 @@ def program(
     progress: Annotated[
         ProgressStyle,
         typer.Option(
-            help="How commands tell on stderr how far they are: auto (bars on a terminal, else a"
-            " line for each phase) or json (lines for programs).",
+            help="How to show progress on stderr: auto (bars on a terminal, else one line per "
+            "phase) or json (lines for programs).",
         ),
     ] = ProgressStyle.auto,
 ) -> None:
     """Turn archives of NetCDF/HDF5 files into versioned Icechunk datasets, without copying them."""
     tell_progress_as(progress)
-
-
-app.command()(build.build)
-app.command()(plan.plan)
-app.command()(inspect.info)
-app.command()(inspect.scan)
-app.command()(catalog.catalog)
-app.command()(check.check)
-app.command("doctor", hidden=True)(check.check)  # its old name
-app.command()(upgrade.upgrade)
-app.command()(verify.verify)
-app.command()(demo.demo)
 
 
 def run() -> None:

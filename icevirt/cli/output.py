@@ -1,4 +1,4 @@
-"""The one place that prints: answers on stdout, as text or JSON, errors and progress on stderr."""
+"""Print: answers on stdout as text or JSON, errors and progress on stderr."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def answering() -> Iterator[None]:
             show_error(
                 StorageError(
                     f"the answer cannot be written to stdout: {error.strerror}",
-                    do="Free some space, or send it somewhere else.",
+                    do="Free some space, or redirect the output.",
                 )
             )
         sys.exit(1)

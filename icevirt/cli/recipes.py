@@ -1,40 +1,79 @@
-"""Options of commands that take a recipe, which the command line may overrule."""
+"""Merge a recipe with the options of the command line, which win."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
 
 import typer
+
+from icevirt.api.renamed import OBJECTS
+from icevirt.cli.declared import grouped, takes
+
+type Command = Literal["build", "plan", "scan"]
 
 RecipeFile = Annotated[
     str | None,
     typer.Option(
-        "--file", "-f", help="A recipe (TOML) with the arguments; options given here count more."
+        "--file",
+        "-f",
+        help="A recipe (TOML) with the arguments; options on the command line override it.",
     ),
 ]
 WriteRecipe = Annotated[
     str | None,
-    typer.Option(help="Write a recipe of what was planned, for icevirt build -f, to this file."),
+    typer.Option(help="Write the plan's recipe, for icevirt build -f, to this file."),
 ]
-_OPTIONS = {
-    "variables": "variable",
-    "drop_variables": "drop_variable",
-    "attrs": "attr",
-    "containers": "container",
-    "float_variables": "float_variable",
+
+_ONLY: dict[Command, dict[str, tuple[str, ...]]] = {
+    "build": {"scan_options": (), "combine_options": (), "commit_options": ()},
+    "plan": {
+        "scan_options": (),
+        "combine_options": (),
+        "commit_options": ("branch", "publish_as", "containers"),
+    },
+    "scan": {
+        "scan_options": (),
+        "combine_options": ("labels", "data_vars", "pad", "tolerance", "rename"),
+    },
 }
-"""Options that are called otherwise than the arguments of Python."""
+"""Which options of which objects a command takes; () for all of them."""
 
 
-def overruled(ctx: typer.Context, recipe: str | None, /, **given: Any) -> dict[str, Any]:
-    """Return the arguments of a recipe, and those that were given on the command line."""
+def takes_options(command: Command) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command the options of the objects that its function takes."""
+
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        for options in OBJECTS:
+            if (only := _ONLY[command].get(options.KEYWORD)) is not None:
+                function = takes(options, only)(function)
+        return function
+
+    return add
+
+
+def asked(
+    ctx: typer.Context, recipe: str | None, chosen: dict[str, Any], /, **given: Any
+) -> dict[str, Any]:
+    """Return the arguments of a call: those of a recipe, and what the command line says.
+
+    Raises:
+        typer.BadParameter: An option has a value that it does not take.
+        InvalidInputError: The recipe is wrong.
+    """
+    said = {name: value for name, value in chosen.items() if _is_said(ctx, name)}
+    options = grouped(OBJECTS, said)
     if recipe is None:
-        return given
+        return {**given, **options}
     import icevirt
 
     held = icevirt.load_recipe(recipe, call="plan" if ctx.info_name == "plan" else "build")
-    said = {name for name in given if _is_said(ctx, _OPTIONS.get(name, name))}
-    return {**given, **{name: value for name, value in held.items() if name not in said}}
+    made = {**given, **{name: value for name, value in held.items() if not _is_said(ctx, name)}}
+    for each in OBJECTS:
+        merged = {**held.get(each.KEYWORD, {}), **options.get(each.KEYWORD, {})}
+        if merged:
+            made[each.KEYWORD] = merged
+    return made
 
 
 def _is_said(ctx: typer.Context, option: str) -> bool:

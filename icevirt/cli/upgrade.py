@@ -1,4 +1,4 @@
-"""``icevirt upgrade``: from the V1 format to V2."""
+"""Implement ``icevirt upgrade``: from the V1 format to V2."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from icevirt.cli.output import CommandResult, Output, OutputOption
 def upgrade(
     repo: Annotated[str, typer.Argument(help="The repository, a path or URL.")],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be done.")
+        bool, typer.Option("--dry-run", help="Only report what would be done.")
     ] = False,
     keep_v1_files: Annotated[
         bool,
-        typer.Option("--keep-v1-files", help="Let V1 clients read on, and commit beside V2."),
+        typer.Option(
+            "--keep-v1-files",
+            help="Keep the V1 files, so that V1 clients can still read, and commit beside V2.",
+        ),
     ] = False,
     output: OutputOption = Output.text,
 ) -> CommandResult:

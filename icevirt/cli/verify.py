@@ -1,4 +1,4 @@
-"""``icevirt verify``: whether a repository still says what its source files hold."""
+"""Implement ``icevirt verify``: compare a repository with its source files."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ def verify(  # noqa: PLR0917 - each is an option of the command
     tag: Annotated[str | None, typer.Option(help="The tag to verify.")] = None,
     snapshot_id: Annotated[str | None, typer.Option(help="The snapshot to verify.")] = None,
     references: Annotated[
-        bool, typer.Option("--references", help="Look at every file: there, as long, unchanged.")
+        bool, typer.Option("--references", help="Check every file: existence, length, checksum.")
     ] = False,
     values: Annotated[
         int | None,
-        typer.Option(min=0, help="Compare so many random chunks with what h5py or netCDF4 reads."),
+        typer.Option(
+            min=0, help="Compare this many random chunks with what h5py or netCDF4 reads."
+        ),
     ] = None,
     full: Annotated[bool, typer.Option("--full", help="Compare all chunks.")] = False,
-    seed: Annotated[int | None, typer.Option(help="Draw the sample of an earlier run.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Repeat the sample of an earlier run.")] = None,
     authorize: Authorize = None,
     output: OutputOption = Output.text,
     quiet: Quiet = False,

@@ -1,4 +1,7 @@
-"""URLs, credentials and options, made into stores; the one place that knows secrets.
+"""Turn a path or URL into something to read; the only place that handles secrets.
 
-Source files are read in `icevirt.objects`, files of a repository in `icevirt.storage`.
+Entry points: `stores.bucket_of(url, config, credentials)` makes a `Bucket`; `Bucket.store()` is its
+obstore store in this process; `library.obstore()` is the library with its functions;
+`failures.asked(url, act)` calls one and converts its errors to icevirt's; and
+`address.Address.parse` splits the URL of an object into bucket and key.
 """

@@ -233,7 +233,7 @@ def _canonical(store: ObjectStoreConfig, prefix: str, *, is_foreign: bool) -> Ob
             raise _unknown(prefix, given, rules)
         read = _read(rules[name], value, prefix, name)
         if name in found and found[name] != read:
-            raise _refused(prefix, name, "given twice, with two values")
+            raise _refused(prefix, name, "given twice, with different values")
         found[name] = read
     return ObjectStoreConfig(store.kind, _without_bucket(found, prefix))
 
@@ -268,8 +268,8 @@ def _without_bucket(found: dict[str, Any], prefix: str) -> dict[str, Any]:
 def _unknown(prefix: str, option: object, known: Mapping[str, Any]) -> InvalidInputError:
     return InvalidInputError(
         "a virtual chunk container has an option that is unknown, or that only the reader may set",
-        do="Remove it from the container with repo.config.set_virtual_chunk_container(...) and"
-        " repo.save_config(). If you need it, set it in your environment.",
+        do="Remove it from the container with repo.config.set_virtual_chunk_container(...) and "
+        "repo.save_config(). If you need the option, set it in your environment.",
         container=prefix,
         option=str(option)[:100],
         known=sorted(known),

@@ -1,7 +1,7 @@
 """Compute where a store's requests go, from its final options. Pure.
 
-The rules are those of obstore. `tests/access/hostile/test_credentials.py` compares them with the
-URLs that obstore signs.
+The rules are those of obstore. `tests/access/test_credentials.py` compares them with the URLs that
+obstore signs.
 """
 
 from __future__ import annotations

@@ -26,11 +26,12 @@ _BY_CODE = {
     "ExpiredToken": "The session token has expired: get new credentials, or use refreshable ones.",
     "InvalidAccessKeyId": "The server does not know this access key; check the credentials"
     " and the endpoint.",
-    "SignatureDoesNotMatch": "The secret key is not that of this access key; check both.",
+    "SignatureDoesNotMatch": "The secret key does not match this access key; check both.",
     "AuthorizationHeaderMalformed": "Check the region.",
     "PermanentRedirect": "The bucket is in another region: pass its region.",
     "IllegalLocationConstraintException": "Pass the region of the bucket.",
-    "AuthenticationFailed": "The server refused the signature; check account, key and clock.",
+    "AuthenticationFailed": "The server refused the signature; check the account, the key and the "
+    "clock.",
     "RequestTimeout": "Try again; the connection is slow.",
     "SlowDown": "The store asks for fewer requests; run fewer tasks at once, or try again.",
     "ServerBusy": "The store asks for fewer requests; run fewer tasks at once, or try again.",
@@ -123,7 +124,7 @@ def opened[T](url: str, act: Callable[[], T]) -> T:
             raise
         said = _unknown_option(str(error)) or type(error).__name__
     raise InvalidInputError(
-        "these options or credentials do not open the store",
+        "the store cannot be opened with these options or credentials",
         do="Check their names and values.",
         url=url,
         cause=said,
@@ -144,8 +145,8 @@ def _missing(text: str, url: str) -> StorageError:
     code = _CODE.search(text)
     if code and code[1] in _NO_BUCKET:
         return StorageError(
-            "there is no such bucket",
-            do="Check its name, the endpoint and the region, or make it.",
+            "no such bucket",
+            do="Check its name, the endpoint and the region, or create it.",
             url=url,
             status=404,
             reason=code[1],
@@ -159,8 +160,8 @@ def _refused(error: BaseException, url: str) -> StorageError:
         key = _KEY.search(text)
         return StorageError(
             "a key that cannot be read: it has an empty part, '.', '..' or a control character",
-            do="Rename the object, or name the objects that you want instead of listing their"
-            " prefix.",
+            do="Rename the object, or pass the objects that you want one by one instead of their "
+            "prefix.",
             url=url,
             key=key[1] if key else "",
             sent=True,
@@ -189,4 +190,4 @@ def _refused(error: BaseException, url: str) -> StorageError:
     if code:
         facts["reason"] = code[1]
         do = _BY_CODE.get(code[1], do)
-    return StorageError("the object store refused or did not answer", do=do, **facts)
+    return StorageError("the object store refused the request or did not answer", do=do, **facts)

@@ -42,7 +42,8 @@ def container_headers(value: object) -> dict[str, str]:
         name = given.lower() if isinstance(given, str) and given.isascii() else ""
         if name not in ALLOWED or name in found:
             raise InvalidInputError(
-                f"a header is given twice, or is not one of {', '.join(sorted(ALLOWED))}"
+                "a header is given twice or is not allowed; allowed are "
+                f"{', '.join(sorted(ALLOWED))}"
             )
         if not isinstance(text, str) or not _VALUE.fullmatch(text):
             raise InvalidInputError("the value of a header is not printable ASCII")

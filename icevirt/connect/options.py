@@ -247,7 +247,9 @@ def _check_endpoint(endpoint: str, allow_http: bool) -> None:
     shown = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
     if "@" in parts.netloc:
         raise InvalidInputError(
-            "an endpoint has no user name and password", do="Pass credentials.", endpoint=shown
+            "an endpoint URL must not contain a user name or password",
+            do="Pass credentials.",
+            endpoint=shown,
         )
     if parts.scheme == "http" and not allow_http:
         raise InvalidInputError(

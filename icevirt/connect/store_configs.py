@@ -26,17 +26,17 @@ def s3_store(  # noqa: PLR0917 - icechunk's signature
     requester_pays: bool = False,
     checksum_algorithm: str | None = None,
 ) -> ObjectStoreConfig:
-    """Return the config of a container on S3, or on a store that speaks its protocol.
+    """Return the config of a container on S3 or a compatible store.
 
     Args:
-        region: Of the bucket.
-        endpoint_url: Of a store that is not Amazon's.
-        allow_http: The endpoint may be ``http://``.
+        region: The bucket's region.
+        endpoint_url: Endpoint of a store other than Amazon's.
+        allow_http: Allow an ``http://`` endpoint.
         anonymous: Requests are not signed.
         s3_compatible: The store is not Amazon's.
         force_path_style: The bucket is part of the path and not of the host.
-        network_stream_timeout_seconds: A request without a byte for so long fails; 0: never.
-        requester_pays: Whoever reads pays.
+        network_stream_timeout_seconds: Fail a request after so many seconds without data; 0: never.
+        requester_pays: The reader pays for requests.
         checksum_algorithm: For what is written.
     """
     options = {
@@ -69,7 +69,7 @@ def http_store(
 
     Args:
         opts: Options of the client, like ``{"timeout": "30s"}``.
-        headers: Sent with each request, by everybody who reads.
+        headers: Sent with each request of every reader.
 
     Raises:
         InvalidInputError: An option or a header is a secret.
@@ -90,7 +90,7 @@ def _public(options: Mapping[str, str] | None) -> dict[str, Any]:
 
 def _persisted(name: str) -> InvalidInputError:
     return InvalidInputError(
-        "the config of a container is persisted, and this would be a secret in it",
+        "the config of a container is persisted, so it must not contain secrets",
         do="Pass it as credentials: authorize_virtual_chunk_access={prefix: credentials}.",
         option=name,
     )

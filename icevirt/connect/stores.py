@@ -156,7 +156,7 @@ def bucket_of(
         given = Anonymous(address.provider)
     if given.provider != address.provider:
         raise InvalidInputError(
-            "credentials for another kind of store",
+            "these credentials are for another kind of store",
             do=f"Pass icevirt.{address.provider}_credentials(...).",
             url=address.root.url,
             credentials_for=given.provider,
@@ -200,7 +200,7 @@ class _Stores:
                 return True
             if time.monotonic() < self._in_vain.get(bucket, 0):
                 return False
-            assert isinstance(bucket.credentials, Refreshable), "others do not change"
+            assert isinstance(bucket.credentials, Refreshable), "other credentials do not change"
             fresh = replace(bucket.credentials, current=None)
             self._open[bucket, 0] = _opened(replace(bucket, credentials=fresh))
             return True

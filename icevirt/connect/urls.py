@@ -68,7 +68,7 @@ def as_local_path(text: str | os.PathLike[str]) -> str:
         return os.path.abspath(os.path.expanduser(text))
     if not text.startswith("file://"):
         raise InvalidInputError(
-            "only local paths and file:// URLs are supported here so far",
+            "only local paths and file:// URLs are supported here",
             do="Copy or mount it locally.",
             url=text,
         )

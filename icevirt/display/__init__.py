@@ -1,4 +1,4 @@
-"""Text for people, made of values: reports, plans, repositories, progress.
+"""Format text for people: builds, repositories, files and progress.
 
 Nothing is computed or decided here.
 """

@@ -25,14 +25,26 @@ from icevirt.objects.endpoints import entry_of
 from icevirt.planning.schedule.cost_estimate import costs_of
 from icevirt.repo.maintenance.check import CheckReport
 
+_COMPUTED: dict[type, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    BuildReport: ((), ("references",)),
+    ScanReport: ((), ("references", "ok")),
+    VerifyReport: ((), ("ok",)),
+    CheckReport: ((), ("ok",)),
+    PlanCost: ((), ("map", "series")),
+    ReadCost: (("requests",), ()),
+    Era: (("name",), ()),
+}  # what is shown before and after the fields
+_NEVER = ("storage", "authorization")  # they may hold credentials
+
 
 @singledispatch
 def document(value: Any) -> JSON:
     """Return ``value`` as JSON: dataclasses by field, sequences as lists, the rest as it is."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {
-            field.name: document(getattr(value, field.name)) for field in dataclasses.fields(value)
-        }
+        shown = next((each for each in type(value).__mro__ if each in _COMPUTED), type(value))
+        first, last = _COMPUTED.get(shown, ((), ()))
+        fields = (field.name for field in dataclasses.fields(shown) if field.name not in _NEVER)
+        return {name: document(getattr(value, name)) for name in (*first, *fields, *last)}
     if isinstance(value, Enum):
         return str(value.value)
     if isinstance(value, Mapping):
@@ -42,36 +54,6 @@ def document(value: Any) -> JSON:
     if isinstance(value, list | tuple):
         return [document(item) for item in value]
     return value  # type: ignore[no-any-return]
-
-
-@document.register
-def _report(value: BuildReport) -> JSON:
-    fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    return document({**fields, "references": value.references})
-
-
-@document.register
-def _scan(value: ScanReport) -> JSON:
-    fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    return document({**fields, "references": value.references, "ok": value.ok})
-
-
-@document.register
-def _era(value: Era) -> JSON:
-    fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    return document({"name": value.name, **fields})
-
-
-@document.register
-def _access(value: ReadCost) -> JSON:
-    fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    return document({"requests": value.requests, **fields})
-
-
-@document.register
-def _cost(value: PlanCost) -> JSON:
-    fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    return document({**fields, "map": value.map, "series": value.series})
 
 
 @document.register
@@ -95,18 +77,6 @@ def _planned(value: BuildPlan) -> JSON:
             "difference": value.difference,
         }
     )
-
-
-@document.register
-def _verified(value: VerifyReport) -> JSON:
-    fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    return document({**fields, "ok": value.ok})
-
-
-@document.register
-def _checked(value: CheckReport) -> JSON:
-    fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    return document({**fields, "ok": value.ok})
 
 
 @document.register

@@ -22,7 +22,10 @@ def eras(found: Eras) -> RenderableType:
     parts: list[RenderableType] = [
         Text.assemble(
             (f"{found.count} eras", "bold"),
-            words(f"{along}: files decode alike within each, and unlike between them{order}"),
+            words(
+                f"{along}: files within an era decode equally, files of different eras do "
+                f"not{order}"
+            ),
         ),
         _table(found),
     ]
@@ -92,7 +95,7 @@ def choice(told: Choice) -> str:
     stored = f"; {size(told.bytes_stored)} to be stored" if told.bytes_stored else ""
     error = ""
     if told.max_error:
-        error = f"; values could be off by up to {told.max_error:g}"
+        error = f"; the error could be up to {told.max_error:g}"
     return f"{told.option}  {told.does}{stored}{error}"
 
 

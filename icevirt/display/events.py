@@ -9,7 +9,7 @@ from typing import Any
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats a record of `logging` as one line of JSON.
+    """A logging formatter that writes each record as one line of JSON.
 
     Time, level and logger, then the ``event`` and fields of icevirt's records; others have their
     ``message``. A traceback is one field.

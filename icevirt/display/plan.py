@@ -34,6 +34,7 @@ def build_plan(plan: BuildPlan) -> RenderableType:
         f" {size(counts.bytes_stored)} to be stored",
         "manifests": f"{cost.write_tasks:,} of {count(cost.windows, 'window')}",
         "tasks": f"{cost.scan_tasks:,} to scan, at most {cost.write_tasks:,} to write",
+        **({"executor": plan.executor} if plan.executor else {}),
         "route": cost.route_told,
         "memory": f"about {size(cost.task_memory)} in a task, {size(cost.driver_memory)} in the"
         " driver, beside their processes",
@@ -58,7 +59,7 @@ def build_plan(plan: BuildPlan) -> RenderableType:
 def _along(plan: BuildPlan) -> str:
     if not plan.concat_dim:
         return "not concatenated"
-    beside = "one after the other" if len(plan.concat_dim) == 1 else "beside one another"
+    beside = "one after the other" if len(plan.concat_dim) == 1 else "side by side"
     return f"{beside} along {', '.join(plan.concat_dim)}"
 
 
@@ -73,8 +74,8 @@ def _eras(plan: BuildPlan) -> str:
         if unlike:
             told = ", ".join(unlike[:_SHOWN])
             more = f" and {len(unlike) - _SHOWN} more" if len(unlike) > _SHOWN else ""
-            return f"put together: files store {told}{more} unlike, so chunks of them are copied"
-        return "1: all files decode alike"
+            return f"put together: files store {told}{more} differently, so their chunks are copied"
+        return "1: all files decode equally"
     return f"{plan.eras.count}, a group each"
 
 
@@ -106,8 +107,8 @@ def _differing(found: PlanDifference | None) -> Iterator[Text]:
         yield words(f"as the last build ({found.snapshot_id})", "dim")
     for change in found.changes:
         yield words(
-            f"in place of what is there: {change.what}"
-            f"{'; refused without --allow-changes' if change.stops else ''}",
+            "to replace the existing data: "
+            f"{change.what}{'; refused without --allow-changes' if change.stops else ''}",
             "yellow" if change.stops else "",
         )
     for what, paths, style in (

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import time
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import Any, Self, TextIO
 
 from rich.console import Console
@@ -57,12 +56,7 @@ class ProgressDisplay:
         self._bars.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._bars.stop()
 
     def _begin(self, step: Progress) -> None:

@@ -20,7 +20,7 @@ def build_report(report: BuildReport) -> RenderableType:
         facts(_facts(report)),
         Text(),
         array_table(report.arrays),
-        *listed("Worth knowing", report.findings),
+        *listed("Notes", report.findings),
         *listed("Left out", map(bad_file, report.bad_files), "bold red"),
         Text(),
         Text("Open it", "bold"),
@@ -52,6 +52,7 @@ def _facts(report: BuildReport) -> dict[str, str]:
         "references": f"{references(counts)}: {size(counts.bytes_referenced)} stay in the files,"
         f" {size(counts.bytes_stored)} stored here",
         "manifests": f"{report.manifests:,}, {size(report.manifest_bytes)}",
+        **({"executor": report.executor} if report.executor else {}),
         "time": ", ".join(f"{name} {seconds(took)}" for name, took in report.seconds.items()),
     }
 

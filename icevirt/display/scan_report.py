@@ -23,7 +23,7 @@ def scan_report(report: ScanReport) -> RenderableType:
         facts(_facts(report)),
         Text(),
         _table(report.arrays),
-        *listed("Worth knowing", report.findings),
+        *listed("Notes", report.findings),
         *listed("Bad", map(bad_file, report.bad_files), "bold red"),
     )
 
@@ -63,6 +63,7 @@ def _facts(report: ScanReport) -> dict[str, str]:
         "bad": f"{bad:,}{allowed}",
         "references": f"{references(counts)}: {size(counts.bytes_referenced)} stay in the files,"
         f" {size(counts.bytes_stored)} in the catalog",
+        **({"executor": report.executor} if report.executor else {}),
         "time": ", ".join(f"{name} {seconds(took)}" for name, took in report.seconds.items()),
     }
 

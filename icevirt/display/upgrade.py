@@ -16,7 +16,7 @@ def upgrade_report(report: UpgradeReport) -> RenderableType:
         carried = count(report.commits_carried_over, "commit")
         lines.append(Text(f"  carried  {carried} of V1 clients"))
     if report.v1_files_left and not report.dry_run:
-        what = "files of V1 are left: what V1 clients commit is carried over by the next upgrade"
+        what = "V1 files remain: the next upgrade carries over what V1 clients commit"
         lines.append(Text(f"  note     {what}", "yellow"))
     return Group(words(report.repo, "bold"), *lines, Text(f"  {_verdict(report)}", "bold green"))
 
@@ -29,4 +29,4 @@ def _held(report: UpgradeReport) -> str:
 def _verdict(report: UpgradeReport) -> str:
     if report.from_version == 1:
         return "can be upgraded from V1 to V2" if report.dry_run else "upgraded from V1 to V2"
-    return "is V2 already" + (", with files of V1 left" if report.v1_files_left else "")
+    return "is already V2" + (", and V1 files remain" if report.v1_files_left else "")

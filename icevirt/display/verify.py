@@ -23,7 +23,7 @@ def verify_report(report: VerifyReport) -> RenderableType:
         names = ", ".join(checked.untold)
         lines.append(
             words(
-                f"  not compared, because no chunk met in a file lies beside them: {names}",
+                f"  not compared, because no compared chunk shares a file with them: {names}",
                 "yellow",
             )
         )
@@ -56,12 +56,14 @@ def _remarks(report: VerifyReport) -> list[Text]:
     if report.checked.unverifiable:
         told.append(
             Text(
-                f"  remark    {count(report.checked.unverifiable, 'reference')} with neither a"
-                " strong etag nor a modification time: a changed file might not be noticed",
+                f"  remark    {count(report.checked.unverifiable, 'reference')} without a strong "
+                "etag or a modification time: changes of these files may go unnoticed",
                 "yellow",
             )
         )
     took = ", ".join(f"{phase} {seconds(each)}" for phase, each in report.seconds.items())
+    if report.executor:
+        told.append(Text(f"  executor  {report.executor}"))
     if took:
         told.append(Text(f"  took      {took}"))
     return told

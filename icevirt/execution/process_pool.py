@@ -1,71 +1,91 @@
-"""Run tasks in processes of this machine, where starting Spark would take longer than the work.
+"""Run tasks in local processes, where starting Spark would take longer than the work.
 
-The same functions, over the same pickled tasks, one child for each core. A task whose child dies is
-tried again in a new one, as Spark does it, and what its journal then knows of is read apart. A
-shuffle needs Spark: its rows would have to pass through this process.
+The same functions run over the same pickled tasks, one child per core. A task whose child dies is
+retried in a new one, as Spark does it, and its unfinished parts are then scanned apart. A shuffle
+needs Spark: its rows would have to pass through this process.
 """
 
 from __future__ import annotations
 
+import os
+import pickle
 import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterable
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self
 
 from icevirt.archive.limits import ATTEMPTS
 from icevirt.errors import SparkJobError
+from icevirt.execution.executor import Done, Watch, results_of
 from icevirt.execution.forkserver import Child, ForkServer
-
-FEW_FILES = 5000
-"""Up to so many files, nobody who has no Spark session waits for one."""
-
-LARGE = 1 << 26
-"""Bytes of a file that count as another file."""
-
-FILES_OF_WORKER = 64
-"""Fewer files are scanned before another process has imported what it needs."""
+from icevirt.execution.local_shuffle import LocalShuffle
+from icevirt.storage.protocol import Storage
 
 _TAIL = 4000  # bytes of the cause of a failure
+_WAITING = 2  # pickled tasks for each process, so that none is idle and not all are held at once
 
 
-class ProcessPool:
-    """Child processes that run tasks; a context that ends them.
+class ProcessExecutor(LocalShuffle):
+    """Runs tasks in child processes; a context that ends them.
 
     Args:
-        count: How many there are at a time.
+        count: How many there are at a time. They start at once, since what they import takes longer
+            than what usually comes before their first tasks.
     """
 
+    name = "processes"
+
     def __init__(self, count: int) -> None:
-        self.count = count
+        self.parallelism = count
         self._stopped = False
         self._lock = threading.Lock()
         self._idle: SimpleQueue[Child] = SimpleQueue()
         self._families: list[ForkServer] = []
+        self._add(count)
 
-    def run(
-        self, function: Callable[[Any], Any], payloads: Sequence[bytes]
-    ) -> list[tuple[int, bool, bytes]]:
-        """Run a function of a module on pickled tasks.
+    def run[T, R](
+        self,
+        function: Callable[[T], R],
+        tasks: Iterable[T],
+        *,
+        progress: Done | None = None,
+        storage: Storage | None = None,
+    ) -> list[R]:
+        """Run every task; see `Executor.run`."""
+        del storage  # a pipe takes tasks of any size
+        futures: list[Future[tuple[bool, bytes]]] = []
+        room = threading.Semaphore(_WAITING * self.parallelism)
+        broken = threading.Event()
 
-        Returns the number of each task, whether it has a result, and that or its error, pickled.
+        def finished(future: Future[tuple[bool, bytes]]) -> None:
+            if not future.cancelled() and future.exception() is not None:
+                broken.set()
+            room.release()
 
-        Raises:
-            SparkJobError: A task failed otherwise, as often as it is tried.
-        """
-        with ThreadPoolExecutor(self.count, "icevirt-task") as pool:
-            futures = [pool.submit(self._try, function, payload) for payload in payloads]
+        with (
+            Watch(progress, lambda: sum(future.done() for future in futures)),
+            ThreadPoolExecutor(self.parallelism, "icevirt-task") as pool,
+        ):
             try:
+                for task in tasks:
+                    room.acquire()
+                    if broken.is_set():
+                        break
+                    futures.append(pool.submit(self._try, function, pickle.dumps(task)))
+                    futures[-1].add_done_callback(finished)
                 wait(futures, return_when=FIRST_EXCEPTION)
                 for future in futures:
                     if future.done():
                         future.result()
             except BaseException:
-                self.stop()  # who is at work would not hear that nobody waits any more
+                self.close()  # a child at work does not hear that its driver stopped waiting
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
-        return [(number, *future.result()) for number, future in enumerate(futures)]
+        if progress is not None:
+            progress(len(futures))
+        return results_of([(number, *future.result()) for number, future in enumerate(futures)])
 
     def _try(self, function: Callable[[Any], Any], payload: bytes) -> tuple[bool, bytes]:
         cause = ""
@@ -75,7 +95,7 @@ class ProcessPool:
                 ok, found = child.ask(function, payload)
             except (EOFError, OSError):
                 if self._stopped:
-                    self._idle.put(child)  # for whoever waits for one, to hear the same
+                    self._idle.put(child)  # for another thread that waits for one, to hear the same
                     raise
                 cause = child.end()
                 child.family.children.remove(child)
@@ -87,20 +107,20 @@ class ProcessPool:
             cause = found.decode()
         raise SparkJobError(
             "a task failed",
-            do="The cause is in the text; a build that is run again continues where it was.",
+            do="The text above gives the cause; run the build again to continue where it stopped.",
             cause=cause[-_TAIL:],
         )
 
     def _add(self, count: int) -> None:
         with self._lock:
-            if self._stopped:  # meanwhile, and nobody would end these
-                raise InterruptedError("the workers are stopped")
+            if self._stopped:  # meanwhile, and nothing would end these
+                raise InterruptedError("the processes are stopped")
             family = ForkServer(count)
             self._families.append(family)
         for child in family.children:
             self._idle.put(child)
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """End all children at once."""
         with self._lock:
             self._stopped = True
@@ -110,7 +130,6 @@ class ProcessPool:
             family.close()
 
     def __enter__(self) -> Self:
-        self._add(self.count)  # what they import takes longer than what comes before their tasks
         return self
 
     def __exit__(
@@ -119,4 +138,11 @@ class ProcessPool:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.stop()
+        self.close()
+
+
+def usable_cores() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # where a process may be confined to some
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,7 +1,7 @@
-"""The bridge between Python and Spark's JVM: what it raises when the JVM dies, and a fresh start.
+"""Bridge Python and Spark's JVM: the error when the JVM dies, and a fresh start.
 
-PySpark keeps a dead JVM for ever: nothing in that process could use Spark again, and stopping the
-session raises in the place of what went wrong.
+PySpark keeps a dead JVM forever: nothing in that process could use Spark again, and stopping the
+session raises another error that hides the cause.
 """
 
 from __future__ import annotations

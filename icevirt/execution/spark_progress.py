@@ -1,4 +1,4 @@
-"""How many tasks of a job are done, for jobs that leave nothing behind which could be counted."""
+"""Count finished tasks of Spark jobs that leave nothing else to count."""
 
 from __future__ import annotations
 

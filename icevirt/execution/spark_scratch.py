@@ -1,7 +1,7 @@
-"""Where a Spark session that icevirt starts keeps its files: in a folder of the owner alone.
+"""Keep the files of icevirt's Spark sessions in a folder that only its owner can read.
 
-Tasks carry credentials, and Spark writes tasks to disk: shuffled, spilled. It makes those files as
-anybody's to read, in the folder for temporary files, which everybody may enter.
+Tasks carry credentials, and Spark writes tasks to disk: shuffled, spilled. By default those files
+are readable by all users, in the shared folder for temporary files.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which Spark session a build runs on: the caller's, the one that is running, or a local one.
+"""Choose the Spark session of a build: the caller's, the active one, or a local one.
 
-A session that was found is used as it is, neither configured nor stopped. A local one is set up to
-start fast and to be silent, and is stopped by whoever started it.
+An existing session is used as it is, neither configured nor stopped. A local session is configured
+to start fast and silently, and stopped by the code that started it.
 """
 
 from __future__ import annotations
@@ -10,16 +10,15 @@ import contextlib
 import importlib.util
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from icevirt.archive.limits import ATTEMPTS
-from icevirt.archive.scanned import SourceFile
 from icevirt.errors import BuildError, InvalidInputError, SparkJobError
 from icevirt.execution.java import find_java, java_home
-from icevirt.execution.process_pool import FEW_FILES, FILES_OF_WORKER, LARGE, ProcessPool
-from icevirt.execution.spark_jvm import errors_of_spark, forget_jvm, stop, words_of
+from icevirt.execution.process_pool import usable_cores
+from icevirt.execution.spark_jvm import errors_of_spark, forget_jvm, words_of
 from icevirt.execution.spark_scratch import private_places
 from icevirt.import_path import VARIABLE, import_path, python_path
 
@@ -60,38 +59,8 @@ _JAVA_OPTIONS = (
 )
 
 
-@contextlib.contextmanager
-def spark_or_local(
-    spark: SparkSession | ProcessPool | None = None, *, files: Sequence[SourceFile] | None = None
-) -> Iterator[SparkSession | ProcessPool]:
-    """Yield ``spark``, or the running session, or something local that ends with the block.
-
-    That is a Spark session, or where it would take longer to start than work on the ``files`` does,
-    processes without one.
-    """
-    found = spark if spark is not None else _running_session()
-    if found is not None:
-        yield found
-        return
-    work = FEW_FILES + 1 if files is None else sum(1 + file.size // LARGE for file in files)
-    if work <= FEW_FILES:
-        with ProcessPool(min(_usable_cores(), 1 + work // FILES_OF_WORKER)) as workers:
-            yield workers
-        return
-    started = local_session()
-    try:
-        yield started
-    finally:
-        stop(started)
-
-
-def _running_session() -> SparkSession | None:
-    """Do as `running_session`, without importing Spark where there cannot be one."""
-    _require_spark()
-    return running_session() if "pyspark" in sys.modules or _is_submitted() else None
-
-
-def _is_submitted() -> bool:
+def is_submitted() -> bool:
+    """Say whether this process was started by spark-submit, or is to use Spark Connect."""
     return "PYSPARK_GATEWAY_PORT" in os.environ or "SPARK_REMOTE" in os.environ
 
 
@@ -108,12 +77,12 @@ def running_session() -> SparkSession | None:
     try:
         if (active := SparkSession.getActiveSession()) is not None:
             return active
-        if SparkContext._active_spark_context is not None or _is_submitted():  # noqa: SLF001 - no public way
+        if SparkContext._active_spark_context is not None or is_submitted():  # noqa: SLF001 - no public way
             return SparkSession.builder.getOrCreate()
     except errors_of_spark() as error:
         raise SparkJobError(
             "the Spark session of this process does not answer",
-            do="Its JVM has probably died. Restart Python; what was finished is kept.",
+            do="Its JVM has probably died. Restart Python; finished work is kept.",
             cause=words_of(error).partition("\n")[0],
         ) from error
     return None
@@ -139,7 +108,7 @@ def local_session(
     if running_session() is not None:
         raise InvalidInputError(
             "a Spark session is already running in this process",
-            do="Pass it as spark=, or stop it first.",
+            do="Pass it as executor=, or stop it first.",
         )
     settings = _settings(cores) | dict(config or {})
     if settings["spark.master"].startswith("local"):
@@ -176,17 +145,11 @@ def _settings(cores: int | None) -> dict[str, str]:
     return {
         **_SETTINGS,
         **{f"spark.executorEnv.{name}": value for name, value in _SAFE.items()},
-        "spark.master": f"local[{cores or _usable_cores()},{ATTEMPTS}]",
+        "spark.master": f"local[{cores or usable_cores()},{ATTEMPTS}]",
         "spark.driver.extraJavaOptions": " ".join(
             [*_JAVA_OPTIONS, f"-Dlog4j2.configurationFile={log4j}"]
         ),
     }
-
-
-def _usable_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):  # where a process may be confined to some
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _start(app_name: str, settings: Mapping[str, str]) -> SparkSession:
@@ -203,7 +166,7 @@ def _start(app_name: str, settings: Mapping[str, str]) -> SparkSession:
         forget_jvm()
         raise SparkJobError(
             "Spark did not start",
-            do="Its own words are above. It needs bash, ps and Java on this machine.",
+            do="Its output is above. Spark needs bash, ps and Java on this machine.",
             cause=cause,
         ) from error
 

@@ -1,9 +1,9 @@
-"""Tasks on their way to executors: small ones through Spark, the others through a storage.
+"""Send tasks to executors: small ones through Spark, large ones through a storage.
 
 Spark's driver holds every task several times in its JVM. The names of ten million files are too
 much for that; they lie in a storage that all executors reach while the tasks run. A digest of each
-travels through Spark, so that nobody who may write to the storage can make a task run his code. So
-do credentials: the storage may be a repository that others read.
+travels through Spark, so that no one who can write to the storage can make a task run their code.
+So do credentials: others may read the repository's storage.
 """
 
 from __future__ import annotations
@@ -26,8 +26,12 @@ from icevirt.objects.authorize import GrantedAccess
 from icevirt.objects.source_access import SourceAccess
 from icevirt.storage.protocol import Storage
 
-_THROUGH_SPARK = 4 << 20  # bytes of all tasks together that go the short way
-_TOGETHER = 1 << 20  # bytes of tasks that wait for one another, to lie in one object
+THROUGH_SPARK = 4 << 20
+"""Bytes of all tasks together that Spark carries."""
+
+TOGETHER = 1 << 20
+"""Bytes of tasks that wait for one another, to lie in one object."""
+
 # whatever passwords, functions and stores a caller passes lies in one of these
 _SECRET = (SourceAccess, GrantedAccess, Refreshable, PickledFunction, Bucket, Secret)
 
@@ -53,27 +57,35 @@ class _Left:
         raw = self.storage.get_range(self.path, offset=self.offset, length=self.length)
         if _digest(raw) != self.digest:
             raise BuildError(
-                "a task of this build was replaced by something else while it waited",
-                do="Look who writes to this folder, and build again.",
+                "a waiting task of this build was replaced",
+                do="Check which program writes to this folder, and build again.",
                 path=f"{self.storage.url}{self.path}",
             )
         return _Filled(io.BytesIO(raw), self.secrets).load()  # the very bytes that `packed` made
 
 
 @contextmanager
-def packed(tasks: Iterable[Any], storage: Storage | None) -> Iterator[Iterator[bytes]]:
+def packed(
+    tasks: Iterable[Any],
+    storage: Storage | None,
+    *,
+    through_spark: int = THROUGH_SPARK,
+    together: int = TOGETHER,
+) -> Iterator[Iterator[bytes]]:
     """Yield the tasks as Spark shall carry them; what lies in the storage is removed at the end.
 
     Args:
         tasks: They pickle.
         storage: What all executors reach; None: all tasks go through Spark.
+        through_spark: Bytes of the first tasks, which Spark carries.
+        together: Bytes of other tasks that lie in one object.
     """
     if storage is None:
         yield map(pickle.dumps, tasks)
         return
     folder = _Folder(storage, f"tasks/{secrets.token_hex(8)}")
     try:
-        yield folder.take(tasks)
+        yield folder.take(tasks, through_spark, together)
     finally:
         folder.remove()
 
@@ -85,25 +97,25 @@ class _Folder:
         self._storage, self._path = storage, path
         self._objects = 0
 
-    def take(self, tasks: Iterable[Any]) -> Iterator[bytes]:
+    def take(self, tasks: Iterable[Any], through_spark: int, together: int) -> Iterator[bytes]:
         """Yield the first tasks as they are, and where the others lie."""
         sent = waiting = 0
-        together: list[tuple[bytes, tuple[Any, ...]]] = []
+        held: list[tuple[bytes, tuple[Any, ...]]] = []
         for task in tasks:
-            if sent <= _THROUGH_SPARK:
+            if sent <= through_spark:
                 raw = pickle.dumps(task)
                 sent += len(raw)
-                if sent <= _THROUGH_SPARK:
+                if sent <= through_spark:
                     yield raw
                     continue
-            together.append(_without_secrets(task))
-            waiting += len(together[-1][0])
-            if waiting > _TOGETHER:
-                yield from self._put(together)
-                together.clear()
+            held.append(_without_secrets(task))
+            waiting += len(held[-1][0])
+            if waiting > together:
+                yield from self._put(held)
+                held.clear()
                 waiting = 0
-        if together:
-            yield from self._put(together)
+        if held:
+            yield from self._put(held)
 
     def _put(self, tasks: Sequence[tuple[bytes, tuple[Any, ...]]]) -> Iterator[bytes]:
         path = f"{self._path}/{self._objects}"

@@ -40,7 +40,7 @@ def index_row(name: str, value: Sequence[int], ndim: int, path: str) -> NDArray[
     is_integer = row.dtype.kind in "iu" or not row.size
     if row.shape != (ndim,) or not is_integer:
         raise InvalidInputError(
-            f"{name} is not one whole number for each dimension",
+            f"{name} must have one integer per dimension",
             do=f"Pass {ndim} numbers.",
             path=path,
             found=value,

@@ -91,7 +91,7 @@ def has_dtype(dtype: np.dtype[Any]) -> bool:
 
 def _restored(value: Any, dtype: np.dtype[Any]) -> Any:
     if not has_dtype(dtype):
-        raise ValueError(f"no attribute has the dtype {dtype}")
+        raise ValueError(f"attributes cannot have the dtype {dtype}")
     if dtype.kind in "cmMV":
         found = np.array(_parsed(value, dtype.kind), dtype)
         return found if isinstance(value, list) else found[()]

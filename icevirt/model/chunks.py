@@ -24,7 +24,7 @@ _ROWS_AT_ONCE = 1 << 16  # whose order is looked at together
 
 
 class ChunkType(IntEnum):
-    """Where the bytes of a chunk lie; names and numbers are icechunk's."""
+    """The storage kind of a chunk; names and numbers are icechunk's."""
 
     uninitialized = 0
     native = 1
@@ -310,7 +310,7 @@ class ChunkTable:
         """Return the table with ``by`` (one number per dimension) added to every index."""
         moved = self.index.astype(np.int64) + np.asarray(by, np.int64).reshape(1, -1)
         if len(moved) and (moved.min(initial=0) < 0 or moved.max(initial=0) > 0xFFFFFFFF):
-            raise ValueError(f"shifting by {tuple(by)} leaves the range of u32")
+            raise ValueError(f"shifting by {tuple(by)} leaves the range of uint32")
         return replace(self, index=moved.astype(np.uint32))
 
 

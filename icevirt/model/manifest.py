@@ -34,7 +34,7 @@ class Manifest:
         """
         if self.unkept:
             raise FormatError(
-                "a manifest holds facts of a newer client, which rewriting would lose",
+                "a manifest holds fields of a newer client, which rewriting would lose",
                 do="Upgrade icevirt to change these arrays; reading them is safe.",
                 manifest=str(self.id),
                 tables=list(self.unkept),

@@ -18,15 +18,15 @@ _ESCAPES = str.maketrans({"/": "%2F", "\\": "%5C", "\0": "%00"})
 def problem(name: str) -> str:
     """Say why readers of Zarr would not find a node of this name, or ``""`` when they do."""
     if not name or name in (".", ".."):
-        return "Zarr has no such name"
+        return "Zarr does not allow this name"
     if "/" in name:
         return "a slash separates names"
     if "\\" in name:
-        return "Zarr reads a backslash as a slash, and so finds another node"
+        return "Zarr reads a backslash as a slash and finds another node"
     if "\0" in name:
-        return "programs written in C end a name at a NUL"
+        return "C programs end a name at a NUL"
     if name == _RESERVED:
-        return "Zarr leaves it out when it lists a group"
+        return "Zarr omits it when it lists a group"
     return "" if is_unicode(name) else "it has surrogates, which UTF-8 cannot encode"
 
 

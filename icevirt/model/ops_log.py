@@ -1,7 +1,7 @@
 """Hold the entries of the ops log as columns; every commit reads and writes a thousand.
 
 Values that entries share (a kind, the branch) are stored once; ids, times and names of backups are
-columns. An `OpsLogEntry` is made when it is first used.
+columns. An `Update` is made when it is first used.
 """
 
 from __future__ import annotations

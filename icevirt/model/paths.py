@@ -29,11 +29,15 @@ def canonical(path: str) -> str:
         return ROOT
     if not names.is_unicode(inner):
         raise InvalidInputError(
-            "not a node path", do="Remove the surrogates, which UTF-8 cannot encode.", path=path
+            "this is not a valid node path",
+            do="Remove the surrogates, which UTF-8 cannot encode.",
+            path=path,
         )
     if not _NO_NAMES.isdisjoint(inner.split("/")):
         raise InvalidInputError(
-            "not a node path", do="Segments may not be empty, '.' or '..'.", path=path
+            "this is not a valid node path",
+            do="Segments must not be empty, '.' or '..'.",
+            path=path,
         )
     return "/" + inner
 

@@ -27,7 +27,7 @@ class SnapshotSummary:
 
 
 class RepoAvailability(IntEnum):
-    """Whether the repository takes writes; names and numbers are the format's."""
+    """Whether the repository is writable; names and numbers are the format's."""
 
     online = 0
     read_only = 1

@@ -98,7 +98,7 @@ class Snapshot:
         """Return the node at ``path``.
 
         Raises:
-            NodeNotFoundError: There is none.
+            NodeNotFoundError: No repository there.
         """
         if (node := self.find(path)) is None:
             raise NodeNotFoundError(
@@ -117,7 +117,7 @@ class Snapshot:
         """
         if self.newer_tables:
             raise FormatError(
-                "a snapshot holds facts of a newer client, which writing would lose",
+                "a snapshot holds fields of a newer client, which writing would lose",
                 do="Upgrade icevirt to commit on top of it; reading it is safe.",
                 snapshot=str(self.id),
                 tables=list(self.newer_tables),

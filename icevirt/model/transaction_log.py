@@ -70,7 +70,7 @@ class TransactionLog:
         """
         if self.newer_tables or self.extra is not None:
             raise FormatError(
-                "a transaction log holds facts of a newer client, which rewriting would lose",
+                "a transaction log holds fields of a newer client, which rewriting would lose",
                 do="Commit instead of amending, or upgrade icevirt.",
                 snapshot=str(self.id),
                 tables=list(self.newer_tables),

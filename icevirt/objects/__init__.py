@@ -1,4 +1,4 @@
-"""Reads ranges of source files, after checking authorization and the checksum of the scan.
+"""Read ranges of source objects, with access control and the checksum enforced.
 
 The files of a repository itself are read in `icevirt.storage`.
 """

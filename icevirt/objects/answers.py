@@ -100,8 +100,8 @@ def gone(url: str, *, reason: str = "") -> ObjectNotFoundError:
     """Return the error of an object that is not there."""
     told = {"reason": reason} if reason else {}
     return ObjectNotFoundError(
-        "the source file of a virtual chunk is gone",
-        do=f"Put it back, or leave it out. {RESCAN}",
+        "the source file of a virtual chunk does not exist",
+        do=f"Restore it, or leave it out. {RESCAN}",
         location=url,
         **told,
     )
@@ -122,13 +122,13 @@ def too_short(url: str, *, offset: int, expected: int, available: int) -> Storag
 def denied(url: str, prefix: str, *, reason: str, with_credentials: bool) -> StorageError:
     """Return the error of a server that does not let us read."""
     do = (
-        "Check that the credentials for this prefix are good and allow to read."
+        "Check that the credentials for this prefix are valid and permit reading."
         if with_credentials
         else "If it needs credentials, pass them:"
         f" authorize_virtual_chunk_access={{{prefix!r}: credentials}}."
     )
     return StorageError(
-        "the server does not let a source file of virtual chunks be read",
+        "the server refuses to serve a source file of virtual chunks",
         do=do,
         location=url,
         reason=reason,
@@ -149,7 +149,7 @@ def unreachable(url: str, *, reason: str, tries: int) -> StorageError:
 def unreadable(url: str, *, reason: str) -> StorageError:
     """Return the error of a server whose answer is not HTTP as it should be."""
     return StorageError(
-        "the answer of a web server cannot be understood",
+        "the answer of a web server is not valid",
         do="Look at the answer with `curl -v`; a proxy may have changed it.",
         location=url,
         reason=reason,
@@ -159,7 +159,7 @@ def unreadable(url: str, *, reason: str) -> StorageError:
 def misdirected(url: str, to: str) -> StorageError:
     """Return the error of a redirect that leads to no URL."""
     return StorageError(
-        "a source file is redirected to something that is not a URL",
+        "a source file redirects to something that is not a URL",
         do="Repair the server, or refer to the URL where the file really is.",
         location=url,
         redirect=to.partition("?")[0].rpartition("@")[2][:80],  # no secrets
@@ -168,8 +168,8 @@ def misdirected(url: str, to: str) -> StorageError:
 
 def _unverifiable(url: str, recorded: object, found: object) -> StorageError:
     return StorageError(
-        "the server no longer tells what the scan recorded about a source file,"
-        " so it cannot be verified",
+        "the server no longer sends what the scan recorded about a source file, so it cannot be "
+        "verified",
         do="Build again from this server, or open with on_stale='warn'.",
         location=url,
         recorded=recorded,

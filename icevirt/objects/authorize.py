@@ -146,7 +146,7 @@ def _no_container(location: str, hint: str) -> InvalidInputError:
 
 def _not_authorized(container: VirtualChunkContainer, url: str) -> UnauthorizedError:
     return UnauthorizedError(
-        "a virtual chunk lies in a container that this session was not authorised to read",
+        "a virtual chunk lies in a container that this session is not authorized to read",
         do="If you trust the repository, open it with"
         f" authorize_virtual_chunk_access=[{entry_text(container)}]",
         location=url,
@@ -156,8 +156,7 @@ def _not_authorized(container: VirtualChunkContainer, url: str) -> UnauthorizedE
 
 def _elsewhere(container: VirtualChunkContainer, url: str, endpoint: str) -> UnauthorizedError:
     return UnauthorizedError(
-        "the repository says that a container's objects lie at a server of its own choice,"
-        " which was not authorised with the prefix",
+        "the repository names the server of a container, which was not authorized with the prefix",
         do="If you trust that server with these credentials, name both:"
         f" authorize_virtual_chunk_access=[{entry_text(container)}], or as the key of a mapping to"
         " credentials.",

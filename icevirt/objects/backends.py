@@ -28,27 +28,14 @@ class Backend(Protocol):
         """Return bytes of an object, fewer only at its end; blocks."""
 
 
-def reach_of(
-    container: VirtualChunkContainer, credentials: Any, endpoints: frozenset[str] = frozenset()
-) -> Backend:
-    """Return the way to a container's objects.
-
-    Args:
-        container: As the repository has it.
-        credentials: Of whoever reads.
-        endpoints: Servers that were authorized with the prefix.
+def reach_for_grant(grant: RemoteGrant) -> Backend:
+    """Return the way to the object of a grant; a container's options are read once for all of them.
 
     Raises:
         InvalidInputError: The container's options or the credentials do not make one.
         UnauthorizedError: Requests would go to another server; perhaps when the first is sent.
-        StorageError: A function was asked for credentials and failed.
+        StorageError: A function was called for credentials and failed.
     """
-    found = _made(container, credentials, endpoints)
-    return bucket_reach(found, container.url_prefix) if isinstance(found, Bucket) else found
-
-
-def reach_for_grant(grant: RemoteGrant) -> Backend:
-    """Do what `reach_of` does; the options of a container are read once for all its grants."""
     if (found := grant.made.get("reach")) is None:
         found = _made(grant.container, grant.credentials, grant.endpoints)
         grant.made["reach"] = found
@@ -82,9 +69,9 @@ def _foreign(container: VirtualChunkContainer, filesystem: Any) -> ForeignReach:
 
     if not isinstance(filesystem, AbstractFileSystem) or isinstance(filesystem, LocalFileSystem):
         raise InvalidInputError(
-            "a container is served by an fsspec file system, which whoever reads has to pass",
-            do=f"Pass authorize_virtual_chunk_access={{{container.url_prefix!r}:"
-            " fsspec.filesystem(...)}; for files of this machine, make it a file:// container.",
+            "this container needs an fsspec file system, which the reader has to pass",
+            do="Pass authorize_virtual_chunk_access={{container.url_prefix!r}: "
+            "fsspec.filesystem(...)}; for local files, use a file:// container.",
             container=container.url_prefix,
             found=type(filesystem).__name__,
         )

@@ -16,11 +16,11 @@ def change(now: SourceFile | None, then: SourceFile) -> str | None:
     if now is None:
         return GONE
     if now.size != then.size >= 0:
-        return f"it has {now.size} bytes, and had {then.size}"
+        return f"it has {now.size} bytes instead of {then.size}"
     if now.etag and then.etag:  # listings leave out the quotes at Azure
         is_same = opaque(now.etag) == opaque(then.etag)
-        return None if is_same else "it was written again: its etag is another"
+        return None if is_same else "it was rewritten: its etag changed"
     seconds = now.last_modified_seconds == then.last_modified_seconds
     if now.last_modified == then.last_modified or (then.size < 0 and seconds):
         return None
-    return "it was written again, or touched: its time of modification is another"
+    return "it was rewritten or touched: its modification time changed"

@@ -86,7 +86,7 @@ def _open_below(grant: LocalGrant) -> int:
     if not inside or inside[0] == os.pardir:
         raise UnauthorizedError(
             "a symbolic link leads out of the virtual chunk container",
-            do="Add a container for the directory it leads to, or copy the file.",
+            do="Add a container for the target directory, or copy the file.",
             location=grant.url,
             container=grant.root,
             leads_to=real,

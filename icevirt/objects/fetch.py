@@ -57,7 +57,7 @@ def read(
     except OSError as error:
         raise StorageError(
             "the source file of a virtual chunk cannot be read",
-            do="Check that it is a file that you may read.",
+            do="Check that it is a regular file and that you may read it.",
             location=grant.url,
             reason=error.strerror,
         ) from error
@@ -138,7 +138,7 @@ def changed(grant: LocalGrant, checksum: Checksum, stat: os.stat_result) -> Stor
 
 def _foreign(grant: LocalGrant, etag: str) -> StorageError:
     return StorageError(
-        "a reference to a local file carries an etag, which no local file has",
+        "a reference to a local file has an etag, which local files do not have",
         do="The file cannot be verified. Record its last-modified time instead.",
         location=grant.url,
         etag=etag,

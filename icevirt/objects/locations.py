@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 from icevirt.errors import InvalidInputError
 
 _HTTP = ("http", "https")
-_RENAME = "Rename the object: readers do not agree which object such a URL means."
+_RENAME = "Rename the object: readers disagree about which object such a URL names."
 _DO = "Refer to the object by its plain percent-encoded URL."
 _DO_APART = (
     "Name it without user, password and query: references are stored and published. Pass what opens"
@@ -40,7 +40,7 @@ def object_key(url: str, *, has_bucket: bool) -> str:
         authority = urlsplit(url).netloc
         decoded = unquote(rest.partition("/")[2] if has_bucket else rest, errors="strict")
     except ValueError as error:
-        raise _refused("it is not well-formed", url) from error
+        raise _refused("it is malformed", url) from error
     named = "@" in authority and not scheme.startswith("abfs")  # there it parts container, account
     if has_bucket and named:
         raise _refused("it has a user name", url, _DO_APART)
@@ -63,7 +63,7 @@ def _check_segments(decoded: str, url: str) -> None:
 
 def _refused(why: str, url: str, do: str = _DO) -> InvalidInputError:
     return InvalidInputError(
-        f"the location of a virtual chunk is not the plain URL of an object: {why}",
+        f"the location of a virtual chunk is not a plain object URL: {why}",
         do=do,
         location=url,
     )

@@ -58,7 +58,7 @@ class RemoteObject:
 
 
 def object_of(grant: RemoteGrant, checksum: Checksum, on_stale: OnStale) -> RemoteObject:
-    """Return the object that was granted. Raises as `reach_of` does."""
+    """Return the object that was granted. Raises as `reach_for_grant` does."""
     reach = reach_for_grant(grant)
     return RemoteObject(reach, grant, checksum, on_stale)
 

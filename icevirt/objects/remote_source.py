@@ -198,8 +198,8 @@ class RemoteSource(OpenedSource):
 
     def _changed(self, meta: Meta) -> StaleReferenceError:
         self._change = StaleReferenceError(
-            "the file changed while it was scanned",
-            do="Scan it again when nobody writes it.",
+            "the file changed during the scan",
+            do="Scan it again when it no longer changes.",
             file=self._url,
             opened=_facts_of(self._meta),
             found=_facts_of(meta),
@@ -237,8 +237,8 @@ def source_file(url: str, meta: Meta) -> SourceFile:
     seconds = meta.last_modified or 0.0
     if meta.size is None or not (seconds or (meta.etag and not answers.is_weak(meta.etag))):
         raise ScanError(
-            "a server tells neither a strong etag nor a modification time of a source,"
-            " so changes of it would go unnoticed",
+            "the server sends neither a strong etag nor a modification time, so changes of the "
+            "file would go unnoticed",
             do="Copy the files to a server that does, or to local disk.",
             file=url,
         )

@@ -68,8 +68,8 @@ class LocalSource(OpenedSource):
             raise _unreadable(self.file.url, error) from error
         if not now or any(_identity(status) != _identity(self._status) for status in now):
             raise StaleReferenceError(
-                "the file changed while it was scanned",
-                do="Scan it again when nobody writes it.",
+                "the file changed during the scan",
+                do="Scan it again when it no longer changes.",
                 file=self.file.url,
             )
 

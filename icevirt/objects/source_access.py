@@ -61,7 +61,7 @@ class SourceAccess:
                 or there is no such function or entry of a netrc file here.
         """
         if not isinstance(given, Mapping | None):
-            raise _refused("access is no mapping of prefixes", given)
+            raise _refused("access must be a mapping of URL prefixes", given)
         grants = [_grant(prefix, value) for prefix, value in (given or {}).items()]
         _refuse_unsendable(grants)
         for grant in grants:
@@ -150,7 +150,7 @@ def _scheme(url: str) -> str:
 
 def _grant(prefix: object, value: Any) -> SourceGrant:
     if not isinstance(prefix, str):
-        raise _refused("access is no mapping of prefixes", prefix)
+        raise _refused("access must be a mapping of URL prefixes", prefix)
     address = Address.parse(prefix.rstrip("/"))
     canonical = f"{address.url}/"
     config, credentials = value if isinstance(value, tuple) and len(value) == 2 else (None, value)
@@ -163,7 +163,7 @@ def _grant(prefix: object, value: Any) -> SourceGrant:
     if not isinstance(config, ObjectStoreConfig | None) or not (
         credentials is None or hasattr(credentials, "provider")
     ):
-        raise _refused("not a way to reach sources", value, prefix=prefix)
+        raise _refused("not a valid value for access", value, prefix=prefix)
     return SourceGrant(prefix=canonical, config=config, credentials=credentials)
 
 
@@ -173,8 +173,8 @@ def _refuse_unsendable(grants: list[SourceGrant]) -> None:
             pickle.dumps(grant)
         except Exception as error:  # whatever its objects raise
             raise InvalidInputError(
-                "credentials cannot be sent to executors",
-                do="Name their function, as package.module:function.",
+                "these credentials cannot be sent to executors",
+                do="Pass the name of a function that returns them, as package.module:function.",
                 prefix=grant.prefix,
                 cause=type(error).__name__,
             ) from error

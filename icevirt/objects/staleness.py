@@ -48,7 +48,7 @@ class Staleness:
     def __init__(self, on_stale: OnStale = "raise") -> None:
         if on_stale not in _CHOICES:
             raise InvalidInputError(
-                "not a way to treat changed source files",
+                "unknown value for on_stale",
                 do=f"Pass one of {', '.join(map(repr, _CHOICES))}.",
                 on_stale=on_stale,
             )

@@ -97,17 +97,17 @@ def merged(
     if wanted.name is not None and (
         other := next((each for each in others if each.name == wanted.name), None)
     ):
-        raise _taken("the name of a container is that of another prefix", other, wanted)
+        raise _taken("this container name already belongs to another prefix", other, wanted)
     here = known.get(wanted.url_prefix)
     if here is None:
         return wanted
     if here.name is not None and wanted.name not in (None, here.name):
-        raise _taken("a container of this prefix has another name", here, wanted)
+        raise _taken("the container of this prefix already has another name", here, wanted)
     ours = wanted.store.options
     says_nothing = not isinstance(ours, Mapping) or not any(ours.values())
     store = here.store if says_nothing else wanted.store
     if not says_nothing and _server(here) not in (None, _server(wanted)):
-        raise _taken("a container of this prefix leads to another server", here, wanted)
+        raise _taken("the container of this prefix already names another server", here, wanted)
     return replace(wanted, store=store, name=wanted.name or here.name)
 
 
@@ -125,8 +125,8 @@ def _taken(
 ) -> InvalidInputError:
     return InvalidInputError(
         what,
-        do="References in the repository depend on it: change its configuration first, or build"
-        " with what it says.",
+        do="References in the repository depend on it: change the repository's configuration "
+        "first, or build with its name and server.",
         name=here.name,
         url_prefix=here.url_prefix,
         server=_server(here),
@@ -145,15 +145,15 @@ def _named(
 ) -> VirtualChunkContainer:
     if not reached:
         raise InvalidInputError(
-            "no file lies below the prefix of a container",
-            do="Name a directory or URL prefix of the files, as references are to lead there.",
+            "no file lies below the prefix of this container",
+            do="Name a directory or URL prefix of the files, because references will point there.",
             name=name,
             url_prefix=prefix,
         )
     if len({str(configs.get(each)) for each in reached}) > 1:
         raise InvalidInputError(
-            "files below one container are reached in several ways",
-            do="Name a container for each of the prefixes that access is given for.",
+            "files below one container have different access settings",
+            do="Name a container for each prefix in access.",
             name=name,
             url_prefix=prefix,
             access=sorted(reached),
@@ -179,8 +179,8 @@ def _directories(urls: Strings) -> set[str]:
                 directory = shown[row].tobytes().decode()
                 if directory == _DISK:
                     raise InvalidInputError(
-                        "a source lies in the root directory, and readers would have to authorise"
-                        " all of the disk",
+                        "a source lies in the root directory, so readers would have to authorize "
+                        "the whole disk",
                         do="Move it into a directory.",
                         url=some[int(rows[row])],
                     )
@@ -194,7 +194,7 @@ def _container(prefix: str, store: ObjectStoreConfig | None = None) -> VirtualCh
     kind = _KINDS.get(prefix.partition(":")[0])
     if kind is None:
         raise InvalidInputError(
-            "no container can be made for a source of this kind",
+            "no container exists for this kind of source",
             do=f"Use one of {', '.join(_KINDS)}, or local files.",
             url=prefix,
         )

@@ -147,9 +147,9 @@ def describe_readers(readers: Mapping[str, Readers]) -> Iterator[str]:
     """Yield a line for each want that arrays have in common, by path of arrays."""
     total = len(readers)
     for wants, paths in _alike({path: each.zarr_lacks for path, each in readers.items()}):
-        yield f"zarr-python decodes {_listed(paths, total)} only with {', '.join(wants)}"
+        yield f"zarr-python reads {_listed(paths, total)} only with {', '.join(wants)}"
     for wants, paths in _alike({path: each.gdal_lacks for path, each in readers.items()}):
-        yield f"{GDAL} does not decode {_listed(paths, total)}, for want of {', '.join(wants)}"
+        yield f"{GDAL} cannot read {_listed(paths, total)} (missing: {', '.join(wants)})"
 
 
 def findings(scanned: ScannedFile) -> tuple[Finding, ...]:

@@ -1,4 +1,4 @@
-"""Repositories and sessions: open, read, change, commit, branches and tags.
+"""Provide repositories and sessions: commits, history, branches, tags, configuration.
 
 Files become values in `icevirt.wire`; what may change is decided in `icevirt.versioning`.
 """

@@ -198,7 +198,7 @@ class Assets:
 def _same[T: (Snapshot, SnapshotSummary, Manifest, TransactionLog)](key: ObjectId12, found: T) -> T:
     if found.id != key:
         raise FormatError(
-            "a file holds another object than its name says",
+            "a file holds a different object than its name says",
             do="Restore it from a copy of the repository.",
             name=str(key),
             found=str(found.id),

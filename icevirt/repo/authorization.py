@@ -42,12 +42,12 @@ def authorized(
     """
     if isinstance(given, str):
         raise InvalidInputError(
-            "authorize_virtual_chunk_access takes several prefixes",
+            "authorize_virtual_chunk_access must be a list, not a string",
             do=f"Pass a list: authorize_virtual_chunk_access=[{given!r}].",
         )
     if not isinstance(given, Iterable | None):
         raise InvalidInputError(
-            "authorize_virtual_chunk_access is no list of prefixes",
+            "authorize_virtual_chunk_access must be a list of prefixes",
             do="Pass a list of url_prefixes, or a mapping of them to credentials.",
             found=type(given).__name__,
         )
@@ -74,7 +74,7 @@ def _entry(entry: object) -> tuple[str, frozenset[str]]:
             return _normalised(prefix), frozenset({plain(endpoint)})
         case _:
             raise InvalidInputError(
-                "not a prefix to authorise",
+                "this prefix cannot be authorized",
                 do="Pass the url_prefix of a container, or (url_prefix, endpoint_url).",
                 found=entry,
             )
@@ -84,8 +84,8 @@ def _named(prefix: str, word: str) -> Credentials:
     provider = PROVIDERS.get(prefix.partition(":")[0])
     if provider is None:
         raise InvalidInputError(
-            "credentials are named for what needs none, or a file system",
-            do="Leave them out for local files; elsewhere pass an fsspec file system.",
+            "credentials or a file system were passed for a prefix that needs none",
+            do="Pass None for local files, and an fsspec file system for fsspec containers.",
             prefix=prefix,
         )
     return credentials_named(word, provider)
@@ -100,7 +100,7 @@ def _chosen(config: RepositoryConfig | None, prefix: str) -> frozenset[str]:
 def _normalised(prefix: str) -> str:
     if not prefix:
         raise InvalidInputError(
-            "an empty prefix would authorise everything",
+            "an empty prefix would authorize everything",
             do="Pass the url_prefix of a virtual chunk container.",
         )
     return normalized(prefix if urls.is_url(prefix) else urls.file_url(prefix))

@@ -50,7 +50,7 @@ def prepare(assets: Assets, now: int, config: JSONObject | None) -> RepoInfo:
 def there_is_one(storage: Storage) -> AlreadyExistsError:
     """Return the error of making a repository where there is one."""
     return AlreadyExistsError(
-        "a repository lies here already",
+        "a repository already exists at this path",
         do="Open it with `Repository.open`, or choose another path.",
         repo=storage.url,
     )

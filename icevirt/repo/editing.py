@@ -27,26 +27,26 @@ class Editing(View):
     """The part of `Session` that changes things."""
 
     def add_group(self, path: str, zarr_json: bytes) -> None:
-        """Add a group; parents that are missing are added too.
+        """Add a group; missing parents are added too.
 
-        A group that is there takes the new attributes, if they do not contradict its own.
+        An existing group gets the new attributes, if they do not contradict its own.
 
         Raises:
-            AlreadyExistsError: An array is there, or a group that says something else.
+            AlreadyExistsError: An array exists there, or a group with different metadata.
             InvalidInputError: The metadata is not that of a zarr v3 group.
-            ReadOnlyError: The session takes no changes.
+            ReadOnlyError: The session is read-only.
         """
         path = self._checked(path, zarr_json, "group")
         self._changed().add_group(path, zarr_json)
 
     def add_array(self, path: str, zarr_json: bytes, chunks: ChunkTable) -> None:
-        """Add an array and its chunk references; parents that are missing are added too.
+        """Add an array and its chunk references; missing parents are added too.
 
         Raises:
-            AlreadyExistsError: Something is there.
+            AlreadyExistsError: Something exists there.
             InvalidInputError: The metadata is not that of a zarr v3 array, a chunk lies outside the
                 grid, or no virtual chunk container covers a location.
-            ReadOnlyError: The session takes no changes.
+            ReadOnlyError: The session is read-only.
         """
         path = self._checked(path, zarr_json, "array")
         self._check_chunks(path, chunks)
@@ -58,7 +58,7 @@ class Editing(View):
         Raises:
             NodeNotFoundError: There is no such node.
             InvalidInputError: The metadata is not that of the same kind of node.
-            ReadOnlyError: The session takes no changes.
+            ReadOnlyError: The session is read-only.
         """
         node = self.node(path)
         kind = "array" if isinstance(node, ArrayNode) else "group"
@@ -70,24 +70,24 @@ class Editing(View):
         staging.nodes[node.path] = changed
 
     def set_chunks(self, path: str, chunks: ChunkTable) -> None:
-        """Write chunk references over those that are there.
+        """Write chunk references, replacing existing ones.
 
         Raises:
             NodeNotFoundError: There is no such array.
             InvalidInputError: A chunk lies outside the grid, or no container covers a location.
-            ReadOnlyError: The session takes no changes.
+            ReadOnlyError: The session is read-only.
         """
         node = self.array(path)
         self._check_chunks(node.path, chunks)
         self._changed().put(node, chunks)
 
     def set_chunk(self, path: str, index: Sequence[int], encoded: bytes) -> None:
-        """Write the encoded bytes of one chunk: into the manifest if they are few, else an object.
+        """Write the encoded bytes of one chunk: small chunks to the manifest, others to an object.
 
         Raises:
             NodeNotFoundError: There is no such array.
             InvalidInputError: The chunk lies outside the grid, or has no bytes.
-            ReadOnlyError: The session takes no changes.
+            ReadOnlyError: The session is read-only.
         """
         node = self.array(path)
         at = index_row("index", index, len(node.num_chunks), node.path)
@@ -102,7 +102,7 @@ class Editing(View):
         staging.put(node, chunks)
 
     def delete(self, path: str) -> None:
-        """Delete a node and everything below it; one that is not there is no error."""
+        """Delete a node and everything below it; a missing node is not an error."""
         path = paths.canonical(path)
         self._changed().remove(path)
 
@@ -115,12 +115,13 @@ class Editing(View):
     def shift_array(self, array_path: str, chunk_offset: Sequence[int]) -> None:
         """Shift all chunks of an array by so many chunks along each dimension; nothing is copied.
 
-        What would leave the grid is dropped; places that nothing moved to become unwritten.
+        Chunks that would leave the grid are dropped; indices that no chunk moved to become
+        unwritten.
 
         Raises:
             NodeNotFoundError: There is no such array.
             InvalidInputError: Its grid is not regular, or has another number of dimensions.
-            ReadOnlyError: The session takes no changes.
+            ReadOnlyError: The session is read-only.
         """
         node, table = self.array(array_path), self.array_table(array_path)
         self._changed().put(node, move_and_reindex.shifted(node, table, tuple(chunk_offset)))
@@ -131,16 +132,16 @@ class Editing(View):
         """Put each chunk of an array where ``forward`` says; nothing is copied.
 
         Args:
-            array_path: Of the array.
+            array_path: Path of the array.
             forward: Called with the index of each chunk that was written, as a list; returns its
                 new index, or None to leave it where it is.
-            backward: The inverse. Without it, places that nothing moved to keep what they had;
+            backward: The inverse. Without it, indices that no chunk moved to keep their chunks;
                 with it they become unwritten.
 
         Raises:
             NodeNotFoundError: There is no such array.
             InvalidInputError: Its grid is not regular, a new index lies outside, or two are equal.
-            ReadOnlyError: The session takes no changes.
+            ReadOnlyError: The session is read-only.
         """
         node, table = self.array(array_path), self.array_table(array_path)
         self._changed().put(node, move_and_reindex.reindexed(node, table, forward, backward))
@@ -157,7 +158,7 @@ class Editing(View):
         return diff_of(self._base, self.snapshot, [self._staging.log(self._base.id)])
 
     def discard_changes(self) -> None:
-        """Forget all uncommitted changes. Raises ``ReadOnlyError``."""
+        """Discard all uncommitted changes. Raises ``ReadOnlyError``."""
         self._area()
         self._settle(self._base)
 
@@ -167,16 +168,15 @@ class Editing(View):
         """Return the staging area, which is about to change or to be committed."""
         if self.read_only:
             raise ReadOnlyError(
-                "this session takes no changes",
-                do="Begin a new one with `repo.writable_session(branch)`;"
-                " a session is read-only after its commit.",
+                "this session is read-only",
+                do="Open a new one with `repo.writable_session(branch)`; a session is read-only "
+                "after its commit.",
                 snapshot=self.snapshot_id,
             )
         if self._committer not in (None, threading.get_ident()):
             raise SessionStateError(
-                "another thread is committing this session, and would leave this change out",
-                do="Wait for all writing to end before the commit; what comes later goes into a"
-                " new session.",
+                "another thread is committing this session, so this change would be lost",
+                do="Finish all writes before the commit; make later changes in a new session.",
                 snapshot=self.snapshot_id,
             )
         if self._staging is None:
@@ -228,7 +228,7 @@ class Editing(View):
         found = validation.checked(path, zarr_json)
         if found != kind:
             raise InvalidInputError(
-                f"the metadata are those of another kind of node: {found}",
+                f"the metadata belongs to another kind of node: {found}",
                 do=f"Pass metadata whose node_type is {kind!r}.",
                 path=path,
             )

@@ -25,7 +25,7 @@ class BranchesAndTags:
         """Create a branch.
 
         Raises:
-            AlreadyExistsError: There is one of this name.
+            AlreadyExistsError: A branch with this name exists.
             SnapshotNotFoundError: There is no such snapshot.
         """
         checked("the name of a branch", branch, str)
@@ -39,7 +39,7 @@ class BranchesAndTags:
         Args:
             branch: An existing branch.
             snapshot_id: Any snapshot of the repository.
-            from_snapshot_id: Do it only if the branch is there now.
+            from_snapshot_id: Reset only if the branch points there now.
 
         Raises:
             RefNotFoundError: There is no such branch.
@@ -63,12 +63,12 @@ class BranchesAndTags:
         return str(repo_updates.tag_target(self._head.read().info, tag))
 
     def create_tag(self, tag: str, snapshot_id: str) -> None:
-        """Create a tag; it never changes, and its name is never used again.
+        """Create a tag; it is immutable, and its name can never be reused.
 
         Raises:
-            AlreadyExistsError: There is or was one of this name.
+            AlreadyExistsError: A tag with this name exists or existed.
             SnapshotNotFoundError: There is no such snapshot.
-            SessionStateError: The feature ``create_tag`` is switched off.
+            SessionStateError: The feature ``create_tag`` is disabled.
         """
         checked("the name of a tag", tag, str)
         edit = repo_updates.create_tag(tag, layout.snapshot_id(snapshot_id))
@@ -79,7 +79,7 @@ class BranchesAndTags:
 
         Raises:
             RefNotFoundError: There is no such tag.
-            SessionStateError: The feature ``delete_tag`` is switched off.
+            SessionStateError: The feature ``delete_tag`` is disabled.
         """
         self._head.update(
             feature_flags.guarded(feature_flags.DELETE_TAG, repo_updates.delete_tag(tag))

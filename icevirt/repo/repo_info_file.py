@@ -81,8 +81,8 @@ class RepoInfoFile:
         """
         if (found := self.find()) is None:
             raise RepositoryNotFoundError(
-                "no repository lies here",
-                do="Check the path, or make one with `Repository.create` or `icevirt build`.",
+                "no repository at this path",
+                do="Check the path, or create one with `Repository.create` or `icevirt build`.",
                 repo=self.storage.url,
             )
         return found
@@ -117,7 +117,7 @@ class RepoInfoFile:
                 return after
             pause(attempt)
         raise StorageError(
-            "other writers changed the repository each time before this one could",
+            "other writers changed the repository before every attempt of this one",
             do="Try again, or let fewer processes write to it at once.",
             tries=_TRIES,
         )
@@ -198,10 +198,10 @@ class RepoInfoFile:
                 return found.info
             pause(_IMMEDIATE + attempt)
         raise StorageError(
-            "it is not known whether the write took place: its answer got lost, and reads from the"
-            " store return an older state",
-            do="Look at the history before you repeat the write, and switch off the cache in"
-            " front of the store.",
+            "it is unknown whether the write took place: its answer was lost, and the store "
+            "returns an older state",
+            do="Check the history before you repeat the write, and turn off the cache in front of "
+            "the store.",
             repo=self.storage.url,
         )
 

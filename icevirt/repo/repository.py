@@ -28,7 +28,7 @@ from icevirt.wire.manifests.manifest import ManifestEncoding
 
 
 class Repository(Sessions, BranchesAndTags, RepositoryHistory, Inspection, Settings, Maintenance):
-    """An Icechunk repository. Make one with `create`, `open` or `open_or_create`."""
+    """An Icechunk repository. Get one from `create`, `open` or `open_or_create`."""
 
     def __init__(
         self,
@@ -81,18 +81,18 @@ class Repository(Sessions, BranchesAndTags, RepositoryHistory, Inspection, Setti
         on_stale: OnStale = "raise",
         content_addressed_chunks: bool = False,
     ) -> Self:
-        """Make a new repository and open it.
+        """Create a new repository and open it.
 
         Args:
             storage: A storage, a path, or a ``file://`` URL.
-            config: Persisted in the repository.
+            config: The configuration to persist in the repository.
             authorize_virtual_chunk_access: As for `open`.
             check_clean_root: Refuse a path that holds anything.
             on_stale: As for `open`.
             content_addressed_chunks: As for `open`.
 
         Raises:
-            AlreadyExistsError: A repository, or something else, lies there.
+            AlreadyExistsError: The path holds a repository or something else.
             StorageError: The path cannot be written to.
         """
         root = storage_of(storage)
@@ -128,13 +128,13 @@ class Repository(Sessions, BranchesAndTags, RepositoryHistory, Inspection, Setti
             authorize_virtual_chunk_access: Prefixes below which virtual chunks may be read, or a
                 mapping of prefixes to credentials. Only prefixes of the repository's virtual chunk
                 containers count.
-            on_stale: When a source file changed after it was scanned: ``raise`` an error, ``warn``
+            on_stale: If a source file changed after the scan: ``raise`` an error, ``warn``
                 and read it as it is, or ``ignore`` that.
-            content_addressed_chunks: Name the chunks that are written by a digest of their bytes,
-                so that equal ones are stored once. Every client reads them.
+            content_addressed_chunks: Name written chunks by a digest of their bytes,
+                so that equal chunks are stored once. Every client can read them.
 
         Raises:
-            RepositoryNotFoundError: There is none.
+            RepositoryNotFoundError: No repository there.
             FormatError: It is damaged.
         """
         root, given = storage_of(storage), _document(config)
@@ -166,7 +166,7 @@ class Repository(Sessions, BranchesAndTags, RepositoryHistory, Inspection, Setti
         on_stale: OnStale = "raise",
         content_addressed_chunks: bool = False,
     ) -> Self:
-        """Open the repository that is there, or make one; arguments as for both."""
+        """Open an existing repository, or create one; arguments as for both."""
         given: dict[str, Any] = {
             "on_stale": on_stale,
             "content_addressed_chunks": content_addressed_chunks,
@@ -184,19 +184,19 @@ class Repository(Sessions, BranchesAndTags, RepositoryHistory, Inspection, Setti
 
     @staticmethod
     def exists(storage: StorageLike) -> bool:
-        """Say whether a repository lies there."""
+        """Return whether a repository exists there."""
         return RepoInfoFile(storage_of(storage)).find() is not None
 
     @staticmethod
     def fetch_config(storage: StorageLike) -> RepositoryConfig | None:
-        """Return the persisted configuration; None where there is no repository or none."""
+        """Return the persisted configuration; None without a repository or a configuration."""
         found = RepoInfoFile(storage_of(storage)).find()
         config = None if found is None else found.info.config
         return None if config is None else RepositoryConfig.from_document(dict(config))
 
     @staticmethod
     def fetch_spec_version(storage: StorageLike) -> int | None:
-        """Return the version of the format; None where there is no repository."""
+        """Return the version of the format; None without a repository."""
         found = RepoInfoFile(storage_of(storage)).find()
         return None if found is None else found.info.spec_version
 
@@ -205,7 +205,7 @@ class Repository(Sessions, BranchesAndTags, RepositoryHistory, Inspection, Setti
         config: RepositoryConfig | None = None,
         authorize_virtual_chunk_access: Authorization = None,
     ) -> Self:
-        """Open the same repository anew; authorisation stays as it is unless given."""
+        """Open the same repository anew, with the same authorization unless given."""
         given = authorize_virtual_chunk_access
         return type(self).open(
             self._storage,

@@ -26,7 +26,7 @@ __all__ = ["Context", "ForkSession", "Session", "SessionMode"]
 
 
 class Session(Editing):
-    """Made by `Repository.readonly_session` and `Repository.writable_session`."""
+    """One version of a repository, from `Repository.readonly_session` or `writable_session`."""
 
     def __repr__(self) -> str:
         if self.read_only:
@@ -47,23 +47,23 @@ class Session(Editing):
     def fork(self) -> ForkSession:
         """Return a session that pickles, for a worker to write with, and to `merge` afterwards.
 
-        It begins with the changes made so far. Workers should write different chunks: where they do
+        It starts with the changes made so far. Workers should write different chunks: if they do
         not, the fork that is merged last wins.
 
         Raises:
-            ReadOnlyError: The session takes no changes.
+            ReadOnlyError: The session is read-only.
             SessionStateError: It is a rearrange session.
         """
         with self.lock:
             return ForkSession(self._context, self._changed().forked())
 
     def merge(self, *others: Session) -> None:
-        """Take over what forks of this session changed, all or nothing.
+        """Merge the changes of forks of this session, all or nothing.
 
         Raises:
             ConflictError: Two of them changed the same node.
-            SessionStateError: One is no fork, or began with another snapshot.
-            ReadOnlyError: The session takes no changes.
+            SessionStateError: One is not a fork, or started from another snapshot.
+            ReadOnlyError: The session is read-only.
         """
         with self.lock:
             area = self._changed()
@@ -79,19 +79,19 @@ class Session(Editing):
             self._settle(self._base, area)
 
     def move(self, from_path: str, to_path: str) -> None:
-        """Move a node and all below it; only in a rearrange session. Nothing is copied.
+        """Move a node and everything below it; only in a rearrange session. Nothing is copied.
 
         Raises:
             SessionStateError: It is not a rearrange session.
-            NodeNotFoundError: There is nothing to move.
-            AlreadyExistsError: Something is where it would go.
-            InvalidInputError: The group it would go into does not exist, or is inside the node.
+            NodeNotFoundError: No such node.
+            AlreadyExistsError: The destination exists.
+            InvalidInputError: The destination group does not exist, or is inside the node.
         """
         area = self._area()
         if self._mode is not SessionMode.rearrange:
             raise SessionStateError(
-                "nodes are moved in a rearrange session",
-                do="Commit this one, and begin `repo.rearrange_session(branch)`.",
+                "nodes can only be moved in a rearrange session",
+                do="Commit this session, and open `repo.rearrange_session(branch)`.",
             )
         area.move(paths.canonical(from_path), paths.canonical(to_path))
 
@@ -111,18 +111,18 @@ class Session(Editing):
         Afterwards the session is read-only and shows that snapshot.
 
         Args:
-            message: Of the commit.
-            metadata: Of the commit.
+            message: The commit message.
+            metadata: Metadata of the commit.
             rebase_with: If others committed first, `rebase` with this solver and commit then.
-            rebase_tries: How often.
-            allow_empty: Commit although nothing was changed.
+            rebase_tries: Maximum number of rebases.
+            allow_empty: Commit even if nothing changed.
 
         Raises:
-            SessionStateError: There is nothing to commit.
-            ReadOnlyError: The session or the repository takes no changes.
-            RefNotFoundError: The branch was deleted meanwhile.
-            ConflictError: The branch moved since the session began; the changes are kept.
-            RebaseFailedError: It moved, and the solver left a conflict to a person; as above.
+            SessionStateError: Nothing to commit.
+            ReadOnlyError: The session or the repository is read-only.
+            RefNotFoundError: The branch was deleted in the meantime.
+            ConflictError: The branch moved since the session started; the changes are kept.
+            RebaseFailedError: It moved, and the solver did not resolve a conflict; as above.
         """
         branch = self._on_branch()
         if rebase_with is not None:
@@ -138,13 +138,13 @@ class Session(Editing):
         metadata: Mapping[str, Any] | None = None,
         allow_empty: bool = False,
     ) -> str:
-        """Put one commit in the place of the branch's tip that holds its changes and the new ones.
+        """Replace the branch's tip by one commit that holds its changes and the new ones.
 
         Raises:
-            SessionStateError: There is nothing to commit, or the tip is the initial snapshot.
-            ReadOnlyError: The session or the repository takes no changes.
-            RefNotFoundError: The branch was deleted meanwhile.
-            ConflictError: The branch moved since the session began; the changes are kept.
+            SessionStateError: Nothing to commit, or the tip is the initial snapshot.
+            ReadOnlyError: The session or the repository is read-only.
+            RefNotFoundError: The branch was deleted in the meantime.
+            ConflictError: The branch moved since the session started; the changes are kept.
         """
         branch = self._on_branch()
         with self._alone():
@@ -154,23 +154,23 @@ class Session(Editing):
     def flush(self, message: str, *, metadata: Mapping[str, Any] | None = None) -> str:
         """Write the changes as a snapshot that is on no branch, and return its id.
 
-        It is garbage unless a branch or tag is made to point at it.
+        It is garbage unless a branch or tag points at it.
 
         Raises:
-            ReadOnlyError: The session or the repository takes no changes.
+            ReadOnlyError: The session or the repository is read-only.
         """
         self._on_branch()
         with self._alone():
             return self._end(commit.flush(self._draft(message, metadata)))
 
     def rebase(self, solver: ConflictSolver) -> None:
-        """Make the changes again on top of what others committed to the branch meanwhile.
+        """Repeat the changes on top of commits that others made to the branch in the meantime.
 
         Raises:
-            ReadOnlyError: The session takes no changes.
-            RefNotFoundError: The branch was deleted meanwhile.
-            ConflictError: The history that the session began with was rewritten.
-            RebaseFailedError: The solver left a conflict to a person; the session stands on the
+            ReadOnlyError: The session is read-only.
+            RefNotFoundError: The branch was deleted in the meantime.
+            ConflictError: The history that the session started from was rewritten.
+            RebaseFailedError: The solver did not resolve a conflict; the session stands on the
                 last commit that it could follow, with its changes.
         """
         branch, head = self._on_branch(), self._context.head
@@ -240,7 +240,7 @@ class Session(Editing):
 
 
 class ForkSession(Session):
-    """Made by `Session.fork`: it pickles and takes changes; only what it came from can commit."""
+    """A writable session that pickles, made by `Session.fork`; its parent session commits it."""
 
     def __init__(self, context: Context, staging: ChangeSet) -> None:
         super().__init__(context, staging.base, None, SessionMode.writable)
@@ -259,7 +259,7 @@ class ForkSession(Session):
         return self._area()
 
     def discard_changes(self) -> None:
-        """Forget what was changed since the fork."""
+        """Discard all changes since the fork."""
         self._settle(self._base, self._area().undone())
 
     def _on_branch(self) -> str:

@@ -40,15 +40,15 @@ class Sessions:
         """Return a session that reads one version.
 
         Args:
-            branch: Its tip, or with ``as_of`` its newest snapshot that is not younger.
-            tag: The snapshot it names.
-            snapshot_id: Of any snapshot.
-            as_of: A time; one without a zone is local.
+            branch: Read its tip, or with ``as_of`` its newest snapshot up to that time.
+            tag: Read the snapshot it names.
+            snapshot_id: Read this snapshot.
+            as_of: A time; local if it has no time zone.
 
         Raises:
             InvalidInputError: Not exactly one of branch, tag and snapshot_id is given.
             RefNotFoundError: There is no such branch or tag.
-            SnapshotNotFoundError: There is no such snapshot, or none is that old.
+            SnapshotNotFoundError: No such snapshot, or none that old.
         """
         info = self._head.read().info
         key = walks.resolve(info, branch=branch, tag=tag, snapshot_id=snapshot_id, as_of=as_of)
@@ -59,17 +59,17 @@ class Sessions:
 
         Raises:
             RefNotFoundError: There is no such branch.
-            ReadOnlyError: The repository takes no writes.
+            ReadOnlyError: The repository is read-only.
         """
         return self._session(branch, SessionMode.writable)
 
     def rearrange_session(self, branch: str) -> Session:
-        """Return a session that moves nodes and changes nothing else.
+        """Return a session that can move nodes and nothing else.
 
         Raises:
             RefNotFoundError: There is no such branch.
-            ReadOnlyError: The repository takes no writes.
-            SessionStateError: The feature ``move_node`` is switched off.
+            ReadOnlyError: The repository is read-only.
+            SessionStateError: The feature ``move_node`` is disabled.
             FormatError: The repository is of the V1 format.
         """
         feature_flags.refuse_disabled(
@@ -87,7 +87,7 @@ class Sessions:
         rebase_with: ConflictSolver | None = None,
         rebase_tries: int = 1000,
     ) -> Iterator[Any]:
-        """Give a zarr store whose changes are committed at the end, or dropped on an error.
+        """Yield a zarr store whose changes are committed at the end, or dropped on an error.
 
         Arguments as for `writable_session` and `Session.commit`.
         """

@@ -31,17 +31,17 @@ class Settings:
 
     @property
     def config(self) -> RepositoryConfig:
-        """The configuration in use: the persisted one with what `open` was given on top.
+        """The configuration in use: the persisted one, overlaid by the one passed to `open`.
 
-        Changes to it are in force for new sessions, and persisted by `save_config`.
+        Changes to it apply to new sessions; `save_config` persists them.
         """
         return self._config
 
     def save_config(self) -> None:
         """Persist `config`.
 
-        Only what was changed here is written, onto what is persisted by then: containers that
-        others added meanwhile stay.
+        Only changes made here are written, on top of the latest persisted state: containers that
+        others added in the meantime stay.
         """
         mine = copy.deepcopy(self._config.document)
         base = self._persisted
@@ -71,19 +71,19 @@ class Settings:
         return dict(info.metadata or {})
 
     def get_status(self) -> RepoStatus:
-        """Return whether the repository takes writes. Raises ``FormatError`` for the V1 format."""
+        """Return whether the repository is writable. Raises ``FormatError`` for the V1 format."""
         return RepoStatus.of(self._head.read_v2("the status of a repository").info.status)
 
     @property
     def status(self) -> RepoStatus:
-        """Whether the repository takes writes."""
+        """Whether the repository is writable."""
         return self.get_status()
 
     def set_status(self, status: RepoStatus) -> None:
         """Make the repository read-only, or writable again; raises as `get_status`.
 
         Raises:
-            InvalidInputError: It is no status.
+            InvalidInputError: Not a `RepoStatus`.
         """
         how = "Pass RepoStatus(RepoAvailability.read_only), or .online."
         status = checked("status", status, RepoStatus, do=how)
@@ -96,7 +96,7 @@ class Settings:
         self._head.update(repo_updates.set_status(new), even_read_only=True)
 
     def feature_flags(self) -> list[FeatureFlag]:
-        """Return the features that can be switched off, and whether they are.
+        """Return the features that can be disabled, and whether they are.
 
         Raises:
             FormatError: The repository is of the V1 format.
@@ -104,30 +104,30 @@ class Settings:
         return flags.flags_of(self._head.read_v2("feature flags").info)
 
     def enabled_feature_flags(self) -> list[FeatureFlag]:
-        """Return the features that may be used."""
+        """Return the enabled features."""
         return [flag for flag in self.feature_flags() if flag.enabled]
 
     def disabled_feature_flags(self) -> list[FeatureFlag]:
-        """Return the features that may not be used."""
+        """Return the disabled features."""
         return [flag for flag in self.feature_flags() if not flag.enabled]
 
     def set_feature_flag(self, name: str, setting: bool | None) -> None:
-        """Switch a feature on or off for all writers, or with None back to its default.
+        """Enable or disable a feature for all writers; None restores its default.
 
         Raises:
-            InvalidInputError: There is no such feature.
-            ReadOnlyError: The repository takes no writes.
+            InvalidInputError: Unknown feature.
+            ReadOnlyError: The repository is read-only.
         """
         if setting is not None:
             checked("setting", setting, bool, do="Pass True, False, or None for the default.")
         self._head.update(flags.set_flag(name, setting))
 
     def set_default_commit_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Give this metadata to every commit of new sessions. Raises ``InvalidInputError``."""
+        """Add this metadata to every commit of new sessions. Raises ``InvalidInputError``."""
         self._commit_metadata = dict(as_json(metadata))
 
     def default_commit_metadata(self) -> dict[str, Any]:
-        """Return what `set_default_commit_metadata` was given."""
+        """Return the metadata set by `set_default_commit_metadata`."""
         return dict(self._commit_metadata)
 
 
@@ -142,6 +142,6 @@ def as_json(metadata: Mapping[str, Any]) -> JSONObject:
     except (TypeError, ValueError) as error:
         raise InvalidInputError(
             f"metadata must be JSON: {error}",
-            do="Use text, finite numbers, true, false, null, lists and mappings of these.",
+            do="Use strings, finite numbers, true, false, null, lists and mappings of these.",
         ) from error
     return document

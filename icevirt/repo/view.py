@@ -77,7 +77,7 @@ class View:
 
     @property
     def snapshot_id(self) -> str:
-        """The snapshot it began with, or made by its commit."""
+        """The snapshot it started from, or that its commit made."""
         return str(self._base.id)
 
     @property
@@ -87,7 +87,7 @@ class View:
 
     @property
     def read_only(self) -> bool:
-        """Whether it takes no changes."""
+        """Whether it is read-only."""
         return self._mode is SessionMode.readonly
 
     @property
@@ -97,7 +97,7 @@ class View:
 
     @property
     def config(self) -> RepositoryConfig:
-        """The configuration when the session began."""
+        """The configuration when the session started."""
         return self._context.config
 
     @property
@@ -112,12 +112,12 @@ class View:
 
     @property
     def credentials(self) -> Mapping[str, Any]:
-        """Credentials by authorised prefix."""
+        """Credentials by authorized prefix."""
         return self._context.credentials
 
     @property
     def on_stale(self) -> OnStale:
-        """What its store does about source files that changed after they were scanned."""
+        """How its store handles source files that changed after the scan."""
         return self._context.options.on_stale
 
     @property
@@ -129,7 +129,7 @@ class View:
 
     @property
     def snapshot(self) -> Snapshot:
-        """The nodes as changed so far; manifests are those of the base until the commit."""
+        """The nodes as changed so far; manifests stay the base's until the commit."""
         if self._staging is None:
             return self._base
         if self._seen is None:
@@ -151,8 +151,8 @@ class View:
         """Return an array as changed so far.
 
         Raises:
-            NodeNotFoundError: There is nothing.
-            InvalidInputError: There is a group.
+            NodeNotFoundError: No such node.
+            InvalidInputError: The node is a group.
         """
         node = self.node(path)
         if not isinstance(node, ArrayNode):
@@ -173,7 +173,7 @@ class View:
         """Look up many chunks of an array at once.
 
         Args:
-            path: Of the array.
+            path: Path of the array.
             index: Chunk indices, shape (k, ndim), in any order.
 
         Raises:
@@ -230,11 +230,11 @@ class View:
         *,
         labels: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Say which bytes of which object a value is decoded from.
+        """Return the object and the byte range that a value is decoded from.
 
         Args:
             array_path: The array.
-            index: Of the value, along each dimension; negative numbers count from the end.
+            index: Index of the value along each dimension; negative numbers count from the end.
             labels: Instead of an index: a label of its coordinate for each dimension.
 
         Raises:

@@ -1,4 +1,4 @@
-"""The scanner contract: what a scanner gets, what it returns, and how icevirt finds it.
+"""Define the scanner contract: what a scanner gets, what it must return, how it is found.
 
 icevirt's own scanners are in `icevirt_scanners`; tasks call them in `icevirt.tasks`.
 """

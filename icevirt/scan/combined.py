@@ -12,15 +12,15 @@ from icevirt.archive.blocks.packing import Block
 from icevirt.archive.joining import Fact, cut_along, itemsize_of
 from icevirt.archive.scanned import FactsBeside, ScannedArray, ScannedFile
 from icevirt.model.chunks import ChunkTable, Locations
-from icevirt.scan.contract import ScanOptions
+from icevirt.scan.contract import ScannerOptions
 
 
-def combined(scanned: ScannedFile, options: ScanOptions) -> ScannedFile:
+def combined(scanned: ScannedFile, options: ScannerOptions) -> ScannedFile:
     """Return the file as its arrays will lie beside others."""
     return replace(scanned, arrays=tuple(_combined(array, options) for array in scanned.arrays))
 
 
-def _combined(array: ScannedArray, options: ScanOptions) -> ScannedArray:
+def _combined(array: ScannedArray, options: ScannerOptions) -> ScannedArray:
     beside = array.beside or FactsBeside()
     wanted = options.wanted_of(array, ())
     labels = array if array.labels is not None else beside
@@ -38,7 +38,7 @@ def _combined(array: ScannedArray, options: ScanOptions) -> ScannedArray:
     return _cut(shown, options)
 
 
-def _cut(array: ScannedArray, options: ScanOptions) -> ScannedArray:
+def _cut(array: ScannedArray, options: ScannerOptions) -> ScannedArray:
     if array.whole or not array.contiguous:
         return array
     size = itemsize_of(array.data_type)

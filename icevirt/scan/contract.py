@@ -1,4 +1,4 @@
-"""What a scanner is: a class that recognises files by their first bytes and describes them.
+"""Define what a scanner is: a class that recognizes files by their first bytes.
 
 Third parties plug in through the entry-point group ``icevirt.scanners``; a scanner sees only
 `icevirt.scan`, `icevirt.archive`, `icevirt.model` and `icevirt.errors`.
@@ -51,8 +51,8 @@ def prefetch(source: ByteSource, ranges: Sequence[tuple[int, int]], *, page: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScanOptions(CombineHints):
-    """What a scan is asked for.
+class ScannerOptions(CombineHints):
+    """The options of a scan.
 
     The hints say which facts are taken beside the description of the file, because whoever combines
     the files will need them. They change nothing of the description.
@@ -67,9 +67,9 @@ class ScanOptions(CombineHints):
         scanner: The scanner to use, whatever the file looks like: see `icevirt.scan.registry`.
         allow_references_to: Directories and URL prefixes into which references of the file may
             lead, beside its own directory.
-        policy: Patterns of variables and what becomes of those that fit; see `icevirt.scan.policy`.
-        share: What of the file is to be scanned, where several tasks share it. A `Divisible`
-            scanner alone is given one.
+        policy: Patterns of variables and their policies; see `icevirt.scan.policy`.
+        share: The share of the file to scan, if several tasks share it. Only a `Divisible` scanner
+            gets one.
     """
 
     group: str = "/"
@@ -82,7 +82,7 @@ class ScanOptions(CombineHints):
     share: Share | None = None
 
     def policy_of(self, path: str) -> Policy:
-        """Return what shall become of a variable."""
+        """Return the policy of a variable."""
         return policy_of(path, self.policy)
 
     def wanted_of(self, array: ScannedArray, equal: Collection[str]) -> Fact:
@@ -94,7 +94,7 @@ class ScanOptions(CombineHints):
         )
 
     def wants(self, path: str) -> bool:
-        """Say whether a variable was asked for: it is, or lies below, what is named."""
+        """Return whether a variable is selected: named itself, or below a named group."""
         if self.variables and not is_named(path, self.variables):
             return False
         if self.share is not None and not self.share.covers(path):
@@ -102,7 +102,7 @@ class ScanOptions(CombineHints):
         return not is_named(path, self.drop_variables)
 
     def run_of(self, path: str) -> tuple[int, int] | None:
-        """Return the run of a variable's chunks that alone is asked for; None: all of them."""
+        """Return the only run of a variable's chunks to scan; None: all of them."""
         return None if self.share is None else self.share.runs.get(path)
 
     def unknown(self, present: Iterable[str]) -> tuple[str, ...]:
@@ -130,7 +130,7 @@ class Scanner(Protocol):
     def accepts(self, head: bytes) -> bool:
         """Say whether a file that begins with ``head`` (at least 4 KiB of it) is of this format."""
 
-    def scan(self, source: ByteSource, options: ScanOptions) -> ScannedFile:
+    def scan(self, source: ByteSource, options: ScannerOptions) -> ScannedFile:
         """Describe the file.
 
         Raises:
@@ -147,7 +147,7 @@ class Divisible(Protocol):
     as ``tally``.
     """
 
-    def outline(self, source: ByteSource, options: ScanOptions) -> tuple[Weight, ...]:
+    def outline(self, source: ByteSource, options: ScannerOptions) -> tuple[Weight, ...]:
         """Return the variables that are wanted and what each takes, from headers alone.
 
         Raises:

@@ -56,8 +56,8 @@ def check_dimensions(found: Iterable[str], url: str) -> None:
 
 def _unfit(scanned: ScannedFile, path: str, cause: str) -> ScanError:
     return ScanError(
-        "a scanner describes a node that Zarr cannot hold",
-        do="Repair the scanner: icevirt.model.names.node_name escapes names.",
+        "the scanner returned a node that Zarr cannot store",
+        do="Fix the scanner: icevirt.model.names.node_name escapes names.",
         file=scanned.source.url,
         scanner=scanned.scanner,
         path=path,

@@ -102,7 +102,9 @@ class Elsewhere:
         """
         path = self._source.local_path
         if path is None:
-            raise self._refused("files beside a remote one", name, "Copy them to local disk.")
+            raise self._refused(
+                "references of a remote file to other files", name, "Copy them to local disk."
+            )
         return str(Path(path).parent / name)
 
     def source(self, name: str) -> OpenedSource | None:
@@ -157,9 +159,9 @@ class Elsewhere:
 
     def _local(self, path: str, name: str) -> SourceFile:
         if "\0" in path:
-            raise self._refused("no name of a file", name, "Correct the references.")
+            raise self._refused("not a file name", name, "Correct the references.")
         if not os.path.isabs(path):
-            what = "a relative path, which says nothing of where it begins"
+            what = "a relative path without a known base"
             raise self._refused(what, name, "Write absolute paths into the file.")
         url = file_url(path)  # of what a symbolic link leads to
         if url == self._own.url:
@@ -174,8 +176,8 @@ class Elsewhere:
             cause = None if stat.S_ISREG(facts.st_mode) else cause
         if cause is not None:
             raise ScanError(
-                "a file that references lead to cannot be read",
-                do="Put it back, or leave the file of references out.",
+                "a referenced file cannot be read",
+                do="Restore it, or leave the file of references out.",
                 file=self._own.url,
                 target=name,
                 cause=cause,
@@ -187,10 +189,10 @@ class Elsewhere:
             return
         folder = url.rsplit("/", 1)[0] + "/"
         raise self._refused(
-            "references that lead out of the file's own directory",
+            "references to paths outside the file's own directory",
             name,
-            f"If that is right, pass allow_references_to=[{folder!r}]"
-            f" (--allow-references-to {folder}).",
+            f"If you trust the file, pass allow_references_to=[{folder!r}] (--allow-references-to "
+            f"{folder}).",
         )
 
     def _refused(self, what: str, name: str, do: str) -> UnsupportedError:
@@ -215,8 +217,8 @@ def refuse_changed(files: Iterable[SourceFile], *, seen_from: str) -> None:
     """
     if changed := changed_since(files):
         raise StaleReferenceError(
-            "a file that the scanned one refers to changed while it was scanned",
-            do="Scan it again when nobody writes it.",
+            "a file that the scanned file refers to changed during the scan",
+            do="Scan it again when it no longer changes.",
             file=seen_from,
             changed=sorted(changed)[:_SHOWN],
         )

@@ -16,13 +16,13 @@ from icevirt.archive.joining import Fact
 from icevirt.archive.scanned import FactsBeside, ScannedArray, ScannedFile
 from icevirt.errors import ScanError
 from icevirt.model.chunks import ChunkType
-from icevirt.scan.contract import ByteSource, ScanOptions
+from icevirt.scan.contract import ByteSource, ScannerOptions
 from icevirt.scan.values import read
 
 _ORDERS: dict[Any, Literal["<", ">"]] = {"little": "<", "big": ">"}
 
 
-def with_labels(scanned: ScannedFile, source: ByteSource, options: ScanOptions) -> ScannedFile:
+def with_labels(scanned: ScannedFile, source: ByteSource, options: ScannerOptions) -> ScannedFile:
     """Return the file with the values that a plan will look at, beside its description.
 
     They are those of `CombineHints.label_variables`, where variables with more than one value get
@@ -37,7 +37,7 @@ def with_labels(scanned: ScannedFile, source: ByteSource, options: ScanOptions) 
     return replace(scanned, arrays=arrays) if changed else scanned
 
 
-def _with_values(array: ScannedArray, source: ByteSource, options: ScanOptions) -> ScannedArray:
+def _with_values(array: ScannedArray, source: ByteSource, options: ScannerOptions) -> ScannedArray:
     beside = array.beside or FactsBeside()
     known = array.labels is not None or beside.labels is not None
     if known or Fact.labels not in options.wanted_of(array, ()):
@@ -94,8 +94,8 @@ def _plain(array: ScannedArray) -> NDArray[Any] | None:
 def _fetched(source: ByteSource, url: str, offset: int, length: int) -> bytes:
     if url != source.file.url:
         raise ScanError(
-            "a variable that tells labels lies in another file",
-            do="List the labels.",
+            "a label variable lies in another file",
+            do="Pass a list of labels.",
             file=source.file.url,
             other=url,
         )

@@ -46,10 +46,10 @@ def rules_of(given: Any) -> tuple[tuple[str, str], ...]:
         isinstance(pattern, str) and pattern and what in known for pattern, what in given.items()
     ):
         raise InvalidInputError(
-            "this is no policy",
+            "not a policy for variables",
             do=f"Pass one of {', '.join(known)}, or a mapping of variables to them:"
-            ' policy={"/raw/*": "skip"} (--policy "/raw/*=skip").',
-            policy=given,
+            ' {"/raw/*": "skip"} (--variable-policy "/raw/*=skip").',
+            given=given,
         )
     rules = tuple((pattern, str(what)) for pattern, what in given.items())
     return () if rules == ((EVERY, Policy.fail.value),) else rules
@@ -82,8 +82,8 @@ def enforce(scanned: ScannedFile, rules: tuple[tuple[str, str], ...]) -> None:
         policy = policy_of(array.path, rules)
         if policy is Policy.reference and array.references.count(ChunkType.inline):
             raise UnsupportedError(
-                "a variable that its policy wants referenced has to be stored",
-                do='Let it be "native" or "inline", or leave it out with drop_variables.',
+                "a variable with the policy 'reference' cannot be referenced",
+                do='Use the policy "native" or "inline", or leave it out with drop_variables.',
                 file=scanned.source.url,
                 variable=array.path,
                 cause=_cause(scanned, array),
@@ -91,8 +91,9 @@ def enforce(scanned: ScannedFile, rules: tuple[tuple[str, str], ...]) -> None:
         stored = policy in (Policy.native, Policy.inline)
         if stored and array.references.count(ChunkType.virtual):
             raise UnsupportedError(
-                f"scanner {scanned.scanner!r} stores no values of variables that can be referenced",
-                do="Take its policy back, or leave the variable out with drop_variables.",
+                f"scanner {scanned.scanner!r} cannot store the values of variables that can be "
+                "referenced",
+                do="Remove its policy, or leave the variable out with drop_variables.",
                 file=scanned.source.url,
                 variable=array.path,
                 policy=policy.value,
@@ -105,4 +106,4 @@ def _cause(scanned: ScannedFile, array: ScannedArray) -> str:
         for finding in scanned.findings
         if finding.path == array.path and finding.code in ("stored-natively", "chunks-stored")
     )
-    return next(told, "its values are text, compact, or order the files")
+    return next(told, "its values are strings, compact, or order the files")

@@ -20,7 +20,7 @@ from icevirt.errors import InvalidInputError, ScanError, UnsupportedError
 from icevirt.model import paths
 from icevirt.planning.schedule.split_large_file import share_of
 from icevirt.scan.combined import combined
-from icevirt.scan.contract import ByteSource, Divisible, Scanner, ScanOptions
+from icevirt.scan.contract import ByteSource, Divisible, Scanner, ScannerOptions
 from icevirt.scan.distinct import check_paths
 from icevirt.scan.label_values import with_labels
 from icevirt.scan.policy import enforce
@@ -60,11 +60,11 @@ def named(text: str) -> Scanner:
         found = _imported(name, argument)
         scanner = found() if isinstance(found, type) else found
     if not isinstance(scanner, Scanner):
-        raise InvalidInputError("this is no scanner", do=_NAMES, scanner=text)
+        raise InvalidInputError("this is not a scanner", do=_NAMES, scanner=text)
     return scanner
 
 
-def in_use(options: ScanOptions) -> tuple[Scanner, ...]:
+def in_use(options: ScannerOptions) -> tuple[Scanner, ...]:
     """Return the scanners among which a scan with these options chooses."""
     return (named(options.scanner),) if options.scanner else scanners()
 
@@ -79,7 +79,7 @@ def _load(entry: EntryPoint) -> Any:
         return entry.load()
     except ImportError as error:
         raise ScanError(
-            "a scanner does not load",
+            "a scanner cannot be loaded",
             do="Install what it needs, for HDF5: pip install 'icevirt[hdf5]'.",
             scanner=entry.name,
             cause=str(error),
@@ -91,7 +91,7 @@ def _imported(module: str, name: str) -> Any:
         return getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise InvalidInputError(
-            "there is no such scanner",
+            "no such scanner",
             do=_NAMES,
             scanner=f"{module}:{name}" if name else module,
             installed=sorted(_entries()),
@@ -114,19 +114,19 @@ def scanner_for(source: ByteSource) -> Scanner:
     raise refusal(head, source.file.url)
 
 
-def scan(source: ByteSource, options: ScanOptions | None = None) -> ScannedFile:
+def scan(source: ByteSource, options: ScannerOptions | None = None) -> ScannedFile:
     """Scan a file with the scanner that was named, or that its content asks for.
 
     Raises:
         ScanError: No scanner reads it, it is damaged, or it changed while it was scanned.
     """
-    options = replace(options or ScanOptions(), strict=True)
+    options = replace(options or ScannerOptions(), strict=True)
     scanned = combined(record(source, options), options)
     enforce(scanned, options.policy)
     return scanned
 
 
-def record(source: ByteSource, options: ScanOptions) -> ScannedFile:
+def record(source: ByteSource, options: ScannerOptions) -> ScannedFile:
     """Scan a file for a catalog: its description, and beside it the facts that the hints name.
 
     Raises:
@@ -136,7 +136,7 @@ def record(source: ByteSource, options: ScanOptions) -> ScannedFile:
 
 
 def scan_share(
-    source: ByteSource, options: ScanOptions, number: int, of: int
+    source: ByteSource, options: ScannerOptions, number: int, of: int
 ) -> tuple[Share, ScannedFile]:
     """Scan share ``number`` of ``of`` of a file, and return what of it that is.
 
@@ -147,8 +147,8 @@ def scan_share(
     scanner = _scanner(source, options)
     if not isinstance(scanner, Divisible):
         raise UnsupportedError(
-            "the scanner of this file scans whole files only",
-            do="Let one task scan it.",
+            "the scanner of this file can only scan whole files",
+            do="Scan the file in one task.",
             file=source.file.url,
             scanner=scanner.name,
         )
@@ -167,11 +167,11 @@ def scan_share(
     return share, replace(found, left_out=tuple(left_out))
 
 
-def _scanner(source: ByteSource, options: ScanOptions) -> Scanner:
+def _scanner(source: ByteSource, options: ScannerOptions) -> Scanner:
     return named(options.scanner) if options.scanner else scanner_for(source)
 
 
-def _scan(scanner: Scanner, source: ByteSource, options: ScanOptions) -> ScannedFile:
+def _scan(scanner: Scanner, source: ByteSource, options: ScannerOptions) -> ScannedFile:
     found = scanner.scan(source, options)
     check_paths(found)
     enforce(found, options.policy)
@@ -180,7 +180,7 @@ def _scan(scanner: Scanner, source: ByteSource, options: ScanOptions) -> Scanned
     return scanned
 
 
-def refuse_unknown(options: ScanOptions, scanned: ScannedFile) -> None:
+def refuse_unknown(options: ScannerOptions, scanned: ScannedFile) -> None:
     """Check that the variables which the options name are in the file.
 
     Raises:
@@ -191,7 +191,7 @@ def refuse_unknown(options: ScanOptions, scanned: ScannedFile) -> None:
     if unknown := options.unknown(there):
         raise InvalidInputError(
             "the file has no such variable",
-            do="Name one that is there, or leave the name out.",
+            do="Name an existing variable, or omit the name.",
             file=scanned.source.url,
             unknown=list(unknown),
             there=sorted(there),

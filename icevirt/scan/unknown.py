@@ -38,7 +38,7 @@ def refusal(head: bytes, url: str) -> ScanError:
     if b"://" in head[:_SHOWN] and _guess(head) == "text":  # a password may follow
         return ScanError(
             "no scanner reads this file; it looks like a list of URLs",
-            do="Pass a list with an @ before its name, like @list.txt.",
+            do="Put an @ before the name of a list, like @list.txt.",
             file=url,
         )
     return ScanError(

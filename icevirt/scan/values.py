@@ -79,7 +79,7 @@ def _decoded(array: ScannedArray, fetch: Fetch) -> NDArray[Any]:
         values = opened[...]
     except Exception as error:
         raise ScanError(
-            "a chunk does not decode as its array says",
+            "a chunk does not decode to the shape and type of its array",
             do="Leave the variable out with drop_variables.",
             variable=array.path,
             codecs=json.dumps(array.codecs),

@@ -1,4 +1,4 @@
-"""The root of a repository: get, put, conditional put, list and delete, on each kind of storage.
+"""Store a repository's objects: get, put, conditional put, list and delete, on every backend.
 
 Source files are read in `icevirt.objects`.
 """

@@ -43,31 +43,31 @@ def s3_storage(
     requester_pays: bool = False,
     checksum_algorithm: str | None = None,
 ) -> ObjectStorage:
-    """Return a storage in S3, or in a store that speaks its protocol.
+    """Return a storage in S3 or a compatible store.
 
     Args:
         bucket: Must exist.
         prefix: Root of the repository in the bucket.
-        region: Of the bucket; None: that of the environment.
-        endpoint_url: Of a store that is not Amazon's; None: that of the environment.
-        allow_http: The endpoint may be ``http://``.
-        access_key_id: See `s3_credentials`, for this and what follows.
+        region: The bucket's region; None: from the environment.
+        endpoint_url: Endpoint of a store other than Amazon's; None: from the environment.
+        allow_http: Allow an ``http://`` endpoint.
+        access_key_id: See `s3_credentials`, also for the next arguments.
         secret_access_key: Never shown.
         session_token: Never shown.
         expires_after: When these three expire.
         anonymous: Requests are not signed.
-        from_env: Credentials are taken from the environment of each process; so they are when
+        from_env: Each process takes credentials from its environment; the default when
             none are given.
-        get_credentials: Returns credentials, and is asked again before they expire.
-        scatter_initial_credentials: Ask it now, and send the answer along to other processes.
+        get_credentials: Returns credentials; called again before they expire.
+        scatter_initial_credentials: Call it now, and send the result to other processes.
         force_path_style: The bucket is part of the path and not of the host.
-        network_stream_timeout_seconds: A request without a byte for so long fails; 0: never.
-        requester_pays: Whoever reads pays.
+        network_stream_timeout_seconds: Fail a request after so many seconds without data; 0: never.
+        requester_pays: The reader pays for requests.
         checksum_algorithm: ``sha256`` or ``crc64nvme``, for what is written.
 
     Raises:
         InvalidInputError: Arguments contradict each other, or are not valid.
-        StorageError: ``get_credentials`` was asked now and failed.
+        StorageError: ``get_credentials`` was called now and failed.
     """
     if checksum_algorithm is not None and checksum_algorithm.lower() not in CHECKSUMS:
         raise InvalidInputError(
@@ -134,13 +134,14 @@ def r2_storage(
     Args:
         bucket: None: the first part of ``prefix``.
         prefix: Root of the repository in the bucket.
-        account_id: Of the account; not needed with an endpoint.
-        endpoint_url: None: that of the account.
+        account_id: The account's id; not needed with an endpoint.
+        endpoint_url: None: the account's endpoint.
         region: None: ``auto``.
         options: As for `s3_storage`.
 
     Raises:
-        InvalidInputError: Bucket, or account and endpoint, are missing, or as `s3_storage`.
+        InvalidInputError: The bucket, or both account and endpoint, are missing; else as
+            `s3_storage`.
     """
     if bucket is None:
         bucket, _, prefix = (prefix or "").strip("/").partition("/")
@@ -177,20 +178,20 @@ def gcs_storage(
     Args:
         bucket: Must exist.
         prefix: Root of the repository in the bucket.
-        service_account_file: See `gcs_credentials`, for this and what follows.
+        service_account_file: See `gcs_credentials`, also for the next arguments.
         service_account_key: Never shown.
         application_credentials: Path of a file.
         bearer_token: Never shown.
         anonymous: Requests are not signed.
-        from_env: Credentials are taken from the environment of each process; so they are when
+        from_env: Each process takes credentials from its environment; the default when
             none are given.
         config: Further options of the store or its client, by obstore's names.
-        get_credentials: Returns credentials, and is asked again before they expire.
-        scatter_initial_credentials: Ask it now, and send the answer along to other processes.
+        get_credentials: Returns credentials; called again before they expire.
+        scatter_initial_credentials: Call it now, and send the result to other processes.
 
     Raises:
         InvalidInputError: Arguments contradict each other, or are not valid.
-        StorageError: ``get_credentials`` was asked now and failed.
+        StorageError: ``get_credentials`` was called now and failed.
     """
     credentials = gcs_credentials(
         service_account_file=service_account_file,
@@ -223,22 +224,22 @@ def azure_storage(
     """Return a storage in Azure Blob Storage.
 
     Args:
-        account: The storage account; None: that of the environment.
+        account: The storage account; None: from the environment.
         container: Must exist.
         prefix: Root of the repository in the container.
-        access_key: See `azure_credentials`, for this and what follows. Never shown.
+        access_key: See `azure_credentials`, also for the next arguments. Never shown.
         sas_token: Never shown.
         bearer_token: Never shown.
-        from_env: Credentials are taken from the environment of each process; so they are when
+        from_env: Each process takes credentials from its environment; the default when
             none are given.
         anonymous: Requests are not signed.
         config: Further options of the store or its client, by obstore's names.
-        get_credentials: Returns credentials, and is asked again before they expire.
-        scatter_initial_credentials: Ask it now, and send the answer along to other processes.
+        get_credentials: Returns credentials; called again before they expire.
+        scatter_initial_credentials: Call it now, and send the result to other processes.
 
     Raises:
         InvalidInputError: Arguments contradict each other, or are not valid.
-        StorageError: ``get_credentials`` was asked now and failed.
+        StorageError: ``get_credentials`` was called now and failed.
     """
     credentials = azure_credentials(
         access_key=access_key,
@@ -255,7 +256,9 @@ def azure_storage(
 
 def _name(bucket: str) -> str:
     if not bucket or set(bucket) & set("/@:?#% "):
-        raise InvalidInputError("not the name of a bucket", do="Pass the name alone.", name=bucket)
+        raise InvalidInputError(
+            "this is not a bucket name", do="Pass the name without a URL.", name=bucket
+        )
     return bucket
 
 
@@ -278,7 +281,7 @@ def storage_at(url: str, options: Mapping[str, Any] | None = None) -> Storage:
     """
     if "?" in url or "#" in url:
         raise InvalidInputError(
-            "the URL of a repository has no query and no fragment",
+            "the URL of a repository must not have a query or fragment",
             do="Write %3F for a question mark in its name, and %23 for a hash.",
             url=url.partition("?")[0].partition("#")[0],
         )

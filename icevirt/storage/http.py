@@ -38,7 +38,7 @@ class HttpStorage(ObjectReading):
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """Raise ``NotListableError``."""
         raise NotListableError(
-            "a web server does not list its files, so this cannot be done over HTTP",
+            "this operation lists files, which is not possible over HTTP",
             do="Use the storage behind the server, or a copy.",
             url=self.url,
             prefix=prefix,
@@ -81,10 +81,10 @@ def http_storage(
     """Return a storage that reads a repository from a web server.
 
     Args:
-        base_url: Of the directory that holds ``repo``.
+        base_url: URL of the directory that holds ``repo``.
         opts: Options of the client, like ``{"timeout": "30s"}``.
-        headers: Sent with each request; never shown. Where the server redirects to another host,
-            only ``authorization`` and ``cookie`` are kept from it.
+        headers: Sent with each request; never shown. If the server redirects to another host,
+            only ``authorization`` and ``cookie`` are withheld from it.
         credentials: Of `http_credentials`, instead of headers.
 
     Raises:
@@ -92,9 +92,9 @@ def http_storage(
     """
     if "?" in base_url or "#" in base_url:
         raise InvalidInputError(
-            "the URL of a repository has a query or fragment",
-            do="Leave it out, and pass the secret apart:"
-            " credentials=icevirt.http_credentials(...).",
+            "the URL of a repository must not have a query or fragment",
+            do="Remove it, and pass the secret separately: "
+            "credentials=icevirt.http_credentials(...).",
             url=base_url,
         )
     config = ObjectStoreConfig("http", dict(opts or {}))
@@ -103,8 +103,8 @@ def http_storage(
         given = given.of_host(urlsplit(base_url).hostname or "")
     if isinstance(given, Refreshable):
         raise InvalidInputError(
-            "a repository on a web server is read with credentials that stay as they are",
-            do="Pass what the function returns.",
+            "a repository on a web server needs credentials that do not change",
+            do="Pass the value that the function returns.",
             url=Address.parse(base_url).url,
         )
     return HttpStorage(bucket_of(base_url, config, given), Address.parse(base_url).key)

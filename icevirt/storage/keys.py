@@ -17,7 +17,7 @@ def checked(path: str) -> str:
         InvalidInputError: It is empty, absolute, or has an empty, ``.`` or ``..`` segment.
     """
     if not path or "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
-        raise InvalidInputError("not the path of an object in a repository", path=path)
+        raise InvalidInputError("this is not a valid object path of a repository", path=path)
     return path
 
 

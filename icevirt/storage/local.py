@@ -225,8 +225,8 @@ def _lock(descriptor: int, url: str) -> None:
         if time.monotonic() > end:
             raise StorageError(
                 f"another process has held the lock of the repository for {_PATIENCE:.0f} s",
-                do="Look for a writer that is stopped or hangs, with `fuser -v DIRECTORY`, and let"
-                " it go on or end it.",
+                do="Find a stopped or hanging writer with `fuser -v DIRECTORY`, and resume or end "
+                "it.",
                 url=url,
             )
         time.sleep(jitter(0.0005, 0.01))
@@ -237,8 +237,8 @@ def _warn_of_local_locks(root: str) -> None:
     """Say once in a process that the lock does not hold between machines, where that is known."""
     if (kind := mounts.local_locks(root)) is not None:
         warnings.warn(
-            f"{root} is on a network file system ({kind}) whose locks other machines do not see:"
-            " let one machine at a time write to this repository, or use an object store",
+            f"{root} is on a network file system ({kind}) whose locks do not work between "
+            "machines: write to this repository from one machine at a time, or use an object store",
             stacklevel=2,
         )
 

@@ -136,7 +136,7 @@ def _attach(process: int, number: int) -> MemoryStorage:
     found = _alive.get((process, number))
     if found is None or process != os.getpid():
         raise StorageError(
-            "a repository in memory is seen by its own process only",
+            "a repository in memory is visible only to its own process",
             do="Use a repository on disk to share it between processes.",
         )
     return found

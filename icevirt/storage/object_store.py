@@ -163,8 +163,8 @@ class ObjectStorage(ObjectReading):
             if found == body:
                 return Written(version)
         raise StorageError(
-            "it is not known whether the write took place: the store did not answer",
-            do=f"Look before you repeat it. {error.do}",
+            "it is unknown whether the write took place: the store did not answer",
+            do=f"Check the store before you repeat the write. {error.do}",
             **error.facts,
         )
 

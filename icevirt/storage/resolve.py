@@ -36,14 +36,14 @@ def storage_of(root: StorageLike, options: Mapping[str, Any] | None = None) -> S
         root = LocalStorage(text)
     if not hasattr(root, "get_versioned"):
         raise InvalidInputError(
-            "this is no storage",
-            do="Pass a path, a URL, or what `s3_storage` and its like return.",
+            "this is not a storage",
+            do="Pass a path, a URL, or a storage from `s3_storage` or a similar function.",
             found=type(root).__name__,
         )
     if options:
         raise InvalidInputError(
-            "storage_options are for URLs of object stores only",
-            do="Leave them out, or give them to the storage's constructor.",
+            "storage_options work only for URLs of object stores",
+            do="Leave them out, or pass them to the storage's constructor.",
             options=sorted(options),
         )
     return root

@@ -1,4 +1,4 @@
-"""What runs on a worker: scan, write, verify.
+"""Define what runs on a worker: scan, write, verify.
 
 Knows no scheduler; `icevirt.execution` runs the tasks.
 """

@@ -1,8 +1,8 @@
-"""Values to zarr chunks and back, for the few arrays whose values were read at scan time.
+"""Encode and decode zarr chunks of the few arrays whose values the scan read.
 
-Plain numbers (the ``bytes`` codec, perhaps ``zstd`` behind it) are encoded here, because nearly
-every coordinate is of that kind and importing zarr costs a worker a second; whatever else there is,
-zarr encodes. A test holds the two against each other.
+Plain numbers (the ``bytes`` codec, perhaps followed by ``zstd``) are encoded here, because nearly
+every coordinate is of that kind and importing zarr costs a worker a second; zarr encodes the rest.
+A test compares the two.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Index ranges of arrays: which elements a chunk holds, and how reports tell them."""
+"""Compute index ranges of arrays: the elements of a chunk, and their text in reports."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def region_of(session: Session, path: str, indexes: NDArray[Any]) -> str:
 
     Args:
         session: The version of the repository.
-        path: Of the array.
+        path: Path of the array.
         indexes: Of the chunks, ``(n, ndim)``.
     """
     with any_grid():

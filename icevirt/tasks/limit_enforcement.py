@@ -1,10 +1,10 @@
-"""Hold a Spark worker to the limits of a file.
+"""Enforce the limits of a file in a Spark worker.
 
-One that hangs in a library is ended, so that Spark tries its task again. The clock runs outside of
-Python, which a library that never returns does not let run. One that wants too much memory is told
-that there is none. Only workers are held: whoever runs a stage in a process of their own keeps it.
-An alarm of the system does it, whose handler is not Python's: a thread for each file, which the
-clock of `faulthandler` takes, would cost as much as a small file.
+A worker that hangs in a library is ended, so that Spark retries its task. The clock runs outside of
+Python, which a library that never returns blocks. A worker that wants too much memory gets a
+MemoryError. Limits apply to workers only: a process of the user's own that runs a stage is never
+ended. A system alarm does it, with a handler outside Python: a thread per file, which the clock of
+`faulthandler` needs, would cost as much as a small file.
 """
 
 from __future__ import annotations

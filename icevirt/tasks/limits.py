@@ -1,4 +1,4 @@
-"""Hold this process to the memory that the scan of one file may take."""
+"""Limit the memory of this process while it scans one file."""
 
 from __future__ import annotations
 

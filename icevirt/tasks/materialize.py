@@ -1,9 +1,9 @@
-"""The chunks of hybrid arrays that are no references: assembled from files, encoded, stored.
+"""Assemble, encode and store the chunks of hybrid arrays that are no references.
 
-Values are assembled in slabs of a few chunks, so that memory stays bounded whatever the array's
-size, and each chunk goes to the repository as soon as it is encoded. Its name covers its bytes,
-which follow from the values and the array's metadata: another attempt writes the same objects.
-Whatever codecs there are, what is stored decodes to the values that were read, or the build stops.
+Values are assembled in slabs of a few chunks, so memory stays bounded whatever the array's size,
+and each chunk goes to the repository as soon as it is encoded. Its name covers its bytes, which
+follow from the values and the array's metadata: another attempt writes the same objects. With any
+codec, what is stored decodes to the values that were read, or the build stops.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class _Assembly:
             return self._read[place]
         except KeyError as error:
             raise FormatError(
-                "the catalog lacks values that the plan counts on",
+                "the catalog lacks values that the plan needs",
                 do="Delete the catalog and scan again.",
                 variable=self._window.source_path,
                 file=self._files.url[place],
@@ -202,8 +202,8 @@ class _Assembly:
             return found
         path = self._window.source_path
         raise CombineError(
-            f"{found.count:,} values of {path} cannot be packed as those of the other files are;"
-            f" the maximum error would be {found.maximum_error:g}",
+            f"{found.count:,} values of {path} cannot be packed like the other files' values; the "
+            f"maximum error would be {found.maximum_error:g}",
             do="Build the deviating files into another group, or store the variable as decoded"
             f" floats with float_variables=[{path!r}] (--float-variable {path}).",
             variable=path,
@@ -263,7 +263,7 @@ class _StoredChunks:
         except ValueError as error:
             path = self._window.source_path
             raise CombineError(
-                f"the codecs of {path} do not give back the values that were encoded: {error}",
+                f"the codecs of {path} do not reproduce the encoded values: {error}",
                 do="Build the files that differ into another group, or leave the variable out"
                 f" with drop_variables=[{path!r}].",
                 variable=path,

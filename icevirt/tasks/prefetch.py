@@ -1,8 +1,7 @@
 """Open files on servers before they are scanned, a few at a time.
 
-A scan is one thread, because libhdf5 is; what it waits for are answers of servers. So the
-beginnings of the files that come next, which are all there is to a small file, are asked for
-meanwhile.
+A scan is one thread, because libhdf5 is; it waits for answers of servers. So the beginnings of the
+next files, which are all of a small file, are requested in the meantime.
 """
 
 from __future__ import annotations

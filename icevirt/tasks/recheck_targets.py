@@ -1,7 +1,7 @@
-"""Look again at files that others refer to: references of kerchunk, virtual datasets, raw files.
+"""Recheck files that others refer to: references of kerchunk, virtual datasets, raw files.
 
-A build lists the files that it was given again before it commits. What those refer to is known to
-their references alone, so tasks read them, and each target once.
+A build lists its sources again before it commits. Only references know what the sources refer to,
+so tasks read them, and check each target once.
 """
 
 from __future__ import annotations

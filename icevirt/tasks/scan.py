@@ -1,7 +1,7 @@
-"""The scan stage: source files in, catalog parts out; only counts come back to the driver.
+"""Run the scan stage: source files in, catalog parts out; only counts return to the driver.
 
-Files are scanned in this process until one was seen to kill it: then the parts of the task are
-scanned again in a child, which finds out what file it is and brings home the others.
+Files are scanned in this process until one kills it: then the parts of the task are scanned again
+in a child, which finds that file and scans the others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from icevirt.catalog.part_builder import PartRows
 from icevirt.catalog.parts import complete_parts, write_part
 from icevirt.objects.source_access import SourceAccess, granted
 from icevirt.scan.combined import combined
-from icevirt.scan.contract import ScanOptions
+from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.registry import in_use
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.limit_enforcement import held_to
@@ -37,7 +37,7 @@ class ScanTask:
     """Some parts to scan, in order, into one catalog."""
 
     parts: tuple[CatalogPart, ...]
-    options: ScanOptions
+    options: ScannerOptions
     catalog: Storage
     access: SourceAccess = field(default_factory=SourceAccess)  # to the servers of files
     limits: ScanLimits = DEFAULT  # of a file
@@ -55,7 +55,7 @@ class ScanTask:
         return partial(_wanted, self.options) if self.version == VERSION else None
 
 
-def _wanted(options: ScanOptions, array: ScannedArray) -> Fact:
+def _wanted(options: ScannerOptions, array: ScannedArray) -> Fact:
     return options.wanted_of(array, ())
 
 

@@ -1,4 +1,4 @@
-"""Try to scan one file; whatever is wrong with it becomes its row in the catalog."""
+"""Scan one file; anything wrong with it becomes its row in the catalog."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from icevirt.errors import IcevirtError, ScanError, ScanMemoryError, StaleRefere
 from icevirt.objects.answers import opaque
 from icevirt.objects.opened import OpenedSource
 from icevirt.objects.source import open_source
-from icevirt.scan.contract import ByteSource, ScanOptions
+from icevirt.scan.contract import ByteSource, ScannerOptions
 from icevirt.scan.registry import record, scan_share
 
 
 def attempt(
     file: SourceFile,
-    options: ScanOptions,
+    options: ScannerOptions,
     opening: Callable[[str], OpenedSource] = open_source,
     piece: tuple[int, int] | None = None,
 ) -> ScanOutcome:
@@ -39,8 +39,8 @@ def attempt(
         error = refused
     except MemoryError:
         error = ScanMemoryError(
-            "the file needs more memory than it may have, or than there is",
-            do="Leave it out, or give it more with file_memory (--file-memory).",
+            "the file needs more memory than its limit, or than is available",
+            do="Leave it out, or raise file_memory (--file-memory).",
             file=file.url,
         )
     except Exception as bug:  # noqa: BLE001  # one odd file must not cost the other thousands
@@ -62,7 +62,7 @@ def attempt(
 
 def _scan(
     file: SourceFile,
-    options: ScanOptions,
+    options: ScannerOptions,
     cost: list[int],
     opening: Callable[[str], OpenedSource],
     piece: tuple[int, int] | None,
@@ -76,11 +76,11 @@ def _scan(
 
 
 def _scan_opened(
-    source: ByteSource, file: SourceFile, options: ScanOptions, piece: tuple[int, int] | None
+    source: ByteSource, file: SourceFile, options: ScannerOptions, piece: tuple[int, int] | None
 ) -> tuple[Share | None, ScannedFile]:
     if not _is_same(source.file, file):
         raise StaleReferenceError(
-            "the file changed between listing and scan",
+            "the file changed after it was listed",
             do="Build again when it is no longer written to.",
             file=file.url,
         )

@@ -1,9 +1,9 @@
-"""One huge file, scanned by several tasks: what each found, and the part that all of it makes.
+"""Scan one huge file in several tasks, and join their pieces to one catalog part.
 
-A piece lies below ``pieces`` of the catalog until the scan ends. Whoever finds that all are there
-joins them; two that do it at once write the same. Whatever is not plain is left to one task
-that scans the file whole: an error (which then names all that is wrong), values that together are
-more than may be stored, pieces that do not fit.
+A piece lies below ``pieces`` of the catalog until the scan ends. The task that finds all pieces
+joins them; two that do so at once write the same. Everything unusual is left to one task that scans
+the file whole: an error (which then names all that is wrong), values that together exceed what may
+be stored, pieces that do not fit.
 """
 
 from __future__ import annotations

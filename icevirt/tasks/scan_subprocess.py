@@ -1,9 +1,8 @@
-"""Read files in a child process, where a crash, a hang or hunger costs one file and nothing else.
+"""Scan files in a child process, where a crash, a hang or memory use costs only one file.
 
-Damaged files can make libhdf5 crash, or run for ever. Files are scanned so where one of them is
-suspected to have killed a process already, and compared so always: one child reads file after
-file, and only where it dies is another started. The child runs
-`icevirt.tasks.scan_subprocess_child`.
+Damaged files can make libhdf5 crash or run forever. Files suspected of having killed a process are
+scanned so, and comparisons always run so: one child reads file after file, and another starts only
+if it dies. The child runs `icevirt.tasks.scan_subprocess_child`.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from icevirt.errors import (
 )
 from icevirt.import_path import command, environment
 from icevirt.objects.source_access import SourceAccess, granted, in_force
-from icevirt.scan.contract import ScanOptions
+from icevirt.scan.contract import ScannerOptions
 from icevirt.tasks.scan_file import attempt
 
 _START = 120.0  # seconds for Python and the scanners to come up on a busy machine
@@ -78,8 +77,8 @@ class Apart:
         except (EOFError, OSError):
             pass
         raise BuildError(
-            "the process that should read suspicious files does not start",
-            do="Its own words are in the log of the worker.",
+            "the child process that scans suspicious files does not start",
+            do="Its output is in the log of the worker.",
             exit_code=self._stop(),
         )
 
@@ -101,8 +100,8 @@ class Apart:
             self._child.kill()
         self._stop()
         return ScanTimeoutError(
-            "the file takes longer to scan than it may",
-            do="Leave it out, or give it more with file_timeout (--file-timeout).",
+            "the scan of the file took longer than its limit",
+            do="Leave it out, or raise file_timeout (--file-timeout).",
             file=url,
             seconds=self._limits.seconds,
         )
@@ -113,13 +112,13 @@ class Apart:
             return self._too_slow(url)
         if code == -signal.SIGKILL:  # nobody else does that
             return ScanMemoryError(
-                "the system ended the process that scans the file, for want of memory",
-                do="Leave it out, or scan it where there is more.",
+                "the system ended the process that scans the file, because memory ran out",
+                do="Leave it out, or scan it on a machine with more memory.",
                 file=url,
             )
         return ScanCrashError(
-            "the file crashes the process that scans it",
-            do="It is damaged in a way that its library does not survive: leave it out.",
+            "the scan of the file crashes its process",
+            do="The file is damaged in a way that crashes its library: leave it out.",
             file=url,
             cause=signal.strsignal(-code) if code < 0 else f"exit code {code}",
         )
@@ -152,7 +151,7 @@ class Apart:
 class Containment(Apart):
     """Scans files in children."""
 
-    def __init__(self, options: ScanOptions, limits: ScanLimits) -> None:
+    def __init__(self, options: ScannerOptions, limits: ScanLimits) -> None:
         super().__init__(limits)
         self._options = options
 
@@ -169,7 +168,7 @@ class Containment(Apart):
 def attempt_as(
     access: SourceAccess,
     file: SourceFile,
-    options: ScanOptions,
+    options: ScannerOptions,
     piece: tuple[int, int] | None = None,
 ) -> ScanOutcome:
     """Scan a file with the access of somebody else."""

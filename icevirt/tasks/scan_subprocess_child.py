@@ -1,7 +1,7 @@
-"""Child process of `icevirt.tasks.scan_subprocess`: scans or compares files until its parent ends.
+"""Run as the child of `icevirt.tasks.scan_subprocess`: scan or compare files.
 
-Its memory is limited, and it dies by an alarm when a file takes too long, even when its parent is
-gone and the library never comes back to Python.
+Its memory is limited, and an alarm ends it when a file takes too long, even when its parent is gone
+and the library never returns to Python.
 """
 
 from __future__ import annotations

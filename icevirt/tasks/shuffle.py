@@ -1,10 +1,9 @@
-"""The packed shuffle: each part of the catalog is read once, and its references go to their items.
+"""Shuffle packed references: read each catalog part once, and send references to their items.
 
-It is for datasets whose order is not that of the catalog's parts, where every window would have to
-look into nearly all of them. A map task reads parts and sends rows of about a mebibyte, in which
-files are numbers; behind the shuffle an item's task holds the references of its windows, and those
-of no other item. Upstream is nothing but the closed catalog, so that no attempt can see another
-version of a file.
+It is for datasets whose order differs from that of the catalog's parts, where every window would
+have to read nearly all of them. A map task reads parts and sends rows of about a mebibyte, in which
+files are numbers; behind the shuffle an item's task holds the references of its windows and of no
+other item. The closed catalog is the only input, so no attempt can see another version of a file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Values of source files for chunks that are stored: read once more, from files that are unchanged.
+"""Read values of unchanged source files again, for chunks that are stored.
 
-Each box is read by the format's own library, as `icevirt.verify` reads it. A file is held against
-what the scan saw of it when it is opened, and once more when it is closed.
+The format's own library reads each box, as in `icevirt.verify`. A file is compared with what the
+scan recorded when it is opened, and again when it is closed.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _fresh(known: SourceFile, path: str) -> _Opened:
     except UnsupportedError as error:
         source.close()
         raise CombineError(
-            f"chunks of {path} must be stored, and nothing reads its values: {error}",
+            f"chunks of {path} must be stored, but its values cannot be read: {error}",
             do="Leave the file out, or build the files that differ into another group.",
             variable=path,
             file=known.url,
@@ -208,8 +208,8 @@ class SourceValues:
 
 def _hungry(url: str, path: str) -> ScanMemoryError:
     return ScanMemoryError(
-        "the values of a file need more memory than there is",
-        do="Give it more with file_memory (--file-memory), or leave it out.",
+        "the values of a file need more memory than is available",
+        do="Raise file_memory (--file-memory), or leave it out.",
         file=url,
         variable=path,
     )
@@ -218,8 +218,8 @@ def _hungry(url: str, path: str) -> ScanMemoryError:
 def _changed(url: str) -> SourcesChangedError:
     return SourcesChangedError(
         "a file changed since the scan",
-        do="Build again when nobody writes to it, or with rescan_changed=True (--rescan-changed);"
-        " nothing was committed.",
+        do="Build again when it no longer changes, or with rescan_changed=True "
+        "(--rescan-changed); nothing was committed.",
         files=[url],
     )
 

@@ -18,7 +18,7 @@ from icevirt.errors import (
     StaleReferenceError,
 )
 from icevirt.objects.source_access import SourceAccess, granted, in_force
-from icevirt.scan.contract import ScanOptions
+from icevirt.scan.contract import ScannerOptions
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.limit_enforcement import held_to, in_worker
 from icevirt.tasks.scan_file import attempt
@@ -40,7 +40,7 @@ class FactsTask:
 
     part: str
     files: tuple[WantedFacts, ...]
-    options: ScanOptions
+    options: ScannerOptions
     catalog: Storage
     access: SourceAccess = field(default_factory=SourceAccess)  # to the servers of files
     limits: ScanLimits = DEFAULT  # of a file

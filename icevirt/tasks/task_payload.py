@@ -1,7 +1,7 @@
-"""Items on their way to an executor, as small as they can be made.
+"""Pack items for the way to an executor, as small as possible.
 
-Rows of the catalog and places of files ascend in equal steps nearly always, so that their
-differences compress a thousand to one.
+Rows of the catalog and positions of files nearly always ascend in equal steps, so their differences
+compress a thousand to one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where the values of one variable in two files differ first, for the error that refuses them."""
+"""Find the first difference between one variable's values in two files, for the error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which variable of a file, and which group of it, a reference of a repository is about."""
+"""Match a reference of a repository to the variable and group of its file."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The stage that looks at every referenced file: is it there, as long and as old as scanned?
+"""Check every referenced file: it exists, with the recorded length and time.
 
-The last byte that is referred to is read with the recorded checksum enforced, so the look is the
-same on every kind of storage, and is what a reader would meet.
+The last referenced byte is read with the recorded checksum enforced, so the check is the same on
+every kind of storage, and is what a reader would meet.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The stage that compares values: chunks read through the repository with the file's own library.
+"""Compare values: chunks read through the repository with the file's own library.
 
-A chunk is found in its file by where its bytes lie, which tells the box of the variable it should
-hold. That box is read with h5py or netCDF4. From the same match follows where in the dataset the
-file was put, so its coordinates and whatever else is stored in the repository are compared as well:
-a file in the wrong place is found though its values are right.
+The position of a chunk's bytes in its file tells the box of the variable that it should hold. h5py
+or netCDF4 reads that box. The same match gives the file's position in the dataset, so its
+coordinates and other stored values are compared too: a file in the wrong place is found although
+its values are right.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from icevirt.planning.equality import same_values
 from icevirt.repo.commits.validation import any_grid
 from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
-from icevirt.scan.contract import ByteSource, ScanOptions
+from icevirt.scan.contract import ByteSource, ScannerOptions
 from icevirt.scan.oracle import Oracle, oracle_for
 from icevirt.scan.registry import scan
 from icevirt.storage.memory import MemoryStorage
@@ -123,8 +123,8 @@ def compare_file(place: VerifyTask, url: str, wanted: list[ChunkToCompare]) -> C
             return _compare_file(session, place, url, wanted)
     except MemoryError:
         memory = ScanMemoryError(
-            "the file needs more memory than there is",
-            do="Compare it where there is more.",
+            "the file needs more memory than is available",
+            do="Compare it on a machine with more memory.",
             file=url,
         )
         return _failed(session, url, wanted, memory)
@@ -272,11 +272,11 @@ class _Comparison:
 
         Where the file has a variable of the array's own name, the chunk should be of that.
         """
-        arrays = scan(self._source, ScanOptions(group=self._group)).arrays
+        arrays = scan(self._source, ScannerOptions(group=self._group)).arrays
         if not any(wanted.array.endswith(array.path) for array in arrays):
             names = {name for array in arrays for name in array.dimension_names if name}
             cuts = (
-                scan(self._source, ScanOptions(group=self._group, concat_dim=name))
+                scan(self._source, ScannerOptions(group=self._group, concat_dim=name))
                 for name in sorted(names)
             )
             for array in itertools.chain(arrays, (each for cut in cuts for each in cut.arrays)):
@@ -288,7 +288,7 @@ class _Comparison:
                     return self._compare_form(wanted.array, here, array.path, there)
             for array in arrays:
                 if covers(wanted, array):
-                    reason = f"it is a part of {array.path}, which scans cut otherwise"
+                    reason = f"it is a part of {array.path}, which scans now split differently"
                     return Checked(not_compared=((wanted.array, reason),))
         return self._wrong(DifferenceKind.place, wanted, "the file has no chunk there")
 
@@ -301,7 +301,7 @@ class _Comparison:
         if mine.ndim == theirs.ndim:
             equal = same_values(mine, theirs[tuple(slice(length) for length in mine.shape)])
         if equal is None:
-            return Checked(not_compared=((path, f"it has another form than {variable}"),))
+            return Checked(not_compared=((path, f"its shape differs from {variable}"),))
         if equal:
             return Checked(chunks=1, values=mine.size, compared=frozenset((path,)))
         what = f"its values are not those of {variable} at {describe_box(there)}"
@@ -325,7 +325,7 @@ class _Comparison:
             # what a build left out may be what no scan can describe
             names = {paths.name(node.path) for node in self._session.snapshot.arrays()}
             names |= self._renamed.keys()
-            options = ScanOptions(
+            options = ScannerOptions(
                 concat_dim=concat_dim, group=self._group, variables=tuple(sorted(names))
             )
             self._scans[concat_dim] = scan(self._source, options)

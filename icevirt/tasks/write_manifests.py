@@ -1,7 +1,7 @@
-"""The write stage: items of the plan in, manifests out; only their names come back to the driver.
+"""Run the write stage: items of the plan in, manifests out; only names return to the driver.
 
-A task holds one manifest at a time. Its bytes follow from the item and the catalog alone and its
-id covers them, so a retried, speculative or late attempt writes the same object again.
+A task holds one manifest at a time. Its bytes follow from the item and the catalog alone and its id
+covers them, so a retried, speculative or late attempt writes the same object again.
 """
 
 from __future__ import annotations
@@ -318,7 +318,7 @@ def _refuse_astray(files: TaskFiles, block: Block) -> None:
         place = int(block.file[row])
         part = files.rows.parts[int(files.rows.part[place])]
         raise FormatError(
-            "a reference leads beyond the end of its file, or to another file",
+            "a reference points beyond the end of its file, or to another file",
             do=f"Delete files/{part}.parquet from the catalog; the next scan writes this part"
             " again.",
             file=files.url(place),
@@ -427,7 +427,7 @@ def _joined(files: TaskFiles, window: WindowTask, refs: WindowBlocks) -> ChunkTa
     if lacking:
         part = files.rows.parts[int(files.rows.part[lacking[0]])]
         raise FormatError(
-            "the catalog lacks values that the plan counts on",
+            "the catalog lacks values that the plan needs",
             do=f"Delete files/{part}.parquet from the catalog; the next scan writes this part"
             " again.",
             variable=window.source_path,
@@ -509,10 +509,10 @@ def _refuse_unlike(
     if same_values(one, other) is not True:
         raise CombineError(
             f"two files hold different values of {window.source_path} for the same steps",
-            do="Leave one of them out, or leave the variable out with"
-            f" drop_variables=[{window.source_path!r}]; or, if the files differ along a"
-            " dimension that it lacks, give it that dimension with data_vars (--data-vars"
-            f" DIMENSION:{window.source_path}).",
+            do="Leave one of them out, or leave the variable out with "
+            f"drop_variables=[{window.source_path!r}]; or, if the files differ along a "
+            "dimension that the variable lacks, add that dimension with data_vars (--data-vars "
+            f"DIMENSION:{window.source_path}).",
             variable=window.source_path,
             first=files.url(places[0]),
             second=files.url(places[1]),

@@ -1,4 +1,4 @@
-"""Checks that a third party's scanner can run: what icevirt expects of it, as pytest classes.
+"""Test third-party plug-ins: what icevirt expects of a scanner, as pytest classes.
 
 The tests of icevirt itself are in `tests`.
 """

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from icevirt.archive.scanned import ScannedFile
 from icevirt.objects.source import open_source
 from icevirt.scan.combined import combined
-from icevirt.scan.contract import ByteSource, Scanner, ScanOptions
+from icevirt.scan.contract import ByteSource, Scanner, ScannerOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class Sample:
 
     path: Path
     expected: Callable[[], Mapping[str, Expected]]
-    options: ScanOptions = field(default_factory=ScanOptions)
+    options: ScannerOptions = field(default_factory=ScannerOptions)
 
     def scan(self, scanner: Scanner, path: Path | None = None, **changes: Any) -> ScannedFile:
         """Scan the file, or another in its place, with some options changed."""

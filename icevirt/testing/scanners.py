@@ -38,7 +38,7 @@ from icevirt.model import paths
 from icevirt.model.attributes import restore
 from icevirt.model.chunks import ChunkType
 from icevirt.objects.source import open_source
-from icevirt.scan.contract import Scanner, ScanOptions
+from icevirt.scan.contract import Scanner, ScannerOptions
 from icevirt.scan.registry import HEAD
 from icevirt.scan.values import read
 from icevirt.testing.damage import damaged
@@ -198,7 +198,7 @@ class ScannerConformance:
         """Others stay as they are, and the scan tells what it left out."""
         for array in scanned.arrays[:3]:
             for name in (array.path, paths.name(array.path)):
-                options = ScanOptions(drop_variables=(name,))
+                options = ScannerOptions(drop_variables=(name,))
                 kept = tuple(each for each in scanned.arrays if options.wants(each.path))
                 found = sample.scan(scanner, drop_variables=(name,))
                 assert found.arrays == kept

@@ -141,7 +141,7 @@ class Diff:
     moved_nodes: tuple[tuple[str, str], ...] = ()
 
     def is_empty(self) -> bool:
-        """Say whether nothing differs."""
+        """Return whether nothing differs."""
         return not any(getattr(self, name) for name in self.__slots__)
 
     def __repr__(self) -> str:

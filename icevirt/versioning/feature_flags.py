@@ -17,7 +17,7 @@ IDS = {MOVE_NODE: 3, CREATE_TAG: 4, DELETE_TAG: 5}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureFlag:
-    """One feature, and whether it may be used."""
+    """One feature, and whether it is enabled."""
 
     id: int
     name: str
@@ -26,7 +26,7 @@ class FeatureFlag:
 
     @property
     def enabled(self) -> bool:
-        """Whether it may be used."""
+        """Whether it is enabled."""
         return self.default_enabled if self.setting is None else self.setting
 
 
@@ -45,13 +45,13 @@ def refuse_disabled(info: RepoInfo, name: str) -> None:
     """
     if _setting(info, IDS[name]) is False:
         raise SessionStateError(
-            f"{name} is switched off in this repository",
-            do=f"Its owner can switch it on: repo.set_feature_flag({name!r}, True).",
+            f"{name} is disabled in this repository",
+            do=f"Its owner can enable it: repo.set_feature_flag({name!r}, True).",
         )
 
 
 def guarded(name: str, edit: Edit) -> Edit:
-    """Return an edit that is refused while a feature is switched off."""
+    """Return an edit that is refused while a feature is disabled."""
 
     def checked(info: RepoInfo) -> tuple[RepoInfo, UpdateKind] | None:
         refuse_disabled(info, name)
@@ -64,10 +64,10 @@ def set_flag(name: str, setting: bool | None) -> Edit:
     """Switch a feature on or off, or back to its default.
 
     Raises:
-        InvalidInputError: There is no such feature.
+        InvalidInputError: Unknown feature.
     """
     if (key := IDS.get(name)) is None:
-        raise InvalidInputError("no such feature", do=f"Use one of {sorted(IDS)}.", name=name)
+        raise InvalidInputError("unknown feature", do=f"Use one of {sorted(IDS)}.", name=name)
 
     def edit(info: RepoInfo) -> tuple[RepoInfo, FeatureFlagChanged]:
         enabled = {*(info.enabled_feature_flags or ())} - {key}

@@ -49,7 +49,7 @@ def add_group(nodes: Hierarchy, path: str, user_data: bytes, new_id: NewId) -> N
     """Add a group, or its attributes to the group that is there.
 
     Raises:
-        AlreadyExistsError: An array is there, or a group that says something else.
+        AlreadyExistsError: An array exists there, or a group with different metadata.
         InvalidInputError: Its name is none for Zarr.
     """
     found = nodes.get(path)
@@ -67,7 +67,7 @@ def add_array(nodes: Hierarchy, node: ArrayNode, new_id: NewId) -> None:
     """Add an array.
 
     Raises:
-        AlreadyExistsError: Something is there.
+        AlreadyExistsError: Something exists there.
         InvalidInputError: Its name is none for Zarr.
     """
     if (found := nodes.get(node.path)) is not None:
@@ -89,7 +89,7 @@ def set_metadata(nodes: Hierarchy, node: Node, user_data: bytes) -> Node:
     changed = node_of(node.path, user_data, node.id, manifests)
     if type(changed) is not type(node) or _ndim(changed) != _ndim(node):
         raise InvalidInputError(
-            "a node keeps its kind and its number of dimensions",
+            "a node cannot change its kind or its number of dimensions",
             do="Delete it and add the new one.",
             path=node.path,
         )
@@ -141,7 +141,7 @@ def _union(path: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[st
     differing = sorted(key for key in old.keys() & new.keys() if old[key] != new[key])
     if differing:
         raise AlreadyExistsError(
-            "a group is there already and says something else",
+            "a group with different metadata already exists",
             do="Choose another group, delete that one first, or change it with `set_metadata`.",
             path=path,
             differing=differing,
@@ -151,7 +151,7 @@ def _union(path: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[st
 
 def _exists(path: str, what: str) -> AlreadyExistsError:
     return AlreadyExistsError(
-        f"{what} is there already",
+        f"{what} already exists",
         do="Choose another path, or delete that one first.",
         path=path,
     )

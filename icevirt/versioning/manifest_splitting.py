@@ -86,7 +86,7 @@ class SplitGrid:
     def cells_of(self, index: NDArray[np.integer]) -> NDArray[np.int64]:
         """Return the number of the cell of each chunk index, in C order of the cells."""
         if math.prod(self.counts) >= 1 << 62:
-            raise InvalidInputError("the splitting makes too many manifests", steps=self.steps)
+            raise InvalidInputError("the splitting creates too many manifests", steps=self.steps)
         cell = np.asarray(index, np.int64) // np.array(self.steps, np.int64)
         number = np.zeros(len(index), np.int64)
         for axis, count in enumerate(self.counts):
@@ -173,7 +173,7 @@ def _search(pattern: str, text: str) -> bool:
         return re2.search(pattern, text) is not None
     except re2.error as error:
         raise InvalidInputError(
-            "a splitting rule has a regular expression that is not understood",
+            "a splitting rule has an invalid regular expression",
             do="Correct `manifest.splitting` in the repository's config.",
             pattern=pattern,
         ) from error
@@ -181,7 +181,7 @@ def _search(pattern: str, text: str) -> bool:
 
 def _unknown(condition: object) -> InvalidInputError:
     return InvalidInputError(
-        "a splitting rule has a condition that is not understood",
+        "a splitting rule has an unknown condition",
         do="Correct `manifest.splitting` in the repository's config.",
         condition=condition,
     )

@@ -22,8 +22,8 @@ def moved(nodes: Mapping[str, Node], source: str, target: str) -> dict[str, str]
     """Return the new paths, by old path, of a node and all below it.
 
     Raises:
-        NodeNotFoundError: There is nothing to move.
-        AlreadyExistsError: Something is where it would go.
+        NodeNotFoundError: No such node.
+        AlreadyExistsError: The destination exists.
         InvalidInputError: The group it would go into is not there, or is inside the node itself,
             or the new name is none for Zarr.
     """
@@ -39,11 +39,11 @@ def moved(nodes: Mapping[str, Node], source: str, target: str) -> dict[str, str]
         )
     if target in nodes:
         raise AlreadyExistsError(
-            "something is there already", do="Choose another path.", path=source, to=target
+            "the destination already exists", do="Choose another path.", path=source, to=target
         )
     if not isinstance(nodes.get(paths.parent(target)), GroupNode):
         raise InvalidInputError(
-            "a node moves into a group that exists",
+            "the destination group of a move must exist",
             do="Create that group in a writable session and commit it first.",
             path=source,
             to=target,
@@ -78,7 +78,8 @@ def reindexed(
             chunk, the place is cleared.
 
     Raises:
-        InvalidInputError: A new index is outside the grid, or two chunks would go to one place.
+        InvalidInputError: A new index is outside the grid, or two chunks would move to the same
+            index.
     """
     _refuse_irregular(node)
     rows, target = _mapped(node, table.index, forward)
@@ -86,8 +87,8 @@ def reindexed(
         kept = table.take(rows).reindexed(target).sorted()
     except ValueError as error:
         raise InvalidInputError(
-            "two chunks would go to one place",
-            do="Let `forward` give each chunk a place of its own.",
+            "two chunks would move to the same index",
+            do="Make `forward` return a different index for each chunk.",
             path=node.path,
         ) from error
     if backward is None:
@@ -104,7 +105,7 @@ def _mapped(
     """Call a user's function for each chunk; return the rows it has an answer for, and these."""
     if not callable(function):
         raise InvalidInputError(
-            "what says where chunks go is no function",
+            "`forward` must be a function",
             do="Pass one that takes the index of a chunk and returns its new one, or None.",
             found=type(function).__name__,
         )
@@ -135,7 +136,7 @@ def _outside(node: ArrayNode) -> InvalidInputError:
 def _refuse_irregular(node: ArrayNode) -> None:
     if document_of(node)["chunk_grid"]["name"] != "regular":
         raise InvalidInputError(
-            "chunks of different sizes cannot take one another's places",
+            "chunks of different sizes cannot be moved",
             do="Only arrays with a regular chunk grid can be shifted or reindexed.",
             path=node.path,
         )

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import wraps
+from typing import Concatenate
 
 from icevirt.errors import (
     AlreadyExistsError,
@@ -117,164 +119,148 @@ def refuse_moved(info: RepoInfo, branch: str, base: ObjectId12 | None) -> None:
     if (tip := branch_tip(info, branch)) != base:
         raise ConflictError(
             f"the branch {branch!r} moved since this session began",
-            do="Begin a new session at its tip and make the changes again there.",
+            do="Open a new session at its tip and repeat the changes.",
             branch=branch,
             expected_parent=str(base),
             actual_parent=str(tip),
         )
 
 
-def commit(branch: str, snapshot: SnapshotSummary) -> Edit:
+type _Step = tuple[RepoInfo, UpdateKind]
+
+
+def _edit[**P](
+    step: Callable[Concatenate[RepoInfo, P], _Step | None],
+) -> Callable[P, Edit]:
+    """Make what returns an `Edit` of its arguments from a step that takes the repo info first."""
+
+    @wraps(step)
+    def made(*args: P.args, **kwargs: P.kwargs) -> Edit:
+        return lambda info: step(info, *args, **kwargs)
+
+    return made
+
+
+@_edit
+def commit(info: RepoInfo, branch: str, snapshot: SnapshotSummary) -> _Step:
     """Add a snapshot and point ``branch`` at it; its parent must be the branch's tip."""
-
-    def edit(info: RepoInfo) -> tuple[RepoInfo, UpdateKind]:
-        refuse_moved(info, branch, snapshot.parent_id)
-        changed = replace(
-            info,
-            branches=plus(info.branches, branch, snapshot.id),
-            snapshots=plus(info.snapshots, snapshot.id, snapshot),
-        )
-        return changed, NewCommit(branch, snapshot.id)
-
-    return edit
+    refuse_moved(info, branch, snapshot.parent_id)
+    changed = replace(
+        info,
+        branches=plus(info.branches, branch, snapshot.id),
+        snapshots=plus(info.snapshots, snapshot.id, snapshot),
+    )
+    return changed, NewCommit(branch, snapshot.id)
 
 
-def amend(branch: str, snapshot: SnapshotSummary, previous: ObjectId12) -> Edit:
+@_edit
+def amend(info: RepoInfo, branch: str, snapshot: SnapshotSummary, previous: ObjectId12) -> _Step:
     """Put a snapshot in the place of ``previous``, the tip of ``branch``.
 
     The previous one stays listed until it is collected as garbage, as in the official client.
     """
-
-    def edit(info: RepoInfo) -> tuple[RepoInfo, UpdateKind]:
-        refuse_moved(info, branch, previous)
-        changed = replace(
-            info,
-            branches=plus(info.branches, branch, snapshot.id),
-            snapshots=plus(info.snapshots, snapshot.id, snapshot),
-        )
-        return changed, CommitAmended(branch, previous, snapshot.id)
-
-    return edit
+    refuse_moved(info, branch, previous)
+    changed = replace(
+        info,
+        branches=plus(info.branches, branch, snapshot.id),
+        snapshots=plus(info.snapshots, snapshot.id, snapshot),
+    )
+    return changed, CommitAmended(branch, previous, snapshot.id)
 
 
-def detach(snapshot: SnapshotSummary) -> Edit:
+@_edit
+def detach(info: RepoInfo, snapshot: SnapshotSummary) -> _Step:
     """Add a snapshot that is on no branch."""
-
-    def edit(info: RepoInfo) -> tuple[RepoInfo, UpdateKind]:
-        assert snapshot.parent_id is not None
-        known(info, snapshot.parent_id)
-        changed = replace(info, snapshots=plus(info.snapshots, snapshot.id, snapshot))
-        return changed, NewDetachedSnapshot(snapshot.id)
-
-    return edit
+    assert snapshot.parent_id is not None
+    known(info, snapshot.parent_id)
+    changed = replace(info, snapshots=plus(info.snapshots, snapshot.id, snapshot))
+    return changed, NewDetachedSnapshot(snapshot.id)
 
 
-def create_branch(branch: str, snapshot: ObjectId12) -> Edit:
+@_edit
+def create_branch(info: RepoInfo, branch: str, snapshot: ObjectId12) -> _Step:
     """Create a branch at a snapshot."""
-
-    def edit(info: RepoInfo) -> tuple[RepoInfo, UpdateKind]:
-        known(info, snapshot)
-        if branch in info.branches:
-            raise AlreadyExistsError(
-                "a branch of this name exists",
-                do="Choose another name, or move it with `reset_branch`.",
-                branch=branch,
-            )
-        return replace(info, branches=plus(info.branches, branch, snapshot)), BranchCreated(branch)
-
-    return edit
+    known(info, snapshot)
+    if branch in info.branches:
+        raise AlreadyExistsError(
+            "a branch of this name exists",
+            do="Choose another name, or move it with `reset_branch`.",
+            branch=branch,
+        )
+    return replace(info, branches=plus(info.branches, branch, snapshot)), BranchCreated(branch)
 
 
-def reset_branch(branch: str, snapshot: ObjectId12, *, expected: ObjectId12 | None = None) -> Edit:
+@_edit
+def reset_branch(
+    info: RepoInfo, branch: str, snapshot: ObjectId12, *, expected: ObjectId12 | None = None
+) -> _Step:
     """Point an existing branch at any snapshot, if it is still at ``expected`` (None: wherever)."""
-
-    def edit(info: RepoInfo) -> tuple[RepoInfo, UpdateKind]:
-        known(info, snapshot)
-        tip = branch_tip(info, branch)
-        if expected is not None and tip != expected:
-            raise ConflictError(
-                f"the branch {branch!r} is not where it was expected",
-                do="Look at its new tip, then reset it with that as `from_snapshot_id`.",
-                branch=branch,
-                expected_parent=str(expected),
-                actual_parent=str(tip),
-            )
-        changed = replace(info, branches=plus(info.branches, branch, snapshot))
-        return changed, BranchReset(branch, tip)
-
-    return edit
+    known(info, snapshot)
+    tip = branch_tip(info, branch)
+    if expected is not None and tip != expected:
+        raise ConflictError(
+            f"the branch {branch!r} is not where it was expected",
+            do="Check its new tip, then reset it with that tip as `from_snapshot_id`.",
+            branch=branch,
+            expected_parent=str(expected),
+            actual_parent=str(tip),
+        )
+    changed = replace(info, branches=plus(info.branches, branch, snapshot))
+    return changed, BranchReset(branch, tip)
 
 
-def delete_branch(branch: str) -> Edit:
+@_edit
+def delete_branch(info: RepoInfo, branch: str) -> _Step:
     """Delete a branch; its snapshots stay until they are garbage."""
-
-    def edit(info: RepoInfo) -> tuple[RepoInfo, UpdateKind]:
-        if branch == MAIN:
-            raise InvalidInputError(
-                "the branch 'main' cannot be deleted", do="Reset it with `reset_branch` instead."
-            )
-        tip = branch_tip(info, branch)
-        return replace(info, branches=minus(info.branches, branch)), BranchDeleted(branch, tip)
-
-    return edit
+    if branch == MAIN:
+        raise InvalidInputError(
+            "the branch 'main' cannot be deleted", do="Reset it with `reset_branch` instead."
+        )
+    tip = branch_tip(info, branch)
+    return replace(info, branches=minus(info.branches, branch)), BranchDeleted(branch, tip)
 
 
-def create_tag(tag: str, snapshot: ObjectId12) -> Edit:
+@_edit
+def create_tag(info: RepoInfo, tag: str, snapshot: ObjectId12) -> _Step:
     """Create a tag; a name is used once, even if its tag was deleted."""
-
-    def edit(info: RepoInfo) -> tuple[RepoInfo, UpdateKind]:
-        known(info, snapshot)
-        if tag in info.tags or tag in info.deleted_tags:
-            raise AlreadyExistsError(
-                "a tag of this name exists, or existed and was deleted",
-                do="Choose another name: tags never change what they mean.",
-                tag=tag,
-            )
-        return replace(info, tags=plus(info.tags, tag, snapshot)), TagCreated(tag)
-
-    return edit
+    known(info, snapshot)
+    if tag in info.tags or tag in info.deleted_tags:
+        raise AlreadyExistsError(
+            "a tag of this name exists, or existed and was deleted",
+            do="Choose another name: tags are immutable.",
+            tag=tag,
+        )
+    return replace(info, tags=plus(info.tags, tag, snapshot)), TagCreated(tag)
 
 
-def delete_tag(tag: str) -> Edit:
+@_edit
+def delete_tag(info: RepoInfo, tag: str) -> _Step:
     """Delete a tag; its name stays taken."""
-
-    def edit(info: RepoInfo) -> tuple[RepoInfo, UpdateKind]:
-        target = tag_target(info, tag)
-        changed = replace(info, tags=minus(info.tags, tag), deleted_tags=info.deleted_tags | {tag})
-        return changed, TagDeleted(tag, target)
-
-    return edit
+    target = tag_target(info, tag)
+    changed = replace(info, tags=minus(info.tags, tag), deleted_tags=info.deleted_tags | {tag})
+    return changed, TagDeleted(tag, target)
 
 
-def set_config(change: Callable[[JSONObject], JSONObject]) -> Edit:
+@_edit
+def set_config(info: RepoInfo, change: Callable[[JSONObject], JSONObject]) -> _Step | None:
     """Replace the persisted configuration by what ``change`` makes of the one persisted now."""
-
-    def edit(info: RepoInfo) -> tuple[RepoInfo, UpdateKind] | None:
-        before = info.config or {}
-        after = change(before)
-        return None if after == before else (replace(info, config=after), ConfigChanged())
-
-    return edit
+    before = info.config or {}
+    after = change(before)
+    return None if after == before else (replace(info, config=after), ConfigChanged())
 
 
-def set_metadata(change: Callable[[JSONObject], JSONObject]) -> Edit:
+@_edit
+def set_metadata(info: RepoInfo, change: Callable[[JSONObject], JSONObject]) -> _Step | None:
     """Replace the repository's metadata by what ``change`` makes of the present ones."""
-
-    def edit(info: RepoInfo) -> tuple[RepoInfo, UpdateKind] | None:
-        before = info.metadata or {}
-        after = change(before)
-        return None if after == before else (replace(info, metadata=after), MetadataChanged())
-
-    return edit
+    before = info.metadata or {}
+    after = change(before)
+    return None if after == before else (replace(info, metadata=after), MetadataChanged())
 
 
-def set_status(status: StatusRecord) -> Edit:
+@_edit
+def set_status(info: RepoInfo, status: StatusRecord) -> _Step:
     """Change the availability of the repository."""
-
-    def edit(info: RepoInfo) -> tuple[RepoInfo, UpdateKind]:
-        return replace(info, status=status), RepoStatusChanged(status)
-
-    return edit
+    return replace(info, status=status), RepoStatusChanged(status)
 
 
 def _ref(refs: Mapping[str, ObjectId12], name: str, kind: str) -> ObjectId12:

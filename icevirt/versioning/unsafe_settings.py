@@ -27,8 +27,8 @@ def refuse_unconditional(config: Mapping[str, Any] | None, url: str) -> None:
         return
     if settings.get(_SETTING) is False:
         raise StorageError(
-            "the configuration of this repository says that writers are to overwrite it without"
-            " asking, as on a local disk: commits would be lost",
+            "the configuration of this repository allows unconditional writes, as on a local "
+            "disk: commits would be lost",
             do="Stop other writers, then run `repo.config.storage = None; repo.save_config()`.",
             repo=url,
             setting=f"storage.{_SETTING}",

@@ -24,7 +24,7 @@ def refuse_v1(info: RepoInfo, what: str) -> None:
     """
     if info.spec_version == 1:
         raise FormatError(
-            f"this is a repository of the V1 format, and {what} needs the V2 format",
+            f"this repository has the V1 format, and {what} needs the V2 format",
             do="Upgrade it: icevirt.upgrade_icechunk_repository(repo, dry_run=False).",
         )
 

@@ -87,8 +87,7 @@ def refuse_incomplete(state: V1State) -> None:
         if key not in state.snapshots:
             raise FormatError(
                 "a snapshot is missing from the V1 repository",
-                do="Restore its file from a copy; a branch or tag that nobody needs can be deleted"
-                " instead.",
+                do="Restore its file from a copy; or delete a branch or tag that you do not need.",
                 snapshot=str(key),
                 referred_to_by=who,
             )
@@ -231,8 +230,8 @@ class _Carrier:
         if first.parent_id is None or first.parent_id not in self._info.snapshots:
             raise ConflictError(
                 "a V1 client committed on top of a snapshot that was expired since the upgrade",
-                do="Nothing of V1 was deleted. Write its changes again in a session of V2, then"
-                " delete its branch with a V1 client.",
+                do="Nothing of V1 was deleted. Repeat its changes in a V2 session, then delete "
+                "its branch with a V1 client.",
                 snapshot=str(first.id),
                 parent=str(first.parent_id),
             )

@@ -1,4 +1,4 @@
-"""Bytes to values of the model and back, one module for each kind of file of the format.
+"""Convert bytes to model values and back, one module per kind of file in the spec. No I/O.
 
 No I/O; `icevirt.repo` reads and writes the files.
 """

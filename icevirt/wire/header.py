@@ -89,13 +89,13 @@ def _check_header(view: memoryview, kind: FileKind) -> int:
     )
     if spec_version not in READABLE:
         raise FormatError(
-            "the file follows a spec version that this icevirt does not know",
+            "this icevirt does not support the spec version of the file",
             do="Upgrade icevirt.",
             file=kind.name,
             spec_version=spec_version,
         )
     if found != kind:
-        raise FormatError("a file of another kind", file=kind.name, file_type=found)
+        raise FormatError("this is another kind of file", file=kind.name, file_type=found)
     if compression != ZSTD:
         raise FormatError("unknown compression", file=kind.name, compression=compression)
     return spec_version
@@ -107,8 +107,8 @@ def _decompress(frame: memoryview, kind: FileKind) -> bytes:
         declared = zstandard.frame_content_size(frame)
         if declared > limit:
             raise FormatError(
-                "the file claims to decompress to more than it could",
-                do="It is damaged or made to exhaust memory.",
+                "the file declares an impossible decompressed size",
+                do="It is damaged, or crafted to exhaust memory.",
                 file=kind.name,
                 claimed=declared,
                 limit=limit,
@@ -135,7 +135,7 @@ def _decompress_unsized(frame: memoryview, limit: int, kind: FileKind) -> bytes:
             parts.append(part)
             limit -= len(part)
             if limit < 0:
-                raise FormatError("the file decompresses to more than it could", file=kind.name)
+                raise FormatError("the file decompresses to an impossible size", file=kind.name)
     return b"".join(parts)
 
 

@@ -138,7 +138,7 @@ def _array_values_v1(node: ArrayNode) -> Values:
     edges = chunk_shape(node)
     if edges is None:
         raise FormatError(
-            "the V1 format knows regular chunk grids only",
+            "the V1 format supports only regular chunk grids",
             do="Upgrade the repository: icevirt.upgrade_icechunk_repository(repo, dry_run=False).",
             path=node.path,
         )

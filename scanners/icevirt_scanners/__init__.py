@@ -1,4 +1,4 @@
-"""icevirt's own scanners, found through the entry point group ``icevirt.scanners``.
+"""Provide icevirt's own scanners, registered in the entry-point group ``icevirt.scanners``.
 
 The contract that they fulfill is `icevirt.scan`.
 """

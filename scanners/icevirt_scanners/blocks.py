@@ -45,7 +45,9 @@ def virtual(
     check_inside(offset, length, size=file.size, url=file.url, variable=path)
     largest = int(length.max(initial=0))
     if largest > _LARGE:
-        message = f"its chunks take up to {largest} bytes, which each read of a value fetches"
+        message = (
+            f"its chunks have up to {largest} bytes, and reading one value fetches a whole chunk"
+        )
         context.tell(path, "large-chunks", message)
     return ChunkTable.virtual(index=index, offset=offset, length=length, locations=context.location)
 

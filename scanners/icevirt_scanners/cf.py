@@ -67,7 +67,7 @@ def _with_fit_number(
         return {**shown, FILL: fitted}
     joins = _is_number(given) and given.size and _is_number(rest.get(MISSING, given))
     if not joins or dtype.kind not in "iuf":
-        tell("fill-value-left-out", f"_FillValue {given!r} is no value of the variable")
+        tell("fill-value-left-out", f"the variable's data type cannot hold _FillValue {given!r}")
         return rest
     tell("fill-value-moved", f"_FillValue {given!r} became part of missing_value")
     return {**rest, MISSING: _joined(rest.get(MISSING), given)}

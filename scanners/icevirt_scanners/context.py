@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from icevirt.archive.joining import Fact
-from icevirt.archive.scanned import FactsBeside, Finding, ScannedArray, Severity
+from icevirt.archive.scanned import (
+    FactsBeside,
+    Finding,
+    ScannedArray,
+    ScannedFile,
+    ScannedGroup,
+    Severity,
+)
 from icevirt.errors import UnsupportedError
 from icevirt.model.chunks import Locations
-from icevirt.scan.contract import ByteSource, ScanOptions
+from icevirt.scan.contract import ByteSource, Scanner, ScannerOptions
 from icevirt.scan.policy import Policy
 
 
@@ -30,7 +37,7 @@ class Budget:
         if nbytes > self.left:
             raise UnsupportedError(
                 "a variable cannot be referenced and is too large to be stored",
-                do="Raise max_native_bytes, or leave it out with drop_variables.",
+                do="Raise max_native_bytes_per_file, or leave it out with drop_variables.",
                 file=self.file,
                 variable=variable,
                 cause=cause,
@@ -45,7 +52,7 @@ class ScanContext:
     """The file, the request and what was found so far."""
 
     source: ByteSource
-    options: ScanOptions
+    options: ScannerOptions
     location: Locations
     budget: Budget
     findings: list[Finding] = field(default_factory=list)
@@ -53,7 +60,7 @@ class ScanContext:
     equal: frozenset[str] = frozenset()  # paths of arrays that must be alike in all files
 
     @classmethod
-    def of(cls, source: ByteSource, options: ScanOptions, **more: Any) -> Self:
+    def of(cls, source: ByteSource, options: ScannerOptions, **more: Any) -> Self:
         """Begin a scan of ``source``."""
         file = source.file
         return cls(
@@ -64,6 +71,25 @@ class ScanContext:
             ),
             budget=Budget(options.max_native_bytes, file.url),
             **more,
+        )
+
+    def described(
+        self,
+        scanner: Scanner,
+        groups: tuple[ScannedGroup, ...],
+        arrays: tuple[ScannedArray, ...],
+        tally: Mapping[str, int] | None = None,
+    ) -> ScannedFile:
+        """Return the file as a scanner describes it, with what was found on the way."""
+        return ScannedFile(
+            source=self.source.file,
+            scanner=scanner.name,
+            scanner_version=scanner.version,
+            groups=groups,
+            arrays=arrays,
+            findings=tuple(self.findings),
+            left_out=tuple(self.left_out),
+            tally=tally or {},
         )
 
     def wants(self, path: str) -> bool:
@@ -118,7 +144,7 @@ class ScanContext:
     def skip(self, path: str, cause: str) -> None:
         """Leave a variable out, and say so."""
         self.left_out.append(path)
-        self.warn(path, "left-out", f"left out, as its policy is to skip: {cause}")
+        self.warn(path, "left-out", f"left out by its policy 'skip': {cause}")
 
     def tell(self, path: str, code: str, message: str, severity: Severity = Severity.note) -> None:
         """Add a finding."""

@@ -123,6 +123,6 @@ def tell_unverifiable(found: Iterator[Targets], context: ScanContext) -> None:
         context.warn(
             paths.ROOT,
             "unverifiable",
-            f"{len(unknown)} of the files that references lead to have no checksum;"
-            " changes of them will not be noticed",
+            f"{len(unknown)} referenced files have no checksum; changes of these files will go "
+            "unnoticed",
         )

@@ -137,9 +137,9 @@ def test_a_value_is_found_by_its_labels(tmp_path):
 
 
 WRONG = {
-    (("t", "2000-01-05"),): "each dimension once",
-    (("t", "2000-01"), ("x", 0.5)): "not that of one value",
-    (("t", "2000-01-01"), ("x", 0.7)): "not that of one value",
+    (("t", "2000-01-05"),): "each dimension exactly once",
+    (("t", "2000-01"), ("x", 0.5)): "not identify exactly one",
+    (("t", "2000-01-01"), ("x", 0.7)): "not identify exactly one",
 }
 
 

@@ -74,7 +74,7 @@ def test_bytes_that_are_not_there_are_an_error_whatever_was_chosen(virtual, on_s
     with pytest.raises(StorageError, match="ends too early"):
         values(store(virtual, on_stale))
     virtual.source.unlink()
-    with pytest.raises(StorageError, match="is gone"):
+    with pytest.raises(StorageError, match="does not exist"):
         values(store(virtual, on_stale))
 
 

@@ -14,17 +14,14 @@ from builds.support import (
     official,
     opened,
     truncate,
-    without_spark,
     write_day,
     write_days,
 )
+from grouping import grouped
 from icevirt import errors
 from icevirt.tasks import scan_file
 
-
-@pytest.fixture(autouse=True)
-def _here(monkeypatch):
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 @pytest.fixture
@@ -88,15 +85,15 @@ def test_the_same_build_again_changes_nothing(days, repo_path):
 def test_a_build_that_the_branch_no_longer_holds_is_made_again(days, repo_path):
     """Replaced by another build, or changed by a commit, whose work is not undone unasked."""
     call = {"concat_dim": "time", "group": "g"}
-    icevirt.build(days, repo_path, **call)
-    icevirt.build(days[:1], repo_path, group="g", mode="w", allow_changes=True)
-    assert not icevirt.build(days, repo_path, **call, mode="w").already_built
+    icevirt.build(days, repo_path, **grouped(call))
+    icevirt.build(days[:1], repo_path, group="g", mode="w", commit_options={"allow_changes": True})
+    assert not icevirt.build(days, repo_path, **grouped(call), mode="w").already_built
     session = icevirt.Repository.open(repo_path).writable_session("main")
     session.delete("/g/mask")
     session.commit("lost a variable")
     with pytest.raises(errors.PlanChangedError, match="lost a variable"):
-        icevirt.build(days, repo_path, mode="w", **call)
-    again = icevirt.build(days, repo_path, mode="w", allow_changes=True, **call)
+        icevirt.build(days, repo_path, mode="w", **grouped(call))
+    again = icevirt.build(days, repo_path, mode="w", **grouped(call, allow_changes=True))
     assert not again.already_built
     assert "mask" in opened(repo_path, group="g")
 
@@ -113,8 +110,8 @@ def test_a_build_into_a_group_below_does_not_undo_the_one_above(days, repo_path,
 def test_a_build_with_bad_files_is_no_build_without(days, repo_path):
     """What was left out is remembered, and counted against what may be."""
     truncate(days[1])
-    first = icevirt.build(days, repo_path, concat_dim="time", max_bad_files=1)
-    again = icevirt.build(days, repo_path, concat_dim="time", max_bad_files=1)
+    first = icevirt.build(days, repo_path, concat_dim="time", scan_options={"max_bad_files": 1})
+    again = icevirt.build(days, repo_path, concat_dim="time", scan_options={"max_bad_files": 1})
     assert again.already_built
     assert again.bad_files == first.bad_files
     with pytest.raises(errors.ScanError, match=r"day2\.nc"):
@@ -132,7 +129,9 @@ def test_the_repository_is_not_among_its_own_sources(days, tmp_path):
 def test_a_replaced_group_keeps_its_past(days, repo_path):
     """mode="w" commits a new snapshot; the old one reads as before."""
     first = icevirt.build(days[:2], repo_path, concat_dim="time")
-    icevirt.build(days, repo_path, concat_dim="time", mode="w", message="a day more")
+    icevirt.build(
+        days, repo_path, concat_dim="time", mode="w", commit_options={"message": "a day more"}
+    )
     assert_same_dataset(opened(repo_path), expected_dataset(days, "time"))
     past = opened(repo_path, snapshot_id=first.snapshot_id)
     assert_same_dataset(past, expected_dataset(days[:2], "time"))
@@ -160,21 +159,23 @@ def test_a_branch_is_built_without_touching_main(days, repo_path):
     """Readers of main see nothing until the branch is merged or main is reset."""
     first = icevirt.build(days[:2], repo_path, concat_dim="time")
     icevirt.Repository.open(repo_path).create_branch("next", first.snapshot_id)
-    icevirt.build(days, repo_path, concat_dim="time", branch="next", mode="w")
+    icevirt.build(days, repo_path, concat_dim="time", commit_options={"branch": "next"}, mode="w")
     assert opened(repo_path).sizes["time"] == 8
     assert opened(repo_path, branch="next").sizes["time"] == 12
 
 
 def test_dropped_variables_are_not_there(days, repo_path):
     """By name; everything else is."""
-    icevirt.build(days, repo_path, concat_dim="time", drop_variables=["mask", "time_bnds"])
+    icevirt.build(
+        days, repo_path, concat_dim="time", scan_options={"drop_variables": ["mask", "time_bnds"]}
+    )
     assert set(opened(repo_path).variables) == {"packed", "time", "x", "y"}
 
 
 def test_bad_files_are_left_out_when_that_is_allowed(days, repo_path):
     """The report names each with its error; the others are all there."""
     Path(days[1]).write_text("not a netCDF file")
-    report = icevirt.build(days, repo_path, concat_dim="time", max_bad_files=1)
+    report = icevirt.build(days, repo_path, concat_dim="time", scan_options={"max_bad_files": 1})
     assert [(Path(bad.url).name, bad.code) for bad in report.bad_files] == [("day2.nc", "scan")]
     assert_same_dataset(opened(repo_path), expected_dataset([days[0], days[2]], "time"))
 
@@ -224,7 +225,7 @@ def test_progress_is_told(days, repo_path):
     steps = {(each.phase, each.done, each.total, each.unit) for each in told}
     assert {("scan", 3, 3, "files"), ("write", 2, 2, "manifests")} <= steps
     assert list(dict.fromkeys(each.phase for each in told)) == [
-        *("list", "spark", "scan", "plan", "write", "commit")
+        *("list", "executor", "scan", "plan", "write", "commit")
     ]
     scanned = next(each for each in told if each.phase == "scan" and each.done == 3)
     assert (scanned.files, scanned.bytes) == (3, sum(Path(day).stat().st_size for day in days))
@@ -234,7 +235,9 @@ def test_progress_is_told(days, repo_path):
 
 def test_metadata_says_what_was_built(days, repo_path):
     """A snapshot can be traced to its build."""
-    report = icevirt.build(days, repo_path, concat_dim="time", metadata={"ticket": 7})
+    report = icevirt.build(
+        days, repo_path, concat_dim="time", commit_options={"metadata": {"ticket": 7}}
+    )
     told = icevirt.Repository.open(repo_path).lookup_snapshot(report.snapshot_id).metadata
     assert told["ticket"] == 7
     assert told["icevirt_build"]["files"] == 3

@@ -13,18 +13,15 @@ import icevirt
 from builds.support import (
     opened,
     truncate,
-    without_spark,
     write_day,
     write_days,
 )
+from grouping import grouped
 from icevirt import errors
-from icevirt.api.pipeline import build_steps as build_module
 from icevirt.tasks import write_manifests
+from icevirt.tasks.write_manifests import run_write
 
-
-@pytest.fixture(autouse=True)
-def _here(monkeypatch):
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 @pytest.fixture
@@ -144,7 +141,7 @@ def test_wrong_calls_are_answered_before_anything_is_made(days, repo_path, chang
     """The message holds what was wrong and what would be right."""
     call = {"sources": days, "concat_dim": "time", **change}
     with pytest.raises(kind, match=told) as caught:
-        icevirt.build(call.pop("sources"), repo_path, **call)
+        icevirt.build(call.pop("sources"), repo_path, **grouped(call))
     assert caught.value.do
     assert not Path(repo_path).exists()
 
@@ -187,20 +184,25 @@ def test_references_that_get_lost_on_the_way_stop_the_build(days, repo_path, mon
     assert not Path(repo_path).exists()
 
 
-def test_a_refused_build_takes_its_chunks_with_it_and_nobody_elses(days, repo_path, monkeypatch):
+def test_a_refused_build_takes_its_chunks_with_it_and_nobody_elses(days, repo_path, in_process):
     """Native chunks and manifests that it wrote go; a commit made meanwhile stays whole."""
-    monkeypatch.setattr(build_module, "refuse_losses", None)
+
+    def fail():
+        assert Path(repo_path, "manifests").exists()
+        raise TypeError
+
+    in_process.after[run_write] = fail
     huge = [write_day(Path(days[0]).parent / f"huge{n}.nc", 10 + n, steps=400) for n in (0, 200)]
     with pytest.raises(TypeError):
         icevirt.build(huge, repo_path, concat_dim="time")
     assert not Path(repo_path).exists()
 
-    def meddle(*_):
+    def meddle():
         session = icevirt.Repository.create(repo_path, check_clean_root=False)
         assert session.lookup_branch("main")
         raise errors.BuildError("stopped")
 
-    monkeypatch.setattr(build_module, "refuse_losses", meddle)
+    in_process.after[run_write] = meddle
     with pytest.raises(errors.BuildError, match="stopped"):
         icevirt.build(huge, repo_path, concat_dim="time")
     assert icevirt.check(repo_path).ok
@@ -233,16 +235,9 @@ def test_axes_without_elements_are_built(tmp_path, repo_path):
     assert found["d"].values.tolist() == [1, 1, 2, 2]
 
 
-def test_a_file_that_changes_before_the_commit_stops_it(days, repo_path, monkeypatch):
+def test_a_file_that_changes_before_the_commit_stops_it(days, repo_path, in_process):
     """The list of changed files is in the error; nothing is committed."""
-    write_all = build_module.write_all
-
-    def meddle(*arguments):
-        result = write_all(*arguments)
-        write_day(days[1], 2)
-        return result
-
-    monkeypatch.setattr(build_module, "write_all", meddle)
+    in_process.after[run_write] = lambda: write_day(days[1], 2)
     with pytest.raises(errors.BuildError, match=r"1 of 3 files changed.*day2\.nc"):
         icevirt.build(days, repo_path, concat_dim="time")
     assert not Path(repo_path, "repo").exists()
@@ -277,10 +272,10 @@ def test_a_repaired_file_is_scanned_again(days, repo_path, tmp_path):
     os.utime(days[1], ns=(facts.st_atime_ns, facts.st_mtime_ns))
     call = {"concat_dim": "time", "catalog": tmp_path / "catalog"}
     with pytest.raises(errors.ScanError):
-        icevirt.build(days, repo_path, **call)
+        icevirt.build(days, repo_path, **grouped(call))
     Path(days[1]).write_bytes(good)
     os.utime(days[1], ns=(facts.st_atime_ns, facts.st_mtime_ns))
-    report = icevirt.build(days, repo_path, **call)
+    report = icevirt.build(days, repo_path, **grouped(call))
     assert (report.files_scanned, report.files_reused) == (1, 2)
 
 

@@ -8,18 +8,16 @@ import sys
 import pytest
 
 import icevirt
-from builds.support import without_spark, write_days
-from icevirt.api.pipeline import phase_clock, stages
+from builds.support import write_days
+from icevirt.api.pipeline import phase_clock
 from icevirt.api.pipeline.events import tell
 from icevirt.cli.output import ProgressStyle, progress, tell_progress_as
 from icevirt.display.events import JsonFormatter
-from icevirt.errors import BuildError, ScanError
+from icevirt.errors import ScanError
 from icevirt.redaction import without_secrets
+from icevirt.tasks.write_manifests import run_write
 
-
-@pytest.fixture(autouse=True)
-def _here(monkeypatch):
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 @pytest.fixture
@@ -62,31 +60,25 @@ def test_a_build_logs_its_phases_with_counts_and_what_it_committed(tmp_path, tol
     assert committed["manifest_bytes"] == report.manifest_bytes
 
 
-def test_nothing_is_looked_up_for_a_log_that_nobody_reads(tmp_path, monkeypatch):
-    watched = []
-    made = stages.reporter
-    monkeypatch.setattr(stages, "reporter", lambda p, look: watched.append(p) or made(p, look))
+def test_nothing_is_looked_up_for_a_log_that_nobody_reads(tmp_path, in_process):
     logging.getLogger("icevirt").setLevel(logging.WARNING)
     icevirt.build(write_days(tmp_path / "in", 2), tmp_path / "repo", concat_dim="time")
     logging.getLogger("icevirt").setLevel(logging.NOTSET)
-    assert watched == [None, None]
+    assert in_process.progress == [None, None]
 
 
-def test_a_build_that_goes_on_says_what_it_found(tmp_path, told, monkeypatch):
+def test_a_build_that_goes_on_says_what_it_found(tmp_path, told, in_process):
     days, catalog = write_days(tmp_path / "in", 3), tmp_path / "catalog"
-    commit = icevirt.api.pipeline.build_steps.commit
-    killed = BuildError("killed", do="Build again.")
 
-    def die(*_, **__):
-        raise KeyboardInterrupt(killed)
+    def die():
+        raise KeyboardInterrupt
 
-    monkeypatch.setattr(icevirt.api.pipeline.build_steps, "commit", die)
-    monkeypatch.setattr(icevirt.api.pipeline.build_steps, "KEEP_SCAN_OF", 0)
+    in_process.after[run_write] = die
     with pytest.raises(KeyboardInterrupt):
         icevirt.build(days, tmp_path / "repo", concat_dim="time", catalog=catalog)
     assert of(told(), "build-failed")[0]["code"] == "KeyboardInterrupt"
     assert not of(told(), "resumed")
-    monkeypatch.setattr(icevirt.api.pipeline.build_steps, "commit", commit)
+    in_process.after.clear()
     report = icevirt.build(days, tmp_path / "repo", concat_dim="time", catalog=catalog)
     scan, write = of(told(), "resumed")
     assert (scan["phase"], scan["found"], scan["unit"]) == ("scan", 3, "files")
@@ -100,7 +92,7 @@ def test_files_that_are_left_out_are_named_with_their_error(tmp_path, told):
     days = write_days(tmp_path / "in", 3)
     with open(days[1], "r+b") as file:
         file.truncate(600)
-    icevirt.build(days, tmp_path / "repo", concat_dim="time", max_bad_files=1)
+    icevirt.build(days, tmp_path / "repo", concat_dim="time", scan_options={"max_bad_files": 1})
     (bad,) = of(told(), "file-left-out")
     assert bad["url"].endswith(days[1])
     assert (bad["level"], bad["code"]) == ("warning", "scan")

@@ -17,15 +17,13 @@ from builds.support import (
     expected_dataset,
     official,
     opened,
-    without_spark,
     write_days,
 )
+from grouping import grouped
 from icevirt import errors
+from icevirt.execution.selection import default_executor
 
-
-@pytest.fixture(autouse=True)
-def in_process(monkeypatch):
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 @pytest.fixture
@@ -55,7 +53,7 @@ def once(act):
 
 
 def between(sources, repo, act, **options):
-    return icevirt.build(sources, repo, concat_dim="time", preprocess=once(act), **options)
+    return icevirt.build(sources, repo, concat_dim="time", **grouped(options, preprocess=once(act)))
 
 
 def history(repo, branch="main"):
@@ -114,13 +112,17 @@ def test_of_two_builds_of_one_group_one_stops(mode, start, repo, tmp_path):
 
     if mode == "w-":
         with pytest.raises(errors.ConflictError) as caught:
-            icevirt.build(two, repo, group="/g", mode=mode, preprocess=once(act))
+            icevirt.build(
+                two, repo, group="/g", mode=mode, combine_options={"preprocess": once(act)}
+            )
         assert {"/g", "/g/one"} & {*caught.value.facts["paths"]}
         assert history(repo)[0] == made[0]
         assert list(opened(repo, group="g").variables) == ["one"]
     else:
         with pytest.raises(errors.ConflictError, match="/g"):
-            icevirt.build(two, repo, group="/g", mode=mode, preprocess=once(act))
+            icevirt.build(
+                two, repo, group="/g", mode=mode, combine_options={"preprocess": once(act)}
+            )
         assert history(repo)[0] == made[0]
 
 
@@ -131,7 +133,9 @@ def test_builds_into_two_branches_at_once_are_both_in(days, others, repo):
     report = between(
         days,
         repo,
-        lambda: made.append(icevirt.build(others, repo, concat_dim="time", branch="dev")),
+        lambda: made.append(
+            icevirt.build(others, repo, concat_dim="time", commit_options={"branch": "dev"})
+        ),
     )
     assert history(repo)[0] == report.snapshot_id
     assert history(repo, "dev")[0] == made[0].snapshot_id
@@ -227,25 +231,29 @@ ROUNDS = (  # groups of the two, mode, branches
 
 def race(racer, folder, start, results):
     """Build once in each round, as soon as the other one is there."""
-    patch = pytest.MonkeyPatch()
-    without_spark(patch)
-    for number, (*groups, mode, one, two) in enumerate(ROUNDS):
-        sources = [f"{folder}/racer{racer}/day{day}.nc" for day in (1, 2)]
-        start.wait()
-        try:
-            report = icevirt.build(
-                sources,
-                f"{folder}/repo{number}",
-                concat_dim="time",
-                group=groups[racer],
-                mode=mode,
-                branch=(one, two)[racer],
-            )
-            results.put((number, racer, report.snapshot_id))
-        except (errors.ConflictError, errors.AlreadyExistsError, errors.PlanChangedError) as error:
-            results.put((number, racer, f"refused: {error.code}"))
+    with default_executor("in-process"):
+        for number, (*groups, mode, one, two) in enumerate(ROUNDS):
+            sources = [f"{folder}/racer{racer}/day{day}.nc" for day in (1, 2)]
+            start.wait()
+            try:
+                report = icevirt.build(
+                    sources,
+                    f"{folder}/repo{number}",
+                    concat_dim="time",
+                    group=groups[racer],
+                    mode=mode,
+                    commit_options={"branch": (one, two)[racer]},
+                )
+                results.put((number, racer, report.snapshot_id))
+            except (
+                errors.ConflictError,
+                errors.AlreadyExistsError,
+                errors.PlanChangedError,
+            ) as error:
+                results.put((number, racer, f"refused: {error.code}"))
 
 
+@pytest.mark.ci
 def test_builds_of_two_processes_are_in_whole_or_refused(tmp_path):
     for racer, scale in enumerate((0.01, 0.02)):
         write_days(tmp_path / f"racer{racer}", 2, scale=scale)

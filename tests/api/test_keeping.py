@@ -9,13 +9,11 @@ import zarr
 from icechunk.xarray import to_icechunk
 
 import icevirt
-from builds.support import official, opened, without_spark, write_day, write_days
+from builds.support import official, opened, write_day, write_days
+from grouping import grouped
 from icevirt import errors
 
-
-@pytest.fixture(autouse=True)
-def in_process(monkeypatch):
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 @pytest.fixture
@@ -30,7 +28,7 @@ def repo(days, tmp_path):
 
 
 def rebuild(days, repo, **options):
-    return icevirt.build(days, repo, concat_dim="time", mode="w", **options)
+    return icevirt.build(days, repo, concat_dim="time", mode="w", **grouped(options))
 
 
 def one_more(days):
@@ -316,8 +314,8 @@ def test_a_build_of_a_group_takes_nothing_that_a_build_of_the_root_put_there(tmp
     root = icevirt.build(path, repo).snapshot_id
     below = {"group": "/g", "source_group": "/g", "mode": "w"}
     with pytest.raises(errors.PlanChangedError, match=r"/g/v \(not made by the last build"):
-        icevirt.build(path, repo, **below)
-    group = icevirt.build(path, repo, **below, allow_changes=True).snapshot_id
+        icevirt.build(path, repo, **grouped(below))
+    group = icevirt.build(path, repo, **grouped(below, allow_changes=True)).snapshot_id
     with pytest.raises(errors.PlanChangedError, match=r"/g/v \(not made by the last") as caught:
         icevirt.build(path, repo, mode="w")
     assert group in str(caught.value)
@@ -353,7 +351,7 @@ def test_eras_that_are_built_again_keep_what_others_put_into_them(tmp_path):
         for day in (1, 2, 3, 4)
     ]
     repo = str(tmp_path / "repo")
-    icevirt.build(files[:3], repo, concat_dim="time", eras="group")
+    icevirt.build(files[:3], repo, concat_dim="time", combine_options={"on_mismatch": "eras"})
 
     def derive(session):
         group_of(session, "era_0").create_array(
@@ -361,6 +359,6 @@ def test_eras_that_are_built_again_keep_what_others_put_into_them(tmp_path):
         )
 
     commit(repo, derive)
-    rebuild(files, repo, eras="group")
+    rebuild(files, repo, on_mismatch="eras")
     np.testing.assert_array_equal(opened(repo, group="era_0")["area"], np.ones((5, 6)))
     assert opened(repo, group="era_1").sizes["time"] == 8

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from icechunk.xarray import to_icechunk
 
 import icevirt
-from builds.support import official, without_spark, write_days
+from builds.support import official, write_days
 from icevirt import errors
 from icevirt.model.snapshot import GroupNode
 
@@ -55,7 +55,7 @@ class World:
                 concat_dim="time",
                 group=group,
                 mode="w",
-                allow_changes=allow,
+                commit_options={"allow_changes": allow},
             )
         except errors.PlanChangedError as error:
             note(str(error))
@@ -188,9 +188,8 @@ BUILDS = st.tuples(
 )
 @given(steps=st.lists(st.one_of(BUILDS, st.sampled_from(ACTS)), min_size=4, max_size=10))
 def test_nothing_that_was_acknowledged_disappears_in_silence(
-    steps, archive, tmp_path_factory, monkeypatch
+    steps, archive, tmp_path_factory, in_process
 ):
-    without_spark(monkeypatch)
     world = World(archive, str(tmp_path_factory.mktemp("world") / "repo"))
     world.build("/", 0, 2, False)
     for step in steps:

@@ -10,16 +10,16 @@ import xarray as xr
 from kerchunk.hdf import SingleHdf5ToZarr
 
 import icevirt
-from builds.support import without_spark, write_day
+from builds.support import write_day
+from grouping import grouped
 from icevirt.errors import CombineError, InvalidInputError, SourcesChangedError
 
 KERCHUNK = "icevirt_scanners.kerchunk.scanner:KerchunkScanner"
 
 
 @pytest.fixture
-def archive(tmp_path, monkeypatch):
+def archive(tmp_path, in_process):
     """Three days, and the references of each in a directory of their own."""
-    without_spark(monkeypatch)
     for name in ("data", "refs"):
         (tmp_path / name).mkdir()
     for day in range(3):
@@ -36,7 +36,7 @@ def build(archive, **options):
         "scanner": KERCHUNK,
         "allow_references_to": str(archive / "data"),
     } | options
-    return icevirt.build(str(archive / "refs/*.json"), str(archive / "repo"), **options)
+    return icevirt.build(str(archive / "refs/*.json"), str(archive / "repo"), **grouped(options))
 
 
 def assert_equal(archive, *, raw):
@@ -96,7 +96,7 @@ def test_a_file_that_references_lead_to_is_looked_at_before_the_commit(archive, 
                 write_day(target, 7)
             os.utime(target, (1_500_000_000, 1_500_000_000))
 
-    with pytest.raises(SourcesChangedError, match="1 of 2 files that references lead to") as caught:
+    with pytest.raises(SourcesChangedError, match="1 of 2 referenced files") as caught:
         build(archive, progress=change)
     assert list(caught.value.facts["files"]) == [f"file://{target}"]
     assert "catalog" in caught.value.do
@@ -113,7 +113,7 @@ def test_only_some_variables(archive):
 
 
 def test_a_name_that_no_file_has_stops_the_build(archive):
-    with pytest.raises(InvalidInputError, match="no file has such a variable") as caught:
+    with pytest.raises(InvalidInputError, match="no file has this variable") as caught:
         build(archive, drop_variables=["time_bnds", "pakced"])
     assert caught.value.facts["unknown"] == ["pakced"]
     assert "/time_bnds" in caught.value.facts["there"]
@@ -138,8 +138,7 @@ def test_a_build_over_one_parquet_directory(archive):
     again = icevirt.build(
         str(archive / "parquet"),
         str(archive / "again"),
-        scanner=KERCHUNK,
-        allow_references_to=str(archive / "data"),
+        scan_options={"scanner": KERCHUNK, "allow_references_to": str(archive / "data")},
     )
     assert again.containers == (f"file://{archive}/data/",)
     found = icevirt.Repository.open(
@@ -161,8 +160,10 @@ def test_a_build_by_a_parser_of_virtualizarr(archive, monkeypatch, tmp_path):
         str(archive / "data/*.nc"),
         str(archive / "repo"),
         concat_dim="time",
-        scanner="parsers:scanner",
-        drop_variables="time_bnds",  # by one chunk of 512 steps a file, which does not join
+        scan_options={
+            "scanner": "parsers:scanner",
+            "drop_variables": "time_bnds",
+        },  # by one chunk of 512 steps a file, which does not join
     )
     assert any("VirtualiZarr" in finding for finding in report.findings)
     prefix = f"file://{archive}/data/"

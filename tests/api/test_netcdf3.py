@@ -12,7 +12,6 @@ from builds.support import (
     expected_dataset,
     official,
     opened,
-    without_spark,
     write_day,
 )
 from icevirt.errors import CombineError
@@ -20,10 +19,7 @@ from icevirt.errors import CombineError
 FORMATS = ("NETCDF3_CLASSIC", "NETCDF3_64BIT_OFFSET", "NETCDF3_64BIT_DATA")
 
 
-@pytest.fixture(autouse=True)
-def in_this_process(monkeypatch):
-    """Run the stages of a build here."""
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 def write_month(path, month, *, records, data_model):

@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 
 import icevirt
-from builds.support import without_spark, write_day
-from icevirt.api.pipeline import build_steps as build_module
+from builds.support import write_day
+from grouping import grouped
 from icevirt.errors import ConflictError, InvalidInputError, RefNotFoundError, VerificationError
+from icevirt.tasks.verify_references import check_references
 
 
 @pytest.fixture
-def days(tmp_path, monkeypatch):
+def days(tmp_path, in_process):
     """Three days."""
-    without_spark(monkeypatch)
     files = [str(tmp_path / f"day{day}.nc") for day in range(3)]
     for day, path in enumerate(files):
         write_day(path, day)
@@ -22,7 +22,10 @@ def days(tmp_path, monkeypatch):
 
 def build(days, repo, **how):
     return icevirt.build(
-        days, repo, concat_dim="time", branch="staging", **{"verify": 10, "promote": "main", **how}
+        days,
+        repo,
+        concat_dim="time",
+        **grouped({"verify": 10, "promote": "main", **how}, branch="staging"),
     )
 
 
@@ -36,16 +39,9 @@ def test_what_passes_is_promoted_in_one_step(days, repo_path):
     assert icevirt.check(repo_path).ok
 
 
-def test_what_differs_is_not_promoted(days, repo_path, monkeypatch):
+def test_what_differs_is_not_promoted(days, repo_path, in_process):
     first = build(days[:2], repo_path)
-    commit = build_module.commit
-
-    def then_touch(*args, **kwargs):
-        snapshot = commit(*args, **kwargs)
-        write_day(days[1], 1, steps=3)
-        return snapshot
-
-    monkeypatch.setattr(build_module, "commit", then_touch)
+    in_process.before[check_references] = lambda: write_day(days[1], 1, steps=3)
     with pytest.raises(VerificationError, match=r"day1\.nc.*verify --snapshot-id"):
         build(days, repo_path, mode="w")
     repo = icevirt.Repository.open(repo_path)

@@ -112,7 +112,7 @@ def test_a_history_that_goes_round_in_a_circle_is_refused(storage, to):
         storage,
         lambda history: [replace(history[0], parent_id=history[to].id), *history[1:]],
     )
-    with pytest.raises(FormatError, match="circle"):
+    with pytest.raises(FormatError, match="cycle"):
         Target.look(storage, branch="main", group="/", mode="w").last_build()
-    with pytest.raises(FormatError, match="circle"):
+    with pytest.raises(FormatError, match="cycle"):
         expire(RepoInfoFile(storage).read().info, 1 << 60)

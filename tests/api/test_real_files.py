@@ -26,7 +26,9 @@ def archive(request, spark, sample_data, tmp_path_factory):
     repo = str(tmp_path_factory.mktemp("real") / "repo")
     # the months of NEMO all say that they are step 0
     combine = "nested" if len(files) > 1 else "by_coords"
-    report = icevirt.build(files, repo, concat_dim=dimension, combine=combine, spark=spark)
+    report = icevirt.build(
+        files, repo, concat_dim=dimension, combine_options={"combine": combine}, executor=spark
+    )
     return repo, files, dimension, report
 
 

@@ -11,16 +11,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import icevirt
-from builds.support import assert_same_dataset, expected_dataset, opened, without_spark, write_days
+from builds.support import assert_same_dataset, expected_dataset, opened, write_days
 from icevirt import errors
 from icevirt.api.recipe_text import toml
+from icevirt.api.renamed import BY_KEYWORD
 
 PAGE = Path(__file__).parents[2] / "docs" / "recipe.md"
 
 
-@pytest.fixture(autouse=True)
-def in_process(monkeypatch):
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 @pytest.fixture
@@ -34,10 +33,12 @@ def recipe(folder, text):
     return path
 
 
-RECIPE = """version = 1
+RECIPE = """version = 2
 sources = "archive/*.nc"
 repo = "repo"
 concat_dim = "time"
+
+[combine_options]
 rename = { packed = "tas" }
 attrs."/".title = "from a recipe"
 attrs."/".day = {}
@@ -80,9 +81,7 @@ def test_python_builds_by_a_recipe(days, tmp_path):
 
 
 def test_options_count_more_than_the_recipe(days, tmp_path, run):
-    path = recipe(
-        tmp_path, RECIPE + 'group = "/a"\n' if False else RECIPE.replace("attrs", "attrs", 1)
-    )
+    path = recipe(tmp_path, RECIPE)
     status, told, _ = run(
         *("build", "-f", path, days[0], tmp_path / "other", "--rename", "packed=pr", "-o", "json")
     )
@@ -99,13 +98,15 @@ def test_a_plan_writes_the_recipe_of_what_it_planned(days, tmp_path, run, monkey
     more = ["--attr", "/:day=null", "--max-bad-files", "1%", "--pad", "x"]
     assert run("plan", *words, *more, "--write-recipe", "made.toml", "--quiet")[0] == 0
     assert tomllib.loads(Path("made.toml").read_text()) == {
-        "version": 1,
+        "version": 2,
         "sources": ["archive/day*.nc"],
         "concat_dim": ["time"],
-        "max_bad_files": "1%",
-        "pad": ["x"],
-        "rename": {"packed": "tas"},
-        "attrs": {"/": {"n": 3, "day": {}}},
+        "scan_options": {"max_bad_files": "1%"},
+        "combine_options": {
+            "pad": ["x"],
+            "rename": {"packed": "tas"},
+            "attrs": {"/": {"n": 3, "day": {}}},
+        },
     }
     _, direct, _ = run("plan", *words, *more, "-o", "json")
     _, again, _ = run("plan", "-f", "made.toml", "-o", "json")
@@ -124,23 +125,92 @@ def test_what_is_missing_is_a_wrong_command_line(tmp_path, run):
         assert missing in error
 
 
+FORMER = """version = 1
+sources = "archive/*.nc"
+repo = "repo"
+mode = "w"
+message = "nightly"
+holes = "reserve"
+eras = "group"
+deviating = "refuse"
+regular = { time = "1D" }
+policy = "skip"
+drop_variables = ["x"]
+max_native_bytes = 9
+"""
+
+
+def test_a_recipe_in_the_former_words_says_the_same(tmp_path):
+    assert icevirt.load_recipe(recipe(tmp_path, FORMER)) == {
+        "sources": str(tmp_path / "archive/*.nc"),
+        "repo": str(tmp_path / "repo"),
+        "mode": "w",
+        "scan_options": {
+            "variable_policy": "skip",
+            "drop_variables": ["x"],
+            "max_native_bytes_per_file": 9,
+        },
+        "combine_options": {
+            "missing": "reserve",
+            "on_mismatch": "eras",
+            "spacing": {"time": "1D"},
+            "max_native_bytes": 9,
+        },
+        "commit_options": {"message": "nightly"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "now"),
+    {
+        "deviating = 'native'": "native",
+        "eras = 'group'": "eras",
+        "eras = 'group'\ndeviating = 'native'": "eras",
+        "eras = 'refuse'\ndeviating = 'refuse'": "refuse",
+    }.items(),
+)
+def test_former_rules_for_mismatches_are_one(text, now, tmp_path):
+    found = icevirt.load_recipe(recipe(tmp_path, f"version = 1\n{text}\n"))
+    assert found["combine_options"] == {"on_mismatch": now}
+
+
 BAD = {
     "an unknown key": ("version = 1\n\nconcatdim = 'time'\n", "'concatdim' in line 3.*concat_dim"),
-    "an unknown table": ("version = 1\n[renames]\na = 'b'\n", "'renames' in line 2.*rename"),
+    "an unknown table": ("version = 2\n[renames]\na = 'b'\n", "'renames' in line 2"),
+    "an unknown option": (
+        "version = 2\n[combine_options]\nmising = 'reserve'\n",
+        "'mising' in line 3.*missing",
+    ),
+    "an option outside its table": (
+        "version = 2\nmissing = 'reserve'\n",
+        r"line 2.*'missing' in the table \[combine_options\]",
+    ),
+    "a former option": (
+        "version = 2\nholes = 'reserve'\n",
+        r"line 2.*'missing' in the table \[combine_options\]",
+    ),
+    "a table that is none": ("version = 2\nscan_options = 3\n", "scan_options must be a table"),
+    "a value that is none": (
+        "version = 2\n[combine_options]\nmissing = 'fill'\n",
+        "missing='fill'.*recipe.*refuse, reserve",
+    ),
     "an argument of the process": ("version = 1\nspark = 'x'\n", "unknown key 'spark'"),
-    "no version": ("sources = 'a.nc'\n", "version = 1"),
-    "a newer version": ("version = 2\n", "version=2"),
-    "no TOML": ("version = 1\nsources = [\n", "no TOML.*end of document"),
-    "a key twice": ("version = 1\nmode = 'w'\nmode = 'w'\n", "no TOML.*line 3"),
+    "no version": ("sources = 'a.nc'\n", "version = 2"),
+    "a newer version": ("version = 3\n", "version=3"),
+    "no TOML": ("version = 1\nsources = [\n", "not valid TOML.*end of document"),
+    "a key twice": ("version = 1\nmode = 'w'\nmode = 'w'\n", "not valid TOML.*line 3"),
     "a secret": (
         "version = 1\n[access]\n's3://b/' = 'AKIA123'\n",
-        r"no secrets.*line 3.*s3://b/",
+        r"not contain secrets.*line 3.*s3://b/",
     ),
     "secrets in a table": (
         "version = 1\n[access.'s3://b/']\nsecret_access_key = 'AKIA123'\n",
-        "no secrets",
+        "not contain secrets",
     ),
-    "attributes of nothing": ("version = 1\nattrs = { units = 'K' }\n", "no table of variables"),
+    "attributes of nothing": (
+        "version = 2\n[combine_options]\nattrs = { units = 'K' }\n",
+        "must be a table of variables",
+    ),
 }
 
 
@@ -158,7 +228,11 @@ def test_no_such_recipe_is_an_error(tmp_path):
 
 
 def test_what_has_no_place_in_a_file_is_refused(tmp_path):
-    for how in ({"preprocess": len}, {"access": {"s3://b/": object()}}, {"repos": "r"}):
+    for how in (
+        {"combine_options": {"preprocess": len}},
+        {"access": {"s3://b/": object()}},
+        {"repos": "r"},
+    ):
         with pytest.raises(errors.InvalidInputError):
             icevirt.dump_recipe({"sources": "a.nc", **how}, tmp_path / "recipe.toml")
     assert list(tmp_path.iterdir()) == []
@@ -169,28 +243,66 @@ paths = st.from_regex(r"[a-z*]{1,8}(/[a-z*]{1,8}){0,2}/?", fullmatch=True)
 places = paths | paths.map("/abs/{}".format) | paths.map("s3://bucket/{}".format)
 names = texts.filter(bool)
 scalars = st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | texts
+finite = scalars.filter(lambda value: value not in (float("inf"), -float("inf")))
+shares = st.integers(1, 9) | st.just("1%")
+labels = names | st.lists(scalars, min_size=1) | st.dictionaries(names, names, min_size=1)
+edits = st.dictionaries(
+    names,
+    st.dictionaries(names, st.none() | scalars | st.lists(scalars), min_size=1),
+    min_size=1,
+)
+OPTIONS = {
+    "scan_options": {
+        "max_bad_files": shares,
+        "file_timeout": st.floats(0.1, 100),
+        "file_memory": st.just("1GiB") | st.integers(1, 1 << 40),
+        "source_group": names.filter(lambda name: name != "/"),
+        "drop_variables": st.lists(names, min_size=1),
+        "variable_policy": st.dictionaries(names, st.sampled_from(["skip", "native"]), min_size=1),
+        "asset": names,
+    },
+    "combine_options": {
+        "labels": labels,
+        "missing": st.just("reserve"),
+        "on_mismatch": st.sampled_from(["native", "eras"]),
+        "spacing": st.just("6h") | st.dictionaries(names, st.just("1D"), min_size=1),
+        "data_vars": st.just("all") | st.dictionaries(names, st.just(["a"]), min_size=1),
+        "tolerance": st.floats(0, 9) | st.dictionaries(names, st.floats(0, 9), min_size=1),
+        "rename": st.dictionaries(names, names, min_size=1),
+        "attrs": edits,
+        "preprocess": st.just("package.module:function"),
+        "max_native_bytes": st.integers(0, 9),
+    },
+    "commit_options": {
+        "message": names,
+        "metadata": st.dictionaries(texts, finite | st.lists(finite), min_size=1),
+        "publish_as": st.dictionaries(places, places, min_size=1),
+        "allow_changes": st.just(True),
+        "verify": st.integers(0, 9),
+    },
+}
 arguments = st.fixed_dictionaries(
     {"sources": st.lists(places | places.map("@{}".format), min_size=1)},
     optional={
         "repo": places,
         "concat_dim": names | st.lists(names, min_size=1),
-        "message": names,
-        "metadata": st.dictionaries(texts, scalars | st.lists(scalars), min_size=1),
-        "rename": st.dictionaries(names, names, min_size=1),
-        "attrs": st.dictionaries(
-            names,
-            st.dictionaries(names, st.none() | scalars | st.lists(scalars), min_size=1),
-            min_size=1,
-        ),
-        "labels": names | st.lists(scalars, min_size=1) | st.dictionaries(names, names, min_size=1),
-        "max_bad_files": st.integers(1, 9) | st.just("1%"),
-        "publish_as": st.dictionaries(places, places, min_size=1),
-        "allow_changes": st.just(True),
-        "verify": st.integers(0, 9),
         "access": st.dictionaries(places, st.just("anonymous"), min_size=1),
-        "file_timeout": st.floats(0.1, 100),
+        **{
+            keyword: st.fixed_dictionaries({}, optional=options).filter(bool)
+            for keyword, options in OPTIONS.items()
+        },
     },
 )
+
+
+@given(arguments)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_objects_and_mappings_are_the_same_recipe(tmp_path, asked):
+    path, other = tmp_path / "recipe.toml", tmp_path / "other.toml"
+    icevirt.dump_recipe(asked, path)
+    made = {key: BY_KEYWORD[key].of(asked[key]) for key in asked.keys() & OPTIONS.keys()}
+    icevirt.dump_recipe({**asked, **made}, other)
+    assert icevirt.load_recipe(other) == icevirt.load_recipe(path)
 
 
 @given(arguments)
@@ -203,8 +315,12 @@ def test_what_is_written_reads_back(tmp_path, asked):
     icevirt.dump_recipe(found, path)
     assert icevirt.load_recipe(path) == found
     assert found.keys() == asked.keys()
-    for key in found.keys() - {"sources", "repo", "publish_as", "access"}:
+    for key in found.keys() - {"sources", "repo", "access", *OPTIONS}:
         assert found[key] == asked[key]
+    for key in found.keys() & OPTIONS.keys():
+        assert found[key].keys() == asked[key].keys()
+        for name in found[key].keys() - {"publish_as"}:
+            assert found[key][name] == asked[key][name]
     assert found["sources"] == [_absolute(each) for each in asked["sources"]]
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import icevirt
-from builds.support import opened, without_spark, write_day, write_days
+from builds.support import opened, write_day, write_days
+from grouping import grouped
 from icevirt import errors
 from icevirt.display.document import document
 from icevirt.repo import layout
@@ -16,10 +17,7 @@ from icevirt.storage.local import LocalStorage
 from icevirt.wire import snapshot
 from icevirt.wire.repo_info import file as repo_info
 
-
-@pytest.fixture(autouse=True)
-def in_process(monkeypatch):
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 def change(path, **told):
@@ -80,7 +78,9 @@ def test_a_build_that_takes_away_stops_before_it_writes(changed, told, days, rep
     assert told in str(caught.value)
     assert caught.value.facts["last_build"] == tip == found.snapshot_id
     assert icevirt.Repository.open(repo).lookup_branch("main") == tip
-    icevirt.build(sources, repo, concat_dim="time", mode="w", allow_changes=True)
+    icevirt.build(
+        sources, repo, concat_dim="time", mode="w", commit_options={"allow_changes": True}
+    )
     assert icevirt.Repository.open(repo).lookup_branch("main") != tip
 
 
@@ -161,10 +161,10 @@ CORRECTIONS = {
 def test_a_correction_of_times_is_not_taken_for_another_reference_date(how, days, tmp_path):
     """The stored numbers stay, so that to forget it, or to say it anew, moves all times."""
     repo, again = tmp_path / "repo", {"concat_dim": "time", "mode": "w"}
-    icevirt.build(days[:2], repo, concat_dim="time", **how)
+    icevirt.build(days[:2], repo, concat_dim="time", **grouped(how))
     with pytest.raises(errors.PlanChangedError, match="/time: units days since 2021-01-01 → "):
-        icevirt.build(days, repo, **again)
-    icevirt.build(days, repo, **again, **how)
-    icevirt.build(days, repo, **again, allow_changes=True)
+        icevirt.build(days, repo, **grouped(again))
+    icevirt.build(days, repo, **grouped({**again, **how}))
+    icevirt.build(days, repo, **grouped(again, allow_changes=True))
     with pytest.raises(errors.PlanChangedError, match=r"/time: units .* → days since 2021-01-01"):
-        icevirt.build(days, repo, **again, **how)
+        icevirt.build(days, repo, **grouped({**again, **how}))

@@ -14,19 +14,20 @@ import zarr
 from rich.console import Console
 
 import icevirt
-from builds.support import without_spark, write_day
+from builds.support import write_day
 from fixtures import hdf5_cases
+from grouping import grouped
 from icevirt.archive.reports.verification import DifferenceKind
 from icevirt.display.verify import verify_report
 from icevirt.errors import InvalidInputError, UnauthorizedError
+from icevirt.execution.selection import default_executor
 from icevirt.model.chunks import ChunkTable
 from icevirt.tasks import verify_matching, verify_values
 
 
 @pytest.fixture
-def built(tmp_path, monkeypatch):
+def built(tmp_path, in_process):
     """A repository over four days, its url prefix, and the files."""
-    without_spark(monkeypatch)
     archive = tmp_path / "archive"
     archive.mkdir()
     files = [str(archive / f"day{day}.nc") for day in range(4)]
@@ -38,7 +39,8 @@ def built(tmp_path, monkeypatch):
 
 
 def verify(built, **how):
-    return icevirt.verify(built[0], authorize_virtual_chunk_access=built[1], **how)
+    with default_executor("in-process"):  # in one task
+        return icevirt.verify(built[0], authorize_virtual_chunk_access=built[1], **how)
 
 
 def kinds(report):
@@ -69,12 +71,11 @@ ODD = [
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_an_odd_file_has_no_difference_either(name, tmp_path, monkeypatch):
-    without_spark(monkeypatch)
+def test_an_odd_file_has_no_difference_either(name, tmp_path, in_process):
     case, path, repo = hdf5_cases.CASES[name], tmp_path / "odd.h5", str(tmp_path / "repo")
     case.write(path)
     how = {"concat_dim": None, "drop_variables": list(case.drop)}
-    report = icevirt.build([str(path)], repo, **how)
+    report = icevirt.build([str(path)], repo, **grouped(how))
     checked = verify((repo, report.containers), references=True, full=True).checked
     assert checked.differences == checked.not_compared == ()
     # what is stored is compared beside references
@@ -83,8 +84,7 @@ def test_an_odd_file_has_no_difference_either(name, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("where", ["/in", "/in/deep", "/"])
-def test_a_group_that_became_the_root_has_no_difference_either(where, tmp_path, monkeypatch):
-    without_spark(monkeypatch)
+def test_a_group_that_became_the_root_has_no_difference_either(where, tmp_path, in_process):
     path, repo = tmp_path / "in.h5", str(tmp_path / "repo")
     with h5py.File(path, "w") as file:
         file["d"] = np.zeros(3)
@@ -93,7 +93,7 @@ def test_a_group_that_became_the_root_has_no_difference_either(where, tmp_path, 
             file[f"{group}/s"] = "text"
         for group in ("a", "b"):  # one dataset, two names
             file[f"in/{group}/e"] = file["in/d"]
-    report = icevirt.build([str(path)], repo, concat_dim=None, source_group=where)
+    report = icevirt.build([str(path)], repo, concat_dim=None, scan_options={"source_group": where})
     checked = verify((repo, report.containers), references=True, full=True).checked
     assert checked.differences == checked.not_compared == ()
     assert checked.chunks == report.references.virtual > 0
@@ -215,9 +215,10 @@ def test_a_negative_sample_is_refused(built):
         verify(built, values=-1)
 
 
-def test_real_files_have_no_difference(nemo_files, repo_path, monkeypatch):
-    without_spark(monkeypatch)
-    report = icevirt.build(nemo_files, repo_path, concat_dim="time_counter", combine="nested")
+def test_real_files_have_no_difference(nemo_files, repo_path, in_process):
+    report = icevirt.build(
+        nemo_files, repo_path, concat_dim="time_counter", combine_options={"combine": "nested"}
+    )
     checked = icevirt.verify(
         repo_path, full=True, authorize_virtual_chunk_access=report.containers
     ).checked
@@ -250,14 +251,13 @@ def test_a_file_that_crashes_its_library_is_told_and_the_others_compared(
     (difference,) = report.checked.differences
     assert difference.file.endswith(name)
     assert difference.kind is DifferenceKind.unreadable
-    assert "crashes the process" in difference.what
+    assert "crashes its process" in difference.what
     assert report.checked.chunks > 0
 
 
 @pytest.mark.parametrize("kind", ["NETCDF3_64BIT_OFFSET", "NETCDF4"])
-def test_files_whose_dimensions_were_renamed_are_compared(kind, tmp_path, monkeypatch):
+def test_files_whose_dimensions_were_renamed_are_compared(kind, tmp_path, in_process):
     """Uncompressed values are cut along the dimension, whatever a file calls it."""
-    without_spark(monkeypatch)
     files = [str(tmp_path / f"f{n}.nc") for n in range(3)]
     for number, path in enumerate(files):
         with netCDF4.Dataset(path, "w", format=kind) as file:
@@ -268,7 +268,7 @@ def test_files_whose_dimensions_were_renamed_are_compared(kind, tmp_path, monkey
             held = file.createVariable("t2m" if number == 2 else "tas", "f4", (name, "x"))
             held[:] = np.arange(800).reshape(2, 400) + number
     repo, rename = str(tmp_path / "repo"), {"T": "time", "t2m": "tas"}
-    report = icevirt.build(files, repo, concat_dim="time", rename=rename)
+    report = icevirt.build(files, repo, concat_dim="time", combine_options={"rename": rename})
     checked = verify((repo, report.containers), full=True).checked
     assert checked.differences == checked.not_compared == ()
     assert checked.chunks == report.references.virtual == 6
@@ -279,14 +279,19 @@ def test_files_whose_dimensions_were_renamed_are_compared(kind, tmp_path, monkey
     assert (difference.array, Path(difference.file).name) == ("/time", "f1.nc")
 
 
-def test_values_within_the_tolerance_of_a_build_are_no_difference(tmp_path, monkeypatch):
+def test_values_within_the_tolerance_of_a_build_are_no_difference(tmp_path, in_process):
     """Those of the first file count; what differs by more is one."""
-    without_spark(monkeypatch)
     files = [write_day(tmp_path / f"d{day}.nc", day) for day in range(3)]
     with netCDF4.Dataset(files[1], "r+") as file:
         file["y"][2] += 1e-5
     repo = str(tmp_path / "repo")
-    report = icevirt.build(files, repo, concat_dim="time", tolerance=1e-4, verify=1000)
+    report = icevirt.build(
+        files,
+        repo,
+        concat_dim="time",
+        combine_options={"tolerance": 1e-4},
+        commit_options={"verify": 1000},
+    )
     with netCDF4.Dataset(files[1]) as file:
         there = file["y"][2]
     assert there != np.float32(0.5)
@@ -300,13 +305,16 @@ def test_values_within_the_tolerance_of_a_build_are_no_difference(tmp_path, monk
     assert {each.array for each in found} == {"/y", "/time"}
 
 
-def test_arrays_that_no_file_was_compared_with_are_told(tmp_path, monkeypatch):
+def test_arrays_that_no_file_was_compared_with_are_told(tmp_path, in_process):
     """Those of which nothing is a reference: verification does not say that they are right."""
-    without_spark(monkeypatch)
     files = [write_day(tmp_path / f"d{day}.nc", day) for day in range(2)]
     repo = str(tmp_path / "repo")
     report = icevirt.build(
-        files, repo, concat_dim="time", float_variables="packed", variables=["packed", "time"]
+        files,
+        repo,
+        concat_dim="time",
+        scan_options={"variables": ["packed", "time"]},
+        combine_options={"float_variables": "packed"},
     )
     assert not report.references.virtual
     found = verify((repo, report.containers), full=True)
@@ -327,19 +335,20 @@ def test_the_group_is_told_by_the_path_that_is_most_alike(first):
     assert verify_matching.group_of("/f", order) == "/"
 
 
+@pytest.mark.ci
 def test_who_verifies_hears_how_far_it_is(spark, tmp_path):
     files = [str(tmp_path / f"day{day}.nc") for day in range(4)]
     for day, path in enumerate(files):
         write_day(path, day)
     repo = str(tmp_path / "repo")
-    built = icevirt.build(files, repo, concat_dim="time", spark=spark)
+    built = icevirt.build(files, repo, concat_dim="time", executor=spark)
     steps = []
     report = icevirt.verify(
         repo,
         references=True,
         full=True,
         authorize_virtual_chunk_access=built.containers,
-        spark=spark,
+        executor=spark,
         progress=steps.append,
     )
     assert report.ok

@@ -1,6 +1,7 @@
 """Archives that are small and quick to write, and the comparison of a repository with its files."""
 
 import contextlib
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -12,30 +13,22 @@ import zarr
 from icechunk.credentials import LocalFileSystemAccess
 
 import icevirt
-from icevirt.api import plan as plan_module
-from icevirt.api.pipeline import build_steps as build_module
-from icevirt.api.pipeline import stages
 from icevirt.archive.catalog import path_of
+from icevirt.archive.limits import DEFAULT
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.facts_reader import Chosen, read_facts
 from icevirt.catalog.parquet import read_table
-from icevirt.execution.spark_runner import run_in_process
+from icevirt.catalog.part_builder import PartRows
 
 
-def without_spark(monkeypatch):
-    """Run the stages in this process: the same functions, the same Arrow batches."""
-
-    def run(spark, function, tasks, *, progress=None, aside=None):
-        results = run_in_process(function, tasks)
-        if progress is not None:
-            progress()
-        return results
-
-    monkeypatch.setattr(stages, "run_on_spark", run)
-    monkeypatch.setattr(stages, "slots", lambda spark: 2)
-    for module in (build_module, plan_module):
-        monkeypatch.setattr(module, "spark_or_local", lambda *_, **__: contextlib.nullcontext())
+def tables_of(outcomes, limits=DEFAULT):
+    """Turn the outcomes of a part, scanned under ``limits``, into the rows of its three tables."""
+    rows = PartRows(limits)
+    for outcome in outcomes:
+        rows.add(outcome)
+    tables = rows.tables()
+    return replace(tables, refs=list(tables.refs))
 
 
 def closed_of(storage, names):

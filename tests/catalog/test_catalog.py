@@ -1,21 +1,24 @@
 """A catalog that is kept: only new and changed files are scanned again, and bad ones are retried."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 import icevirt
-from builds.support import without_spark, write_day
-from icevirt.api.pipeline import build_steps as build_module
+from builds.support import write_day
+from executors import at_most
+from grouping import grouped
 from icevirt.errors import BuildError, ScanError, SourcesChangedError
 from icevirt.tasks import scan as scanning
+from icevirt.tasks.scan import run_scan
+from icevirt.tasks.write_manifests import run_write
 
 
 @pytest.fixture
-def days(tmp_path, monkeypatch):
+def days(tmp_path, in_process):
     """Six days, and the names of the files that were scanned."""
-    without_spark(monkeypatch)
     archive = tmp_path / "archive"
     archive.mkdir()
     files = [str(archive / f"day{day}.nc") for day in range(6)]
@@ -39,7 +42,11 @@ def scanned(monkeypatch):
 
 def build(files, tmp_path, repo, **how):
     return icevirt.build(
-        files, str(tmp_path / repo), concat_dim="time", catalog=str(tmp_path / "catalog"), **how
+        files,
+        str(tmp_path / repo),
+        concat_dim="time",
+        catalog=str(tmp_path / "catalog"),
+        **grouped(how),
     )
 
 
@@ -67,6 +74,7 @@ def test_only_new_files_are_scanned_wherever_they_stand(days, tmp_path, scanned)
     assert ours.identical(theirs)
 
 
+@pytest.mark.ci
 def test_a_changed_file_is_scanned_again_and_its_old_rows_do_not_count(days, tmp_path, scanned):
     build(days, tmp_path, "a")
     scanned.clear()
@@ -121,54 +129,32 @@ def test_a_share_is_rounded_down(days, tmp_path, allowed):
         build(days, tmp_path, "a", max_bad_files=allowed)
 
 
-def meddling(monkeypatch, change, times):
-    """Change a file between scan and commit, in the first ``times`` attempts."""
-    write_all, left = build_module.write_all, [times]
-
-    def write(*args):
-        if left[0]:
-            left[0] -= 1
-            change(left[0])
-        return write_all(*args)
-
-    monkeypatch.setattr(build_module, "write_all", write)
-
-
-def test_files_that_change_meanwhile_stop_the_build(days, repo_path, monkeypatch):
-    meddling(monkeypatch, lambda n: write_day(days[2], 2, steps=3), 1)
+def test_files_that_change_meanwhile_stop_the_build(days, repo_path, in_process):
+    in_process.before[run_write] = at_most(1, lambda n: write_day(days[2], 2, steps=3))
     with pytest.raises(SourcesChangedError, match=r"1 of 6.*day2\.nc.*rescan_changed"):
         icevirt.build(days, repo_path, concat_dim="time")
     assert not Path(repo_path).exists()
 
 
 def test_files_that_change_meanwhile_are_scanned_again_where_asked(
-    days, tmp_path, monkeypatch, scanned
+    days, tmp_path, in_process, scanned
 ):
-    meddling(monkeypatch, lambda n: write_day(days[2], 2, steps=2 + n), 2)
+    in_process.before[run_write] = at_most(2, lambda n: write_day(days[2], 2, steps=2 + n))
     report = build(days, tmp_path, "a", rescan_changed=True)
     assert scanned.count("day2.nc") == 3
     assert scanned.count("day1.nc") == 1
     assert content(tmp_path, "a", report).sizes["time"] == 22
 
 
-def test_a_file_that_never_rests_stops_the_build_in_the_end(days, repo_path, monkeypatch):
-    meddling(monkeypatch, lambda n: write_day(days[2], 2, steps=1 + n % 3), 100)
+@pytest.mark.ci
+def test_a_file_that_never_rests_stops_the_build_in_the_end(days, repo_path, in_process):
+    in_process.before[run_write] = at_most(100, lambda n: write_day(days[2], 2, steps=1 + n % 3))
     with pytest.raises(SourcesChangedError):
-        icevirt.build(days, repo_path, concat_dim="time", rescan_changed=True)
+        icevirt.build(days, repo_path, concat_dim="time", commit_options={"rescan_changed": True})
 
 
-def test_a_catalog_that_loses_its_parts_is_told(days, tmp_path, monkeypatch):
-    from icevirt.api.pipeline import stages
-
-    scan_missing = stages.scan_missing
-
-    def scan(session, job):
-        count = scan_missing(session, job)
-        for info in list(job.catalog.list("files")):
-            job.catalog.delete(info.path)
-        return count
-
-    monkeypatch.setattr(build_module, "scan_missing", scan)
+def test_a_catalog_that_loses_its_parts_is_told(days, tmp_path, in_process):
+    in_process.after[run_scan] = lambda: shutil.rmtree(tmp_path / "catalog" / "files")
     with pytest.raises(BuildError, match="the catalog lacks files"):
         build(days, tmp_path, "a")
 
@@ -178,7 +164,7 @@ def test_what_was_built_is_told_by_the_snapshot(days, tmp_path):
     repo = icevirt.Repository.open(str(tmp_path / "a"))
     told = repo.lookup_snapshot(report.snapshot_id).metadata["icevirt_build"]
     assert told["scan"]["concat_dim"] == "time"
-    chosen = {"combine_attrs": "override", "duplicates": "newest", "holes": "refuse"}
+    chosen = {"combine_attrs": "override", "duplicates": "newest", "missing": "refuse"}
     assert chosen.items() <= told["combine"].items()
     assert told["catalog"].endswith("/catalog")
     assert told["files"] == 6

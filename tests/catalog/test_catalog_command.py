@@ -9,6 +9,7 @@ import pytest
 
 import icevirt
 from builds.support import opened, spoil
+from grouping import grouped
 from icevirt.errors import (
     AlreadyExistsError,
     FormatError,
@@ -108,20 +109,23 @@ BAD = {
 def test_bad_input_leaves_nothing_behind(how, error, days, tmp_path):
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(error):
-        icevirt.scan_files(**{"sources": days, "catalog": str(tmp_path / "catalog"), **how})
+        icevirt.scan_files(
+            **grouped({"sources": days, "catalog": str(tmp_path / "catalog"), **how})
+        )
     assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_directory_that_is_no_catalog_is_refused(days, tmp_path):
-    with pytest.raises(AlreadyExistsError, match="no catalog"):
+    with pytest.raises(AlreadyExistsError, match="something else"):
         icevirt.scan_files(days, tmp_path / "archive")
 
 
 def test_a_name_that_no_file_has_is_told(days, catalog):
-    with pytest.raises(InvalidInputError, match=r"no file has such a variable.*pakced"):
-        icevirt.scan_files(days, catalog, variables="pakced")
+    with pytest.raises(InvalidInputError, match=r"no file has this variable.*pakced"):
+        icevirt.scan_files(days, catalog, scan_options={"variables": "pakced"})
 
 
+@pytest.mark.ci
 @pytest.mark.spark
 def test_files_are_scanned_on_spark(spark, tmp_path, nemo_files):
     report = icevirt.scan_files(nemo_files, tmp_path / "catalog", concat_dim="time_counter")
@@ -132,6 +136,7 @@ def test_files_are_scanned_on_spark(spark, tmp_path, nemo_files):
 # -- builds of what a catalog was scanned for -------------------------------------------------------
 
 
+@pytest.mark.ci
 def test_a_build_without_sources_takes_all_files_of_the_catalog_in_their_order(
     days, catalog, tmp_path, run
 ):
@@ -175,13 +180,13 @@ def test_a_build_without_sources_leaves_out_no_bad_file_unasked(days, catalog, t
     assert not icevirt.scan_files(days, catalog, concat_dim="time").ok
     asked = {"concat_dim": "time", "catalog": catalog}
     with pytest.raises(ScanError, match="1 of 3 files"):
-        icevirt.build(None, str(tmp_path / "repo"), **asked)
+        icevirt.build(None, str(tmp_path / "repo"), **grouped(asked))
     Path(days[1]).write_bytes(was)
-    report = icevirt.build(None, str(tmp_path / "repo"), **asked)
+    report = icevirt.build(None, str(tmp_path / "repo"), **grouped(asked))
     assert (report.files_scanned, report.files_reused) == (1, 2)
     os.remove(days[2])
     with pytest.raises(NotFoundError, match=r"day3\.nc"):
-        icevirt.build(None, str(tmp_path / "other"), **asked)
+        icevirt.build(None, str(tmp_path / "other"), **grouped(asked))
 
 
 def test_a_build_needs_sources_or_a_catalog_that_was_scanned(catalog, tmp_path, run):
@@ -198,7 +203,7 @@ def test_a_build_needs_sources_or_a_catalog_that_was_scanned(catalog, tmp_path, 
 @pytest.mark.parametrize("share", ["101%", "inf%", "nan%", "x%"])
 def test_a_share_of_bad_files_is_at_most_all(days, catalog, share):
     with pytest.raises(InvalidInputError, match="max_bad_files is"):
-        icevirt.scan_files(days, catalog, max_bad_files=share)
+        icevirt.scan_files(days, catalog, scan_options={"max_bad_files": share})
 
 
 @pytest.mark.parametrize("table", ["files", "arrays", "refs", "asked"])
@@ -229,7 +234,9 @@ def test_a_file_that_may_not_be_read_is_unreadable_and_not_corrupt(days, catalog
 
     with monkeypatch.context() as until:
         until.setattr(os, "open", refuses)
-        report = icevirt.scan_files(days, catalog, concat_dim="time", max_bad_files=1)
+        report = icevirt.scan_files(
+            days, catalog, concat_dim="time", scan_options={"max_bad_files": 1}
+        )
     (bad,) = report.bad_files
     assert "Permission denied" in bad.error
     files = icevirt.catalog_view(catalog).files().read_pandas().set_index("url")

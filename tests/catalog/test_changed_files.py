@@ -12,8 +12,8 @@ import pytest
 import xarray as xr
 
 import icevirt
-from builds.support import without_spark
-from icevirt.api.pipeline import build_steps as build_module
+from executors import at_most
+from grouping import grouped
 from icevirt.archive.reports.verification import DifferenceKind
 from icevirt.cli import main
 from icevirt.errors import (
@@ -23,6 +23,7 @@ from icevirt.errors import (
     StaleReferenceError,
     StorageError,
 )
+from icevirt.tasks.write_manifests import run_write
 
 FILES = 3
 VICTIM = 1
@@ -90,9 +91,8 @@ class Bucket:
 
 
 @pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.servers)])
-def where(request, tmp_path, monkeypatch):
+def where(request, tmp_path, monkeypatch, in_process):
     """An archive of three files, in a directory and in a bucket."""
-    without_spark(monkeypatch)
     if request.param == "s3":
         place = request.getfixturevalue("s3")
         for name, value in {
@@ -134,9 +134,9 @@ def deleted(where):
 
 DEEDS = (rewritten, touched, truncated, deleted)
 WORDS = {
-    rewritten: "it was written again",
-    touched: "it was written again, or touched",
-    truncated: r"it has \d+ bytes, and had \d+",
+    rewritten: "it was rewritten",
+    touched: "it was rewritten or touched",
+    truncated: r"it has \d+ bytes instead of \d+",
     deleted: "it is gone",
 }
 
@@ -146,20 +146,8 @@ def unnoticed(deed, where):
     return deed is touched and isinstance(where, Bucket)
 
 
-def meddling(monkeypatch, where, deed):
-    """Do the deed when all is scanned, once, before the commit."""
-    write_all, left = build_module.write_all, [deed]
-
-    def write(*args):
-        if left:
-            left.pop()(where)
-        return write_all(*args)
-
-    monkeypatch.setattr(build_module, "write_all", write)
-
-
 def build(where, repo, **how):
-    return icevirt.build(where.url, repo, concat_dim="time", **how)
+    return icevirt.build(where.url, repo, concat_dim="time", **grouped(how))
 
 
 def values(repo, report):
@@ -170,8 +158,8 @@ def values(repo, report):
 
 
 @pytest.mark.parametrize("deed", DEEDS, ids=lambda deed: deed.__name__)
-def test_between_scan_and_commit_a_change_stops_the_build(deed, where, repo_path, monkeypatch):
-    meddling(monkeypatch, where, deed)
+def test_between_scan_and_commit_a_change_stops_the_build(deed, where, repo_path, in_process):
+    in_process.before[run_write] = at_most(1, lambda _: deed(where))
     if unnoticed(deed, where):
         assert values(repo_path, build(where, repo_path)) == [0, 1, 2]
         return
@@ -182,11 +170,12 @@ def test_between_scan_and_commit_a_change_stops_the_build(deed, where, repo_path
     assert not Path(repo_path).exists()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("deed", DEEDS, ids=lambda deed: deed.__name__)
 def test_between_scan_and_commit_a_change_is_scanned_where_asked(
-    deed, where, repo_path, monkeypatch
+    deed, where, repo_path, in_process
 ):
-    meddling(monkeypatch, where, deed)
+    in_process.before[run_write] = at_most(1, lambda _: deed(where))
     report = build(where, repo_path, rescan_changed=True, max_bad_files=1)
     expected = {rewritten: [0, 99, 2], touched: [0, 1, 2]}.get(deed, [0, 2])
     assert values(repo_path, report) == expected
@@ -199,9 +188,9 @@ def test_between_scan_and_commit_a_change_is_scanned_where_asked(
 
 
 def test_a_damaged_file_is_not_scanned_again_behind_the_back_of_the_limit(
-    where, repo_path, monkeypatch
+    where, repo_path, in_process
 ):
-    meddling(monkeypatch, where, truncated)
+    in_process.before[run_write] = at_most(1, lambda _: truncated(where))
     with pytest.raises(ScanError, match=r"1 of 3 files cannot be scanned.*f1\.nc"):
         build(where, repo_path, rescan_changed=True)
 
@@ -210,7 +199,7 @@ ERRORS = {
     rewritten: (StaleReferenceError, "changed after it was scanned"),
     touched: (StaleReferenceError, "changed after it was scanned"),
     truncated: (StaleReferenceError, "changed after it was scanned"),
-    deleted: (ObjectNotFoundError, "is gone"),
+    deleted: (ObjectNotFoundError, "does not exist"),
 }
 
 
@@ -257,9 +246,10 @@ def test_verification_tells_what_became_of_a_file(deed, where, repo_path, monkey
     )
 
 
-def test_a_file_cut_behind_its_own_time_is_found_by_its_end(tmp_path, repo_path, monkeypatch):
+def test_a_file_cut_behind_its_own_time_is_found_by_its_end(
+    tmp_path, repo_path, monkeypatch, in_process
+):
     """As a copy that was interrupted and given the time of the original is."""
-    without_spark(monkeypatch)
     where = Disk(tmp_path / "archive")
     for number in range(FILES):
         where.put(name_of(number), content(number, number))
@@ -282,6 +272,6 @@ def test_a_file_cut_behind_its_own_time_is_found_by_its_end(tmp_path, repo_path,
     victim.write_bytes(content(VICTIM, VICTIM))
     os.utime(victim, ns=(was.st_mtime_ns,) * 2)
     assert values(repo_path, report) == [0, 1, 2]
-    meddling(monkeypatch, where, cut)
-    with pytest.raises(SourcesChangedError, match=r"it has 2000 bytes, and had \d+"):
+    in_process.before[run_write] = at_most(1, lambda _: cut(where))
+    with pytest.raises(SourcesChangedError, match=r"it has 2000 bytes instead of \d+"):
         build(where, str(tmp_path / "other"))

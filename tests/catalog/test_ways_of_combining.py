@@ -1,6 +1,5 @@
 """One scan serves every way of combining: each build equals one that scans for itself."""
 
-import contextlib
 import json
 from collections import Counter
 
@@ -11,8 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import icevirt
-from builds.support import closed_of, without_spark
-from icevirt.api import scan as scan_module
+from builds.support import closed_of
 from icevirt.api.pipeline import stages
 from icevirt.archive.joining import Fact
 from icevirt.archive.schema import ArraySchema
@@ -28,10 +26,17 @@ from icevirt.tasks import take_facts
 FORMATS = ("NETCDF4", "NETCDF3_64BIT_OFFSET")
 
 
-@pytest.fixture(autouse=True)
-def here(monkeypatch):
-    without_spark(monkeypatch)
-    monkeypatch.setattr(scan_module, "spark_or_local", lambda *_, **__: contextlib.nullcontext())
+pytestmark = pytest.mark.usefixtures("in_process")
+
+
+def build(sources, repo, *, concat_dim=None, catalog=None, mode="w-", **combine):
+    return icevirt.build(
+        sources, repo, concat_dim=concat_dim, catalog=catalog, mode=mode, combine_options=combine
+    )
+
+
+def plan(sources, *, catalog, concat_dim=None, **combine):
+    return icevirt.plan(sources, catalog=catalog, concat_dim=concat_dim, combine_options=combine)
 
 
 @pytest.fixture
@@ -133,19 +138,19 @@ def test_each_way_equals_a_build_from_scratch(archive, tmp_path, opens):
     bad.write_bytes(b"nothing")
     flat = [file for files in archive for file in files]
     catalog = str(tmp_path / "catalog")
-    report = icevirt.scan_files([str(bad), *flat], catalog, max_bad_files=1)
+    report = icevirt.scan_files([str(bad), *flat], catalog, scan_options={"max_bad_files": 1})
     assert len(report.bad_files) == 1
     assert set(opens.values()) == {1}
     for number, (name, (sources, options)) in enumerate(ways(archive).items()):
         opens.clear()
-        built = icevirt.build(sources, str(tmp_path / f"a{number}"), catalog=catalog, **options)
+        built = build(sources, str(tmp_path / f"a{number}"), catalog=catalog, **options)
         assert built.files_scanned == 0, name
         assert max(opens.values(), default=0) <= 1, name
         opens.clear()
-        icevirt.build(sources, str(tmp_path / f"a{number}"), catalog=catalog, mode="w", **options)
-        icevirt.plan(sources, catalog=catalog, **options)
+        build(sources, str(tmp_path / f"a{number}"), catalog=catalog, mode="w", **options)
+        plan(sources, catalog=catalog, **options)
         assert not opens, f"{name}: what was taken is taken again"
-        icevirt.build(sources, str(tmp_path / f"b{number}"), **options)
+        build(sources, str(tmp_path / f"b{number}"), **options)
         assert max(opens.values(), default=0) <= 1, f"{name}: a build opens a file twice"
         ours, theirs = (content(str(tmp_path / f"{each}{number}")) for each in "ab")
         assert ours == theirs, name
@@ -155,13 +160,18 @@ def test_a_catalog_alone_is_built_in_several_ways(archive, tmp_path):
     """No sources, and options that the scan was not given."""
     catalog = str(tmp_path / "catalog")
     icevirt.scan_files(archive[0], catalog)
-    one = icevirt.build(None, str(tmp_path / "one"), catalog=catalog, concat_dim="time")
-    two = icevirt.build(
+    one = build(None, str(tmp_path / "one"), catalog=catalog, concat_dim="time")
+    two = build(
         None, str(tmp_path / "two"), catalog=catalog, concat_dim="step", rename={"time": "step"}
     )
     assert one.files_scanned == two.files_scanned == 0
-    with pytest.raises(InvalidInputError, match="no files that were scanned"):
-        icevirt.build(None, str(tmp_path / "three"), catalog=catalog, variables=["v"])
+    with pytest.raises(InvalidInputError, match="no scan with the options"):
+        icevirt.build(
+            None,
+            str(tmp_path / "three"),
+            catalog=catalog,
+            scan_options={"variables": ["v"]},
+        )
 
 
 def test_facts_are_taken_while_files_are_open(archive, tmp_path, opens):
@@ -169,7 +179,7 @@ def test_facts_are_taken_while_files_are_open(archive, tmp_path, opens):
     catalog = str(tmp_path / "catalog")
     icevirt.scan_files(archive[0], catalog, concat_dim="time")
     opens.clear()
-    icevirt.build(None, str(tmp_path / "repo"), catalog=catalog, concat_dim="time")
+    build(None, str(tmp_path / "repo"), catalog=catalog, concat_dim="time")
     assert not opens
 
 
@@ -186,11 +196,11 @@ def test_a_file_that_changed_before_facts_are_taken_is_refused(archive, tmp_path
 
     monkeypatch.setattr(stages, "_take_facts", changing)
     with pytest.raises(SourcesChangedError, match="changed since its scan") as caught:
-        icevirt.build(archive[0], str(tmp_path / "repo"), catalog=catalog, concat_dim="time")
+        build(archive[0], str(tmp_path / "repo"), catalog=catalog, concat_dim="time")
     assert list(caught.value.facts["files"]) == [f"file://{archive[0][1]}"]
     monkeypatch.setattr(stages, "_take_facts", take)
     with pytest.raises(CombineError, match="/y"):  # scanned again, it is another file
-        icevirt.build(archive[0], str(tmp_path / "repo"), catalog=catalog, concat_dim="time")
+        build(archive[0], str(tmp_path / "repo"), catalog=catalog, concat_dim="time")
 
 
 def test_a_plan_that_is_killed_goes_on_where_it_was(archive, tmp_path, opens, monkeypatch):
@@ -208,10 +218,10 @@ def test_a_plan_that_is_killed_goes_on_where_it_was(archive, tmp_path, opens, mo
 
     monkeypatch.setattr(take_facts, "write_facts", dying)
     with pytest.raises(KeyboardInterrupt):
-        icevirt.plan(archive[0], catalog=catalog, concat_dim="time")
+        plan(archive[0], catalog=catalog, concat_dim="time")
     monkeypatch.setattr(take_facts, "write_facts", write_facts)
     opens.clear()
-    icevirt.plan(archive[0], catalog=catalog, concat_dim="time")
+    plan(archive[0], catalog=catalog, concat_dim="time")
     assert sum(opens.values()) == 2
 
 
@@ -220,9 +230,9 @@ def test_two_plans_at_once_add_facts_side_by_side(archive, tmp_path):
     catalog = str(tmp_path / "catalog")
     for file in archive[0]:
         icevirt.scan_files([file], catalog)
-    icevirt.plan(archive[0], catalog=catalog, concat_dim="time")
+    plan(archive[0], catalog=catalog, concat_dim="time")
     before = {info.path: info.last_modified for info in storage_of(catalog).list("more")}
-    icevirt.plan(archive[0], catalog=catalog, concat_dim="time", tolerance={"mask": 1.0})
+    plan(archive[0], catalog=catalog, concat_dim="time", tolerance={"mask": 1.0})
     after = {info.path: info.last_modified for info in storage_of(catalog).list("more")}
     assert before.items() < after.items()
     parts = sorted(complete_parts(storage_of(catalog)))
@@ -261,8 +271,8 @@ def test_random_archives_are_built_as_if_they_were_scanned_for_it(tmp_path_facto
     )
     for file in files:
         icevirt.scan_files([file], str(folder / "catalog"))
-    icevirt.build(files, str(folder / "a"), catalog=str(folder / "catalog"), **options)
-    icevirt.build(files, str(folder / "b"), **options)
+    build(files, str(folder / "a"), catalog=str(folder / "catalog"), **options)
+    build(files, str(folder / "b"), **options)
     assert content(str(folder / "a")) == content(str(folder / "b"))
 
 
@@ -273,22 +283,22 @@ def test_a_catalog_of_version_4_serves_the_way_it_was_scanned_for(archive, tmp_p
     (catalog / "catalog.json").write_text(json.dumps({"icevirt_catalog": 4}))
     icevirt.scan_files(archive[0][:2], str(catalog), concat_dim="time")
     icevirt.scan_files(archive[0], str(catalog), concat_dim="time")
-    built = icevirt.build(None, str(tmp_path / "a"), catalog=str(catalog), concat_dim="time")
+    built = build(None, str(tmp_path / "a"), catalog=str(catalog), concat_dim="time")
     assert built.files_scanned == 0
-    icevirt.build(archive[0], str(tmp_path / "b"), concat_dim="time")
+    build(archive[0], str(tmp_path / "b"), concat_dim="time")
     assert content(str(tmp_path / "a")) == content(str(tmp_path / "b"))
     assert not (catalog / "more").exists()
-    with pytest.raises(InvalidInputError, match="no files that were scanned"):
-        icevirt.build(None, str(tmp_path / "c"), catalog=str(catalog), concat_dim="x")
+    with pytest.raises(InvalidInputError, match="no scan with the options"):
+        build(None, str(tmp_path / "c"), catalog=str(catalog), concat_dim="x")
 
 
 def test_metadata_is_parsed_once_for_several_plans(archive, tmp_path, monkeypatch):
     """Schemas that repeat are parsed once in a process, whatever is planned."""
     catalog = str(tmp_path / "catalog")
     icevirt.scan_files(archive[0], catalog, concat_dim="time")
-    icevirt.plan(archive[0], catalog=catalog, concat_dim="time")
+    plan(archive[0], catalog=catalog, concat_dim="time")
     parsed = []
     monkeypatch.setattr(ArraySchema, "_loads", parsed.append)
-    for options in ({}, {"combine": "nested"}, {"holes": "reserve"}, {"duplicates": "first"}):
-        icevirt.plan(archive[0], catalog=catalog, concat_dim="time", **options)
+    for options in ({}, {"combine": "nested"}, {"missing": "reserve"}, {"duplicates": "first"}):
+        plan(archive[0], catalog=catalog, concat_dim="time", **options)
     assert parsed == []

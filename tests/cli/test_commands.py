@@ -19,6 +19,7 @@ from icevirt.cli import main
 ICEVIRT = Path(sys.executable).parent / "icevirt"
 
 
+@pytest.mark.ci
 @pytest.mark.spark
 def test_a_program_reads_the_answer_from_stdout(tmp_path, nemo_files):
     """With a Spark that is started for it, in a process of its own."""
@@ -155,6 +156,7 @@ def test_another_error_of_the_system_is_a_bug_with_a_traceback(monkeypatch):
         main.run()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("number", "status", "word"),
     [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
@@ -270,14 +272,14 @@ def test_an_upgrade_is_told_before_and_after(run, tmp_path):
     assert "can be upgraded from V1 to V2" in told
     _, told, _ = run("upgrade", path, "--keep-v1-files")
     assert "upgraded from V1 to V2" in told
-    assert "files of V1 are left" in told
+    assert "V1 files remain" in told
     status, told, _ = run("upgrade", path, "-o", "json")
     report = json.loads(told)
     assert (status, report["from_version"], report["v1_files_left"]) == (0, 2, False)
-    assert "is V2 already" in run("upgrade", path)[1]
+    assert "is already V2" in run("upgrade", path)[1]
     status, _, error = run("upgrade", tmp_path / "nothing")
     assert status == 1
-    assert "no repository lies here" in error
+    assert "no repository at this path" in error
 
 
 @pytest.mark.spark

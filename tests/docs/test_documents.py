@@ -44,6 +44,7 @@ def same(text: str) -> str:
     return re.sub(r"\d+\.\d s\b", "T s", text)
 
 
+@pytest.mark.ci
 @pytest.mark.spark
 def test_the_python_of_the_readme_prints_what_it_says(tmp_path):
     found = blocks(ROOT / "README.md")
@@ -59,6 +60,7 @@ def test_the_python_of_the_readme_prints_what_it_says(tmp_path):
     assert same(ran.stdout).split() == same(found[at + 1][1]).split()
 
 
+@pytest.mark.ci
 @pytest.mark.spark
 def test_the_demo_runs_and_runs_again(tmp_path):
     for _ in range(2):

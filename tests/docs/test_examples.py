@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = [pytest.mark.ci, pytest.mark.slow]
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TOLD = {
     "build_by_hand.py": ["<icevirt.ScannedFile file:///", "committed ", "mean sea surface"],

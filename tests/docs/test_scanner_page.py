@@ -26,6 +26,7 @@ def plugin(tmp_path):
     return tmp_path
 
 
+@pytest.mark.ci
 def test_the_scanner_passes_the_suite(plugin):
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(plugin)],

@@ -6,7 +6,7 @@ import time
 from execution.processes import Driver, is_java
 
 MOMENTS = (
-    *("start", "spark", "scan", "scanning", "plan", "write", "writing"),
+    *("start", "executor", "scan", "scanning", "plan", "write", "writing"),
     *("commit", "committing", "committed"),
 )
 """What a build is doing, in this order; the conditional write lies between the last two.
@@ -61,25 +61,25 @@ PROGRAM = """
     from icevirt.planning.schedule import routing as routes
     from icevirt.planning.combine.options import Wish
     from icevirt.execution import spark_session as session
+    from icevirt.execution.selection import default_executor
     from noting_of_tests import NotingStorage, note
 
     repo, master, route, *files = sys.argv[1:]
     Wish.__init__.__kwdefaults__["max_references"] = 3  # many windows over few files
-    if master != "processes":
-        session.FEW_FILES = -1  # on Spark, however few they are
     if route == "shuffle":
         routes._FEW_READS = routes._FACTOR = -1
     settings = session._settings
     session._settings = lambda cores: settings(cores) | {
         "spark.master": master, "spark.executor.memory": "512m"
     }
-    icevirt.build(
-        files,
-        NotingStorage(repo),
-        concat_dim="time",
-        scanner="noting_of_tests:NotingScanner",
-        progress=lambda step: note("phase", step.phase),
-    )
+    with default_executor("processes" if master == "processes" else "spark"):
+        icevirt.build(
+            files,
+            NotingStorage(repo),
+            concat_dim="time",
+            scan_options={"scanner": "noting_of_tests:NotingScanner"},
+            progress=lambda step: note("phase", step.phase),
+        )
     note("route", route)
 """
 

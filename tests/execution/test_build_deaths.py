@@ -24,6 +24,8 @@ from icevirt.ids import INITIAL_SNAPSHOT_ID, ObjectId12
 from icevirt.model.repo_info import NewCommit
 from icevirt.repo.commits.build_commit import BUILD_ID
 
+pytestmark = [pytest.mark.ci, pytest.mark.slow]
+
 BUILDS = int(os.environ.get("ICEVIRT_BUILD_DEATHS", "2"))
 DAYS, SLOTS = 12, 2
 LOCAL, CLUSTER = "local[2,3]", "local-cluster[2,1,512]"

@@ -7,12 +7,13 @@ import sys
 from pathlib import Path
 
 from icevirt.execution import spark_daemon
-from icevirt.execution.spark_runner import run_on_spark
+from icevirt.execution.spark_executor import SparkExecutor
 
 THREADS = """
 import json, os, sys
-from icevirt.execution.spark_daemon import prepare
-prepare()
+from icevirt.execution.preload import prepare
+from icevirt.execution.spark_daemon import NEEDED
+prepare(NEEDED)
 print(json.dumps([len(os.listdir("/proc/self/task")), "zarr" in sys.modules]))
 """
 
@@ -36,5 +37,5 @@ def test_nothing_that_is_imported_before_workers_are_forked_starts_a_thread():
 
 
 def test_workers_are_forked_with_all_they_need(spark):
-    found = run_on_spark(spark, imported, list(spark_daemon.NEEDED))
+    found = SparkExecutor(spark).run(imported, list(spark_daemon.NEEDED))
     assert found == [(True, "icevirt.execution.spark_daemon")] * len(spark_daemon.NEEDED)

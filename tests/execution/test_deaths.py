@@ -19,6 +19,8 @@ import pytest
 from builds.support import told
 from execution.processes import Driver, kill
 
+pytestmark = [pytest.mark.ci, pytest.mark.slow]
+
 DEATHS = int(os.environ.get("ICEVIRT_SCAN_DEATHS", "4"))
 FILES = 64 + 20 * DEATHS
 PART = -(-FILES // 64)
@@ -50,7 +52,8 @@ PROGRAM = """
 
     with local_session(cores=2) as spark:
         icevirt.scan_files(
-            sys.argv[1], sys.argv[2], concat_dim="time", scanner="noting_of_tests:NotingScanner"
+            sys.argv[1], sys.argv[2], concat_dim="time",
+            scan_options={"scanner": "noting_of_tests:NotingScanner"},
         )
 """
 

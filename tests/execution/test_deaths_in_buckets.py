@@ -15,14 +15,22 @@ import obstore
 import pytest
 
 import icevirt
-from builds.support import without_spark, write_days
+from builds.support import write_days
 from execution.processes import Driver, kill
+from icevirt.execution.selection import default_executor
 from icevirt.planning.combine.options import Wish
 from servers.faults import Response, Rules
 from servers.proxy import passing_on
 from servers.serving import served
 
-pytestmark = [pytest.mark.servers, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.servers,
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    pytest.mark.ci,
+    pytest.mark.slow,
+]
 DAYS, SLOTS = 8, 2
 MASTER = f"local[{SLOTS},3]"
 SOURCE = r"/data/day\d\.nc"
@@ -44,7 +52,7 @@ PROGRAM = """
     if route == "shuffle":
         routes._FEW_READS = routes._FACTOR = -1
     with local_session(config={"spark.master": master, "spark.executor.memory": "512m"}) as spark:
-        icevirt.build(sources, repo, concat_dim="time", catalog=catalog or None, spark=spark)
+        icevirt.build(sources, repo, concat_dim="time", catalog=catalog or None, executor=spark)
         settings = dict(spark.sparkContext.getConf().getAll())
         assert not [name for name in settings if name.startswith(("spark.hadoop", "spark.jars"))]
         java = spark.sparkContext._jvm.java.lang.Class
@@ -150,8 +158,7 @@ def bucket(s3, tmp_path, monkeypatch):
 @pytest.fixture
 def wanted(bucket, tmp_path, monkeypatch):
     """The manifests of the same build on local disk, in one process."""
-    with monkeypatch.context() as patch:
-        without_spark(patch)
+    with monkeypatch.context() as patch, default_executor("in-process"):
         patch.setitem(Wish.__init__.__kwdefaults__, "max_references", 3)
         icevirt.build(f"{bucket.place.url}/data/*.nc", tmp_path / "whole", concat_dim="time")
     bucket.rules.clear()

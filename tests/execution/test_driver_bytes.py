@@ -12,6 +12,8 @@ import icevirt
 from icevirt.api.pipeline import stages
 from icevirt.planning.schedule.routing import Route
 
+pytestmark = pytest.mark.ci
+
 FILES = 12
 
 
@@ -67,7 +69,7 @@ def test_what_tasks_send_to_the_driver_does_not_grow_with_references(
     for chunks in (100, 1000):
         files = write_files(tmp_path / str(chunks), chunks=chunks)
         repo = tmp_path / f"repo-{chunks}"
-        build = partial(icevirt.build, files, repo, concat_dim="time", spark=spark)
+        build = partial(icevirt.build, files, repo, concat_dim="time", executor=spark)
         told[chunks] = result_bytes(spark, build)
         assert counted(repo) == 2 * FILES * chunks
     more = 2 * FILES * 900  # references, which take eight bytes and more each

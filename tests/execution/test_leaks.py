@@ -15,9 +15,11 @@ import pytest
 import xarray as xr
 
 import icevirt
-from builds.support import without_spark, write_days
+from builds.support import write_days
 from execution.processes import processes_of
 from icevirt.errors import IcevirtError
+
+pytestmark = [pytest.mark.ci, pytest.mark.slow]
 
 BUILDS = int(os.environ.get("ICEVIRT_LEAK_BUILDS", "6"))
 EACH = 3  # builds of a round
@@ -59,7 +61,9 @@ def work_on(archive, folder):
 
     def work(number):
         repo, catalog = folder / f"repo{number}", folder / f"catalog{number}"
-        icevirt.build(days[:2], repo, concat_dim="time", catalog=catalog, verify=3)
+        icevirt.build(
+            days[:2], repo, concat_dim="time", catalog=catalog, commit_options={"verify": 3}
+        )
         icevirt.build(days, repo, concat_dim="time", catalog=catalog, mode="w")
         with pytest.raises(IcevirtError):  # one that fails in the middle
             icevirt.build([*days, bad], folder / "none", concat_dim="time")
@@ -77,8 +81,7 @@ def archive_prefix(days):
     return Path(days[0]).parent.as_uri() + "/"
 
 
-def test_builds_in_one_process_leak_nothing(archive, tmp_path, monkeypatch):
-    without_spark(monkeypatch)
+def test_builds_in_one_process_leak_nothing(archive, tmp_path, in_process):
     before, after = rounds(BUILDS // EACH, work_on(archive, tmp_path))
     assert after == before
 

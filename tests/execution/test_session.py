@@ -10,19 +10,22 @@ import pytest
 
 from icevirt.errors import BuildError, InvalidInputError
 from icevirt.execution import spark_session as sessions
+from icevirt.execution.selection import executor_of
 
 TOOLS = ("bash", "sh", "ps", "cat", "dirname", "basename", "uname", "readlink", "env", "ls", "rm")
 
 BUILD_LIKE = """
 import json, os, sys
-from icevirt.execution.spark_session import running_session, spark_or_local
+from icevirt.execution.selection import executor_of
+from icevirt.execution.spark_session import running_session
 
 def stage(batches):
     print("noise of a worker")
     for batch in batches:
         yield batch
 
-with spark_or_local() as spark:
+with executor_of() as executor:
+    spark = executor.session
     rows = spark.range(0, 10, 1, 2).mapInArrow(stage, "id long").toArrow().num_rows
     master = spark.conf.get("spark.master")
     java = spark._jvm.System.getProperty("java.home")
@@ -38,6 +41,7 @@ def run_alone(code, env, cwd):
     )
 
 
+@pytest.mark.ci
 @pytest.mark.spark
 def test_a_local_session_starts_where_there_is_no_java(tmp_path):
     """The README's promise: Python and nothing else (bash and ps, which every system has)."""
@@ -68,38 +72,38 @@ DEATHS = """
 import os, signal
 
 from icevirt.errors import SparkJobError
-from icevirt.execution.spark_runner import run_on_spark, slots
-from icevirt.execution.spark_session import local_session, spark_or_local
+from icevirt.execution.selection import executor_of
 
-def kill_jvm(spark):
-    proc = spark.sparkContext._gateway.proc
+def kill_jvm(executor):
+    proc = executor.session.sparkContext._gateway.proc
     os.kill(proc.pid, signal.SIGKILL)
     proc.wait()
 
-with spark_or_local() as spark:
-    print(run_on_spark(spark, str, [1, 2]))
+with executor_of() as spark:
+    print(spark.run(str, [1, 2]))
     kill_jvm(spark)
 try:
-    with spark_or_local() as spark:
+    with executor_of() as spark:
         kill_jvm(spark)
         try:
-            slots(spark)
+            spark.parallelism
         except SparkJobError as error:
             print(error)
-        run_on_spark(spark, str, [1])
+        spark.run(str, [1])
 except SparkJobError as error:
     print(error)
-with spark_or_local() as spark:
-    print(run_on_spark(spark, str, [3, 4]))
+with executor_of() as spark:
+    print(spark.run(str, [3, 4]))
     kill_jvm(spark)
     try:
-        with spark_or_local() as again:
+        with executor_of() as again:
             pass
     except SparkJobError as error:
         print(error)
 """
 
 
+@pytest.mark.ci
 @pytest.mark.spark
 @pytest.mark.timeout(900)  # three sessions, one after the other
 def test_when_its_jvm_dies_that_is_told_and_the_next_session_is_a_new_one(tmp_path):
@@ -126,16 +130,17 @@ def test_a_spark_that_does_not_start_is_one_error(tmp_path):
 
 def test_a_running_session_is_used_and_left_alone(spark):
     name = spark.conf.get("spark.app.name")
-    with sessions.spark_or_local() as found:
-        assert found.sparkContext is spark.sparkContext
-    with sessions.spark_or_local(spark) as found:
-        assert found is spark
+    for choice in (None, "spark"):
+        with executor_of(choice) as found:
+            assert found.session.sparkContext is spark.sparkContext
+    with executor_of(spark) as found:
+        assert found.session is spark
     assert spark.conf.get("spark.app.name") == name
     assert spark.range(3).count() == 3
 
 
 def test_a_second_local_session_is_refused(spark):
-    with pytest.raises(InvalidInputError, match=r"already running.*Pass it as spark="):
+    with pytest.raises(InvalidInputError, match=r"already running.*Pass it as executor="):
         sessions.local_session()
 
 

@@ -12,6 +12,8 @@ from execution.dying import MOMENTS, Run
 from execution.processes import Driver, kill
 from icevirt.errors import RepositoryNotFoundError
 
+pytestmark = [pytest.mark.ci, pytest.mark.slow]
+
 DAYS = 12
 STEPS = {
     "processes": [(signal.SIGTERM, "scanning"), (signal.SIGINT, "committing")],
@@ -76,12 +78,11 @@ def assert_nothing_is_half_committed(repo, days):
 
 BUSY = """
     import os, sys, time
-    from icevirt.execution.spark_runner import run_on_spark
-    from icevirt.execution.process_pool import Workers
+    from icevirt.execution.process_pool import ProcessExecutor
     from noting import nap
 
-    with Workers(2) as workers:
-        run_on_spark(workers, nap, sys.argv[1:])
+    with ProcessExecutor(2) as processes:
+        processes.run(nap, sys.argv[1:])
 """
 NAP = """
 import time

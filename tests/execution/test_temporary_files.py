@@ -9,19 +9,21 @@ import pytest
 
 from icevirt.execution import spark_scratch
 
+pytestmark = pytest.mark.ci
+
 # a session of its own: another test may have started the JVM of this process
 JOB = """
 import os, stat
 from pathlib import Path
 import icevirt
 from icevirt.objects.source_access import SourceAccess
-from icevirt.execution.spark_runner import run_on_spark
+from icevirt.execution.spark_executor import SparkExecutor
 from icevirt.execution.spark_session import local_session
 
 keys = icevirt.s3_credentials(access_key_id="a", secret_access_key="b" * 5000)
 session = local_session(cores=1)
 access = SourceAccess.of({"s3://bucket/": keys})
-assert run_on_spark(session, len, [[access], [access]]) == [1, 1]
+assert SparkExecutor(session).run(len, [[access], [access]]) == [1, 1]
 (private,) = Path("TOP").iterdir()
 files = [path for path in private.rglob("*") if path.is_file()]
 print(oct(stat.S_IMODE(private.stat().st_mode)), len(files) > 0)

@@ -11,17 +11,33 @@ import pytest
 import icevirt
 from builds.support import assert_same_dataset, expected_dataset, opened, write_days
 from icevirt.archive.scanned import SourceFile
-from icevirt.errors import FormatError, SparkJobError
-from icevirt.execution.process_pool import FEW_FILES, LARGE, ProcessPool
-from icevirt.execution.spark_daemon import STAGES
-from icevirt.execution.spark_runner import run_on_spark, slots
-from icevirt.execution.spark_session import spark_or_local
+from icevirt.errors import FormatError, InvalidInputError, SparkJobError
+from icevirt.execution.preload import STAGES
+from icevirt.execution.process_pool import ProcessExecutor, usable_cores
+from icevirt.execution.selection import (
+    FEW_FILES,
+    LARGE,
+    default_executor,
+    executor_of,
+    suitable,
+    work_of,
+)
 from icevirt.tasks.limit_enforcement import in_worker
+
+pytestmark = [pytest.mark.ci, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def workers():
+    """Processes that several tests share; a job that fails closes its processes."""
+    with ProcessExecutor(2) as made:
+        yield made
+    assert all(family._process.poll() is not None for family in made._families)
 
 
 @pytest.fixture
-def workers():
-    with ProcessPool(2) as made:
+def workers_of_one_test():
+    with ProcessExecutor(2) as made:
         yield made
     assert all(family._process.poll() is not None for family in made._families)
 
@@ -61,77 +77,125 @@ def waiting(_):
 
 
 def test_tasks_run_side_by_side_in_processes_that_stay(workers):
-    found = [run_on_spark(workers, whose, range(6)) for _ in range(2)]
+    found = [workers.run(whose, range(6)) for _ in range(2)]
     pids = {pid for each in found for pid, *_ in each}
-    assert len(pids) == slots(workers) == 2
+    assert len(pids) == workers.parallelism == 2
     assert os.getpid() not in pids
     assert {tuple(rest) for each in found for _, *rest in each} == {(True, False)}
 
 
 def test_processes_are_forked_with_all_they_need(workers):
-    assert all(run_on_spark(workers, imported, STAGES))
+    assert all(workers.run(imported, STAGES))
 
 
-def test_processes_outlive_the_one_that_forked_them(workers, tmp_path):
-    run_on_spark(workers, whose, range(2))
+def test_processes_outlive_the_one_that_forked_them(workers_of_one_test, tmp_path):
+    workers = workers_of_one_test
+    workers.run(whose, range(2))
     workers._families[0]._process.kill()
     workers._families[0]._process.wait()
     paths = [str(tmp_path / name) for name in "abc"]
-    assert run_on_spark(workers, dying_once, paths) == paths
+    assert workers.run(dying_once, paths) == paths
 
 
 def test_an_error_of_ours_is_raised_as_itself_the_first_task_first(workers):
     with pytest.raises(FormatError, match="damaged") as raised:
-        run_on_spark(workers, refused, [3, 4])
+        workers.run(refused, [3, 4])
     assert raised.value.facts == {"task": 3}
-    assert run_on_spark(workers, str, [1]) == ["1"]
+    assert workers.run(str, [1]) == ["1"]
 
 
 def test_a_task_whose_process_dies_is_tried_again_in_another(workers, tmp_path):
     paths = [str(tmp_path / name) for name in "abc"]
-    assert run_on_spark(workers, dying_once, paths) == paths
+    assert workers.run(dying_once, paths) == paths
 
 
 @pytest.mark.parametrize(("task", "told"), [(dying, "it hurts"), (failing, "ZeroDivisionError")])
-def test_a_task_that_always_fails_ends_the_job_with_its_cause(workers, task, told):
+def test_a_task_that_always_fails_ends_the_job_with_its_cause(workers_of_one_test, task, told):
     with pytest.raises(SparkJobError) as raised:
-        run_on_spark(workers, task, [1])
+        workers_of_one_test.run(task, [1])
     assert told in raised.value.facts["cause"]
 
 
 def test_who_is_interrupted_leaves_no_process_behind():
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
     signal.setitimer(signal.ITIMER_REAL, 3)
-    made = ProcessPool(2)
+    made = ProcessExecutor(2)
     with pytest.raises(KeyboardInterrupt), made:
-        run_on_spark(made, waiting, [1, 2, 3])
+        made.run(waiting, [1, 2, 3])
     signal.signal(signal.SIGALRM, before)
     assert all(family._process.poll() is not None for family in made._families)
 
 
-def test_few_files_are_built_without_spark_and_the_same_way(tmp_path, monkeypatch):
-    """The same manifests under the same names as with Spark's functions in this process."""
-    from icevirt.execution import spark_session
-
-    def no_spark(**_):
-        raise AssertionError("Spark is started")
-
-    monkeypatch.setattr(spark_session, "local_session", no_spark)
-    monkeypatch.setattr(spark_session, "running_session", lambda: None)
+def test_few_files_are_built_without_spark_and_the_same_way(tmp_path):
+    """The same manifests under the same names as with the stages in this process."""
     days = write_days(tmp_path / "in", 3)
-    report = icevirt.build(days, tmp_path / "repo", concat_dim="time", verify=5)
-    assert report.files_scanned == 3
-    assert_same_dataset(opened(str(tmp_path / "repo")), expected_dataset(days, "time"))
+    manifests = []
+    for word in ("processes", "in-process"):
+        with default_executor(word):
+            report = icevirt.build(
+                days, tmp_path / word, concat_dim="time", commit_options={"verify": 5}
+            )
+        assert report.executor == word
+        assert report.files_scanned == 3
+        manifests.append(sorted(os.listdir(tmp_path / word / "manifests")))
+    assert manifests[0] == manifests[1] != []
+    assert_same_dataset(opened(str(tmp_path / "processes")), expected_dataset(days, "time"))
+
+
+def test_an_executor_suits_the_work():
     small, large = (SourceFile(url="file:///f", size=n, last_modified=0) for n in (9, LARGE))
-    with spark_or_local(files=[small] * FEW_FILES) as found:
-        assert slots(found) == len(os.sched_getaffinity(0))
-    with spark_or_local(files=[small]) as found:
-        assert slots(found) == 1
-    for many in ([small] * (FEW_FILES + 1), [large] * (FEW_FILES // 2 + 1)):
-        with pytest.raises(AssertionError, match="Spark is started"), spark_or_local(files=many):
-            pass
+    for files in ([small], [small] * FEW_FILES, [large] * (FEW_FILES // 2)):
+        assert suitable(work_of(files), has_session=False) == "processes"
+    for files in ([small] * (FEW_FILES + 1), [large] * (FEW_FILES // 2 + 1)):
+        assert suitable(work_of(files), has_session=False) == "spark"
+    assert suitable(None, has_session=False) == "spark"
+    assert suitable(1, has_session=True) == "spark"
+    assert suitable(0, has_session=True) == "in-process"
+    for work, count in ((None, usable_cores()), (1, 1), (FEW_FILES, usable_cores())):
+        with executor_of("processes", work=work) as found:
+            assert found.parallelism == count
+
+
+@pytest.mark.parametrize("choice", ["sparc", 7])
+def test_what_is_no_executor_is_refused_by_name(choice):
+    with pytest.raises(InvalidInputError, match="'processes'"), executor_of(choice):
+        pass
+
+
+def test_the_caller_closes_what_the_caller_made(workers):
+    with default_executor(workers), executor_of(work=0) as found:
+        assert found is workers
+    assert workers.run(str, [1]) == ["1"]
 
 
 def test_a_session_that_is_there_is_used_for_few_files_too(spark):
-    with spark_or_local(files=[]) as found:
-        assert found is spark
+    with executor_of(work=1) as found:
+        assert found.session is spark
+
+
+def sends(task, number):
+    """Send a row to each of three tasks; one that is negative fails after its first."""
+    for to in range(3):
+        yield to, f"{task} of {number} to {to}".encode()
+        if task < 0:
+            raise FormatError("damaged", do="Repair it.", task=task)
+
+
+def received(task, rows):
+    return task, sorted(rows)
+
+
+@pytest.mark.parametrize("word", ["processes", "in-process"])
+def test_rows_go_to_their_tasks_without_spark(word):
+    with executor_of(word) as executor:
+        found = executor.shuffle(sends, [7, 8], received, "abcd")
+        assert found == [
+            *(
+                (name, [f"{n + 7} of {n} to {at}".encode() for n in (0, 1)])
+                for at, name in enumerate("abc")
+            ),
+            ("d", []),
+        ]
+        with pytest.raises(FormatError, match="damaged"):
+            executor.shuffle(sends, [7, -1], received, "abc")
+        assert executor.run(str, [1]) == ["1"]

@@ -13,6 +13,8 @@ import xarray as xr
 from builds.support import write_days
 from execution.planting import plant
 
+pytestmark = [pytest.mark.ci, pytest.mark.slow]
+
 ICEVIRT = Path(sys.executable).parent / "icevirt"
 
 
@@ -75,17 +77,17 @@ class OfDriver(PathFinder):
 sys.meta_path[sys.meta_path.index(PathFinder)] = OfDriver
 assert "" in sys.path or os.getcwd() in sys.path
 from icevirt.execution.spark_session import local_session
-from icevirt.execution.process_pool import Workers
+from icevirt.execution.process_pool import ProcessExecutor
 
 with contextlib.ExitStack() as held:
     if WHERE == "spark":
         session = local_session(cores=1)
         held.callback(session.stop)
     else:
-        session = held.enter_context(Workers(1))
-    icevirt.build("*.nc", "repo", concat_dim="time", verify=5, spark=session)
+        session = held.enter_context(ProcessExecutor(1))
+    icevirt.build("*.nc", "repo", concat_dim="time", commit_options={"verify": 5}, executor=session)
 names = sorted(name for name in os.listdir() if name.endswith(".nc"))
-icevirt.scan_file(names[0], file_timeout=60)
+icevirt.scan_file(names[0], scan_options={"file_timeout": 60})
 """
 
 
@@ -186,8 +188,7 @@ import os
 from operator import methodcaller
 import beside, folder.deep, icevirt
 from icevirt.import_path import is_trusted
-from icevirt.execution.spark_runner import run_on_spark
-from icevirt.execution.process_pool import Workers
+from icevirt.execution.process_pool import ProcessExecutor
 
 def own():
     return icevirt.http_credentials(bearer_token="own")
@@ -196,12 +197,12 @@ asked = [
     icevirt.http_credentials(get_credentials=each)
     for each in (beside.headers, folder.deep.headers, own)
 ]
-with Workers(1) as workers:
-    told = run_on_spark(workers, methodcaller("get_credentials"), asked)
+with ProcessExecutor(1) as workers:
+    told = workers.run(methodcaller("get_credentials"), asked)
     print([each.sent() for each in told])
-    print(run_on_spark(workers, is_trusted, [os.getcwd()]))
+    print(workers.run(is_trusted, [os.getcwd()]))
     for number, change in enumerate((beside.changes, "folder.deep:changes")):
-        icevirt.build("*.nc", f"repo{number}", concat_dim="time", preprocess=change, spark=workers)
+        icevirt.build("*.nc", f"repo{number}", concat_dim="time", combine_options={"preprocess": change}, executor=workers)
 """
 
 

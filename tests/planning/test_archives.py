@@ -1,6 +1,5 @@
 """Archives with the differences that published ones have, built and compared with xarray's reading."""
 
-import contextlib
 from pathlib import Path
 
 import numpy as np
@@ -9,18 +8,14 @@ import xarray as xr
 import zarr
 
 import icevirt
-from builds.support import official, without_spark
+from builds.support import official
 from fixtures import archives
-from icevirt.api import plan as plan_module
 from icevirt.errors import CombineError
 
 MICROSECONDS = xr.coders.CFDatetimeCoder(time_unit="us")
 
 
-@pytest.fixture(autouse=True)
-def _in_process(monkeypatch):
-    without_spark(monkeypatch)
-    monkeypatch.setattr(plan_module, "spark_or_local", lambda *_, **__: contextlib.nullcontext())
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 def opened(repo, report, **how):
@@ -86,7 +81,12 @@ def test_goes_shuffle_that_changes_is_refused(tmp_path, repo_path):
 
 def test_goes_the_later_of_two_publications_counts_and_gaps_read_as_missing(tmp_path, repo_path):
     files = archives.goes_like(tmp_path, range(5, 25))
-    report = icevirt.build(files, repo_path, concat_dim="t", duplicates="version", holes="reserve")
+    report = icevirt.build(
+        files,
+        repo_path,
+        concat_dim="t",
+        combine_options={"duplicates": "version", "missing": "reserve"},
+    )
     ours = opened(repo_path, report)
     kept = [path for path in files if not path.endswith("_c000101.nc")]
     theirs = by_xarray(kept, "t")
@@ -104,7 +104,7 @@ def test_goes_the_later_of_two_publications_counts_and_gaps_read_as_missing(tmp_
 
 def test_goes_a_file_that_is_cut_off_is_left_out_by_name(tmp_path, repo_path):
     files = archives.goes_like(tmp_path, range(46, 54))
-    report = icevirt.build(files, repo_path, concat_dim="t", max_bad_files=1)
+    report = icevirt.build(files, repo_path, concat_dim="t", scan_options={"max_bad_files": 1})
     (bad,) = report.bad_files
     assert "s0050" in bad.url
     assert opened(repo_path, report).sizes["t"] == 7
@@ -115,7 +115,9 @@ def test_goes_a_file_that_is_cut_off_is_left_out_by_name(tmp_path, repo_path):
 
 def test_imerg_a_variable_that_begins_later_reads_as_missing_before(tmp_path, repo_path):
     files = archives.imerg_like(tmp_path, range(25, 36))
-    report = icevirt.build(files, repo_path, concat_dim="time", holes="reserve")
+    report = icevirt.build(
+        files, repo_path, concat_dim="time", combine_options={"missing": "reserve"}
+    )
     ours = opened(repo_path, report, group="Grid")
     theirs = by_xarray(files, "time", group="Grid")
     xr.testing.assert_equal(ours, theirs)
@@ -126,7 +128,7 @@ def test_imerg_a_variable_that_begins_later_reads_as_missing_before(tmp_path, re
 
 def test_imerg_no_hole_without_being_asked(tmp_path, repo_path):
     files = archives.imerg_like(tmp_path, range(28, 32))
-    with pytest.raises(CombineError, match=r'missing in 2 of 4 places.*holes="reserve"'):
+    with pytest.raises(CombineError, match=r'missing in 2 of 4 places.*missing="reserve"'):
         icevirt.build(files, repo_path, concat_dim="time")
 
 
@@ -137,9 +139,15 @@ def test_imerg_other_chunks_are_refused_with_the_file(tmp_path, repo_path):
     assert "0020" in caught.value.facts["other"]
 
 
+@pytest.mark.ci
 def test_imerg_the_whole_archive_stores_five_days_and_shows_no_rain_in_a_hole(tmp_path, repo_path):
     files = archives.imerg_like(tmp_path)
-    report = icevirt.build(files, repo_path, concat_dim="time", holes="reserve", deviating="native")
+    report = icevirt.build(
+        files,
+        repo_path,
+        concat_dim="time",
+        combine_options={"missing": "reserve", "on_mismatch": "native"},
+    )
     ours = opened(repo_path, report, group="Grid")
     theirs = by_xarray(files, "time", group="Grid")
     xr.testing.assert_equal(ours, theirs)
@@ -151,7 +159,9 @@ def test_imerg_the_whole_archive_stores_five_days_and_shows_no_rain_in_a_hole(tm
     rain, quality = kinds["/Grid/precipitation"], kinds["/Grid/quality"]
     assert (rain.virtual, rain.native + rain.inline) == (35, 5)
     assert (quality.virtual, quality.native + quality.inline) == (11, 0)
-    plan = icevirt.plan(files, concat_dim="time", holes="reserve", deviating="native")
+    plan = icevirt.plan(
+        files, concat_dim="time", combine_options={"missing": "reserve", "on_mismatch": "native"}
+    )
     (array,) = (each for each in plan.arrays if each.hybrid is not None)
     assert array.hybrid.deviates
     assert any("5 of 40 chunks" in text and "0020.nc4" in text for text in report.findings)
@@ -174,7 +184,7 @@ def test_a_hole_that_would_read_as_a_plausible_number_is_refused(tmp_path, repo_
             if day == 1:
                 file.renameVariable("flags", "other")
     with pytest.raises(CombineError, match="cannot be reserved, because it has no _FillValue"):
-        icevirt.build(files, repo_path, concat_dim="time", holes="reserve")
+        icevirt.build(files, repo_path, concat_dim="time", combine_options={"missing": "reserve"})
 
 
 # -- C: CMIP-like ----------------------------------------------------------------------------------
@@ -187,14 +197,16 @@ def test_cmip_models_cannot_be_eras_because_each_has_its_fixed_field(tmp_path):
         icevirt.plan(files, concat_dim="time")
     assert "eras=" not in caught.value.do
     choices = {choice.option: choice for choice in caught.value.facts["eras"].choices}
-    assert choices['eras="group"'].groups == 0
-    assert "is not possible: era_0: variable /orog" in choices['eras="group"'].does
+    assert choices['on_mismatch="eras"'].groups == 0
+    assert "is not possible: era_0: /orog" in choices['on_mismatch="eras"'].does
 
 
 @pytest.mark.parametrize("model", list(archives.CMIP_CALENDARS))
 def test_cmip_variables_periods_and_a_fixed_field_are_one_group(tmp_path, repo_path, model):
     files = [path for path in archives.cmip_like(tmp_path) if f"/{model}/" in path]
-    report = icevirt.build(files, repo_path, concat_dim="time", group=model, duplicates="version")
+    report = icevirt.build(
+        files, repo_path, concat_dim="time", group=model, combine_options={"duplicates": "version"}
+    )
     ours = opened(repo_path, report, group=model)
     old = "v20200101/tas_ModelC_2001"
     kept = [path for path in files if old not in path]
@@ -220,7 +232,13 @@ def test_cmip_models_are_groups_of_one_repository_with_their_calendars(tmp_path,
     files = archives.cmip_like(tmp_path)
     for model in archives.CMIP_CALENDARS:
         mine = [path for path in files if f"/{model}/" in path]
-        icevirt.build(mine, repo_path, concat_dim="time", group=model, duplicates="version")
+        icevirt.build(
+            mine,
+            repo_path,
+            concat_dim="time",
+            group=model,
+            combine_options={"duplicates": "version"},
+        )
     coder = xr.coders.CFDatetimeCoder(use_cftime=True)
     for model, calendar in archives.CMIP_CALENDARS.items():
         theirs = xr.open_mfdataset(
@@ -280,17 +298,21 @@ def test_era5_the_refusal_of_the_drift_offers_groups_and_floats(tmp_path, repo_p
     with pytest.raises(CombineError, match=r"scale_factor.*group.*float_variables") as caught:
         icevirt.build(files, repo_path, concat_dim="time")
     assert f"{1096 * 40 * 50 * 4:,} bytes" in str(caught.value)
-    plan = icevirt.plan(files, concat_dim="time", deviating="native")
+    plan = icevirt.plan(files, concat_dim="time", combine_options={"on_mismatch": "native"})
     (told,) = (note for note in plan.notes if note.startswith("/t2m"))
-    assert "must survive exactly, or the build stops; they could be off by up to 0.01" in told
+    assert "must survive exactly, or the build stops; the error could be up to 0.01" in told
     with pytest.raises(CombineError, match=r"maximum error would be [0-9.e-]+ "):
-        icevirt.build(files, repo_path, concat_dim="time", deviating="native")
+        icevirt.build(
+            files, repo_path, concat_dim="time", combine_options={"on_mismatch": "native"}
+        )
 
 
 @pytest.mark.parametrize("grid", [(4, 5), (40, 50)], ids=["small", "large"])
 def test_era5_drift_as_floats_within_the_budget(tmp_path, repo_path, grid):
     files = archives.era5_like(tmp_path, drift=True, grid=grid)
-    report = icevirt.build(files, repo_path, concat_dim="time", float_variables=["t2m"])
+    report = icevirt.build(
+        files, repo_path, concat_dim="time", combine_options={"float_variables": ["t2m"]}
+    )
     ours = opened(repo_path, report)
     theirs = by_xarray(files, "time")
     xr.testing.assert_equal(ours, theirs)
@@ -302,7 +324,11 @@ def test_era5_floats_beyond_the_budget_are_refused_with_their_size(tmp_path, rep
     files = archives.era5_like(tmp_path, drift=True, grid=(40, 50))
     with pytest.raises(CombineError, match=r"16\.7 MiB of values.*max_native_bytes=3000000"):
         icevirt.build(
-            files, repo_path, concat_dim="time", float_variables="t2m", max_native_bytes=3_000_000
+            files,
+            repo_path,
+            concat_dim="time",
+            scan_options={"max_native_bytes_per_file": 3_000_000},
+            combine_options={"float_variables": "t2m", "max_native_bytes": 3_000_000},
         )
 
 
@@ -320,7 +346,9 @@ def test_era5_leap_years_in_chunks_that_divide_no_year(tmp_path, repo_path):
 def test_era5_chunks_that_follow_the_years_store_the_last_of_each_only(tmp_path, repo_path):
     files = archives.era5_like(tmp_path, drift=False, grid=(40, 50))
     with zarr.config.set({"array.rectilinear_chunks": True}):
-        report = icevirt.build(files, repo_path, concat_dim="time", chunk_grid="rectilinear")
+        report = icevirt.build(
+            files, repo_path, concat_dim="time", combine_options={"chunk_grid": "rectilinear"}
+        )
         ours = opened(repo_path, report)
         xr.testing.assert_equal(ours, by_xarray(files, "time"))
         kinds = next(array.references for array in report.arrays if array.path == "/t2m")

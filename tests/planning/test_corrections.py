@@ -9,15 +9,13 @@ import pytest
 import xarray as xr
 
 import icevirt
-from builds.support import expected_dataset, opened, without_spark, write_days
+from builds.support import expected_dataset, opened, write_days
+from grouping import grouped
 from icevirt.errors import CombineError, InvalidInputError
 from planning.test_dimensions import write_steps
 from planning.test_times import write_month
 
-
-@pytest.fixture(autouse=True)
-def in_process(monkeypatch):
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 @pytest.fixture
@@ -47,7 +45,7 @@ def edit(path, variable, **attrs):
 def built(files, tmp_path, **how):
     """Build, verify every value, and return the dataset."""
     repo = str(tmp_path / "repo")
-    report = icevirt.build(files, repo, **{"concat_dim": "time", **how})
+    report = icevirt.build(files, repo, **grouped({"concat_dim": "time", **how}))
     access = {"authorize_virtual_chunk_access": report.containers}
     checked = icevirt.verify(repo, full=True, **access).checked
     assert not checked.differences
@@ -66,8 +64,10 @@ def test_one_count_is_not_said_of_times_that_count_from_different_dates(months, 
     """Else all of them would begin at the first date."""
     attrs = {"time": {"units": "days since 1900-01-01"}}
     with pytest.raises(CombineError, match=r"attrs would set units.*m1\.nc.*m2\.nc") as caught:
-        icevirt.build(months, tmp_path / "repo", concat_dim="time", attrs=attrs)
-    assert "different dates" in caught.value.do
+        icevirt.build(
+            months, tmp_path / "repo", concat_dim="time", combine_options={"attrs": attrs}
+        )
+    assert "different reference dates" in caught.value.do
     assert "preprocess" in caught.value.do
     found = built(months, tmp_path)
     wanted = xr.open_mfdataset(months, combine="nested", concat_dim="time").load()
@@ -119,7 +119,7 @@ def test_what_decodes_is_not_said_alike_of_files_that_say_it_unlike(variable, at
             made[:] = 1
     (name,) = attrs
     with pytest.raises(CombineError, match=f"attrs would set {name}=.*{variable}") as caught:
-        icevirt.plan(unlike, concat_dim="time", attrs={variable: attrs})
+        icevirt.plan(unlike, concat_dim="time", combine_options={"attrs": {variable: attrs}})
     told = {str(caught.value.facts[key]).rsplit("/", 1)[1] for key in ("first", "other")}
     assert "day2.nc" in told
 
@@ -131,7 +131,9 @@ def test_what_decodes_is_not_said_alike_of_files_that_say_it_unlike(variable, at
 def test_a_function_does_not_say_it_alike_either(variable, attrs, unlike):
     (name,) = attrs
     with pytest.raises(CombineError, match=f"preprocess would set {name}=.*{variable}") as caught:
-        icevirt.plan(unlike, concat_dim="time", preprocess=every(**{variable: attrs}))
+        icevirt.plan(
+            unlike, concat_dim="time", combine_options={"preprocess": every(**{variable: attrs})}
+        )
     assert "look at file.variables" in caught.value.do
 
 
@@ -141,7 +143,7 @@ def test_bounds_are_not_taken_from_times_that_count_from_different_dates(option,
     attrs = {"time": {"bounds": None}}
     how = {"attrs": attrs} if option == "attrs" else {"preprocess": every(**attrs)}
     with pytest.raises(CombineError, match=f"{option} would set bounds=None of /time"):
-        icevirt.plan(months, concat_dim="time", **how)
+        icevirt.plan(months, concat_dim="time", **grouped(how))
 
 
 def test_files_that_were_renamed_into_one_are_files_of_one(months):
@@ -151,7 +153,9 @@ def test_files_that_were_renamed_into_one_are_files_of_one(months):
         file.renameDimension("time", "t")
     attrs = {"time": {"units": "days since 2001-01-01"}}
     with pytest.raises(CombineError, match="attrs would set units"):
-        icevirt.plan(months, concat_dim="time", rename={"t": "time"}, attrs=attrs)
+        icevirt.plan(
+            months, concat_dim="time", combine_options={"rename": {"t": "time"}, "attrs": attrs}
+        )
 
 
 # -- files that agree ------------------------------------------------------------------------------
@@ -234,9 +238,9 @@ def test_bounds_that_count_otherwise_must_be_named_too(tmp_path):
     edit(path, "time_bnds", units="hours since 2001-01-01")
     attrs = {"time": {"units": "days since 1900-01-01"}}
     with pytest.raises(InvalidInputError, match=re.escape('attrs={"time_bnds": {"units": ...}}')):
-        icevirt.plan(path, attrs=attrs)
+        icevirt.plan(path, combine_options={"attrs": attrs})
     attrs["time_bnds"] = {"units": "hours since 1900-01-01"}
-    assert icevirt.plan(path, attrs=attrs)
+    assert icevirt.plan(path, combine_options={"attrs": attrs})
 
 
 def test_bounds_count_in_the_calendar_of_their_coordinate(tmp_path):
@@ -271,7 +275,7 @@ def test_a_value_that_its_attribute_cannot_have_is_refused(name, value, wanted, 
     with pytest.raises(
         InvalidInputError, match=f"the attribute {name} of /packed must be {wanted}"
     ):
-        icevirt.plan(days, concat_dim="time", attrs={"packed": {name: value}})
+        icevirt.plan(days, concat_dim="time", combine_options={"attrs": {"packed": {name: value}}})
 
 
 def test_a_scale_that_is_whole_in_the_files_may_become_a_fraction(days, tmp_path):
@@ -327,9 +331,11 @@ def test_attributes_of_labels_are_set(labels, by, days):
     plan = icevirt.plan(
         stackable(days),
         concat_dim="member",
-        labels={"member": labels},
-        attrs=None if by == "function" else attrs,
-        preprocess=function,
+        combine_options={
+            "labels": {"member": labels},
+            "attrs": None if by == "function" else attrs,
+            "preprocess": function,
+        },
     )
     (found,) = (each for each in plan.arrays if each.path == "/member")
     kept = dict(found.schema.attributes.values)
@@ -353,7 +359,9 @@ def test_attributes_of_labels_that_come_from_times_are_those_of_the_times(tmp_pa
     files = write_steps(tmp_path, hours=(0,), numbers=(1,))
     how = {"concat_dim": ["init"], "labels": {"init": "variable:reftime"}}
     attrs = {"init": {"long_name": "start"}}
-    (found,) = (a for a in icevirt.plan(files, **how, attrs=attrs).arrays if a.path == "/init")
+    (found,) = (
+        a for a in icevirt.plan(files, **grouped(how, attrs=attrs)).arrays if a.path == "/init"
+    )
     assert found.schema.attributes.values["long_name"] == "start"
     assert found.schema.attributes.values["standard_name"] == "forecast_reference_time"
     for variable, message in (
@@ -362,7 +370,7 @@ def test_attributes_of_labels_that_come_from_times_are_those_of_the_times(tmp_pa
     ):
         attrs = {variable: {"units": "days since 1900-01-01"}}
         with pytest.raises((InvalidInputError, CombineError), match=message):
-            icevirt.plan(files, **how, attrs=attrs)
+            icevirt.plan(files, **grouped(how, attrs=attrs))
 
 
 @pytest.mark.parametrize("policy", ["override", "drop", "drop_conflicts", "no_conflicts"])
@@ -379,9 +387,9 @@ def test_attributes_of_labels_are_combined_like_all_others(policy, days):
     }
     if policy == "no_conflicts":
         with pytest.raises(CombineError, match="attributes differ"):
-            icevirt.plan(stackable(days), **how)
+            icevirt.plan(stackable(days), **grouped(how))
         return
-    plan = icevirt.plan(stackable(days), **how)
+    plan = icevirt.plan(stackable(days), **grouped(how))
     (found,) = (each for each in plan.arrays if each.path == "/member")
     wanted = {"override": {"same": "x", "day": 1}, "drop": {}, "drop_conflicts": {"same": "x"}}
     assert found.schema.attributes.values == wanted[policy]
@@ -392,7 +400,11 @@ def test_files_do_not_say_different_things_of_what_labels_mean(days):
         return icevirt.FileChanges(attrs={"member": {"units": f"days since {file.attrs['day']}"}})
 
     with pytest.raises(CombineError, match="different attributes for the labels of 'member'"):
-        icevirt.plan(stackable(days), concat_dim="member", labels=[1, 2, 3], preprocess=function)
+        icevirt.plan(
+            stackable(days),
+            concat_dim="member",
+            combine_options={"labels": [1, 2, 3], "preprocess": function},
+        )
 
 
 # -- names that are not there ----------------------------------------------------------------------
@@ -452,13 +464,17 @@ def test_a_name_that_changes_nothing_is_refused(how, message, days):
             file.createDimension("nv", 2)
             file.createVariable("sides", "f4", ("nv",))[:] = 1
     with pytest.raises(InvalidInputError, match=message) as caught:
-        icevirt.plan(days, concat_dim="time", holes="reserve", **how)
+        icevirt.plan(days, concat_dim="time", **grouped(how, missing="reserve"))
     assert caught.value.do
 
 
 def test_regular_is_refused_for_labels(days):
-    with pytest.raises(InvalidInputError, match="regular does not apply to dimensions"):
-        icevirt.plan(stackable(days), concat_dim="member", labels=[1, 2, 3], regular=1)
+    with pytest.raises(InvalidInputError, match="spacing does not apply to dimensions"):
+        icevirt.plan(
+            stackable(days),
+            concat_dim="member",
+            combine_options={"labels": [1, 2, 3], "spacing": 1},
+        )
 
 
 def test_a_function_may_name_what_some_of_its_files_lack(days, tmp_path):

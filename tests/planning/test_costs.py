@@ -10,16 +10,13 @@ import pytest
 from rich.console import Console
 
 import icevirt
-from builds.support import without_spark, write_days
+from builds.support import write_days
 from icevirt.display.document import document
 from icevirt.display.plan import build_plan
 from icevirt.model.strings import Strings
 from icevirt.planning.schedule.cost_estimate import LARGE_CHUNK, SMALL_CHUNK, costs_of
 
-
-@pytest.fixture(autouse=True)
-def in_process(monkeypatch):
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 def test_the_cost_is_what_the_build_then_does(tmp_path):
@@ -87,7 +84,7 @@ def test_a_plan_names_the_files_that_it_leaves_out(tmp_path):
     """As a build does: in text, as JSON and as values."""
     days = write_days(tmp_path / "days")
     Path(days[1]).write_bytes(b"no file of any kind")
-    plan = icevirt.plan(days, concat_dim="time", max_bad_files=1)
+    plan = icevirt.plan(days, concat_dim="time", scan_options={"max_bad_files": 1})
     (bad,) = plan.bad_files
     assert bad.url.endswith(Path(days[1]).name)
     assert document(plan)["bad_files"][0]["url"] == bad.url

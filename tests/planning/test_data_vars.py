@@ -10,16 +10,14 @@ import pytest
 import xarray as xr
 
 import icevirt
-from builds.support import without_spark
+from grouping import grouped
 from icevirt.errors import CombineError, InvalidInputError, PlanChangedError
 from icevirt.planning.combine.options import Wish
 
 LARGE = 160  # squared, more than the 64 KiB that are compared in any case
 
 
-@pytest.fixture(autouse=True)
-def _in_process(monkeypatch):
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 def write(path, run=1, day=0, *, steps=2, n=4, layout=None, **values):
@@ -83,10 +81,19 @@ def by_xarray(files, dimension, data_vars):
     ).load()  # fmt: skip
 
 
+def planned(files, **how):
+    """Plan files."""
+    return icevirt.plan(files, **grouped(how))
+
+
 def stacked(files, repo=None, **how):
     """Plan or build files along a new dimension."""
     how = {"concat_dim": "run", "labels": list(range(len(files))), **how}
-    return icevirt.plan(files, **how) if repo is None else icevirt.build(files, repo, **how)
+    return (
+        icevirt.plan(files, **grouped(how))
+        if repo is None
+        else icevirt.build(files, repo, **grouped(how))
+    )
 
 
 # -- the rules, and xarray's -----------------------------------------------------------------------
@@ -131,16 +138,18 @@ def test_an_existing_dimension_goes_to_what_xarray_gives_it(
         write(tmp_path / "a.nc", day=0, **spec),
         write(tmp_path / "b.nc", day=1, **{**spec, **unlike}),
     ]
-    report = icevirt.build(files, repo_path, concat_dim="time", data_vars=ours)
+    report = icevirt.build(files, repo_path, concat_dim="time", combine_options={"data_vars": ours})
     xr.testing.assert_identical(opened(repo_path, report), by_xarray(files, "time", theirs))
 
 
 def test_steps_that_share_a_chunk_lie_in_several_manifests(tmp_path, repo_path, monkeypatch):
-    monkeypatch.setattr("icevirt.api.build.Wish", partial(Wish, max_references=3))
+    monkeypatch.setattr("icevirt.api.choices.Wish", partial(Wish, max_references=3))
     files = [
         write(tmp_path / f"{n}.nc", day=n, steps=5, n=LARGE, mask=n + 1, number=n) for n in (0, 1)
     ]
-    report = icevirt.build(files, repo_path, concat_dim="time", data_vars=["mask", "number"])
+    report = icevirt.build(
+        files, repo_path, concat_dim="time", combine_options={"data_vars": ["mask", "number"]}
+    )
     assert next(each.manifests for each in report.arrays if each.path == "/mask") > 1
     theirs = by_xarray(files, "time", ["mask", "number"])
     xr.testing.assert_identical(opened(repo_path, report), theirs)
@@ -152,8 +161,7 @@ def test_each_dimension_has_its_own_rule(tmp_path, repo_path):
         for r in (1, 2)
     ]
     report = icevirt.build(
-        nest, repo_path, concat_dim=["member", "time"], combine="nested",
-        data_vars={"member": ["field", "number"], "time": ["mask"]},
+        nest, repo_path, concat_dim=["member", "time"], combine_options={"combine": "nested", "data_vars": {"member": ["field", "number"], "time": ["mask"]}},
     )  # fmt: skip
     ours = opened(repo_path, report)
     inner = [by_xarray(row, "time", ["mask"]) for row in nest]
@@ -169,7 +177,7 @@ def test_each_dimension_has_its_own_rule(tmp_path, repo_path):
 def test_several_new_dimensions_go_to_all_data(tmp_path, repo_path):
     nest = [[write(tmp_path / f"{a}{b}.nc", 10 * a + b) for b in (1, 2)] for a in (1, 2, 3)]
     names = ["start", "member"]
-    report = icevirt.build(nest, repo_path, concat_dim=names, combine="nested")
+    report = icevirt.build(nest, repo_path, concat_dim=names, combine_options={"combine": "nested"})
     theirs = xr.combine_nested(
         [[xr.open_dataset(path, decode_coords="all") for path in row] for row in nest],
         concat_dim=names, data_vars="all", coords="minimal", compat="equals", join="exact",
@@ -185,7 +193,13 @@ def test_one_file_gets_the_new_dimension_as_many_do(tmp_path):
 
 def test_a_variable_that_tells_labels_has_their_dimension_alone(tmp_path):
     files = [write(tmp_path / f"{n}.nc", n, number=n) for n in (1, 2)]
-    made = dims(icevirt.plan(files, concat_dim="run", labels="variable:number", data_vars="field"))
+    made = dims(
+        icevirt.plan(
+            files,
+            concat_dim="run",
+            combine_options={"labels": "variable:number", "data_vars": "field"},
+        )
+    )
     assert made["number"] == made["run"] == ("run",)
 
 
@@ -270,7 +284,7 @@ def test_unequal_values_are_refused_with_what_to_paste(tmp_path, files, name, sp
     value = "another" if name == "name" else 8
     where = {"day": 1} if files is days else {"run": 1}
     write(made[1], **where, **spec, **{name: value})
-    plan = partial(stacked, made) if files is runs else partial(icevirt.plan, made)
+    plan = partial(stacked, made) if files is runs else partial(planned, made)
     with pytest.raises(CombineError, match=f"/{name} does not have .* differ between") as caught:
         plan(**how)
     facts = caught.value.facts
@@ -290,9 +304,9 @@ def test_of_several_dimensions_the_one_is_named_along_which_files_differ(tmp_pat
     nest = [[write(tmp_path / f"{r}{d}.nc", r, d, mask=d + 1) for d in (0, 1)] for r in (1, 2)]
     how = {"concat_dim": ["member", "time"], "combine": "nested"}
     with pytest.raises(CombineError, match="--data-vars time:mask") as caught:
-        icevirt.build(nest, tmp_path / "repo", **how)
+        icevirt.build(nest, tmp_path / "repo", **grouped(how))
     assert "/mask" in str(caught.value)
-    made = icevirt.plan(nest, **how, data_vars={"time": ["mask"]})
+    made = icevirt.plan(nest, **grouped(how, data_vars={"time": ["mask"]}))
     assert dims(made)["mask"] == ("member", "time", "y", "x")
 
 
@@ -320,11 +334,14 @@ def test_what_the_scan_did_not_compare_is_refused(tmp_path):
 WRONG = {
     "a rule that looks at values": ({"data_vars": "different"}, "lets values decide"),
     "no variable of the name": ({"data_vars": ["fild"]}, "no file has.*fild"),
-    "a dimension that is not asked for": ({"data_vars": {"time": "all"}}, "does not name"),
+    "a dimension that is not asked for": ({"data_vars": {"time": "all"}}, "not in concat_dim"),
     "no names": ({"data_vars": [1]}, "or names of variables"),
     "nothing at all": ({"data_vars": []}, "or names of variables"),
     "a number": ({"data_vars": 1}, "or names of variables"),
-    "the coordinate of a dimension": ({"data_vars": ["all", "time"]}, "/time is the coordinate"),
+    "the coordinate of a dimension": (
+        {"data_vars": ["all", "time"]},
+        "/time is a dimension coordinate",
+    ),
 }
 
 
@@ -345,7 +362,11 @@ def test_a_file_with_nothing_along_the_dimension_cannot_say_where_its_variable_l
         file.createDimension("x", 3)
         file.createVariable("fixed", "f4", ("x",))[:] = 1
     with pytest.raises(CombineError, match=r"nothing along 'time'.*fixed\.nc"):
-        icevirt.plan([*files, str(tmp_path / "fixed.nc")], concat_dim="time", data_vars="all")
+        icevirt.plan(
+            [*files, str(tmp_path / "fixed.nc")],
+            concat_dim="time",
+            combine_options={"data_vars": "all"},
+        )
 
 
 # -- what the scan compares, recipes ---------------------------------------------------------------
@@ -353,13 +374,13 @@ def test_a_file_with_nothing_along_the_dimension_cannot_say_where_its_variable_l
 
 def test_a_catalog_that_was_scanned_for_a_stack_serves_the_build(tmp_path, repo_path):
     files, catalog = runs(tmp_path, n=LARGE), tmp_path / "catalog"
-    how = {"concat_dim": "run", "data_vars": ["field", "flag"]}
-    icevirt.scan_files(files, catalog, stack=True, **how)
-    how |= {"labels": "regex:run(.)", "catalog": catalog}
-    report = icevirt.build(None, repo_path, **how)
+    how = {"concat_dim": "run", "data_vars": ["field", "flag"], "labels": "regex:run(.)"}
+    icevirt.scan_files(files, catalog, **grouped(how))
+    how |= {"catalog": catalog}
+    report = icevirt.build(None, repo_path, **grouped(how))
     assert report.files_reused == 2
-    with pytest.raises(InvalidInputError, match="scanned as this build scans"):
-        icevirt.plan(None, **{**how, "data_vars": "all"})
+    with pytest.raises(InvalidInputError, match="the options of this build"):
+        icevirt.plan(None, **grouped({**how, "data_vars": "all"}))
 
 
 @pytest.mark.parametrize("layout", [None, "NETCDF3_CLASSIC"])
@@ -367,7 +388,7 @@ def test_the_scan_compares_what_gets_no_dimension_and_no_other_large_array(tmp_p
     """Else a scan of large members would read all there is."""
     from icevirt.objects.source import open_source
     from icevirt.scan import registry
-    from icevirt.scan.contract import ScanOptions
+    from icevirt.scan.contract import ScannerOptions
 
     path = write(tmp_path / "a.nc", n=LARGE, layout=layout)
     rules = {
@@ -376,7 +397,7 @@ def test_the_scan_compares_what_gets_no_dimension_and_no_other_large_array(tmp_p
         (("run", ("all", "lat")),): {"/area"},
     }
     for data_vars, wanted in rules.items():
-        options = ScanOptions(concat_dim="run", stack=True, data_vars=data_vars)
+        options = ScannerOptions(concat_dim="run", stack=True, data_vars=data_vars)
         with open_source(path) as source:
             arrays = registry.scan(source, options).arrays
         large = {each.path for each in arrays if each.digest and len(each.shape) > 1} - {
@@ -407,10 +428,10 @@ def test_references_of_others_are_compared_too(tmp_path):
 def test_scans_that_stack_nothing_are_found_under_their_old_names():
     """Else what was scanned by an earlier version would have to be scanned again."""
     from icevirt.api.arguments import told_of
-    from icevirt.scan.contract import ScanOptions
+    from icevirt.scan.contract import ScannerOptions
 
-    assert "data_vars" not in told_of(ScanOptions(concat_dim="time"))["options"]
-    assert "data_vars" in told_of(ScanOptions(concat_dim="run", stack=True))["options"]
+    assert "data_vars" not in told_of(ScannerOptions(concat_dim="time"))["options"]
+    assert "data_vars" in told_of(ScannerOptions(concat_dim="run", stack=True))["options"]
 
 
 def test_a_recipe_says_which_variables_get_a_dimension(tmp_path, repo_path):
@@ -422,7 +443,7 @@ def test_a_recipe_says_which_variables_get_a_dimension(tmp_path, repo_path):
     line = ["plan", *files, "--concat-dim", "time", "--data-vars", "time:mask"]
     done = CliRunner().invoke(main.app, [*line, "--write-recipe", str(recipe)])
     assert done.exit_code == 0, done.output
-    assert icevirt.load_recipe(recipe)["data_vars"] == {"time": ["mask"]}
+    assert icevirt.load_recipe(recipe)["combine_options"] == {"data_vars": {"time": ["mask"]}}
     icevirt.build(**icevirt.load_recipe(recipe, call="plan"), repo=repo_path)
     assert recorded(repo_path)["mask"] == ("time", "y", "x")
 
@@ -443,10 +464,10 @@ def by_an_earlier_version(monkeypatch, files, repo, dimensions):
     """Build as before there were rules: what has the new dimension is recorded, and no rule is."""
     from icevirt.api.pipeline.build_steps import Request
 
-    choices = Request.choices.fget
+    recorded = Request.recorded.fget
     with monkeypatch.context() as patch:
         patch.setattr(
-            Request, "choices", property(lambda self: {**choices(self), "data_vars": None})
+            Request, "recorded", property(lambda self: recorded(self) | {"data_vars": None})
         )
         stacked(files, repo, data_vars=dimensions)
 
@@ -476,7 +497,9 @@ def test_a_rebuild_keeps_what_an_earlier_version_gave_a_dimension(tmp_path, repo
 def test_a_rebuild_keeps_the_rules_of_the_last_build(tmp_path, repo_path):
     """And so does the build after that, which knows of the one before it only."""
     files = days(tmp_path)
-    icevirt.build(files, repo_path, concat_dim="time", data_vars=["mask", "number"])
+    icevirt.build(
+        files, repo_path, concat_dim="time", combine_options={"data_vars": ["mask", "number"]}
+    )
     before = recorded(repo_path)
     more = [*files, write(tmp_path / "day2.nc", day=2, mask=5, number=5)]
     made = icevirt.plan(more, concat_dim="time", repo=repo_path)
@@ -495,7 +518,7 @@ def test_a_rebuild_in_a_group_and_of_eras_keeps_dimensions(tmp_path, repo_path, 
     for path in files[2:]:
         with netCDF4.Dataset(path, "r+") as file:
             file["field"].units = "K"
-    how = {"group": "deep/er", "eras": "group"}
+    how = {"group": "deep/er", "on_mismatch": "eras"}
     monkeypatch.setattr("icevirt.api.pipeline.build_steps.as_choice", lambda labels: None)
     stacked(files, repo_path, **how, data_vars=["field", "mask"])
     before = recorded(repo_path)
@@ -518,10 +541,10 @@ def test_a_dimension_that_the_last_build_did_not_have_goes_to_all_data(tmp_path,
 def test_what_the_last_build_gave_a_dimension_is_not_said_to_lack_it(tmp_path, repo_path):
     files = [write(tmp_path / f"day{n}.nc", day=n, mask=1 + n) for n in range(2)]
     how = {"concat_dim": "time", "mode": "w"}
-    icevirt.build(files, repo_path, concat_dim="time", data_vars="mask")
+    icevirt.build(files, repo_path, concat_dim="time", combine_options={"data_vars": "mask"})
     with pytest.raises(CombineError, match=r"data_vars=\['mask'\] \(--data-vars mask\), leave"):
-        icevirt.build(files, repo_path, **how, data_vars="minimal")
-    icevirt.build(files, repo_path, **how, data_vars=["mask"])
+        icevirt.build(files, repo_path, **grouped(how, data_vars="minimal"))
+    icevirt.build(files, repo_path, **grouped(how, data_vars=["mask"]))
 
 
 def test_coordinates_that_a_person_lists_of_the_dataset_are_found(tmp_path):
@@ -543,9 +566,9 @@ def test_what_has_other_lengths_gets_the_dimension_before_its_ends_are_padded(tm
                 made = file.createVariable(name, "f4", dims, fill_value=-9)
                 made[:] = np.broadcast_to(np.arange(2 + n), made.shape)
     with pytest.raises(CombineError) as caught:
-        icevirt.build(files, repo_path, concat_dim="time", pad="obs")
+        icevirt.build(files, repo_path, concat_dim="time", combine_options={"pad": "obs"})
     pasted = {"data_vars": ["depth"], "pad": ["obs"]}
     for name, given in pasted.items():
         assert f"{name}={given!r} (--" in str(caught.value)
-    found = opened(repo_path, icevirt.build(files, repo_path, concat_dim="time", **pasted))
+    found = opened(repo_path, icevirt.build(files, repo_path, concat_dim="time", **grouped(pasted)))
     np.testing.assert_array_equal(found["depth"], [[0, 1, np.nan]] * 2 + [[0, 1, 2]] * 2)

@@ -14,15 +14,14 @@ import pytest
 import xarray as xr
 
 import icevirt
-from builds.support import expected_dataset, opened, without_spark
+from builds.support import expected_dataset, opened
+from grouping import grouped
 from icevirt import errors
 
 STEPS, NY, NX = 4, 5, 6
 
 
-@pytest.fixture(autouse=True)
-def in_process(monkeypatch):
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 def write(path, number, **spec):
@@ -175,8 +174,8 @@ def conflicts(policy):
 
 
 PACKED = {"scale_factor": np.float32(0.02), "add_offset": np.float32(273.15)}
-NATIVE = {"deviating": "native"}
-REFERENCED = {"policy": {"tas": "reference"}}  # also where it is small and would be joined
+NATIVE = {"on_mismatch": "native"}
+REFERENCED = {"variable_policy": {"tas": "reference"}}  # also where it is small and would be joined
 DIFFERENT = {
     "nothing": Row(spec={}),
     # -- decoding
@@ -236,13 +235,13 @@ DIFFERENT = {
     "a variable missing, reserved": Row(
         spec={"variables": ("tas",)},
         everywhere={"variables": ("tas", "pr")},
-        how={"holes": "reserve"},
+        how={"missing": "reserve"},
         wanted=filled,
         raw=False,
     ),
     "a variable more": Row(spec={"variables": ("tas", "pr")}, refused="/pr", names=()),
     "a variable more, reserved": Row(
-        spec={"variables": ("tas", "pr")}, how={"holes": "reserve"}, wanted=filled, raw=False
+        spec={"variables": ("tas", "pr")}, how={"missing": "reserve"}, wanted=filled, raw=False
     ),
     "a variable more, dropped": Row(
         spec={"variables": ("tas", "pr")},
@@ -333,12 +332,12 @@ def test_files_that_differ_in(row, tmp_path, repo_path):
     files = written(row, tmp_path)
     if row.refused:
         with pytest.raises(errors.CombineError, match=row.refused) as refusal:
-            icevirt.build(files, repo_path, concat_dim="time", **row.how)
+            icevirt.build(files, repo_path, concat_dim="time", **grouped(row.how))
         named = row.names or row.of
         assert all(number < 0 or f"file{number}.nc" in str(refusal.value) for number in named)
         assert not (tmp_path / repo_path).exists()
         return
-    icevirt.build(files, repo_path, concat_dim="time", **row.how)
+    icevirt.build(files, repo_path, concat_dim="time", **grouped(row.how))
     wanted = (row.wanted or (lambda each: expected_dataset(each, "time")))(files).load()
     found = opened(repo_path)
     xr.testing.assert_identical(found.load(), wanted)

@@ -1,6 +1,5 @@
 """Files placed along several dimensions at once, existing and new, held against xarray."""
 
-import contextlib
 import itertools
 
 import netCDF4
@@ -9,18 +8,15 @@ import pytest
 import xarray as xr
 
 import icevirt
-from builds.support import official, without_spark
+from builds.support import official
 from fixtures import archives
-from icevirt.api import plan as plan_module
+from grouping import grouped
 from icevirt.errors import CombineError, InvalidInputError
 
 CUBE = {"init": r"regex:fc_(\d+)_", "lead": r"regex:_f(\d+)_", "member": r"regex:_m(\d+)\."}
 
 
-@pytest.fixture(autouse=True)
-def _in_process(monkeypatch):
-    without_spark(monkeypatch)
-    monkeypatch.setattr(plan_module, "spark_or_local", lambda *_, **__: contextlib.nullcontext())
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 def opened(repo, report, **how):
@@ -57,7 +53,9 @@ def labelled(path):
 
 def test_a_forecast_is_a_cube_placed_by_coordinate_and_not_by_arrival(tmp_path, repo_path):
     files = [path for path in archives.forecast_like(tmp_path) if "f012" not in path]
-    report = icevirt.build(files[::-1], repo_path, concat_dim=list(CUBE), labels=CUBE)
+    report = icevirt.build(
+        files[::-1], repo_path, concat_dim=list(CUBE), combine_options={"labels": CUBE}
+    )
     ours = opened(repo_path, report)
     nested = [
         [
@@ -83,10 +81,15 @@ def test_a_forecast_is_a_cube_placed_by_coordinate_and_not_by_arrival(tmp_path, 
 
 def test_a_lead_that_is_missing_is_refused_by_its_labels_or_reads_as_missing(tmp_path, repo_path):
     files = archives.forecast_like(tmp_path)
-    with pytest.raises(CombineError, match=r"/t2m is missing in 1 of 18 places") as caught:
-        icevirt.build(files, repo_path, concat_dim=list(CUBE), labels=CUBE)
+    with pytest.raises(CombineError, match=r"/t2m is missing at 1 of 18 positions") as caught:
+        icevirt.build(files, repo_path, concat_dim=list(CUBE), combine_options={"labels": CUBE})
     assert caught.value.facts["missing"] == ["init=20240102, lead=12, member=2"]
-    report = icevirt.build(files, repo_path, concat_dim=list(CUBE), labels=CUBE, holes="reserve")
+    report = icevirt.build(
+        files,
+        repo_path,
+        concat_dim=list(CUBE),
+        combine_options={"labels": CUBE, "missing": "reserve"},
+    )
     ours = opened(repo_path, report)
     theirs = xr.merge(list(map(labelled, files)), join="outer", compat="no_conflicts").load()
     xr.testing.assert_equal(ours, theirs)
@@ -133,7 +136,9 @@ def test_labels_are_told_by_variables_whose_times_count_from_different_dates(tmp
         files,
         repo_path,
         concat_dim=["init", "realization", "time"],
-        labels={"init": "variable:reftime", "realization": "variable:realization"},
+        combine_options={
+            "labels": {"init": "variable:reftime", "realization": "variable:realization"}
+        },
     )
     ours = opened(repo_path, report)
     start = np.array(["2024-01-01", "2024-01-02"], "M8[ns]")
@@ -166,7 +171,7 @@ def test_a_variable_with_several_values_tells_no_label(tmp_path):
         with pytest.raises(CombineError, match=told):
             icevirt.plan(
                 files, concat_dim=["init", "member"],
-                labels={"init": "variable:reftime", "member": f"variable:{name}"},
+                combine_options={"labels": {"init": "variable:reftime", "member": f"variable:{name}"}},
             )  # fmt: skip
 
 
@@ -217,10 +222,12 @@ def test_tiles_of_a_map_are_placed_by_both_coordinates(tmp_path, repo_path):
 
 def test_a_tile_that_is_missing_is_a_hole(tmp_path, repo_path):
     files = write_tiles(tmp_path, skip={(0, 1)})
-    with pytest.raises(CombineError, match="/field is missing in 1 of 6 places") as caught:
+    with pytest.raises(CombineError, match="/field is missing at 1 of 6 positions") as caught:
         icevirt.build(files, repo_path, concat_dim=["y", "x"])
     assert caught.value.facts["missing"] == ["y=0.0, x=6.0"]
-    report = icevirt.build(files, repo_path, concat_dim=["y", "x"], holes="reserve")
+    report = icevirt.build(
+        files, repo_path, concat_dim=["y", "x"], combine_options={"missing": "reserve"}
+    )
     ours = opened(repo_path, report)
     assert np.isnan(ours.field.values[:4, 6:9]).all()
     assert not np.isnan(np.delete(ours.field.values, np.s_[6:9], axis=1)).any()
@@ -239,15 +246,15 @@ def test_a_dimension_without_coordinate_needs_labels_or_nesting(tmp_path):
     for path in files:
         with netCDF4.Dataset(path, "r+") as file:
             file.renameVariable("x", "other")
-    with pytest.raises(CombineError, match="positions of files along 'x' are not known"):
+    with pytest.raises(CombineError, match="positions of files along 'x' are unknown"):
         icevirt.plan(files, concat_dim=["y", "x"])
 
 
 # -- what is asked for -----------------------------------------------------------------------------
 
 WRONG = {
-    "a dimension twice": ({"concat_dim": ["a", "a"]}, "several different ones"),
-    "no names": ({"concat_dim": [1]}, "neither a name"),
+    "a dimension twice": ({"concat_dim": ["a", "a"]}, "several different names"),
+    "no names": ({"concat_dim": [1]}, "must be a name"),
     "labels of no dimension": ({"concat_dim": ["a", "b"], "labels": {"c": "regex:(.)"}}, "'c'"),
     "labels for one of several": ({"concat_dim": ["a", "b"], "labels": "regex:(.)"}, "several dim"),
 }
@@ -256,7 +263,7 @@ WRONG = {
 @pytest.mark.parametrize(("how", "told"), WRONG.values(), ids=WRONG.keys())
 def test_what_is_asked_wrongly_is_refused_before_anything_is_scanned(tmp_path, how, told):
     with pytest.raises(InvalidInputError, match=told):
-        icevirt.build(tmp_path, tmp_path / "repo", **how)
+        icevirt.build(tmp_path, tmp_path / "repo", **grouped(how))
     assert not list(tmp_path.iterdir())
 
 
@@ -268,7 +275,9 @@ def test_nested_lists_say_where_files_lie(tmp_path, repo_path):
     names = [[f"fc_2024010{a}_f000_m0{b}.nc" for b in (3, 1)] for a in (2, 1)]
     archives.forecast_like(tmp_path)
     files = [[str(tmp_path / name) for name in row] for row in names]
-    report = icevirt.build(files, repo_path, concat_dim=["init", "member"], combine="nested")
+    report = icevirt.build(
+        files, repo_path, concat_dim=["init", "member"], combine_options={"combine": "nested"}
+    )
     ours = opened(repo_path, report)
     theirs = xr.combine_nested(
         [[xr.open_dataset(path) for path in row] for row in files],
@@ -284,8 +293,10 @@ def test_a_file_that_is_missing_in_nested_lists_is_a_hole(tmp_path, repo_path):
     nest = [[files[0], None], [files[3], files[4]]]
     how = {"concat_dim": ["init", "member"], "combine": "nested"}
     with pytest.raises(CombineError, match="missing in 1 of 4 places"):
-        icevirt.build(nest, repo_path, **how)
-    report = icevirt.build(nest, repo_path, **how, holes="reserve", labels={"member": ["a", "b"]})
+        icevirt.build(nest, repo_path, **grouped(how))
+    report = icevirt.build(
+        nest, repo_path, **grouped(how, missing="reserve", labels={"member": ["a", "b"]})
+    )
     ours = opened(repo_path, report)
     assert ours.member.values.tolist() == ["a", "b"]
     assert np.isnan(ours.t2m.values[0, 1]).all()
@@ -297,7 +308,10 @@ def test_nested_tiles_need_no_coordinate(tmp_path, repo_path):
         with netCDF4.Dataset(path, "r+") as file:
             file.renameVariable("x", "other")
     report = icevirt.build(
-        [files[:3], files[3:]], repo_path, concat_dim=["y", "x"], combine="nested"
+        [files[:3], files[3:]],
+        repo_path,
+        concat_dim=["y", "x"],
+        combine_options={"combine": "nested"},
     )
     ours = opened(repo_path, report)
     np.testing.assert_array_equal(ours.field.values, 100 * np.arange(7)[:, None] + np.arange(13))
@@ -306,17 +320,19 @@ def test_nested_tiles_need_no_coordinate(tmp_path, repo_path):
 
 def test_the_order_given_holds_where_it_is_asked_for(tmp_path, repo_path):
     files = write_steps(tmp_path, inits=(1,), numbers=(1,))
-    report = icevirt.build(files[::-1], repo_path, concat_dim="time", combine="nested")
+    report = icevirt.build(
+        files[::-1], repo_path, concat_dim="time", combine_options={"combine": "nested"}
+    )
     ours = opened(repo_path, report)
     assert ours.time.values.tolist() == sorted(ours.time.values.tolist(), reverse=True)
 
 
 WRONGLY_NESTED = {
-    "flat": (lambda files: files[:2], {}, "lists in lists"),
-    "too deep": (lambda files: [[[files[0]]]], {}, "lists in lists"),
+    "flat": (lambda files: files[:2], {}, "one level of lists"),
+    "too deep": (lambda files: [[[files[0]]]], {}, "one level of lists"),
     "one file twice": (lambda files: [[files[0], files[0]]], {}, "2 nested sources are 1 files"),
     "labels told by files": (
-        lambda files: [files[:2]], {"labels": {"member": CUBE["member"]}}, "a list of one for each",
+        lambda files: [files[:2]], {"labels": {"member": CUBE["member"]}}, "a list with one label for each",
     ),
 }  # fmt: skip
 
@@ -328,7 +344,7 @@ def test_wrong_nests_are_refused(tmp_path, repo_path, nest, how, told):
     files = archives.forecast_like(tmp_path)
     with pytest.raises(InvalidInputError, match=told):
         icevirt.build(
-            nest(files), repo_path, concat_dim=["init", "member"], combine="nested", **how
+            nest(files), repo_path, concat_dim=["init", "member"], **grouped(how, combine="nested")
         )
 
 
@@ -360,7 +376,7 @@ def test_missing_steps_of_a_regular_axis_have_their_place(tmp_path, repo_path):
         write_times(tmp_path / "a.nc", [0.0, 6.0]),
         write_times(tmp_path / "c.nc", [2.0], units="days since 2024-01-01"),
     ]
-    report = icevirt.build(files, repo_path, concat_dim="time", regular="6h")
+    report = icevirt.build(files, repo_path, concat_dim="time", combine_options={"spacing": "6h"})
     ours = opened(repo_path, report)
     theirs = xr.combine_nested(
         [xr.open_dataset(files[at]) for at in (1, 0, 2)], concat_dim="time", join="exact",
@@ -373,10 +389,10 @@ def test_missing_steps_of_a_regular_axis_have_their_place(tmp_path, repo_path):
     np.testing.assert_array_equal(ours.time_bnds.values[:2], theirs.time_bnds.values[:2])
     assert np.isnat(ours.time_bnds.values[2:5]).all() or np.isnan(ours.time_bnds.values[2:5]).all()
     assert np.isnan(ours.field.values[[2, 3, 4, 7]]).all()
-    told = next(text for text in report.findings if "in no file" in text)
+    told = next(text for text in report.findings if "have no file" in text)
     assert told == (
-        "4 of 9 steps along 'time' are in no file and read as missing: 12.0, 18.0, 24.0, 42.0"
-        " hours since 2024-01-01"
+        "4 of 9 steps along 'time' have no file and read as missing: 12.0, 18.0, 24.0, 42.0 hours "
+        "since 2024-01-01"
     )
 
 
@@ -386,7 +402,7 @@ def test_a_chunk_that_reaches_into_a_gap_is_stored(tmp_path, repo_path):
         write_times(tmp_path / f"{n}.nc", times, edge=2, width=600_000)
         for n, times in enumerate(([0.0, 6.0, 12.0], [36.0, 42.0], [48.0]))
     ]
-    report = icevirt.build(files, repo_path, concat_dim="time", regular="6h")
+    report = icevirt.build(files, repo_path, concat_dim="time", combine_options={"spacing": "6h"})
     ours = opened(repo_path, report)
     assert (report.references.virtual, report.references.bytes_stored > 0) == (3, True)
     values = ours.field.values[:, :7]
@@ -396,9 +412,9 @@ def test_a_chunk_that_reaches_into_a_gap_is_stored(tmp_path, repo_path):
 
 
 IRREGULAR = {
-    "off the grid": ([[0.0], [7.0]], "6h", {}, "no whole number of steps"),
-    "a gap inside a file": ([[0.0, 12.0], [18.0]], "6h", {}, "missing inside the file"),
-    "a number for times that fits no unit": ([[0.0], [18.0]], 7, {}, "no whole number"),
+    "off the grid": ([[0.0], [7.0]], "6h", {}, "not a whole number of steps"),
+    "a gap inside a file": ([[0.0, 12.0], [18.0]], "6h", {}, "missing within the file"),
+    "a number for times that fits no unit": ([[0.0], [18.0]], 7, {}, "not a whole number"),
     "steps without end": ([[0.0], [9e6]], "1us", {}, "so small"),
 }
 
@@ -407,7 +423,7 @@ IRREGULAR = {
 def test_what_is_not_regular_is_refused(tmp_path, times, spacing, how, told):
     files = [write_times(tmp_path / f"{n}.nc", each, **how) for n, each in enumerate(times)]
     with pytest.raises((CombineError, InvalidInputError), match=told):
-        icevirt.plan(files, concat_dim="time", regular=spacing)
+        icevirt.plan(files, concat_dim="time", combine_options={"spacing": spacing})
 
 
 def test_steps_of_flags_without_missing_value_cannot_be_reserved(tmp_path):
@@ -419,14 +435,19 @@ def test_steps_of_flags_without_missing_value_cannot_be_reserved(tmp_path):
     with pytest.raises(
         CombineError, match="/good cannot be reserved, because it has no _FillValue"
     ):
-        icevirt.plan(files, concat_dim="time", regular="6h")
-    report = icevirt.plan(files, concat_dim="time", regular={"time": 6.0}, drop_variables="good")
+        icevirt.plan(files, concat_dim="time", combine_options={"spacing": "6h"})
+    report = icevirt.plan(
+        files,
+        concat_dim="time",
+        scan_options={"drop_variables": "good"},
+        combine_options={"spacing": {"time": 6.0}},
+    )
     assert [each.shape for each in report.arrays if each.path == "/field"] == [(3, 6)]
 
 
 def test_plain_numbers_are_regular_too(tmp_path, repo_path):
     files = [write_tile(tmp_path / f"{a}.nc", [0.0, 0.25], [a, a + 1, a + 2]) for a in (0, 9)]
-    report = icevirt.build(files, repo_path, concat_dim="x", regular=1)
+    report = icevirt.build(files, repo_path, concat_dim="x", combine_options={"spacing": 1})
     ours = opened(repo_path, report)
     assert ours.x.values.tolist() == list(range(12))
     assert np.isnan(ours.field.values[:, 3:9]).all()
@@ -438,7 +459,9 @@ def test_plain_numbers_are_regular_too(tmp_path, repo_path):
 
 def test_argo_profiles_are_padded_where_asked(tmp_path, repo_path):
     files = archives.argo_like(tmp_path)
-    report = icevirt.build(files, repo_path, concat_dim="N_PROF", pad="N_LEVELS")
+    report = icevirt.build(
+        files, repo_path, concat_dim="N_PROF", combine_options={"pad": "N_LEVELS"}
+    )
     ours = opened(repo_path, report)
     single = [xr.open_dataset(path) for path in files]
     longest = max(each.sizes["N_LEVELS"] for each in single)
@@ -449,8 +472,8 @@ def test_argo_profiles_are_padded_where_asked(tmp_path, repo_path):
     ).load()  # fmt: skip
     assert dict(ours.sizes) == {"N_PROF": 3, "N_LEVELS": 8}
     assert (
-        "2 of 3 files are shorter along 'N_LEVELS' than the longest (8), and read as missing behind"
-        " their ends: /PRES, /TEMP"
+        "2 of 3 files are shorter along 'N_LEVELS' than the longest (8), and read as missing "
+        "after their ends: /PRES, /TEMP"
     ) in report.findings
     for name in ("PRES", "TEMP", "JULD"):
         np.testing.assert_array_equal(ours[name].values, theirs[name].values, err_msg=name)
@@ -475,7 +498,9 @@ def test_chunks_of_long_profiles_are_referenced_where_they_end_on_the_grid(tmp_p
     files = [
         write_profile(tmp_path / f"{n}.nc", levels) for n, levels in enumerate((200, 350, 100, 250))
     ]
-    report = icevirt.build(files, repo_path, concat_dim="profile", pad=["level"])
+    report = icevirt.build(
+        files, repo_path, concat_dim="profile", combine_options={"pad": ["level"]}
+    )
     ours = opened(repo_path, report)
     assert (report.references.virtual, report.references.native) == (2 + 4 + 1 + 2, 1)
     for row, path in enumerate(files):
@@ -496,4 +521,4 @@ RAGGED = {
 def test_profiles_that_cannot_be_padded_are_refused(tmp_path, levels, how, kind, told):
     files = [write_profile(tmp_path / f"{n}.nc", each, **kind) for n, each in enumerate(levels)]
     with pytest.raises(CombineError, match=told):
-        icevirt.plan(files, concat_dim="profile", **how)
+        icevirt.plan(files, concat_dim="profile", **grouped(how))

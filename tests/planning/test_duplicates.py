@@ -1,6 +1,5 @@
 """Of files that hold the same steps, a stated rule keeps one, and says so."""
 
-import contextlib
 import os
 from pathlib import Path
 
@@ -9,15 +8,15 @@ import pytest
 import xarray as xr
 
 import icevirt
-from builds.support import without_spark, write_day
+from builds.support import write_day
+from grouping import grouped
 from icevirt.errors import CombineError, InvalidInputError
 from planning.test_times import write_month
 
 
 @pytest.fixture
-def files(tmp_path, monkeypatch):
+def files(tmp_path, in_process):
     """Days 0, 1, 2; day 1 twice: as v9, given last and modified last, and as v10."""
-    without_spark(monkeypatch)
     names = ["day0_v1.nc", "day1_v10.nc", "day2_v1.nc", "day1_v9.nc"]
     for at, (name, day) in enumerate(zip(names, (0, 1, 2, 1), strict=True)):
         write_day(tmp_path / name, day, scale=0.01)
@@ -26,7 +25,7 @@ def files(tmp_path, monkeypatch):
 
 
 def left_out(files, rule):
-    plan = icevirt.plan(files, concat_dim="time", duplicates=rule)
+    plan = icevirt.plan(files, concat_dim="time", combine_options={"duplicates": rule})
     return [(Path(each.url).name, Path(each.kept).name) for each in plan.left_out]
 
 
@@ -39,10 +38,8 @@ def left_out(files, rule):
         ("version", "day1_v9.nc", "day1_v10.nc"),
     ],
 )
-def test_a_rule_keeps_one(files, rule, out, kept, monkeypatch):
-    from icevirt.api import plan as plan_module
+def test_a_rule_keeps_one(files, rule, out, kept):
 
-    monkeypatch.setattr(plan_module, "spark_or_local", lambda *_, **__: contextlib.nullcontext())
     assert left_out(files, rule) == [(out, kept)]
 
 
@@ -53,11 +50,13 @@ def test_without_a_rule_they_are_refused_and_the_rules_are_named(files, repo_pat
 
 def test_an_unknown_rule_is_refused(files, repo_path):
     with pytest.raises(InvalidInputError, match="refuse, first, last, newest, version"):
-        icevirt.build(files, repo_path, concat_dim="time", duplicates="best")
+        icevirt.build(files, repo_path, concat_dim="time", combine_options={"duplicates": "best"})
 
 
 def test_the_dataset_is_that_of_the_files_kept(files, repo_path):
-    report = icevirt.build(files, repo_path, concat_dim="time", duplicates="version")
+    report = icevirt.build(
+        files, repo_path, concat_dim="time", combine_options={"duplicates": "version"}
+    )
     assert any("day1_v9.nc" in text for text in report.findings)
     ours = xr.open_dataset(
         repo_path, engine="icevirt", authorize_virtual_chunk_access=report.containers
@@ -79,23 +78,23 @@ def _locations(repo):
     return icevirt.Repository.open(repo).readonly_session("main").all_virtual_chunk_locations()
 
 
-def test_files_that_overlap_in_part_are_no_duplicates(tmp_path, repo_path, monkeypatch):
-    without_spark(monkeypatch)
+def test_files_that_overlap_in_part_are_no_duplicates(tmp_path, repo_path, in_process):
     files = [str(tmp_path / f"{n}.nc") for n in range(2)]
     write_day(files[0], 0, steps=4)
     write_day(files[1], 0, steps=3)
     with pytest.raises(CombineError, match="overlap"):
-        icevirt.build(files, repo_path, concat_dim="time", duplicates="newest")
+        icevirt.build(files, repo_path, concat_dim="time", combine_options={"duplicates": "newest"})
 
 
 @pytest.mark.parametrize("rule", ["first", "last"])
-def test_the_only_file_that_is_left_keeps_its_times(tmp_path, repo_path, monkeypatch, rule):
+def test_the_only_file_that_is_left_keeps_its_times(tmp_path, repo_path, rule, in_process):
     """Whatever the other one counted from."""
-    without_spark(monkeypatch)
     files = [str(tmp_path / f"{n}.nc") for n in range(2)]
     for path, year in zip(files, (2001, 2000), strict=True):
         write_month(path, 1, units=f"hours since {year}-01-01")
-    report = icevirt.build(files, repo_path, concat_dim="time", duplicates=rule)
+    report = icevirt.build(
+        files, repo_path, concat_dim="time", combine_options={"duplicates": rule}
+    )
     how = {"authorize_virtual_chunk_access": report.containers}
     with xr.open_dataset(repo_path, engine="icevirt", **how) as ours:
         kept = files[0 if rule == "first" else 1]
@@ -109,16 +108,20 @@ def test_a_newer_file_with_one_variable_more_is_no_duplicate(files, names, repo_
     """No rule chooses between them, so none is recommended; what helps is named as in the file."""
     with netCDF4.Dataset(files[1], "a") as file:
         file.createVariable("extra", "f4", ("time",))[:] = 0
-    how = {"concat_dim": "time", "duplicates": "version", "holes": "reserve"}
+    how = {"concat_dim": "time", "duplicates": "version", "missing": "reserve"}
     with pytest.raises(CombineError, match="two files overlap along 'time'") as caught:
-        icevirt.build(files, repo_path, **how, rename=names)
+        icevirt.build(files, repo_path, **grouped(how, rename=names))
     remedy = "drop_variables=['/extra']"
     assert remedy in str(caught.value)
-    report = icevirt.build(files, repo_path, **how, drop_variables=["/extra"])
+    report = icevirt.build(files, repo_path, **grouped(how, drop_variables=["/extra"]))
     assert any("day1_v9.nc" in text for text in report.findings)
 
 
 def test_files_of_one_label_are_not_sent_to_nested_lists_which_know_no_such_labels(files):
     with pytest.raises(CombineError, match=r"same step along 'time'.*--duplicates") as caught:
-        icevirt.plan(files, concat_dim=["day", "time"], labels={"day": "regex:day([0-9])"})
+        icevirt.plan(
+            files,
+            concat_dim=["day", "time"],
+            combine_options={"labels": {"day": "regex:day([0-9])"}},
+        )
     assert "nested" not in str(caught.value)

@@ -13,20 +13,17 @@ from builds.support import (
     assert_same_dataset,
     expected_dataset,
     opened,
-    without_spark,
     write_day,
     write_days,
 )
+from grouping import grouped
 from icevirt import errors
 from icevirt.planning.edits.file_edits import FileEdit
 from icevirt.planning.edits.renames import edited
 from planning.test_combine import data, file, time
 from planning.test_routes import planned, written
 
-
-@pytest.fixture(autouse=True)
-def in_process(monkeypatch):
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 def with_other_names(path, **names):
@@ -62,7 +59,7 @@ def zarr_attributes(repo):
 
 
 def built(files, tmp_path, **how):
-    report = icevirt.build(files, tmp_path / "repo", concat_dim="time", **how)
+    report = icevirt.build(files, tmp_path / "repo", concat_dim="time", **grouped(how))
     return opened(str(tmp_path / "repo")), report
 
 
@@ -137,7 +134,7 @@ def test_attributes_that_name_variables_name_them_as_they_are_called_now(tmp_pat
             file.createVariable(name, "f4", ("y", "x"))[:] = 1
         file.createVariable("crs", "i4", ())
     rename = {"area": "cell_area", "crs": "proj", "time_bnds": "tb", "lat": "latitude"}
-    icevirt.build(path, tmp_path / "repo", rename=rename)
+    icevirt.build(path, tmp_path / "repo", combine_options={"rename": rename})
     found = opened(str(tmp_path / "repo"), decode_coords="all")
     assert found["packed"].encoding["coordinates"] == "cell_area latitude lon"
     assert found["packed"].encoding["cell_measures"] == "area: cell_area"
@@ -164,7 +161,9 @@ def test_every_attribute_that_names_a_variable_follows_it(name, texts, tmp_path)
         for variable in ("old", "other", "data"):
             file.createVariable(variable, "f4", ())
         file["data"].setncattr(name, texts[0])
-    icevirt.build(tmp_path / "file.nc", tmp_path / "repo", rename={"old": "new"})
+    icevirt.build(
+        tmp_path / "file.nc", tmp_path / "repo", combine_options={"rename": {"old": "new"}}
+    )
     found = zarr_attributes(tmp_path / "repo")
     assert found["data"][name] == texts[1]
 
@@ -176,7 +175,11 @@ def test_a_name_in_an_attribute_is_that_of_the_nearest_variable(tmp_path):
             group.createVariable("data", "f4", ()).coordinates = "lat /a/lat aux"
             group.createVariable("lat", "f4", ())
         file.createVariable("aux", "f4", ())
-    icevirt.build(tmp_path / "file.nc", tmp_path / "repo", rename={"/a/lat": "y", "aux": "z"})
+    icevirt.build(
+        tmp_path / "file.nc",
+        tmp_path / "repo",
+        combine_options={"rename": {"/a/lat": "y", "aux": "z"}},
+    )
     found = zarr_attributes(tmp_path / "repo")
     told = {path: found[path]["coordinates"] for path in ("data", "a/data", "b/data")}
     assert told == {"data": "lat /a/y z", "a/data": "y /a/y z", "b/data": "lat /a/y z"}
@@ -247,7 +250,7 @@ REFUSED = {
     "a dimension twice": ({"rename": {"x": "y"}}, "dimension 'y' twice|two variables of a file"),
     "a path for a name": ({"rename": {"packed": "/g/tas"}}, "a slash separates names"),
     "an attribute of nothing": ({"attrs": {"nothing": {"a": 1}}}, "no file has a variable"),
-    "no function": ({"preprocess": "nowhere:f"}, "no such function"),
+    "no function": ({"preprocess": "nowhere:f"}, "cannot be imported"),
     "no name": ({"preprocess": "nowhere"}, "package.module:function"),
     "a function that fails": ({"preprocess": fails}, r"preprocess failed .*day1\.nc"),
     "a function that returns a dataset": ({"preprocess": lambda f: 1}, "must return FileChanges"),
@@ -267,16 +270,16 @@ def test_what_cannot_be_meant_is_refused(how, message, days, tmp_path):
 def test_other_names_are_another_build(days, tmp_path):
     """The same call again is the same; a function may do something else today."""
     repo = tmp_path / "repo"
-    icevirt.build(days, repo, concat_dim="time", rename={"packed": "a"})
+    icevirt.build(days, repo, concat_dim="time", combine_options={"rename": {"packed": "a"}})
     again = {"concat_dim": "time", "mode": "w"}
-    assert icevirt.build(days, repo, **again, rename={"packed": "a"}).already_built
+    assert icevirt.build(days, repo, **grouped(again, rename={"packed": "a"})).already_built
     with pytest.raises(errors.PlanChangedError, match="1 variable vanished: /a"):
-        icevirt.build(days, repo, **again, rename={"packed": "b"})
+        icevirt.build(days, repo, **grouped(again, rename={"packed": "b"}))
     drops = {"packed"}
     rule = lambda file: icevirt.FileChanges(drop_variables=drops)  # noqa: E731
-    icevirt.build(days, repo, **again, preprocess=rule, allow_changes=True)
+    icevirt.build(days, repo, **grouped(again, preprocess=rule, allow_changes=True))
     drops.clear()
-    report = icevirt.build(days, repo, **again, preprocess=rule)
+    report = icevirt.build(days, repo, **grouped(again, preprocess=rule))
     assert not report.already_built
     assert "/packed" in {array.path for array in report.arrays}
 
@@ -285,7 +288,7 @@ def test_other_names_are_another_build(days, tmp_path):
 def test_a_dataset_of_other_names_is_verified(names, days, tmp_path):
     """By where its chunks lie, and against what the files call them."""
     dimension = names.get("time", "time")
-    icevirt.build(days, tmp_path / "repo", concat_dim=dimension, rename=names)
+    icevirt.build(days, tmp_path / "repo", concat_dim=dimension, combine_options={"rename": names})
     prefix = f"file://{tmp_path}/days/"
     report = icevirt.verify(
         tmp_path / "repo", full=True, references=True, authorize_virtual_chunk_access=[prefix]
@@ -301,14 +304,14 @@ def labelled(file):
 
 def test_a_function_tells_labels_of_a_new_dimension(days, tmp_path):
     repo = str(tmp_path / "repo")
-    call = {"concat_dim": ["day", "time"], "labels": {"day": "preprocess"}, "holes": "reserve"}
+    call = {"concat_dim": ["day", "time"], "labels": {"day": "preprocess"}, "missing": "reserve"}
     for day, path in enumerate(days, 1):
         write_day(path, 1)
         with netCDF4.Dataset(path, "a") as file:
             file.day = np.int32(10 * day)
             file["packed"].set_auto_maskandscale(False)
             file["packed"][:] = file["packed"][:] + day
-    icevirt.build(days, repo, **call, preprocess=labelled)
+    icevirt.build(days, repo, **grouped(call, preprocess=labelled))
     found = opened(repo)
     assert found["day"].values.tolist() == [10, 20, 30]
     for number, path in enumerate(days):
@@ -317,8 +320,11 @@ def test_a_function_tells_labels_of_a_new_dimension(days, tmp_path):
 
 
 LABELS = {
-    "nobody tells them": ({"labels": {"day": "preprocess"}}, "none is given"),
-    "nobody asked": ({"preprocess": labelled, "labels": {"day": "attribute:day"}}, "nobody asked"),
+    "nobody tells them": ({"labels": {"day": "preprocess"}}, "needs a preprocess function"),
+    "are not set to": (
+        {"preprocess": labelled, "labels": {"day": "attribute:day"}},
+        "nobody asked",
+    ),
     "a file tells none": (
         {"preprocess": lambda file: None, "labels": {"day": "preprocess"}},
         r"does not tell its label along 'day'.*day1\.nc",
@@ -329,7 +335,7 @@ LABELS = {
 @pytest.mark.parametrize(("how", "message"), LABELS.values(), ids=LABELS)
 def test_labels_that_are_not_told_are_refused(how, message, days, tmp_path):
     with pytest.raises((errors.InvalidInputError, errors.CombineError), match=message):
-        icevirt.build(days, tmp_path / "repo", concat_dim=["day", "time"], **how)
+        icevirt.build(days, tmp_path / "repo", concat_dim=["day", "time"], **grouped(how))
 
 
 def test_an_array_with_two_names_is_found_on_both_ways():

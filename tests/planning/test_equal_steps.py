@@ -7,15 +7,14 @@ import pytest
 import xarray as xr
 
 import icevirt
-from builds.support import opened, without_spark
+from builds.support import opened
+from grouping import grouped
 from icevirt.errors import CombineError, InvalidInputError
 
 CALM = {"data_vars": "minimal", "coords": "minimal", "join": "exact", "compat": "override"}
 
 
-@pytest.fixture(autouse=True)
-def in_process(monkeypatch):
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 def write(
@@ -78,7 +77,7 @@ def write_texts(path, labels, value, kind):
 
 def built(files, tmp_path, **how):
     repo = str(tmp_path / "repo")
-    icevirt.build(files, repo, **{"concat_dim": "time", **how})
+    icevirt.build(files, repo, **grouped({"concat_dim": "time", **how}))
     return opened(repo).load()
 
 
@@ -173,7 +172,7 @@ def test_equal_steps_are_refused_however_they_are_written(make, tmp_path):
     with pytest.raises(CombineError, match="2 files hold the same variables at the same step"):
         icevirt.plan(files, concat_dim=dimensions)
     how = {"concat_dim": dimensions, "duplicates": "last"}
-    left = icevirt.plan(files, **how, holes="reserve").left_out
+    left = icevirt.plan(files, **grouped(how, missing="reserve")).left_out
     assert [each.kept for each in left] == [f"file://{files[-1]}"]
 
 
@@ -230,9 +229,9 @@ def test_steps_without_an_order_are_refused(steps, how, message, tmp_path):
     files = [write(tmp_path / f"{n}.nc", each, n, **how) for n, each in enumerate(steps)]
     for rule in ("refuse", "last"):
         with pytest.raises(CombineError, match=message) as caught:
-            icevirt.plan(files, concat_dim="time", duplicates=rule)
+            icevirt.plan(files, concat_dim="time", combine_options={"duplicates": rule})
         assert ".nc" in str(caught.value.facts)
-    nested = icevirt.plan(files, concat_dim="time", combine="nested")
+    nested = icevirt.plan(files, concat_dim="time", combine_options={"combine": "nested"})
     assert order_of(nested) == [*range(len(files))]
 
 
@@ -274,29 +273,29 @@ def test_texts_follow_the_rules_of_numbers(kind, labels, message, tmp_path):
     files = [write_texts(tmp_path / f"{n}.nc", each, n, kind) for n, each in enumerate(labels)]
     with pytest.raises(CombineError, match=message):
         icevirt.plan(files, concat_dim="site")
-    nested = icevirt.plan(files, concat_dim="site", combine="nested")
+    nested = icevirt.plan(files, concat_dim="site", combine_options={"combine": "nested"})
     assert order_of(nested) == [*range(len(files))]
 
 
 def test_texts_are_not_made_regular(tmp_path):
     files = [write_texts(tmp_path / f"{label}.nc", [label], 1, "strings") for label in "ab"]
     with pytest.raises(CombineError, match="no numeric coordinate"):
-        icevirt.plan(files, concat_dim="site", regular=1)
+        icevirt.plan(files, concat_dim="site", combine_options={"spacing": 1})
 
 
 # -- options that do nothing -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "how", [{"duplicates": "newest"}, {"regular": "1D"}], ids=["duplicates", "regular"]
+    "how", [{"duplicates": "newest"}, {"spacing": "1D"}], ids=["duplicates", "regular"]
 )
 def test_what_looks_at_coordinates_is_refused_where_files_are_nested(how, same):
     with pytest.raises(InvalidInputError, match=f"{next(iter(how))} cannot be used with combine"):
-        icevirt.plan(same, concat_dim="time", combine="nested", **how)
+        icevirt.plan(same, concat_dim="time", **grouped(how, combine="nested"))
 
 
 def test_a_rule_is_refused_where_nothing_tells_the_steps(tmp_path):
     files = [_without(write(tmp_path / f"{n}.nc", [1.0], n), "time") for n in (1, 2)]
-    with pytest.raises(CombineError, match="duplicates cannot find files with the same steps"):
-        icevirt.plan(files, concat_dim="time", duplicates="newest")
+    with pytest.raises(CombineError, match="duplicates cannot compare steps"):
+        icevirt.plan(files, concat_dim="time", combine_options={"duplicates": "newest"})
     assert len(icevirt.plan(files, concat_dim="time").files) == 2

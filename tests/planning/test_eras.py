@@ -5,6 +5,7 @@ client, which opens each era as a dataset.
 """
 
 import contextlib
+import functools
 import json
 from pathlib import Path
 
@@ -17,19 +18,16 @@ import zarr
 from typer.testing import CliRunner
 
 import icevirt
-from builds.support import official, without_spark, write_day
+from builds.support import official, write_day
 from fixtures import archives
-from icevirt.api import plan as plan_module
+from grouping import grouped
 from icevirt.cli import main
 from icevirt.errors import CombineError, InvalidInputError
 
 MICROSECONDS = xr.coders.CFDatetimeCoder(time_unit="us")
 
 
-@pytest.fixture(autouse=True)
-def _in_process(monkeypatch):
-    without_spark(monkeypatch)
-    monkeypatch.setattr(plan_module, "spark_or_local", lambda *_, **__: contextlib.nullcontext())
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 def as_one(repo, report, **how):
@@ -92,7 +90,7 @@ def assert_raw(repo, eras, dim):
 
 # -- A: GOES-like ----------------------------------------------------------------------------------
 
-GOES = {"concat_dim": "t", "duplicates": "version", "holes": "reserve", "max_bad_files": 1}
+GOES = {"concat_dim": "t", "duplicates": "version", "missing": "reserve", "max_bad_files": 1}
 
 
 def goes(folder, scans=range(60)):
@@ -111,7 +109,7 @@ def goes(folder, scans=range(60)):
 def test_goes_the_refusal_names_each_era_to_the_file(tmp_path):
     files, _, eras = goes(tmp_path)
     with pytest.raises(CombineError, match="is encoded differently") as caught:
-        icevirt.plan(files, **GOES)
+        icevirt.plan(files, **grouped(GOES))
     found = caught.value.facts["eras"]
     assert (found.count, found.dimension) == (3, "t")
     for era in found.eras:
@@ -131,9 +129,10 @@ def test_goes_the_refusal_names_each_era_to_the_file(tmp_path):
     ]  # fmt: skip
 
 
+@pytest.mark.ci
 def test_goes_eras_are_groups_that_read_as_xarray_reads_the_files(tmp_path, repo_path):
     files, kept, eras = goes(tmp_path)
-    report = icevirt.build(files, repo_path, eras="group", **GOES)
+    report = icevirt.build(files, repo_path, **grouped(GOES, on_mismatch="eras"))
     assert report.eras == 3
     assert [Path(bad.url).name[17:22] for bad in report.bad_files] == ["s0050"]
     assert any("1 file left out" in text and "c000101" in text for text in report.findings)
@@ -151,10 +150,11 @@ def test_goes_eras_are_groups_that_read_as_xarray_reads_the_files(tmp_path, repo
     assert len(versions) == 2  # one commit on the initial one
 
 
+@pytest.mark.ci
 def test_goes_steps_that_no_file_holds_never_read_as_good_quality(tmp_path, repo_path):
     """Two scans are missing and one is cut off; the first flag, 0, means "good"."""
     files, kept, _ = goes(tmp_path)
-    report = icevirt.build(files, repo_path, eras="group", regular="10min", **GOES)
+    report = icevirt.build(files, repo_path, **grouped(GOES, on_mismatch="eras", spacing="10min"))
     found = as_one(repo_path, report)
     every = xr.date_range("2000-01-01T12:00", periods=60, freq="10min", unit="us")
     xr.testing.assert_equal(found.load(), by_xarray(kept, "t").reindex(t=every))
@@ -164,7 +164,9 @@ def test_goes_steps_that_no_file_holds_never_read_as_good_quality(tmp_path, repo
 
 def test_goes_holes_are_an_era_where_they_are_not_reserved(tmp_path, repo_path):
     files, _, _ = goes(tmp_path, range(18, 34))
-    report = icevirt.build(files, repo_path, concat_dim="t", eras="group")
+    report = icevirt.build(
+        files, repo_path, concat_dim="t", combine_options={"on_mismatch": "eras"}
+    )
     assert report.eras == 3
     with xr.open_dataset(repo_path, engine="icevirt", group="era_1") as second:
         assert second.attrs["icevirt_era_changes"] == "since era_0: /C13: absent"
@@ -174,7 +176,7 @@ def test_goes_holes_are_an_era_where_they_are_not_reserved(tmp_path, repo_path):
 
 def test_goes_each_era_says_what_it_is_and_opens_by_the_official_client(tmp_path, repo_path):
     files, _, eras = goes(tmp_path, range(29, 47))
-    report = icevirt.build(files, repo_path, eras="group", **GOES)
+    report = icevirt.build(files, repo_path, **grouped(GOES, on_mismatch="eras"))
     mark = xr.open_dataset(repo_path, engine="icevirt").attrs["icevirt_eras"]
     assert (mark["groups"], mark["contiguous"]) == (["era_0", "era_1", "era_2"], True)
     store = official(repo_path).readonly_session("main").store
@@ -209,7 +211,7 @@ def test_era5_every_year_is_a_group_and_all_of_them_one_dataset(tmp_path, repo_p
     assert eras.count == 3
     assert eras.eras[1].changes[0].what.startswith("scale_factor 0.019 → 0.02; add_offset")
     assert eras.eras[2].first_label == "2021-01-01"
-    assert 'eras="group" (--eras group)' in str(caught.value)
+    assert 'on_mismatch="eras" (--on-mismatch eras)' in str(caught.value)
     _, groups, native, floats = eras.choices
     assert (groups.groups, groups.bytes_stored) == (3, 0)
     assert native.max_error == pytest.approx(0.01, rel=0.1)  # half of a scale
@@ -217,7 +219,9 @@ def test_era5_every_year_is_a_group_and_all_of_them_one_dataset(tmp_path, repo_p
     assert floats.max_error is None
     small = grid == (4, 5)  # the scan read its values already
     assert floats.bytes_stored == (0 if small else 1096 * grid[0] * grid[1] * 8)
-    report = icevirt.build(files, repo_path, concat_dim="time", eras="group")
+    report = icevirt.build(
+        files, repo_path, concat_dim="time", combine_options={"on_mismatch": "eras"}
+    )
     found = as_one(repo_path, report)
     assert found.sizes["time"] == 365 + 366 + 365
     assert_same(found, by_xarray(files, "time"))
@@ -231,7 +235,11 @@ def test_days_of_other_chunks_lie_between_those_of_their_neighbours(tmp_path, re
     """IMERG-like: nested groups, days 20 to 24 in other chunks, a variable that begins on day 30."""
     files = archives.imerg_like(tmp_path, range(17, 33))
     report = icevirt.build(
-        files, repo_path, concat_dim="time", holes="reserve", eras="group", group="/imerg"
+        files,
+        repo_path,
+        concat_dim="time",
+        combine_options={"missing": "reserve", "on_mismatch": "eras"},
+        group="/imerg",
     )
     assert report.eras == 2
     expected = by_xarray(files[:-3], "time", group="Grid")  # quality is in none of these
@@ -261,13 +269,17 @@ def days(folder, scales, **options):
 def test_single_files_that_deviate_are_named_and_put_back_in_their_place(tmp_path, repo_path):
     files = days(tmp_path / "in", [0.01, 0.01, 0.02, 0.01, 0.01, 0.02, 0.01])
     with pytest.raises(CombineError) as caught:
-        icevirt.plan(files, concat_dim="time", drop_variables="time_bnds")
+        icevirt.plan(files, concat_dim="time", scan_options={"drop_variables": "time_bnds"})
     eras = caught.value.facts["eras"]
     assert [(run.first[-8:], run.files, run.inside) for run in eras.apart] == [
         ("day03.nc", 1, 0), ("day06.nc", 1, 0),
     ]  # fmt: skip
     report = icevirt.build(
-        files, repo_path, concat_dim="time", drop_variables="time_bnds", eras="group"
+        files,
+        repo_path,
+        concat_dim="time",
+        scan_options={"drop_variables": "time_bnds"},
+        combine_options={"on_mismatch": "eras"},
     )
     found = as_one(repo_path, report)
     assert_same(found, by_xarray(files, "time", drop_variables="time_bnds"))
@@ -284,7 +296,7 @@ def test_times_that_count_from_other_dates_are_one_coordinate(tmp_path, repo_pat
         for n in range(1, 5)
     ]  # fmt: skip
     options = {"concat_dim": "time", "drop_variables": "time_bnds"}
-    report = icevirt.build(files, repo_path, eras="group", **options)
+    report = icevirt.build(files, repo_path, **grouped(options, on_mismatch="eras"))
     found = as_one(repo_path, report)
     assert_same(found, by_xarray(files, "time", drop_variables="time_bnds"))
     assert found.time.encoding["units"] == "hours since 2001-01-02"
@@ -314,7 +326,9 @@ def test_a_fixed_field_and_variables_in_files_of_their_own_are_in_each_group(tmp
         for year in range(4)
     ]
     files.append(write("height", "fixed", [7, 8, 9]))
-    report = icevirt.build(files, repo_path, concat_dim="time", eras="group")
+    report = icevirt.build(
+        files, repo_path, concat_dim="time", combine_options={"on_mismatch": "eras"}
+    )
     assert report.eras == 2
     expected = xr.merge(
         [by_xarray(files[:4], "time"), by_xarray(files[4:8], "time"), xr.open_dataset(files[8])]
@@ -339,8 +353,7 @@ def test_a_cube_of_starts_and_leads_is_put_together_along_the_starts(tmp_path, r
             )  # fmt: skip
             nested[-1].append(str(path))
     report = icevirt.build(
-        [file for files in nested for file in files], repo_path, eras="group", concat_dim=("init", "lead"),
-        labels={"init": r"regex:_i([0-9])_", "lead": r"regex:_l([0-9]+)\.nc"},
+        [file for files in nested for file in files], repo_path, combine_options={"on_mismatch": "eras", "labels": {"init": r"regex:_i([0-9])_", "lead": r"regex:_l([0-9]+)\.nc"}}, concat_dim=("init", "lead"),
     )  # fmt: skip
     expected = xr.open_mfdataset(
         nested, combine="nested", concat_dim=["init", "lead"], combine_attrs="override",
@@ -355,7 +368,11 @@ def test_a_cube_of_starts_and_leads_is_put_together_along_the_starts(tmp_path, r
 def test_files_that_decode_alike_are_no_group(tmp_path, repo_path):
     files = days(tmp_path / "in", [0.01] * 3)
     report = icevirt.build(
-        files, repo_path, concat_dim="time", eras="group", drop_variables="time_bnds"
+        files,
+        repo_path,
+        concat_dim="time",
+        scan_options={"drop_variables": "time_bnds"},
+        combine_options={"on_mismatch": "eras"},
     )
     assert (report.eras, {array.path.count("/") for array in report.arrays}) == (1, {1})
     assert_same(as_one(repo_path, report), by_xarray(files, "time", drop_variables="time_bnds"))
@@ -363,21 +380,21 @@ def test_files_that_decode_alike_are_no_group(tmp_path, repo_path):
 
 def test_the_same_build_again_finds_itself(tmp_path, repo_path):
     files = days(tmp_path / "in", [0.01, 0.02])
-    options = {"concat_dim": "time", "eras": "group", "drop_variables": "time_bnds"}
-    first = icevirt.build(files, repo_path, **options)
-    again = icevirt.build(files, repo_path, **options)
+    options = {"concat_dim": "time", "on_mismatch": "eras", "drop_variables": "time_bnds"}
+    first = icevirt.build(files, repo_path, **grouped(options))
+    again = icevirt.build(files, repo_path, **grouped(options))
     assert again.already_built
     assert again.eras == first.eras == 2
     third = days(tmp_path / "in", [0.01, 0.02, 0.02])
-    grown = icevirt.build(third, repo_path, mode="w", **options)
+    grown = icevirt.build(third, repo_path, mode="w", **grouped(options))
     found = as_one(repo_path, grown)
     assert_same(found, by_xarray(third, "time", drop_variables="time_bnds"))
 
 
 def test_an_unknown_rule_is_refused_before_any_work(repo_path):
-    for call in (icevirt.plan, lambda *a, **k: icevirt.build(*a, repo_path, **k)):
-        with pytest.raises(InvalidInputError, match="unknown rule for eras"):
-            call("nothing.nc", eras="split")
+    for call in (icevirt.plan, functools.partial(icevirt.build, repo=repo_path)):
+        with pytest.raises(InvalidInputError, match=r"on_mismatch='split'.*refuse, native, eras"):
+            call("nothing.nc", combine_options={"on_mismatch": "split"})
 
 
 # -- the command -----------------------------------------------------------------------------------
@@ -390,12 +407,12 @@ def test_plan_prints_the_eras_also_when_it_refuses(tmp_path):
     assert told.exit_code == 1
     assert "2 eras along time" in told.stdout
     assert "from era_0: /packed: scale_factor 0.01 → 0.02" in told.stdout
-    assert 'eras="group"' in told.stdout
+    assert 'on_mismatch="eras"' in told.stdout
     assert "icevirt: /packed is encoded differently" in told.stderr
     as_json = CliRunner().invoke(main.app, [*line, "-o", "json"])
     assert as_json.exit_code == 1
     found = json.loads(as_json.stdout)
     assert [(era["name"], era["files"]) for era in found["eras"]] == [("era_0", 2), ("era_1", 1)]
-    planned = CliRunner().invoke(main.app, [*line, "--eras", "group", "-o", "json"])
+    planned = CliRunner().invoke(main.app, [*line, "--on-mismatch", "eras", "-o", "json"])
     assert planned.exit_code == 0
     assert json.loads(planned.stdout)["eras"]["count"] == 2

@@ -7,12 +7,9 @@ import pytest
 import xarray as xr
 
 import icevirt
-from builds.support import assert_same_dataset, opened, without_spark
+from builds.support import assert_same_dataset, opened
 
-
-@pytest.fixture(autouse=True)
-def _here(monkeypatch):
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 def write_tree(path, hour):

@@ -13,17 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import icevirt
-from builds.support import official, without_spark
-from icevirt.api import plan as plan_module
+from builds.support import official
+from grouping import grouped
 from icevirt.errors import CombineError, InvalidInputError
 
-
-@pytest.fixture(autouse=True)
-def _in_process(monkeypatch, request):
-    if "spark" in request.fixturenames:
-        return
-    without_spark(monkeypatch)
-    monkeypatch.setattr(plan_module, "spark_or_local", lambda *_, **__: contextlib.nullcontext())
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 WIDE = (512, 256)
@@ -144,7 +138,13 @@ def test_more_than_the_budget_is_refused_with_the_number_and_the_remedy(tmp_path
     write(files[0], 0, 5)
     write(files[1], 5, 6)
     with pytest.raises(CombineError, match=r"3\.5 MiB of values.*/data.*in 4 chunks") as caught:
-        icevirt.build(files, repo_path, concat_dim="time", max_native_bytes=3_000_000)
+        icevirt.build(
+            files,
+            repo_path,
+            concat_dim="time",
+            scan_options={"max_native_bytes_per_file": 3_000_000},
+            combine_options={"max_native_bytes": 3_000_000},
+        )
     assert "rectilinear" in str(caught.value)
     assert caught.value.facts["bytes_to_store"] == {"/data": 7 * 512 * 256 * 4}
     assert not Path(repo_path).exists() or not list(Path(repo_path).glob("refs/*"))
@@ -171,7 +171,9 @@ def test_a_file_that_is_stored_otherwise_is_encoded_as_the_others_are(tmp_path, 
         write(path, 4 * number, 4, **(other if number == 1 else {}))
     with pytest.raises(CombineError, match="native"):
         icevirt.build(files, repo_path, concat_dim="time")
-    report = icevirt.build(files, repo_path, concat_dim="time", deviating="native")
+    report = icevirt.build(
+        files, repo_path, concat_dim="time", combine_options={"on_mismatch": "native"}
+    )
     found = held(repo_path)
     assert found.dtype == np.dtype("f4")
     np.testing.assert_array_equal(found, raw(files))
@@ -185,7 +187,9 @@ def test_the_first_file_may_be_the_one_that_differs(tmp_path, repo_path):
     files = names(tmp_path, 4)
     for number, path in enumerate(files):
         write(path, 4 * number, 4, chunk=1 if number == 0 else 2)
-    report = icevirt.build(files, repo_path, concat_dim="time", deviating="native")
+    report = icevirt.build(
+        files, repo_path, concat_dim="time", combine_options={"on_mismatch": "native"}
+    )
     assert (counts(report).virtual, counts(report).native) == (6, 2)
     np.testing.assert_array_equal(held(repo_path), raw(files))
 
@@ -208,7 +212,9 @@ def test_packing_that_differs_is_stored_where_every_value_survives(tmp_path, rep
             more = file.create_dataset("more", data=data[...], chunks=data.chunks, shuffle=True)
             for axis, name in enumerate(("time", "y", "x")):
                 more.dims[axis].attach_scale(file[name])
-    report = icevirt.build(files, repo_path, concat_dim="time", deviating="native")
+    report = icevirt.build(
+        files, repo_path, concat_dim="time", combine_options={"on_mismatch": "native"}
+    )
     prefixes = report.containers
     ours = xr.open_dataset(
         repo_path, engine="icevirt", decode_times=False, authorize_virtual_chunk_access=prefixes
@@ -230,7 +236,9 @@ def test_packing_in_which_a_value_would_change_is_refused_with_the_error(tmp_pat
         scale = np.float32(0.25 if number == 1 else 0.5)
         write(path, 4 * number, 4, dtype="i2", packing={"scale_factor": scale})
     with pytest.raises(CombineError, match=r"maximum error would be 0\.25") as caught:
-        icevirt.build(files, repo_path, concat_dim="time", deviating="native")
+        icevirt.build(
+            files, repo_path, concat_dim="time", combine_options={"on_mismatch": "native"}
+        )
     assert "f01.nc" in caught.value.facts["file"]
     assert "float_variables" in str(caught.value)
 
@@ -243,7 +251,9 @@ def test_decoded_floats_are_stored_on_request(tmp_path, repo_path, grid):
         scale = np.float32(0.1 * (number + 1))
         write(path, 5 * number, 5, dtype="i2", grid=grid,
               packing={"scale_factor": scale, "_FillValue": np.int16(100)})  # fmt: skip
-    report = icevirt.build(files, repo_path, concat_dim="time", float_variables="data")
+    report = icevirt.build(
+        files, repo_path, concat_dim="time", combine_options={"float_variables": "data"}
+    )
     theirs = np.concatenate([each.values for each in decoded(files)])
     assert np.isnan(theirs).any()
     ours = xr.open_dataset(
@@ -269,8 +279,7 @@ def test_a_hole_in_a_stored_chunk_reads_as_missing(tmp_path, repo_path):
                 del file["data"]
     other = str(tmp_path / "f09.nc")
     write(other, 3, 3, packing={"_FillValue": np.float32(-9)})
-    report = icevirt.build(files, repo_path, concat_dim="time", holes="reserve",
-                           drop_variables="other")  # fmt: skip
+    report = icevirt.build(files, repo_path, concat_dim="time", scan_options={"drop_variables": "other"}, combine_options={"missing": "reserve"})  # fmt: skip
     found = held(repo_path)
     assert found.shape[0] == 9
     np.testing.assert_array_equal(found[:3], raw(files[:1]))
@@ -327,7 +336,9 @@ def test_classic_files_are_read_by_netcdf(tmp_path, repo_path):
         data = file.createVariable("data", "f4", ("time", "y", "x"))
         data.units = "K"
         data[:] = 5
-    report = icevirt.build(files, repo_path, concat_dim="time", deviating="native")
+    report = icevirt.build(
+        files, repo_path, concat_dim="time", combine_options={"on_mismatch": "native"}
+    )
     found = held(repo_path)
     assert (found[4:8] == 5).all()
     np.testing.assert_array_equal(found[:4], raw(files[:1]))
@@ -342,7 +353,10 @@ def test_stacked_files_may_differ_too(tmp_path, repo_path):
         with h5py.File(path, "r+") as file:
             file["data"][...] += number
     report = icevirt.build(
-        files, repo_path, concat_dim="member", labels=["a", "b", "c"], deviating="native"
+        files,
+        repo_path,
+        concat_dim="member",
+        combine_options={"labels": ["a", "b", "c"], "on_mismatch": "native"},
     )
     parts = []
     for path in files:
@@ -353,13 +367,13 @@ def test_stacked_files_may_differ_too(tmp_path, repo_path):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"deviating": "maybe"}, {"chunk_grid": "hexagonal"}, {"float_variables": "dta"}]
+    "wrong", [{"on_mismatch": "maybe"}, {"chunk_grid": "hexagonal"}, {"float_variables": "dta"}]
 )
 def test_an_unknown_rule_or_variable_is_refused(tmp_path, repo_path, wrong):
     files = names(tmp_path, 1)
     write(files[0], 0, 2)
-    with pytest.raises(InvalidInputError, match=r"unknown|no file has such a variable"):
-        icevirt.build(files, repo_path, concat_dim="time", **wrong)
+    with pytest.raises(InvalidInputError, match=r"unknown|no file has this variable"):
+        icevirt.build(files, repo_path, concat_dim="time", **grouped(wrong))
 
 
 @st.composite
@@ -383,6 +397,7 @@ def archives(draw):
     return files
 
 
+@pytest.mark.ci
 @settings(max_examples=25, suppress_health_check=list(HealthCheck), deadline=None)
 @given(archives(), st.sampled_from(["regular", "rectilinear"]))
 def test_whatever_the_files_values_are_theirs_or_the_build_stops(tmp_path_factory, made, grid):
@@ -398,7 +413,10 @@ def test_whatever_the_files_values_are_theirs_or_the_build_stops(tmp_path_factor
         unlike = len({str(how.get("packing")) + how["dtype"] for _, how in made}) > 1
         with contextlib.suppress(*[CombineError] * unlike):
             report = icevirt.build(
-                files, repo, concat_dim="time", deviating="native", chunk_grid=grid
+                files,
+                repo,
+                concat_dim="time",
+                combine_options={"on_mismatch": "native", "chunk_grid": grid},
             )
         if report is None:
             return
@@ -439,7 +457,7 @@ def test_hybrid_arrays_are_written_by_spark(tmp_path, repo_path, spark):
     for path, steps in zip(files, (7, 8, 6, 9, 5), strict=True):
         write(path, begin, steps)
         begin += steps
-    report = icevirt.build(files, repo_path, concat_dim="time", spark=spark)
+    report = icevirt.build(files, repo_path, concat_dim="time", executor=spark)
     np.testing.assert_array_equal(held(repo_path), raw(files))
     assert (counts(report).virtual, counts(report).native) == (6, 12)
 
@@ -462,7 +480,9 @@ def test_years_of_one_chunk_are_all_referenced(tmp_path, repo_path, rectilinear)
         begin += days
     with pytest.raises(CombineError, match="chunk shape"):
         icevirt.build(files, repo_path, concat_dim="time")
-    report = icevirt.build(files, repo_path, concat_dim="time", chunk_grid="rectilinear")
+    report = icevirt.build(
+        files, repo_path, concat_dim="time", combine_options={"chunk_grid": "rectilinear"}
+    )
     np.testing.assert_array_equal(held(repo_path), raw(files))
     assert (counts(report).virtual, counts(report).native) == (3, 0)
     store = icevirt.Repository.open(repo_path).readonly_session("main").store
@@ -482,7 +502,9 @@ def test_files_that_end_within_a_chunk_store_only_that(tmp_path, repo_path, rect
     files = names(tmp_path, 3)
     for path, begin, steps in zip(files, (0, 7, 15), (7, 8, 7), strict=True):
         write(path, begin, steps)
-    report = icevirt.build(files, repo_path, concat_dim="time", chunk_grid="rectilinear")
+    report = icevirt.build(
+        files, repo_path, concat_dim="time", combine_options={"chunk_grid": "rectilinear"}
+    )
     np.testing.assert_array_equal(held(repo_path), raw(files))
     assert (counts(report).virtual, counts(report).native) == (10, 2)
 
@@ -492,7 +514,9 @@ def test_a_grid_that_fits_stays_regular(tmp_path, repo_path):
     files = names(tmp_path, 2)
     for number, path in enumerate(files):
         write(path, 4 * number, 4)
-    icevirt.build(files, repo_path, concat_dim="time", chunk_grid="rectilinear")
+    icevirt.build(
+        files, repo_path, concat_dim="time", combine_options={"chunk_grid": "rectilinear"}
+    )
     np.testing.assert_array_equal(held(repo_path), raw(files))
 
 
@@ -501,7 +525,9 @@ def test_a_reader_that_does_not_know_such_grids_is_told(tmp_path, repo_path):
     files = names(tmp_path, 2)
     write(files[0], 0, 5)
     write(files[1], 5, 6)
-    report = icevirt.build(files, repo_path, concat_dim="time", chunk_grid="rectilinear")
+    report = icevirt.build(
+        files, repo_path, concat_dim="time", combine_options={"chunk_grid": "rectilinear"}
+    )
     assert any("array.rectilinear_chunks" in text for text in report.findings)
     store = official(repo_path).readonly_session("main").store
     with pytest.raises(Exception, match="rectilinear"):

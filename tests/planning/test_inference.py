@@ -10,22 +10,14 @@ from builds.support import (
     expected_dataset,
     official,
     opened,
-    without_spark,
     write_day,
     write_days,
 )
-from icevirt.api import plan, scan
-from icevirt.api.pipeline import build_steps
 from icevirt.api.sources import inputs
 from icevirt.errors import CombineError, InvalidInputError
 from icevirt.objects.source_lists.listing import list_sources
 
-
-@pytest.fixture(autouse=True)
-def in_process(monkeypatch):
-    """Stages that run in this process."""
-    without_spark(monkeypatch)
-    monkeypatch.setattr(plan, "spark_or_local", build_steps.spark_or_local)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 def write(path, y, x, *, grid="deg"):
@@ -85,15 +77,15 @@ def test_a_file_between_that_differs_otherwise_is_refused(tmp_path):
 
 def test_nothing_is_inferred_from_files_of_the_same_coordinates(tmp_path):
     same = [write(tmp_path / f"t{n}.nc", [0, 1], [0, 1]) for n in range(2)]
-    with pytest.raises(CombineError, match="no dimension to concatenate them along"):
+    with pytest.raises(CombineError, match="no dimension to concatenate along"):
         icevirt.plan(same)
 
 
 def test_coordinates_that_may_differ_say_nothing(tmp_path):
     tiles = [write(tmp_path / f"t{n}.nc", [n], np.array([0, 1]) + n * 1e-9) for n in range(3)]
-    assert icevirt.plan(tiles, tolerance={"x": 1e-6}).concat_dim == ("y",)
+    assert icevirt.plan(tiles, combine_options={"tolerance": {"x": 1e-6}}).concat_dim == ("y",)
     with pytest.raises(CombineError, match="Pass concat_dim"):
-        icevirt.plan(tiles, tolerance=1e-6)
+        icevirt.plan(tiles, combine_options={"tolerance": 1e-6})
 
 
 def test_dimensions_that_change_together_are_refused_as_a_product_with_holes(tmp_path):
@@ -105,9 +97,8 @@ def test_dimensions_that_change_together_are_refused_as_a_product_with_holes(tmp
         icevirt.plan(files, concat_dim="y")
 
 
-def test_a_scan_infers_as_a_build_does(tmp_path, repo_path, monkeypatch):
+def test_a_scan_infers_as_a_build_does(tmp_path, repo_path):
     """What was scanned without a dimension is not scanned again, nor does the build ask for one."""
-    monkeypatch.setattr(scan, "spark_or_local", build_steps.spark_or_local)
     days = write_days(tmp_path / "archive", 3)
     catalog = tmp_path / "catalog"
     assert icevirt.scan_files(days, catalog).files_scanned == 3
@@ -118,20 +109,20 @@ def test_a_scan_infers_as_a_build_does(tmp_path, repo_path, monkeypatch):
     assert_same_dataset(opened(tmp_path / "other"), expected_dataset(days, "time"))
 
 
-def test_without_sources_the_only_scan_says_the_dimensions(tmp_path, repo_path, monkeypatch):
-    monkeypatch.setattr(scan, "spark_or_local", build_steps.spark_or_local)
+def test_without_sources_the_only_scan_says_the_dimensions(tmp_path, repo_path):
     tiles = [write(tmp_path / f"t{n}.nc", [n], [10 + n]) for n in range(2)]
     catalog = tmp_path / "catalog"
     icevirt.scan_files(tiles, catalog, concat_dim=["y", "x"])
-    assert icevirt.plan(None, catalog=catalog, holes="reserve").concat_dim == ("y", "x")
+    assert icevirt.plan(
+        None, catalog=catalog, combine_options={"missing": "reserve"}
+    ).concat_dim == ("y", "x")
     icevirt.scan_files(tiles, catalog, concat_dim="y")
     with pytest.raises(InvalidInputError, match="for several dimensions"):
         icevirt.build(None, repo_path, catalog=catalog)
 
 
-def test_files_that_are_scanned_one_by_one_are_built_together(tmp_path, repo_path, monkeypatch):
+def test_files_that_are_scanned_one_by_one_are_built_together(tmp_path, repo_path):
     """The first alone says nothing of its dimension; the build infers it from all of them."""
-    monkeypatch.setattr(scan, "spark_or_local", build_steps.spark_or_local)
     days = write_days(tmp_path / "archive", 4)
     for day in days[:2]:
         icevirt.scan_files(day, tmp_path / "catalog")

@@ -15,8 +15,10 @@ from hypothesis import Phase, event, given, settings
 from hypothesis import strategies as st
 
 import icevirt
-from builds.support import official, without_spark
+from builds.support import official
 from icevirt.errors import CombineError
+
+pytestmark = [pytest.mark.ci, pytest.mark.slow]
 
 FILL = -1.0
 X = 5
@@ -83,9 +85,7 @@ def labels_of(dim, cell, grid):
     return -labels if grid["falling"] else labels
 
 
-@pytest.fixture(autouse=True)
-def _in_process(monkeypatch):
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 @given(grid=grids())
@@ -106,8 +106,7 @@ def test_each_file_is_where_its_labels_say_and_nothing_else_is_there(grid):
         try:
             report = icevirt.build(
                 [path for path, _, _ in files], folder / "repo",
-                concat_dim=dims, labels=told, holes="reserve",
-                data_vars={name: ["field", f"{name}_told"] for name in new},
+                concat_dim=dims, combine_options={"labels": told, "missing": "reserve", "data_vars": {name: ["field", f"{name}_told"] for name in new}},
             )  # fmt: skip
         except CombineError as error:
             refused = error.what

@@ -16,24 +16,23 @@ from builds.support import (
     expected_dataset,
     official,
     opened,
-    without_spark,
     write_day,
     write_days,
 )
+from grouping import grouped
 from icevirt.cli import main
 from icevirt.errors import InvalidInputError
 
 
 @pytest.fixture
-def days(tmp_path, monkeypatch):
+def days(tmp_path, in_process):
     """Three days in a directory whose name needs encoding, below the container's."""
-    without_spark(monkeypatch)
     return write_days(tmp_path / "in" / "a b")
 
 
 def build(days, repo, tmp_path, **how):
     return icevirt.build(
-        days, repo, concat_dim="time", containers={"archive": tmp_path / "in"}, **how
+        days, repo, concat_dim="time", **grouped(how, containers={"archive": tmp_path / "in"})
     )
 
 
@@ -136,10 +135,12 @@ def test_an_archive_moves_from_disk_into_a_bucket(days, tmp_path, repo_path, s3,
         days,
         repo_path,
         concat_dim="time",
-        publish_as={tmp_path / "in": s3.url},
-        containers={"archive": s3.url},
+        commit_options={
+            "publish_as": {tmp_path / "in": s3.url},
+            "containers": {"archive": s3.url},
+            "verify": 5,
+        },
         access={s3.url: (store, keys)},
-        verify=5,
     )
     assert report.containers == ((f"{s3.url}/", s3.endpoint),)
     assert raw_locations_of_bucket(repo_path) == {
@@ -184,14 +185,18 @@ def test_later_builds_keep_what_references_depend_on(days, tmp_path, repo_path):
     assert opened(repo_path, group="/a").load().sizes["time"] == 12
     other = write_days(tmp_path / "other", 1)
     for containers, told in (
-        ({"archive": tmp_path / "other"}, "that of another prefix"),
+        ({"archive": tmp_path / "other"}, "belongs to another prefix"),
         ({"archive": tmp_path / "in"}, "no file lies below"),
     ):
         with pytest.raises(InvalidInputError, match=told):
-            icevirt.build(other, repo_path, group="/d", containers=containers)
+            icevirt.build(other, repo_path, group="/d", commit_options={"containers": containers})
     with pytest.raises(InvalidInputError, match="has another name"):
         icevirt.build(
-            days, repo_path, concat_dim="time", group="/d", containers={"x": tmp_path / "in"}
+            days,
+            repo_path,
+            concat_dim="time",
+            group="/d",
+            commit_options={"containers": {"x": tmp_path / "in"}},
         )
     assert opened(repo_path, group="/a").load().sizes["time"] == 12
 
@@ -203,9 +208,8 @@ def test_files_of_references_may_be_relative_too(days, tmp_path, repo_path):
     icevirt.build(
         tmp_path / "refs.json",
         tmp_path / "again",
-        scanner="kerchunk",
-        allow_references_to=str(tmp_path / "in"),
-        containers={"archive": prefix},
+        scan_options={"scanner": "kerchunk", "allow_references_to": str(tmp_path / "in")},
+        commit_options={"containers": {"archive": prefix}},
     )
     locations = raw_locations(str(tmp_path / "again"))
     assert {url for url in locations if url} <= {f"vcc://archive/day{n}.nc" for n in (1, 2, 3)}
@@ -213,20 +217,20 @@ def test_files_of_references_may_be_relative_too(days, tmp_path, repo_path):
 
 
 BAD = {
-    "a slash": ({"a/b": "/d"}, "no name"),
-    "a blank": ({"a b": "/d"}, "no name"),
-    "an empty name": ({"": "/d"}, "no name"),
-    "no text": ({7: "/d"}, "no name"),
+    "a slash": ({"a/b": "/d"}, "not a valid container name"),
+    "a blank": ({"a b": "/d"}, "not a valid container name"),
+    "an empty name": ({"": "/d"}, "not a valid container name"),
+    "no text": ({7: "/d"}, "not a valid container name"),
     "one prefix twice": ({"a": "/d", "b": "file:///d/"}, "two names"),
     "no URL": ({"a": ""}, "not the path or URL"),
-    "no mapping": (["a"], "no mapping"),
+    "no mapping": (["a"], "must be a mapping"),
 }
 
 
 @pytest.mark.parametrize(("containers", "told"), BAD.values(), ids=BAD.keys())
 def test_what_is_no_container_is_told_before_anything_is_done(containers, told, days, repo_path):
     with pytest.raises(InvalidInputError, match=told):
-        icevirt.build(days, repo_path, concat_dim="time", containers=containers)
+        icevirt.build(days, repo_path, concat_dim="time", commit_options={"containers": containers})
     assert not Path(repo_path).exists()
 
 

@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import icevirt
-from builds.support import assert_same_dataset, closed_of, expected_dataset, opened, write_days
+from builds.support import (
+    assert_same_dataset,
+    closed_of,
+    expected_dataset,
+    opened,
+    tables_of,
+    write_days,
+)
 from icevirt.archive.blocks.cutting import dumps, joined, loads, part_of
 from icevirt.archive.blocks.packing import Block
 from icevirt.archive.blocks.unpacking import unpack
@@ -17,10 +24,9 @@ from icevirt.archive.outcome import ScanOutcome
 from icevirt.archive.plan import FileRows
 from icevirt.catalog import part_builder as rows
 from icevirt.catalog import references as refs
-from icevirt.catalog.part_builder import tables_of
 from icevirt.catalog.parts import write_part
 from icevirt.errors import FormatError, IcevirtError
-from icevirt.execution.spark_runner import run_on_spark, run_shuffled
+from icevirt.execution.spark_executor import SparkExecutor
 from icevirt.model.chunks import ChunkType, Locations
 from icevirt.model.strings import Strings
 from icevirt.planning.combine.deviation_rules import Rules
@@ -231,12 +237,12 @@ def test_a_build_that_shuffles_equals_one_that_does_not(tmp_path, spark, monkeyp
     """On real Spark, through both ways: the same manifests under the same names."""
     days = write_days(tmp_path / "archive", 6)
     mixed = [days[n] for n in (3, 0, 5, 1, 4, 2)]
-    icevirt.build(mixed, tmp_path / "direct", concat_dim="time", spark=spark)
+    icevirt.build(mixed, tmp_path / "direct", concat_dim="time", executor=spark)
     monkeypatch.setattr(routes, "_FEW_READS", -1)
     monkeypatch.setattr(routes, "_FACTOR", -1)
     told = []
     icevirt.build(
-        mixed, tmp_path / "shuffled", concat_dim="time", spark=spark, progress=told.append
+        mixed, tmp_path / "shuffled", concat_dim="time", executor=spark, progress=told.append
     )
     names = [sorted(os.listdir(tmp_path / name / "manifests")) for name in ("direct", "shuffled")]
     assert names[0] == names[1] != []
@@ -266,19 +272,20 @@ def test_no_task_is_finished_with_half_of_its_rows(spark, tmp_path):
     """A build that is run again would take its manifest for a whole one."""
     marks = [str(tmp_path / name) for name in "abc"]
     with pytest.raises(FormatError, match="a part is damaged"):
-        run_shuffled(spark, failing_map, [7, 1, 7], recorded, marks)
+        SparkExecutor(spark).shuffle(failing_map, [7, 1, 7], recorded, marks)
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.ci
 @pytest.mark.spark
 def test_an_error_of_a_mapper_is_raised_as_itself(spark):
     """The driver sees the error, not a Java trace; without one all rows are where they belong."""
-    done = run_shuffled(spark, failing_map, [7, 7, 7], gathered, ["a", "b", "c"])
+    done = SparkExecutor(spark).shuffle(failing_map, [7, 7, 7], gathered, ["a", "b", "c"])
     assert done == [("a", []), ("b", [b"one"] * 3), ("c", [])]
     with pytest.raises(FormatError, match="a part is damaged") as caught:
-        run_shuffled(spark, failing_map, [7, 1, 7], gathered, ["a", "b"])
+        SparkExecutor(spark).shuffle(failing_map, [7, 1, 7], gathered, ["a", "b"])
     assert isinstance(caught.value, IcevirtError)
-    assert run_on_spark(spark, str, [1, 2]) == ["1", "2"]
+    assert SparkExecutor(spark).run(str, [1, 2]) == ["1", "2"]
 
 
 # -- blocks --------------------------------------------------------------------------------------

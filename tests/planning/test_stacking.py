@@ -1,6 +1,5 @@
 """Files stacked along a dimension that none of them has, as xarray's nested combination stacks them."""
 
-import contextlib
 import json
 
 import netCDF4
@@ -9,16 +8,11 @@ import pytest
 import xarray as xr
 
 import icevirt
-from builds.support import without_spark
 from fixtures import archives
-from icevirt.api import plan as plan_module
+from grouping import grouped
 from icevirt.errors import CombineError, InvalidInputError
 
-
-@pytest.fixture(autouse=True)
-def _in_process(monkeypatch):
-    without_spark(monkeypatch)
-    monkeypatch.setattr(plan_module, "spark_or_local", lambda *_, **__: contextlib.nullcontext())
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 def opened(repo, report, **how):
@@ -56,7 +50,9 @@ def write_run(path, number, *, n=20, kind="f4", layout=None, **attributes):
 @pytest.mark.parametrize("layout", [None, "NETCDF3_CLASSIC"])
 def test_all_data_variables_are_stacked_whether_they_differ_or_not(tmp_path, repo_path, layout):
     files = [write_run(tmp_path / f"{n}.nc", n, n=200, layout=layout) for n in (3, 1, 2)]
-    report = icevirt.build(files, repo_path, concat_dim="run", labels=["c", "a", "b"])
+    report = icevirt.build(
+        files, repo_path, concat_dim="run", combine_options={"labels": ["c", "a", "b"]}
+    )
     ours = opened(repo_path, report)
     theirs = xr.concat(
         [xr.open_dataset(path) for path in files], dim="run", data_vars="all",
@@ -74,7 +70,7 @@ def test_all_data_variables_are_stacked_whether_they_differ_or_not(tmp_path, rep
 def test_labels_are_told_by_names_and_attributes(tmp_path, repo_path):
     files = [write_run(tmp_path / f"run_{n:02d}.nc", n, member=np.int32(n)) for n in (10, 9)]
     for labels in (r"regex:run_(\d+)\.nc$", "attribute:member"):
-        plan = icevirt.plan(files, concat_dim="member", labels=labels)
+        plan = icevirt.plan(files, concat_dim="member", combine_options={"labels": labels})
         (coordinate,) = [array for array in plan.arrays if array.path == "/member"]
         assert coordinate.values.tolist() == [9, 10]
         assert [url[-5:] for url in plan.files.url] == ["09.nc", "10.nc"]
@@ -89,7 +85,9 @@ def test_files_of_one_label_are_merged(tmp_path, repo_path):
             with netCDF4.Dataset(files[-1], "w") as file:
                 file.createDimension("x", 30_000)
                 file.createVariable(name, "f4", ("x",), zlib=True)[:] = np.arange(30_000) * member
-    report = icevirt.build(files, repo_path, concat_dim="member", labels=r"regex:_m(\d)\.nc")
+    report = icevirt.build(
+        files, repo_path, concat_dim="member", combine_options={"labels": r"regex:_m(\d)\.nc"}
+    )
     ours = opened(repo_path, report)
     assert dict(ours.sizes) == {"member": 2, "x": 30_000}
     for name in ("tas", "pr"):
@@ -102,7 +100,9 @@ def test_a_member_that_is_missing_reads_as_missing_where_asked(tmp_path, repo_pa
     files = [
         path for path in archives.forecast_like(tmp_path) if "20240102" in path and "f012" in path
     ] + [path for path in archives.forecast_like(tmp_path) if "20240102" in path and "f006" in path]
-    plan = icevirt.plan(files[:2], concat_dim="member", labels=r"regex:_m(\d+)\.nc")
+    plan = icevirt.plan(
+        files[:2], concat_dim="member", combine_options={"labels": r"regex:_m(\d+)\.nc"}
+    )
     assert [array.shape for array in plan.arrays if array.path == "/t2m"] == [(2, 4, 5)]
     labels = next(array for array in plan.arrays if array.path == "/member").values
     assert labels.tolist() == [1, 3]
@@ -111,7 +111,9 @@ def test_a_member_that_is_missing_reads_as_missing_where_asked(tmp_path, repo_pa
 def test_real_scenarios_are_stacked(sample_data, repo_path):
     """A1B and E1 of one model over the same years."""
     files = [str(sample_data / f"{name}_north_america.nc") for name in ("A1B", "E1")]
-    report = icevirt.build(files, repo_path, concat_dim="scenario", labels=["A1B", "E1"])
+    report = icevirt.build(
+        files, repo_path, concat_dim="scenario", combine_options={"labels": ["A1B", "E1"]}
+    )
     ours = opened(repo_path, report)
     theirs = [xr.open_dataset(path) for path in files]
     assert ours.scenario.values.tolist() == ["A1B", "E1"]
@@ -142,7 +144,7 @@ REFUSED = {
 def test_what_cannot_be_stacked_is_refused(tmp_path, repo_path, how, kind, told):
     files = [write_run(tmp_path / f"{n}.nc", n) for n in (1, 2)]
     with pytest.raises(kind, match=told):
-        icevirt.build(files, repo_path, **{"concat_dim": "run", **how})
+        icevirt.build(files, repo_path, **grouped({"concat_dim": "run", **how}))
     assert not (tmp_path / "repo").exists()
 
 
@@ -151,8 +153,8 @@ def test_what_only_some_labels_have_is_not_shown_for_the_others(tmp_path, repo_p
     files = [write_run(tmp_path / f"{n}.nc", n) for n in (1, 2)]
     with netCDF4.Dataset(files[0], "r+") as file:
         file.createVariable("only", "f8", ("time",))[:] = 5
-    with pytest.raises(CombineError, match="/only is missing in 1 of 2 places along 'run'"):
-        icevirt.build(files, repo_path, concat_dim="run", labels=["a", "b"])
+    with pytest.raises(CombineError, match="/only is missing at 1 of 2 positions along 'run'"):
+        icevirt.build(files, repo_path, concat_dim="run", combine_options={"labels": ["a", "b"]})
 
 
 def test_unlike_coordinates_are_refused(tmp_path, repo_path):
@@ -160,7 +162,7 @@ def test_unlike_coordinates_are_refused(tmp_path, repo_path):
     with netCDF4.Dataset(files[1], "r+") as file:
         file["time"][0] = -1
     with pytest.raises(CombineError, match=r"/time.*differ"):
-        icevirt.build(files, repo_path, concat_dim="run", labels=["a", "b"])
+        icevirt.build(files, repo_path, concat_dim="run", combine_options={"labels": ["a", "b"]})
 
 
 def test_without_labels_the_way_to_stack_is_told(tmp_path, repo_path):
@@ -174,7 +176,7 @@ def test_labels_are_read_by_other_clients(tmp_path, repo_path):
     import zarr
 
     files = [write_run(tmp_path / f"{n}.nc", n) for n in (1, 2)]
-    icevirt.build(files, repo_path, concat_dim="run", labels=["a", "b"])
+    icevirt.build(files, repo_path, concat_dim="run", combine_options={"labels": ["a", "b"]})
     repo = icechunk.Repository.open(icechunk.local_filesystem_storage(repo_path))
     group = zarr.open_group(repo.readonly_session("main").store, mode="r")
     assert group["run"][:].tolist() == ["a", "b"]

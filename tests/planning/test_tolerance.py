@@ -5,13 +5,11 @@ import numpy as np
 import pytest
 
 import icevirt
-from builds.support import opened, without_spark, write_days
+from builds.support import opened, write_days
+from grouping import grouped
 from icevirt import errors
 
-
-@pytest.fixture(autouse=True)
-def in_process(monkeypatch):
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 @pytest.fixture
@@ -26,7 +24,7 @@ def shift(path, name, by):
 
 
 def built(days, tmp_path, **how):
-    report = icevirt.build(days, tmp_path / "repo", concat_dim="time", **how)
+    report = icevirt.build(days, tmp_path / "repo", concat_dim="time", **grouped(how))
     return opened(str(tmp_path / "repo")), report
 
 
@@ -90,5 +88,5 @@ def test_a_renamed_coordinate_has_it_by_its_new_name(days, tmp_path):
 
 @pytest.mark.parametrize("wrong", [-1, "much", {"x": np.nan}, True])
 def test_what_is_no_tolerance_is_refused(wrong, days, tmp_path):
-    with pytest.raises(errors.InvalidInputError, match="tolerance is a number"):
+    with pytest.raises(errors.InvalidInputError, match="tolerance must be a number"):
         built(days, tmp_path, tolerance=wrong)

@@ -153,7 +153,7 @@ REPOSITORY = [
     ),
     ("set_status", "text", lambda r: r.set_status("read_only"), INVALID),
     ("set_status", "text inside", lambda r: r.set_status(icevirt.RepoStatus("read_only")), INVALID),
-    ("set_feature_flag", "no such feature", lambda r: r.set_feature_flag("no", True), INVALID),
+    ("set_feature_flag", "unknown feature", lambda r: r.set_feature_flag("no", True), INVALID),
     ("set_feature_flag", "text", lambda r: r.set_feature_flag("create_tag", "yes"), INVALID),
     ("save_config", "no JSON", lambda r: unsaveable(r).save_config(), INVALID),
     ("expire_snapshots", "a time as text", lambda r: r.expire_snapshots("2020"), INVALID),

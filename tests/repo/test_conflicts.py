@@ -335,7 +335,7 @@ def test_a_rewritten_history_is_said(path):
     session = race(path, ours_of, their, write("a", 1), write("b", 1))
     root = list(repo.ancestry(branch="main"))[-1].id
     repo.reset_branch("main", root)
-    with pytest.raises(ConflictError, match="no longer holds"):
+    with pytest.raises(ConflictError, match="no longer contains"):
         session.commit("ours", rebase_with=ConflictDetector())
 
 

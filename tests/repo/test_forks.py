@@ -44,6 +44,7 @@ def work(raw: bytes, chunk: int) -> bytes:
     return pickle.dumps(fork)
 
 
+@pytest.mark.ci
 def test_workers_in_other_processes_write_one_commit(repo, session, official):
     fork = pickle.dumps(session.fork())
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:

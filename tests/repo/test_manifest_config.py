@@ -138,7 +138,7 @@ def test_a_save_of_rules_leaves_what_others_saved_meanwhile(repo, source):
 
 @pytest.mark.parametrize("number", [0, -1, 2**32])
 def test_a_number_of_chunks_that_is_none_is_refused(number):
-    with pytest.raises(InvalidInputError, match="at least one chunk"):
+    with pytest.raises(InvalidInputError, match="between 1 and"):
         icevirt.ManifestSplittingConfig.from_dict(
             {
                 icevirt.ManifestSplitCondition.AnyArray(): {

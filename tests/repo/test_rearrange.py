@@ -200,7 +200,7 @@ def test_a_reindexing_agrees_with_the_official_one(filled, tmp_path, forward, ba
         (lambda s: s.shift_array("/grid", (1,)), "2 numbers"),
         (lambda s: s.reindex_array("/grid", lambda i: [i[0] + 9, 0]), "inside the grid"),
         (lambda s: s.reindex_array("/grid", lambda i: [0]), "inside the grid"),
-        (lambda s: s.reindex_array("/grid", lambda i: [0, 0]), "place of its own"),
+        (lambda s: s.reindex_array("/grid", lambda i: [0, 0]), "different index"),
         (lambda s: s.shift_array("/uneven", (1,)), "regular"),
     ],
     ids=["too few numbers", "outside", "too few axes", "two to one place", "uneven chunks"],

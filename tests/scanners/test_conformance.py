@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from kerchunk.hdf import SingleHdf5ToZarr
 
-from icevirt.scan.contract import ScanOptions
+from icevirt.scan.contract import ScannerOptions
 from icevirt.testing.samples import Expected, Sample
 from icevirt.testing.scanners import ScannerConformance
 from icevirt_scanners.hdf5.scanner import Hdf5Scanner
@@ -151,4 +151,6 @@ class TestVirtualiZarr(ScannerConformance):
     def sample(self, tmp_path):
         path = tmp_path / "a.nc"
         write(path, text=False)
-        return Sample(path=path, expected=by_netcdf4(path, attributes=False), options=ScanOptions())
+        return Sample(
+            path=path, expected=by_netcdf4(path, attributes=False), options=ScannerOptions()
+        )

@@ -11,6 +11,8 @@ from icevirt.api.scan import scan_file
 from icevirt.errors import ScanError
 from open_files import open_below
 
+pytestmark = pytest.mark.ci
+
 FILES = 5000
 
 

@@ -10,7 +10,7 @@ import xarray as xr
 import zarr
 
 import icevirt
-from builds.support import official, without_spark
+from builds.support import official
 from icevirt.connect.urls import file_url
 from icevirt.errors import ScanError, UnsupportedError
 from scanners.kerchunk.kerchunk_files import zarray
@@ -82,7 +82,9 @@ def virtualizarr(folder):
     """Through a parser that names arrays as it likes."""
     scanned, wanted = kerchunk(folder)
     del scanned
-    return icevirt.scan_file(folder / "refs.json", scanner="scanners.named_parser:scanner"), wanted
+    return icevirt.scan_file(
+        folder / "refs.json", scan_options={"scanner": "scanners.named_parser:scanner"}
+    ), wanted
 
 
 @pytest.mark.parametrize("write", [hdf5, netcdf_3, kerchunk, virtualizarr])
@@ -114,8 +116,8 @@ def test_every_reader_finds_each_variable_under_a_path_of_its_own(write, tmp_pat
         np.testing.assert_array_equal(tree[f"/{group}"].ds[name], values, err_msg=path)
 
 
-def test_a_build_keeps_odd_names_apart(tmp_path, repo_path, monkeypatch):
-    without_spark(monkeypatch)
+@pytest.mark.ci
+def test_a_build_keeps_odd_names_apart(tmp_path, repo_path, in_process):
     few = ("a path with a backslash", "not UTF-8", "decomposed (NFD)", "the folder of chunks")
     _, wanted = hdf5(tmp_path, few)
     icevirt.build(tmp_path / "odd.h5", repo_path)
@@ -161,7 +163,7 @@ def test_names_that_become_one_are_refused(kind, pair, tmp_path):
 def test_variables_whose_names_become_one_are_left_out_by_name(tmp_path):
     with h5py.File(tmp_path / "two.h5", "w") as file:
         file["a\\b"], file["a%5Cb"], file["c"] = [1], [2], [3]
-    scanned = icevirt.scan_file(tmp_path / "two.h5", drop_variables="/a%5Cb")
+    scanned = icevirt.scan_file(tmp_path / "two.h5", scan_options={"drop_variables": "/a%5Cb"})
     assert [array.path for array in scanned.arrays] == ["/c"]
 
 

@@ -11,6 +11,8 @@ from icevirt.api.scan import scan_file
 from icevirt.model.config.document import RepositoryConfig, VirtualChunkContainer
 from scanners.materialise import materialise
 
+pytestmark = pytest.mark.ci
+
 READABLE = {name: case for name, case in hdf5_cases.CASES.items() if not case.refused}
 
 
@@ -31,7 +33,7 @@ def test_both_clients_read_what_was_scanned(name, tmp_path):
     case, folder = READABLE[name], tmp_path / "data"
     folder.mkdir()
     case.write(folder / "odd.h5")
-    scanned = scan_file(folder / "odd.h5", drop_variables=case.drop)
+    scanned = scan_file(folder / "odd.h5", scan_options={"drop_variables": case.drop})
     container = VirtualChunkContainer(
         f"{tmp_path.as_uri()}/", local_filesystem_store(str(tmp_path))
     )

@@ -1,7 +1,5 @@
 """What becomes of a variable is a person's choice, and what is left out is told."""
 
-import contextlib
-
 import h5py
 import netCDF4
 import numpy as np
@@ -9,12 +7,13 @@ import pytest
 import zarr
 
 import icevirt
-from builds.support import official, without_spark
-from icevirt.api import plan as plan_module
-from icevirt.api.arguments import identity_of, scan_options
+from builds.support import official
+from icevirt.api.arguments import identity_of
+from icevirt.api.choices import scanner_options
 from icevirt.cli.main import app
 from icevirt.errors import InvalidInputError, UnsupportedError
 from icevirt.model.chunks import ChunkType
+from icevirt.scan.options import ScanOptions
 from scanners.materialise import materialise
 
 DATA = np.arange(240_000, dtype="<i4").reshape(100, 2400)
@@ -48,7 +47,7 @@ def told(scanned, code="left-out"):
 def test_what_cannot_be_represented_is_left_out_with_a_warning(path, policy):
     with pytest.raises(UnsupportedError, match='policy="skip"'):
         icevirt.scan_file(path)
-    scanned = icevirt.scan_file(path, policy=policy)
+    scanned = icevirt.scan_file(path, scan_options={"variable_policy": policy})
     found = told(scanned)
     assert set(found) == {"/raw/lists", "/raw/odd"} == set(scanned.left_out)
     assert {each.severity for each in found.values()} == {"warning"}
@@ -59,29 +58,38 @@ def test_what_cannot_be_represented_is_left_out_with_a_warning(path, policy):
 
 def test_the_first_pattern_that_fits_counts(path):
     with pytest.raises(UnsupportedError) as caught:
-        icevirt.scan_file(path, policy={"lists": "fail", "*": "skip"})
+        icevirt.scan_file(path, scan_options={"variable_policy": {"lists": "fail", "*": "skip"}})
     assert set(caught.value.facts["variables"]) == {"/raw/lists"}
     scanned = icevirt.scan_file(
         path,
-        policy={"odd": "skip", "*": "fail", "lists": "skip"},
-        group="/raw",
-        drop_variables="lists",
+        scan_options={
+            "variable_policy": {"odd": "skip", "*": "fail", "lists": "skip"},
+            "source_group": "/raw",
+            "drop_variables": "lists",
+        },
     )
     assert set(told(scanned)) == {"/odd"}
 
 
 def test_a_variable_beyond_the_budget_is_left_out_where_it_may_be(path):
     policy = {"/raw/*": "skip", "odd": "skip"}
-    scanned = icevirt.scan_file(path, policy=policy, max_native_bytes=1000)
+    scanned = icevirt.scan_file(
+        path, scan_options={"variable_policy": policy, "max_native_bytes_per_file": 1000}
+    )
     assert "/odd" in told(scanned)
     assert "too large" in told(scanned)["/odd"].message
     with pytest.raises(UnsupportedError, match="too large"):
-        icevirt.scan_file(path, policy={"/raw/*": "skip"}, max_native_bytes=1000)
+        icevirt.scan_file(
+            path,
+            scan_options={"variable_policy": {"/raw/*": "skip"}, "max_native_bytes_per_file": 1000},
+        )
 
 
 @pytest.mark.parametrize("name", ["plain", "block", "odd"])
 def test_what_is_to_be_stored_is_stored_in_chunks(path, name):
-    scanned = icevirt.scan_file(path, policy={f"/{name}": "native", "*": "skip"})
+    scanned = icevirt.scan_file(
+        path, scan_options={"variable_policy": {f"/{name}": "native", "*": "skip"}}
+    )
     array = scanned.array(name)
     assert kinds(array) == {"inline"}  # until it is written; the threshold decides then
     assert f"/{name}" in told(scanned, "stored-natively")
@@ -89,25 +97,31 @@ def test_what_is_to_be_stored_is_stored_in_chunks(path, name):
 
 
 def test_small_variables_are_stored_in_one_chunk_and_large_ones_are_refused(path):
-    array = icevirt.scan_file(path, policy={"block": "inline", "*": "skip"}).array
+    array = icevirt.scan_file(
+        path, scan_options={"variable_policy": {"block": "inline", "*": "skip"}}
+    ).array
     assert kinds(array("block")) == {"inline"}
     assert len(array("block").references) == 1
     np.testing.assert_array_equal(materialise(array("block")), DATA)
     with h5py.File(path, "a") as file:
         file["large"] = np.zeros(2**18 + 1, "f4")
     with pytest.raises(UnsupportedError, match="in one chunk"):
-        icevirt.scan_file(path, policy={"large": "inline", "*": "skip"})
+        icevirt.scan_file(path, scan_options={"variable_policy": {"large": "inline", "*": "skip"}})
 
 
 @pytest.mark.parametrize("name", ["plain", "block", "small", "/raw/good"])
 def test_what_must_be_referenced_is(path, name):
-    scanned = icevirt.scan_file(path, policy={name: "reference", "*": "skip"}, concat_dim="none")
+    scanned = icevirt.scan_file(
+        path, scan_options={"variable_policy": {name: "reference", "*": "skip"}}, concat_dim="none"
+    )
     assert kinds(scanned.array(name)) == {"virtual"}
 
 
 def test_what_must_be_referenced_and_cannot_be_is_an_error_that_says_why(path):
-    with pytest.raises(UnsupportedError, match="wants referenced") as caught:
-        icevirt.scan_file(path, policy={"/odd": "reference", "*": "skip"})
+    with pytest.raises(UnsupportedError, match="cannot be referenced") as caught:
+        icevirt.scan_file(
+            path, scan_options={"variable_policy": {"/odd": "reference", "*": "skip"}}
+        )
     assert caught.value.facts["variable"] == "/odd"
     assert caught.value.facts["cause"] == "lzf"
 
@@ -117,39 +131,48 @@ def test_what_must_be_referenced_and_cannot_be_is_an_error_that_says_why(path):
 )
 def test_what_is_no_policy_is_an_error_that_lists_them(path, policy):
     with pytest.raises(InvalidInputError, match="fail, skip, reference, native, inline"):
-        icevirt.scan_file(path, policy=policy)
+        icevirt.scan_file(path, scan_options={"variable_policy": policy})
 
 
 def test_a_name_that_is_not_there_is_an_error_and_a_pattern_is_none(path):
     with pytest.raises(InvalidInputError, match="no such variable"):
-        icevirt.scan_file(path, policy={"lost": "native", "*": "skip"})
-    assert icevirt.scan_file(path, policy={"/lost/*": "native", "*": "skip"}).arrays
+        icevirt.scan_file(path, scan_options={"variable_policy": {"lost": "native", "*": "skip"}})
+    assert icevirt.scan_file(
+        path, scan_options={"variable_policy": {"/lost/*": "native", "*": "skip"}}
+    ).arrays
 
 
 def test_a_scanner_that_cannot_store_says_so(tmp_path):
     with netCDF4.Dataset(tmp_path / "a.nc", "w", format="NETCDF3_CLASSIC") as file:
         file.createDimension("x", 100_000)
         file.createVariable("d", "i4", ("x",))[:] = np.arange(100_000)
-    with pytest.raises(UnsupportedError, match="'netcdf3' stores no values"):
-        icevirt.scan_file(tmp_path / "a.nc", policy={"d": "native"})
-    assert kinds(icevirt.scan_file(tmp_path / "a.nc", policy="reference").array("d")) == {"virtual"}
+    with pytest.raises(UnsupportedError, match="'netcdf3' cannot store the values"):
+        icevirt.scan_file(tmp_path / "a.nc", scan_options={"variable_policy": {"d": "native"}})
+    assert kinds(
+        icevirt.scan_file(tmp_path / "a.nc", scan_options={"variable_policy": "reference"}).array(
+            "d"
+        )
+    ) == {"virtual"}
 
 
 def test_the_policy_is_part_of_a_builds_identity():
-    plain = identity_of(scan_options())
-    assert identity_of(scan_options(policy="fail")) == plain
-    assert identity_of(scan_options(policy="skip")) != plain
+    plain = identity_of(scanner_options(ScanOptions()))
+    assert identity_of(scanner_options(ScanOptions(variable_policy="fail"))) == plain
+    assert identity_of(scanner_options(ScanOptions(variable_policy="skip"))) != plain
     one, other = {"a": "skip", "b": "fail"}, {"b": "fail", "a": "skip"}
-    assert identity_of(scan_options(policy=one)) != identity_of(scan_options(policy=other))
+    assert identity_of(scanner_options(ScanOptions(variable_policy=one))) != identity_of(
+        scanner_options(ScanOptions(variable_policy=other))
+    )
 
 
-def test_a_build_and_its_plan_tell_what_was_left_out(path, tmp_path, monkeypatch):
-    without_spark(monkeypatch)
-    monkeypatch.setattr(plan_module, "spark_or_local", lambda *_, **__: contextlib.nullcontext())
+@pytest.mark.ci
+def test_a_build_and_its_plan_tell_what_was_left_out(path, tmp_path, in_process):
     repo, policy = str(tmp_path / "repo"), {"/raw/*": "skip", "block": "native"}
-    plan = icevirt.plan([str(path)], concat_dim=None, policy=policy)
+    plan = icevirt.plan([str(path)], concat_dim=None, scan_options={"variable_policy": policy})
     assert any(text.startswith("/raw/lists: left out") for text in plan.notes)
-    report = icevirt.build([str(path)], repo, concat_dim=None, policy=policy)
+    report = icevirt.build(
+        [str(path)], repo, concat_dim=None, scan_options={"variable_policy": policy}
+    )
     assert any(text.startswith("/raw/lists: left out") for text in report.findings)
     root = zarr.open_group(official(repo).readonly_session("main").store, mode="r")
     np.testing.assert_array_equal(root["block"][...], DATA)
@@ -157,16 +180,22 @@ def test_a_build_and_its_plan_tell_what_was_left_out(path, tmp_path, monkeypatch
     assert sorted(root["raw"]) == ["good"]
     containers = report.containers
     assert icevirt.verify(repo, authorize_virtual_chunk_access=containers, full=True).ok
-    again = icevirt.build([str(path)], repo, concat_dim=None, policy=policy)
+    again = icevirt.build(
+        [str(path)], repo, concat_dim=None, scan_options={"variable_policy": policy}
+    )
     assert again.snapshot_id == report.snapshot_id
 
 
+@pytest.mark.ci
 def test_the_command_line_takes_policies(path):
     from typer.testing import CliRunner
 
     run = CliRunner()
     assert run.invoke(app, ["scan", str(path)]).exit_code
-    for given in (["--policy", "skip"], ["--policy", "odd=reference", "--policy", "skip"]):
+    for given in (
+        ["--variable-policy", "skip"],
+        ["--variable-policy", "odd=reference", "--variable-policy", "skip"],
+    ):
         result = run.invoke(app, ["scan", str(path), *given])
         assert (result.exit_code == 0) is (len(given) == 2), result.output
         assert ("left out" in result.output) is (len(given) == 2)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from icevirt.api.scan import scan_file
 from icevirt.model.chunks import ChunkType
-from icevirt.scan.contract import ScanOptions
+from icevirt.scan.contract import ScannerOptions
 from icevirt_scanners.blocks import SPLIT, block_chunks, grid_of_block
 from icevirt_scanners.hdf5.values import digests, libhdf5_values
 from icevirt_scanners.hdf5.values.chunk_references import stored_chunks
@@ -136,7 +136,9 @@ def test_variables_are_left_out_by_name_path_or_group(tmp_path):
             file[name] = np.arange(3)
 
     def left(*drop):
-        return [array.path for array in scan_file(path, drop_variables=drop).arrays]
+        return [
+            array.path for array in scan_file(path, scan_options={"drop_variables": drop}).arrays
+        ]
 
     assert left("a") == ["/g/b", "/h/c"]
     assert left("/a") == ["/g/a", "/g/b", "/h/c"]
@@ -216,7 +218,7 @@ class Dataset:
 
 
 def test_a_chunk_off_the_grid_is_damage_and_one_outside_the_shape_is_not_read():
-    by_libhdf5 = SimpleNamespace(raw=None, header=lambda _: None, options=ScanOptions())
+    by_libhdf5 = SimpleNamespace(raw=None, header=lambda _: None, options=ScannerOptions())
     stored = stored_chunks(Dataset((0, 0), (4, 0), (2, 2)), by_libhdf5)
     assert stored.index.tolist() == [[0, 0], [1, 1]]
     assert stored.offset.tolist() == [0, 200]

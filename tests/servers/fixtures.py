@@ -20,13 +20,8 @@ from servers.ranges import Files
 from servers.s3 import S3
 from servers.serving import served
 
-SERVERS = {
-    "s3_server",
-    "azure_server",
-    "gcs_server",
-    "http_server",
-    "strict_s3",
-}
+PROCESSES = {"s3_server", "azure_server", "gcs_server"}
+SERVERS = PROCESSES | {"http_server", "strict_s3"}
 
 
 def fresh(request: pytest.FixtureRequest) -> str:
@@ -167,8 +162,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("servers")
 
 
+def needs_a_process(item: pytest.Item) -> bool:
+    """Return whether a test needs a server that is a process of its own."""
+    return _needs(item, PROCESSES)
+
+
 def _uses_servers(item: pytest.Item) -> bool:
+    return _needs(item, SERVERS)
+
+
+def _needs(item: pytest.Item, servers: set[str]) -> bool:
     names = set(getattr(item, "fixturenames", ()))
     callspec = getattr(item, "callspec", None)
-    kind = callspec.params.get("place") if callspec and "place" in names else None
-    return bool(names & SERVERS) or kind in KINDS[1:]
+    # a fixture or test that has a kind of storage as parameter asks for its place by that name
+    kinds = callspec.params.values() if callspec and "request" in names else ()
+    return bool(names & servers) or any(
+        isinstance(kind, str) and kind in KINDS[1:] for kind in kinds
+    )

@@ -4,13 +4,14 @@ import icechunk
 import xarray as xr
 
 import icevirt
+from grouping import grouped
 
 HOW = {"concat_dim": "time_counter", "combine": "nested"}
 
 
 def test_a_build_into_a_bucket_equals_its_files(spark, nemo_files, s3):
     storage = s3.icevirt()
-    report = icevirt.build(nemo_files, storage, **HOW, spark=spark)
+    report = icevirt.build(nemo_files, storage, **grouped(HOW), executor=spark)
     assert report.snapshot_id
     prefix = f"file://{nemo_files[0].rpartition('/')[0]}/"
     with (
@@ -26,5 +27,5 @@ def test_a_build_into_a_bucket_equals_its_files(spark, nemo_files, s3):
     theirs = icechunk.Repository.open(s3.official())
     assert next(theirs.ancestry(branch="main")).id == report.snapshot_id
 
-    again = icevirt.build(nemo_files, storage, **HOW, spark=spark)
+    again = icevirt.build(nemo_files, storage, **grouped(HOW), executor=spark)
     assert again.snapshot_id == report.snapshot_id

@@ -30,6 +30,7 @@ def _race(root: str, name: int, times: int) -> None:
                 break
 
 
+@pytest.mark.ci
 def test_of_eight_processes_that_race_none_is_lost(tmp_path):
     storage = LocalStorage(tmp_path)
     storage.put_if("repo", b"", was=None)
@@ -82,6 +83,7 @@ def _dying(action, at: int, after: bool, unnamed: bool) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("unnamed", [True, False], ids=["unnamed files", "staged files"])
 @pytest.mark.parametrize("verb", ["put new", "put over", "create", "update"])
 def test_a_writer_killed_at_any_step_leaves_the_old_bytes_or_the_new(tmp_path, verb, unnamed):
@@ -116,6 +118,7 @@ def test_a_writer_killed_at_any_step_leaves_the_old_bytes_or_the_new(tmp_path, v
     assert killed >= 8
 
 
+@pytest.mark.ci
 def test_a_killed_create_leaves_no_stray_file_at_all(tmp_path):
     for at in range(1, 30):
         root = tmp_path / str(at)

@@ -135,7 +135,7 @@ def test_a_write_to_a_store_that_stays_silent_is_said_to_be_unknown(s3_proxy, st
     assert isinstance(written, Written)  # it reads what it wrote, after the last try
     s3_proxy.rules.clear()
     s3_proxy.rules.add(DROPPED, method="PUT", target=REPO, times=100)
-    with pytest.raises(StorageError, match="not known whether") as caught:
+    with pytest.raises(StorageError, match="unknown whether") as caught:
         storage.put_if("repo", b"two", was=written.version)
     assert s3_proxy.rules.hits == object_store._TRIES
     assert pickle.loads(pickle.dumps(caught.value)).facts == caught.value.facts

@@ -109,7 +109,7 @@ def test_a_repository_is_read_from_a_web_server(http_server, s3):
         assert _values(repo)[3] == 3
     with pytest.raises(ReadOnlyError, match="web server"):
         _grow(repo, 4)
-    with pytest.raises(NotListableError, match="does not list"):
+    with pytest.raises(NotListableError, match="lists files"):
         list(icevirt.http_storage(url).list())
     with pytest.raises(RepositoryNotFoundError):
         icevirt.Repository.open(f"{http_server.url}/elsewhere")

@@ -9,7 +9,7 @@ import pytest
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import NotFoundError
 from icevirt.objects.source import open_source
-from icevirt.scan.contract import ScanOptions
+from icevirt.scan.contract import ScannerOptions
 from icevirt.tasks.prefetch import AHEAD, Prefetcher
 from icevirt.tasks.scan_file import attempt
 
@@ -51,7 +51,7 @@ def test_all_files_are_scanned_and_the_missing_one_is_told(far, http_server):
         except NotFoundError:
             listed.append(SourceFile(url=url, size=1))
     with Prefetcher(listed) as ahead:
-        outcomes = [attempt(file, ScanOptions(), ahead.open) for file in listed]
+        outcomes = [attempt(file, ScannerOptions(), ahead.open) for file in listed]
     shapes = [outcome.scanned and outcome.scanned.array("d").shape for outcome in outcomes]
     assert shapes == [None if number == 3 else (number,) for number in range(20)]
     assert isinstance(outcomes[3].error, NotFoundError)

@@ -19,12 +19,14 @@ from icevirt.catalog import parts as catalog
 from icevirt.catalog.in_progress import ScanNotes
 from icevirt.errors import BuildError, ScanError, ScanTimeoutError
 from icevirt.scan import registry
-from icevirt.scan.contract import ScanOptions
+from icevirt.scan.contract import ScannerOptions
 from icevirt.storage.local import LocalStorage
 from icevirt.tasks import scan_subprocess
 from icevirt.tasks.scan import ScanTask, run_scan
 from icevirt.tasks.scan_subprocess import Containment
 from tasks.stub_scanner import install
+
+pytestmark = [pytest.mark.ci, pytest.mark.slow]
 
 QUICK = ScanLimits(seconds=2.0, memory=1 << 30)
 
@@ -70,7 +72,7 @@ DEEDS = {
 
 def test_each_death_has_its_name_and_the_next_file_is_scanned(tmp_path):
     files = [write(tmp_path / f"{n}.stub", deed) for n, deed in enumerate(DEEDS)]
-    with Containment(ScanOptions(), QUICK) as contained:
+    with Containment(ScannerOptions(), QUICK) as contained:
         outcomes = [contained.attempt(file) for file in files]
     codes = [outcome.error and outcome.error.code for outcome in outcomes]
     assert codes == list(DEEDS.values())
@@ -90,7 +92,7 @@ def test_one_child_scans_many_files_and_is_gone_in_the_end(tmp_path, monkeypatch
         lambda *a, **k: started.append(popen(*a, **k)) or started[-1],
     )
     files = [write(tmp_path / f"{n}.stub", "nothing") for n in range(20)]
-    with Containment(ScanOptions(), QUICK) as contained:
+    with Containment(ScannerOptions(), QUICK) as contained:
         assert not any(contained.attempt(file).error for file in files)
         assert started[0].poll() is None
         started[0].kill()  # by somebody, while it waits: no file is to blame
@@ -104,14 +106,16 @@ def test_a_child_whose_parent_is_gone_does_not_outlive_a_hanging_file(tmp_path, 
     alarmed = ScanTimeoutError("alarmed")
     monkeypatch.setattr("icevirt.tasks.scan_subprocess.Containment._too_slow", lambda *_: alarmed)
     file = write(tmp_path / "a.stub", "hang")
-    with Containment(ScanOptions(), ScanLimits(seconds=-4.5)) as contained:  # grace is five seconds
+    with Containment(
+        ScannerOptions(), ScanLimits(seconds=-4.5)
+    ) as contained:  # grace is five seconds
         assert contained.attempt(file).error is alarmed
 
 
 def test_a_child_that_does_not_start_is_no_fault_of_the_file(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with (
-        Containment(ScanOptions(), QUICK) as contained,
+        Containment(ScannerOptions(), QUICK) as contained,
         pytest.raises(BuildError, match=r"does not start.*exit_code=1"),
     ):
         contained.attempt(write(tmp_path / "a.stub", "nothing"))
@@ -127,7 +131,7 @@ def task_of(tmp_path, deeds):
     )
     storage = LocalStorage(tmp_path / "catalog")
     catalog.mark(storage)
-    return ScanTask(parts=parts, options=ScanOptions(), catalog=storage, limits=QUICK)
+    return ScanTask(parts=parts, options=ScannerOptions(), catalog=storage, limits=QUICK)
 
 
 def sorted_as(task):
@@ -205,7 +209,8 @@ PROGRAM = """
     import json, sys
     import icevirt
 
-    report = icevirt.build(sys.argv[2:], sys.argv[1], concat_dim="time", max_bad_files=1)
+    report = icevirt.build(sys.argv[2:], sys.argv[1], concat_dim="time",
+                           scan_options={"max_bad_files": 1})
     print(json.dumps([[bad.url, bad.code] for bad in report.bad_files]))
 """
 
@@ -231,11 +236,13 @@ def test_on_spark_a_crashing_file_is_left_out_and_all_others_are_there(tmp_path,
 def test_one_file_by_hand_costs_no_process_where_a_time_is_given(tmp_path, deed, code):
     file = write(tmp_path / "one.stub", deed)
     with pytest.raises(ScanError) as caught:
-        scan_file(file.url, file_timeout=2)
+        scan_file(file.url, scan_options={"file_timeout": 2})
     assert caught.value.code == code
 
 
 def test_a_child_finds_in_one_file_what_this_process_does(nemo_files):
-    one, other = (scan_file(nemo_files[0], file_timeout=each) for each in (None, 60))
+    one, other = (
+        scan_file(nemo_files[0], scan_options={"file_timeout": each}) for each in (None, 60)
+    )
     assert [array.zarr_json() for array in one.arrays] == [a.zarr_json() for a in other.arrays]
     assert one.counts() == other.counts()

@@ -11,10 +11,11 @@ from builds.support import (
     expected_dataset,
     official,
     opened,
-    without_spark,
     write_days,
 )
 from icevirt.storage.local import LocalStorage
+
+pytestmark = [pytest.mark.ci, pytest.mark.slow]
 
 KILLED = 137
 
@@ -75,9 +76,8 @@ def state_of(repo):
 
 
 @pytest.mark.parametrize("existing", [False, True], ids=["new repository", "existing repository"])
-def test_killed_at_every_storage_call(tmp_path, monkeypatch, existing):
+def test_killed_at_every_storage_call(tmp_path, existing, in_process):
     """Enumerated, before and after each call: old state or new, then finished by a second run."""
-    without_spark(monkeypatch)
     days = write_days(tmp_path / "archive", 2)
     expected = expected_dataset(days, "time").load()
     number, died, finished = 0, 0, 0
@@ -107,9 +107,8 @@ def test_killed_at_every_storage_call(tmp_path, monkeypatch, existing):
     assert died > 15
 
 
-def test_a_resumed_build_scans_no_finished_part_again(tmp_path, monkeypatch):
+def test_a_resumed_build_scans_no_finished_part_again(tmp_path, in_process):
     """What was scanned before the kill is not opened a second time."""
-    without_spark(monkeypatch)
     days = write_days(tmp_path / "archive", 4)
     repo = str(tmp_path / "repo")
     # mark, then five calls for each part: the kill falls into the third part

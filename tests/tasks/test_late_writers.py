@@ -15,26 +15,26 @@ from builds.support import (
     expected_dataset,
     official,
     opened,
-    without_spark,
     write_days,
 )
+from executors import at_most
 from icevirt.api.pipeline import build_steps as build_module
-from icevirt.api.pipeline import stages
 from icevirt.errors import BuildError, ObjectNotFoundError, StorageError
 from icevirt.model.chunks import ChunkType
 from icevirt.storage import durable
 from icevirt.tasks import write_manifests
 
+pytestmark = pytest.mark.ci
+
 
 @pytest.fixture
-def days(tmp_path, monkeypatch):
+def days(tmp_path, in_process):
     """Four files, and stages that run in this process."""
-    without_spark(monkeypatch)
     return write_days(tmp_path / "archive", 4)
 
 
 @pytest.fixture
-def tasks(monkeypatch):
+def tasks(in_process):
     """The tasks of the write stage, as executors got them."""
     seen = []
 
@@ -42,7 +42,7 @@ def tasks(monkeypatch):
         seen.append(task)
         return write_manifests.run_write(task)
 
-    monkeypatch.setattr(stages, "run_write", run)
+    in_process.instead[write_manifests.run_write] = run
     return seen
 
 
@@ -104,7 +104,7 @@ def forget(task):
 
 
 def test_a_zombie_that_read_something_else_writes_something_else(
-    days, tmp_path, tasks, monkeypatch
+    days, tmp_path, tasks, in_process, monkeypatch
 ):
     """The same window twice at once, with other references: other bytes have another name."""
     repo = tmp_path / "repo"
@@ -130,7 +130,7 @@ def test_a_zombie_that_read_something_else_writes_something_else(
         monkeypatch.setattr(write_manifests, "_moved", moved)
         return results
 
-    monkeypatch.setattr(stages, "run_write", run)
+    in_process.instead[write_manifests.run_write] = run
     report = icevirt.build(days, repo, concat_dim="time")
     used = icevirt.Repository.open(repo).list_manifest_files(report.snapshot_id)
     assert len(list((repo / "manifests").iterdir())) > len(used)
@@ -140,58 +140,47 @@ def test_a_zombie_that_read_something_else_writes_something_else(
 @pytest.mark.parametrize("official_client", [False, True], ids=["icevirt", "official"])
 @pytest.mark.parametrize("moment", ["after the write", "while sources are looked at"])
 def test_garbage_collected_before_the_commit_is_written_again(
-    days, tmp_path, monkeypatch, official_client, moment
+    days, tmp_path, monkeypatch, in_process, official_client, moment
 ):
     """Nothing refers to what a build wrote before its commit; a collector may take it."""
-    repo, times = native(tmp_path / "repo"), [1]
-    name = "write_all" if moment == "after the write" else "refuse_changed"
-    do = getattr(build_module, name)
+    repo, collected = native(tmp_path / "repo"), []
 
-    def meddle(*args):
-        result = do(*args)
-        if times:
-            times.pop()
-            assert list((repo / "manifests").iterdir())
-            assert list((repo / "chunks").iterdir())
-            collect(repo, official_client=official_client)
-            assert not list((repo / "manifests").glob("*"))
-        return result
+    def meddle(_):
+        collected.append(list((repo / "manifests").iterdir()) and list((repo / "chunks").iterdir()))
+        collect(repo, official_client=official_client)
+        assert not list((repo / "manifests").glob("*"))
 
-    monkeypatch.setattr(build_module, name, meddle)
+    once = at_most(1, meddle)
+    if moment == "after the write":
+        in_process.after[write_manifests.run_write] = once
+    else:
+        look = build_module.refuse_changed
+        monkeypatch.setattr(build_module, "refuse_changed", lambda files: (look(files), once()))
     icevirt.build(days, repo, concat_dim="time")
-    assert not times
+    assert collected[0]
     assert_sound(repo, days)
 
 
-def test_a_chunk_object_alone_is_missed_too(days, tmp_path, monkeypatch):
+def test_a_chunk_object_alone_is_missed_too(days, tmp_path, in_process):
     """A manifest that stayed refers to a chunk that did not."""
-    repo, times, do = native(tmp_path / "repo"), [1], build_module.write_all
+    repo, losses = native(tmp_path / "repo"), []
 
-    def meddle(*args):
-        results = do(*args)
-        if times:
-            times.pop()
-            next((repo / "chunks").iterdir()).unlink()
-        return results
+    def lose(_):
+        losses.append(next((repo / "chunks").iterdir()))
+        losses[0].unlink()
 
-    monkeypatch.setattr(build_module, "write_all", meddle)
+    in_process.after[write_manifests.run_write] = at_most(1, lose)
     icevirt.build(days, repo, concat_dim="time")
-    assert not times
+    assert losses
     assert_sound(repo, days)
 
 
-def test_a_collector_that_never_stops_is_named(days, tmp_path, monkeypatch):
+def test_a_collector_that_never_stops_is_named(days, tmp_path, in_process):
     """The build gives up, loudly, and nothing was committed."""
-    repo, do = native(tmp_path / "repo"), build_module.write_all
+    repo = native(tmp_path / "repo")
     before = icevirt.Repository.open(repo).lookup_branch("main")
-
-    def meddle(*args):
-        results = do(*args)
-        collect(repo, official_client=True)
-        return results
-
-    monkeypatch.setattr(build_module, "write_all", meddle)
-    with pytest.raises(BuildError, match="that were just written are gone"):
+    in_process.after[write_manifests.run_write] = lambda: collect(repo, official_client=True)
+    with pytest.raises(BuildError, match="that were just written have disappeared"):
         icevirt.build(days, repo, concat_dim="time")
     assert icevirt.Repository.open(repo).lookup_branch("main") == before
 

@@ -1,6 +1,5 @@
 """What a file may take is said by whoever asks; what ended for want of it is tried again with more."""
 
-import contextlib
 import os
 from pathlib import Path
 
@@ -11,25 +10,22 @@ from builds.support import (
     assert_same_dataset,
     expected_dataset,
     opened,
-    without_spark,
     write_days,
 )
-from icevirt.api import scan as scan_module
-from icevirt.api.arguments import limits_of
+from grouping import grouped
 from icevirt.catalog.in_progress import ScanNotes
 from icevirt.errors import InvalidInputError
 from icevirt.scan import registry
+from icevirt.scan.options import ScanOptions
 from icevirt.tasks.limits import limited_memory
 from tasks.stub_scanner import install
 
 
 @pytest.fixture(autouse=True)
-def stub(tmp_path, monkeypatch):
+def stub(tmp_path, monkeypatch, in_process):
     """Install the stub scanner, and scan all files in children."""
     monkeypatch.syspath_prepend(install(tmp_path / "site"))
     registry.scanners.cache_clear()
-    without_spark(monkeypatch)
-    monkeypatch.setattr(scan_module, "spark_or_local", lambda *_, **__: contextlib.nullcontext())
     monkeypatch.setattr(ScanNotes, "died_in", lambda self, parts: True)
     yield
     registry.scanners.cache_clear()
@@ -52,11 +48,12 @@ def statuses(catalog):
 LITTLE = {"file_timeout": 1.5, "file_memory": "300MiB"}
 
 
+@pytest.mark.ci
 def test_a_file_that_limits_stopped_is_scanned_again_under_higher_ones_alone(files, tmp_path):
     catalog = str(tmp_path / "catalog")
 
     def scan(**limits):
-        return icevirt.scan_files(files, catalog, max_bad_files=3, **limits)
+        return icevirt.scan_files(files, catalog, **grouped(limits, max_bad_files=3))
 
     assert scan(**LITTLE).files_scanned == 4
     found = {"slow": "timeout", "large": "oom", "good": "ok", "broken": "crashed"}
@@ -82,6 +79,7 @@ def test_a_file_that_limits_stopped_is_scanned_again_under_higher_ones_alone(fil
     }
 
 
+@pytest.mark.ci
 def test_a_build_that_left_files_out_is_no_longer_the_same_with_more_time(tmp_path):
     days = write_days(tmp_path / "archive", 2)
     slow = tmp_path / "archive" / "day3.nc"
@@ -90,7 +88,7 @@ def test_a_build_that_left_files_out_is_no_longer_the_same_with_more_time(tmp_pa
 
     def build(**how):
         return icevirt.build(
-            [*days, slow], repo, concat_dim="time", mode="w", max_bad_files=1, **how
+            [*days, slow], repo, concat_dim="time", mode="w", **grouped(how, max_bad_files=1)
         )
 
     first = build(file_timeout=1)
@@ -104,6 +102,7 @@ def test_a_build_that_left_files_out_is_no_longer_the_same_with_more_time(tmp_pa
     assert build(file_timeout=1).already_built
 
 
+@pytest.mark.ci
 def test_memory_is_limited_in_the_block_alone():
     before = bytearray(1 << 20)
     with limited_memory(200 << 20):
@@ -128,7 +127,7 @@ SIZES = {
 
 @pytest.mark.parametrize(("given", "size"), SIZES.items())
 def test_memory_is_a_number_or_has_a_unit(given, size):
-    assert limits_of(1, given).memory == size
+    assert ScanOptions(file_timeout=1, file_memory=given).limits.memory == size
 
 
 BAD = {
@@ -140,7 +139,7 @@ BAD = {
     "no memory": {"file_memory": 0},
     "memory of no unit": {"file_memory": "4 elephants"},
     "negative memory": {"file_memory": "-4GiB"},
-    "memory that is nothing": {"file_memory": None},
+    "memory that is empty": {"file_memory": ""},
 }
 
 
@@ -150,5 +149,5 @@ def test_limits_that_are_none_are_refused_before_anything_is_done(call, how, fil
     before = sorted(os.listdir(tmp_path))
     where = {"scan_files": ["catalog"], "build": ["repo"], "plan": []}[call]
     with pytest.raises(InvalidInputError, match="file_"):
-        getattr(icevirt, call)(files, *(str(tmp_path / name) for name in where), **how)
+        getattr(icevirt, call)(files, *(str(tmp_path / name) for name in where), scan_options=how)
     assert sorted(os.listdir(tmp_path)) == before

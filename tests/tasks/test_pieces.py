@@ -18,11 +18,10 @@ from builds.support import (
     expected_dataset,
     opened,
     told,
-    without_spark,
     write_days,
 )
 from fixtures import hdf5_cases
-from icevirt.api import scan as scan_module
+from grouping import grouped
 from icevirt.api.pipeline import stages
 from icevirt.planning.schedule import split_large_file
 from icevirt.tasks import scan as scanning
@@ -30,11 +29,7 @@ from icevirt.tasks.scan_pieces import Pieces
 from scanners.hdf5.random_trees import plans, write
 from tasks.test_kills import KILLED, Mortal, in_child
 
-
-@pytest.fixture(autouse=True)
-def in_process(monkeypatch):
-    without_spark(monkeypatch)
-    monkeypatch.setattr(scan_module, "spark_or_local", lambda *_, **__: contextlib.nullcontext())
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 @contextlib.contextmanager
@@ -48,7 +43,7 @@ def in_pieces(count, *, run=1):
 
 
 def scan(sources, catalog, **options):
-    return icevirt.scan_files(sources, catalog, max_bad_files="100%", **options)
+    return icevirt.scan_files(sources, catalog, **grouped(options, max_bad_files="100%"))
 
 
 def counted(monkeypatch):
@@ -83,6 +78,7 @@ def write_many(path, arrays=30, *, libver="earliest"):
     return str(path)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("libver", ["earliest", "latest"])
 @pytest.mark.parametrize("count", [2, 7, 64])
 def test_pieces_make_the_catalog_and_the_repository_of_the_whole(
@@ -143,6 +139,7 @@ def test_large_arrays_are_cut_into_runs_of_their_chunks(tmp_path, monkeypatch):
     assert len([n for n in held if n]) >= 3
 
 
+@pytest.mark.ci
 def test_every_odd_file_is_told_alike(tmp_path, monkeypatch):
     """Those that are refused too, with every word of the error."""
     folder = tmp_path / "files"
@@ -163,6 +160,7 @@ def test_every_odd_file_is_told_alike(tmp_path, monkeypatch):
         assert pieces[table] == whole[table], table
 
 
+@pytest.mark.ci
 @settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(plans(), min_size=1, max_size=5),
@@ -180,12 +178,13 @@ def test_a_random_tree_is_told_alike(
         warnings.simplefilter("ignore")
         write(folder / "file.h5", groups, found, libver=libver, track_order=False)
     path = str(folder / "file.h5")
-    scan(path, folder / "whole", concat_dim=concat_dim, policy=policy)
+    scan(path, folder / "whole", concat_dim=concat_dim, variable_policy=policy)
     with in_pieces(count):
-        scan(path, folder / "pieces", concat_dim=concat_dim, policy=policy)
+        scan(path, folder / "pieces", concat_dim=concat_dim, variable_policy=policy)
     assert told(folder / "pieces") == told(folder / "whole")
 
 
+@pytest.mark.ci
 def test_a_scan_that_is_killed_scans_the_missing_pieces_only(tmp_path, monkeypatch):
     path = write_many(tmp_path / "many.nc", arrays=4)
     scan(path, tmp_path / "expected")
@@ -268,11 +267,17 @@ def test_values_to_be_stored_are_counted_over_all_pieces(tmp_path):
     for most in (100_000, 10_000_000):
         name = str(most)
         whole = scan(
-            path, tmp_path / f"whole{name}", policy={"v*": "native"}, max_native_bytes=most
+            path,
+            tmp_path / f"whole{name}",
+            variable_policy={"v*": "native"},
+            max_native_bytes_per_file=most,
         )
         with in_pieces(3):
             pieces = scan(
-                path, tmp_path / f"pieces{name}", policy={"v*": "native"}, max_native_bytes=most
+                path,
+                tmp_path / f"pieces{name}",
+                variable_policy={"v*": "native"},
+                max_native_bytes_per_file=most,
             )
         assert pieces.bad_files == whole.bad_files
         assert told(tmp_path / f"pieces{name}") == told(tmp_path / f"whole{name}")

@@ -1,6 +1,5 @@
 """Pieces of a huge file in a bucket, and pieces that end the process that scans them."""
 
-import contextlib
 from pathlib import Path
 
 import pytest
@@ -8,12 +7,14 @@ import xarray as xr
 
 import icevirt
 from api.sources.test_object_stores import access_to, below, manifests, uploaded
-from builds.support import assert_same_dataset, expected_dataset, told, without_spark
-from icevirt.api import scan as scan_module
+from builds.support import assert_same_dataset, expected_dataset, told
+from grouping import grouped
 from icevirt.catalog.in_progress import ScanNotes
 from icevirt.scan import registry
 from tasks.stub_scanner import install
 from tasks.test_pieces import counted, in_pieces, write_many
+
+pytestmark = [pytest.mark.ci, pytest.mark.slow]
 
 SHARED = """
     import os, signal, time
@@ -57,10 +58,7 @@ SHARED = """
 """
 
 
-@pytest.fixture(autouse=True)
-def in_process(monkeypatch):
-    without_spark(monkeypatch)
-    monkeypatch.setattr(scan_module, "spark_or_local", lambda *_, **__: contextlib.nullcontext())
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 @pytest.fixture
@@ -100,7 +98,7 @@ def test_a_piece_that_ends_its_process_makes_the_file_bad_and_no_other(
     def scan(**limits):
         with in_pieces(3 if last else 2):
             return icevirt.scan_files(
-                [bad, good], catalog, concat_dim="time", max_bad_files=1, **limits
+                [bad, good], catalog, concat_dim="time", **grouped(limits, max_bad_files=1)
             )
 
     report = scan(**little)
@@ -128,18 +126,18 @@ def test_pieces_in_a_bucket_make_what_one_task_makes_on_disk(s3, tmp_path, monke
     access, credentials = access_to(s3)
     source = f"{s3.url}/data/many.nc"
     how = {"concat_dim": "time", "access": access}
-    icevirt.scan_files(source, tmp_path / "whole", **how)
+    icevirt.scan_files(source, tmp_path / "whole", **grouped(how))
     noted = counted(monkeypatch)
     catalog, repo = below(s3, "catalog").icevirt(), below(s3, "repo").icevirt()
     with in_pieces(5):
-        report = icevirt.scan_files(source, catalog, **how)
+        report = icevirt.scan_files(source, catalog, **grouped(how))
     assert report.files_scanned == 1
     assert sorted(noted) == [(number, 5) for number in range(5)]
     assert without_costs(told(catalog)) == without_costs(told(tmp_path / "whole"))
     assert not list(catalog.list("pieces"))
-    built = icevirt.build(source, repo, catalog=catalog, **how)
+    built = icevirt.build(source, repo, catalog=catalog, **grouped(how))
     on_disk = icevirt.local_filesystem_storage(str(tmp_path / "repo"))
-    icevirt.build(source, on_disk, catalog=str(tmp_path / "whole"), **how)
+    icevirt.build(source, on_disk, catalog=str(tmp_path / "whole"), **grouped(how))
     assert manifests(repo) == manifests(on_disk)
     authorize = dict.fromkeys(built.containers, credentials)
     assert_same_dataset(

@@ -24,6 +24,8 @@ import icevirt
 from execution.processes import python_of
 from tasks.stub_scanner import install
 
+pytestmark = [pytest.mark.ci, pytest.mark.slow]
+
 FILES = int(os.environ.get("ICEVIRT_POISON_FILES", "500"))
 POISON = Path(__file__).parents[2] / "fixtures" / "poison"
 CHUNKS = 4  # of the variable in each good file
@@ -116,8 +118,10 @@ PROGRAM = """
     scan.Inputs = Meddled
     with local_session() as spark:
         report = icevirt.scan_files(
-            archive, catalog, concat_dim="time", max_bad_files="50%", max_native_bytes=8 << 30,
-            file_timeout=5, file_memory="1GiB", spark=spark,
+            archive, catalog, concat_dim="time", executor=spark, scan_options={
+                "max_bad_files": "50%", "max_native_bytes_per_file": 8 << 30,
+                "file_timeout": 5, "file_memory": "1GiB",
+            },
         )
     print(json.dumps({"files": report.files, "bad": len(report.bad_files),
                       "virtual": report.references.virtual, "seconds": report.seconds}))

@@ -5,19 +5,18 @@ from pathlib import Path
 import pytest
 
 import icevirt
-from builds.support import told, without_spark, write_day
-from icevirt.api import scan as scan_module
+from builds.support import told, write_day
 from icevirt.tasks import scan as scanning
 from tasks.test_kills import KILLED, Mortal, in_child
+
+pytestmark = pytest.mark.ci
 
 FILES = 3
 
 
 @pytest.fixture
-def days(tmp_path, monkeypatch):
+def days(tmp_path, monkeypatch, in_process):
     """Three days; each scan of a file is noted, also by processes that die."""
-    without_spark(monkeypatch)
-    monkeypatch.setattr(scan_module, "spark_or_local", _nobody)
     files = [str(tmp_path / f"day{day}.nc") for day in range(FILES)]
     for day, path in enumerate(files):
         write_day(path, day)

@@ -5,11 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from builds.support import closed_of
+from builds.support import closed_of, tables_of
 from icevirt.archive.outcome import ScanOutcome
 from icevirt.archive.plan import FileRows
 from icevirt.archive.reports.build import ReferenceCounts
-from icevirt.catalog.part_builder import tables_of
 from icevirt.catalog.parts import write_part
 from icevirt.errors import FormatError
 from icevirt.ids import ObjectId8, ObjectId12

@@ -55,7 +55,7 @@ def _pyarrow() -> Any:
         import pyarrow as pa
     except ModuleNotFoundError as error:
         raise InvalidInputError(
-            "a table of references is an Arrow table", do="Run `pip install pyarrow`."
+            "an Arrow table of references needs pyarrow", do="Run `pip install pyarrow`."
         ) from error
     return pa
 

@@ -57,8 +57,8 @@ def outgoing(session: Session, node: ArrayNode, inline_native: int) -> ExportedR
     nbytes = int(table.length[native].sum())
     if nbytes > inline_native:
         raise UnsupportedError(
-            "chunks that lie in the repository, which references cannot name",
-            do="Raise inline_native to take them along as bytes, or export other arrays.",
+            "some chunks lie in the repository, which exported references cannot point at",
+            do="Raise inline_native to export them as bytes, or export other arrays.",
             path=node.path,
             chunks=int(native.sum()),
             nbytes=nbytes,
@@ -90,7 +90,7 @@ def nodes_below(session: Session, path: str) -> list[tuple[str, Node]]:
     """Return a node and all below it, by the paths that they have under it; an array by its name.
 
     Raises:
-        NodeNotFoundError: There is none.
+        NodeNotFoundError: No repository there.
     """
     top = session.node(path)
     if isinstance(top, ArrayNode):

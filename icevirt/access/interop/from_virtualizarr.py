@@ -39,26 +39,26 @@ _ENCODINGS = (
 def from_virtualizarr(
     vds: Dataset, session: Session, *, group: str | None = None, checksum: ChecksumLike = None
 ) -> None:
-    """Write a virtual dataset into a group of a session. Nothing is committed.
+    """Write a virtual dataset into a group of a session, without committing.
 
     Variables that VirtualiZarr loaded are written as values, all others as references.
 
     Args:
-        vds: As ``virtualizarr.open_virtual_dataset`` returns it, or combined of such.
+        vds: A dataset from ``virtualizarr.open_virtual_dataset``, or several combined.
         session: A writable session.
         group: The group; the root by default.
-        checksum: Of all the files: an etag, or when they were last modified at most. Without it,
-            changes of the files cannot be noticed.
+        checksum: One for all files: an etag, or the latest modification time. Without it,
+            changes of the files go unnoticed.
 
     Raises:
-        AlreadyExistsError: A variable is there already.
+        AlreadyExistsError: A variable already exists.
         InvalidInputError: No virtual chunk container covers a file.
-        ReadOnlyError: The session takes no changes.
+        ReadOnlyError: The session is read-only.
     """
     if session.read_only:
         raise ReadOnlyError(
-            "this session takes no changes",
-            do="Begin one with `repo.writable_session(branch)`.",
+            "this session is read-only",
+            do="Open a writable one with `repo.writable_session(branch)`.",
             snapshot=session.snapshot_id,
         )
     top = paths.canonical(group or "/")

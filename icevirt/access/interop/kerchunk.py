@@ -42,29 +42,29 @@ def to_kerchunk(
     record_size: int = RECORD_SIZE,
     inline_native: int = INLINE_NATIVE,
 ) -> None:
-    """Write the references of a group, or of one array, as kerchunk's.
+    """Write the references of a group or an array in kerchunk's format.
 
     fsspec's reference file system reads them, and through it zarr and xarray
     (``engine="kerchunk"``). Checksums are lost.
 
     Args:
-        session: Any session; what it has not committed is seen.
-        path: The group, with all below it, or the array, which becomes the only one of a group.
+        session: Any session; uncommitted changes are included.
+        path: The group, with everything below it, or one array.
         file: The JSON file, which is replaced, or the parquet directory, which must not exist.
         format: ``json``, or ``parquet`` for millions of references.
         record_size: References in a parquet file.
-        inline_native: How many bytes of each array's chunks inside the repository may go along.
+        inline_native: Maximum bytes per array of repository chunks to embed.
 
     Raises:
         NodeNotFoundError: There is no such node.
-        UnsupportedError: An array has more bytes inside the repository, or it or its name is
-            nothing that zarr v2 or the file system can say.
+        UnsupportedError: An array has more bytes in the repository, or it or its name cannot
+            be expressed in zarr v2 or on the file system.
         AlreadyExistsError: The directory exists.
         InvalidInputError: The format is unknown.
     """
     if format not in _FORMATS or record_size < 1:
         raise InvalidInputError(
-            "no such format of references",
+            "unknown format of references",
             do=f"Pass one of {_FORMATS}, and a record_size of at least 1.",
             format=format,
             record_size=record_size,
@@ -156,7 +156,7 @@ def _write_parquet(
         folder.mkdir(parents=True)
     except FileExistsError as error:
         raise AlreadyExistsError(
-            "something is where the references would go", do="Name another path.", path=str(folder)
+            "the output path already exists", do="Name another path.", path=str(folder)
         ) from error
     for name, found in arrays.items():
         below = folder / name

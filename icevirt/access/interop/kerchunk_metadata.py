@@ -45,7 +45,7 @@ def array_documents(node: ArrayNode, *, complete: bool) -> dict[str, dict[str, A
         zarray = {**plain, "fill_value": _fill(document, attributes, dtype, complete=complete)}
     except NoEquivalentError as error:
         raise UnsupportedError(
-            f"kerchunk's references are of zarr v2, which cannot say this: {error}",
+            f"kerchunk's references use zarr v2, which cannot express this array: {error}",
             do="Export other arrays.",
             path=node.path,
         ) from error

@@ -24,15 +24,15 @@ _INLINED = "__inlined__"  # VirtualiZarr's word for a chunk whose bytes are in t
 def to_virtualizarr(
     session: Session, group: str = "/", *, inline_native: int = INLINE_NATIVE
 ) -> Dataset:
-    """Return a virtual dataset of the arrays directly in a group, for VirtualiZarr to work on.
+    """Return a VirtualiZarr virtual dataset of the arrays directly in a group.
 
-    Attributes are those of the files, undecoded. Checksums are lost, because VirtualiZarr's
+    Attributes are the files' own, undecoded. Checksums are lost, because VirtualiZarr's
     manifests have none: `from_virtualizarr` takes one for all files.
 
     Args:
-        session: Any session; what it has not committed is seen.
+        session: Any session; uncommitted changes are included.
         group: The group; the root by default.
-        inline_native: How many bytes of each array's chunks inside the repository may go along as
+        inline_native: Maximum bytes per array of repository chunks to embed as
             inline chunks.
 
     Raises:
@@ -79,7 +79,7 @@ def _array(session: Session, node: ArrayNode, inline_native: int) -> Any:
     names = document.get("dimension_names") or []
     if document["chunk_grid"]["name"] != "regular" or not all(names or [None] * len(node.shape)):
         raise UnsupportedError(
-            "an array that VirtualiZarr cannot hold: it wants named dimensions and a regular grid",
+            "VirtualiZarr needs named dimensions and a regular chunk grid, which this array lacks",
             do="Drop the array, or name its dimensions.",
             path=node.path,
             dimension_names=names,

@@ -47,7 +47,7 @@ def open_array(store: SessionStore, path: str) -> zarr.Array[Any]:
     """Return the array at a path of a session.
 
     Raises:
-        NodeNotFoundError: There is none.
+        NodeNotFoundError: No repository there.
         FormatError: Its metadata is not what zarr can use.
     """
     return array_of(store, store.session.array(path))
@@ -63,8 +63,8 @@ def decoding(array: zarr.Array[Any]) -> Iterator[None]:
     except MemoryError as error:
         raise StorageError(
             "a read needs more memory than is available",
-            do="Read a smaller part at once. If the part is small already, the array declares"
-            " chunks that are larger than the memory.",
+            do="Read a smaller part at once. If the part is already small, the array's chunks are "
+            "larger than the memory.",
             **_facts(array, error),
         ) from error
     except Exception as error:

@@ -62,7 +62,7 @@ def parse_writable(key: str) -> Key:
     """
     if (found := parse(key)) is None:
         raise InvalidInputError(
-            "not a key of a zarr v3 hierarchy",
+            "not a valid key of a zarr v3 hierarchy",
             do="Keys are like 'group/array/zarr.json' and 'group/array/c/0/1'; write with"
             " zarr_format=3 and the default chunk key encoding.",
             key=key,

@@ -45,11 +45,11 @@ class ReferenceStore(SessionStore):
         *,
         labels: Mapping[str, Any] | None = None,
     ) -> ChunkSource:
-        """Say which bytes of which object a value is decoded from.
+        """Return the object and the byte range that a value is decoded from.
 
         Args:
             path: The array.
-            index: Of the value, along each dimension; negative numbers count from the end.
+            index: Index of the value along each dimension; negative numbers count from the end.
             labels: Instead of an index: a label of its coordinate for each dimension.
 
         Raises:
@@ -60,8 +60,8 @@ class ReferenceStore(SessionStore):
 
         if (index is None) == (labels is None):
             raise InvalidInputError(
-                "a value is named by its index or by labels",
-                do="Pass index=(0, 1) or labels={'time': '2024-01-01', ...}, not both.",
+                "pass either the index or the labels of the value",
+                do="For example index=(0, 1) or labels={'time': '2024-01-01', ...}.",
                 path=path,
             )
         if labels is not None:

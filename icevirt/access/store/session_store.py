@@ -63,31 +63,31 @@ class SessionStore(Store):
 
     @property
     def read_only(self) -> bool:
-        """Whether changes are refused; so they are once the session was committed."""
+        """Whether changes are refused, as they are after the session's commit."""
         return self._read_only or self._session.read_only
 
     def with_read_only(self, read_only: bool = False) -> Self:
         """Return another store over the same session.
 
         Raises:
-            ReadOnlyError: A writable store of a session that takes no changes.
+            ReadOnlyError: The session is read-only.
         """
         if self._session.read_only and not read_only:
             raise ReadOnlyError(
-                "the session of this store takes no changes",
-                do="Begin another with `repo.writable_session(branch)` and use its store.",
+                "the session of this store is read-only",
+                do="Open a writable one with `repo.writable_session(branch)` and use its store.",
                 snapshot=self._session.snapshot_id,
             )
         return type(self)(self._session, read_only=read_only, on_stale=self._reader.staleness)
 
     @property
     def on_stale(self) -> OnStale:
-        """What happens when a source file changed after it was scanned."""
+        """What happens if a source file changed after the scan."""
         return self._reader.staleness.on_stale
 
     @property
     def verification(self) -> Verification:
-        """How many virtual chunks were read so far that can be verified, that cannot, and stale."""
+        """How many virtual chunks were read so far: verifiable, unverifiable, and stale."""
         return self._reader.staleness.seen
 
     # -- reading -----------------------------------------------------------------------------
@@ -99,10 +99,10 @@ class SessionStore(Store):
         prototype: BufferPrototype | None = None,
         byte_range: ByteRequest | None = None,
     ) -> Buffer | None:
-        """Return the value of a key, or None where nothing was written.
+        """Return the value of a key, or None if nothing was written.
 
         Raises:
-            StorageError: The value is there and cannot be read.
+            StorageError: The value exists but cannot be read.
             UnauthorizedError: It lies in a source file that the session may not read.
         """
         self._is_open = True
@@ -116,7 +116,7 @@ class SessionStore(Store):
         prototype: BufferPrototype | None = None,
         byte_range: ByteRequest | None = None,
     ) -> Buffer | None:
-        """Return the value of a key, or None where nothing was written. Raises as `get_sync`."""
+        """Return the value of a key, or None if nothing was written. Raises as `get_sync`."""
         self._is_open = True
         value = await self._gatherer.read(key, byte_range)
         kind = (prototype or default_buffer_prototype()).buffer
@@ -132,11 +132,11 @@ class SessionStore(Store):
         return await asyncio.gather(*wanted)
 
     async def exists(self, key: str) -> bool:
-        """Say whether a value was written; whether it can be read is not looked at."""
+        """Return whether a value was written, without checking that it can be read."""
         return self._reader.size(key) is not None
 
     async def getsize(self, key: str) -> int:
-        """Return the length of a value in bytes. Raises ``FileNotFoundError``, as zarr wants it."""
+        """Return the length of a value in bytes. Raises ``FileNotFoundError``, as zarr requires."""
         if (size := self._reader.size(key)) is None:
             raise FileNotFoundError(key)
         return size

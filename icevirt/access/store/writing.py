@@ -36,7 +36,7 @@ class Writer:
         """Write a value.
 
         Raises:
-            InvalidInputError: The key is none of zarr v3, or the value does not fit it.
+            InvalidInputError: The key is not a zarr v3 key, or the value does not match it.
             NodeNotFoundError: A chunk of an array that is not there.
         """
         match parse_writable(key):

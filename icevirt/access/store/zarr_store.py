@@ -29,14 +29,14 @@ from icevirt.repo.session import Session
 
 
 class IcevirtStore(ReferenceStore):
-    """What a session sees, and what it changes, as zarr v3 keys and values.
+    """A zarr store over a session: its contents and changes as zarr v3 keys and values.
 
     Args:
         session: A session; the store is writable while the session is.
-        read_only: Take no changes although the session would.
-        on_stale: When a source file changed after it was scanned: ``raise`` an error, ``warn``
-            once for each file and read it as it is, or ``ignore`` that. The `Staleness` of another
-            store counts on in it.
+        read_only: Refuse changes even if the session is writable.
+        on_stale: If a source file changed after the scan: ``raise`` an error, ``warn``
+            once per file and read it as it is, or ``ignore`` the change. The `Staleness` of another
+            store can be passed to share its counts.
     """
 
     supports_writes: ClassVar[bool] = True
@@ -58,7 +58,7 @@ class IcevirtStore(ReferenceStore):
         """Write a value: a zarr.json, or an encoded chunk.
 
         Raises:
-            InvalidInputError: The key is none of zarr v3, or the value does not fit it.
+            InvalidInputError: The key is not a zarr v3 key, or the value does not match it.
         """
         self._begin(value)
         self._writer.set(key, value.to_bytes())
@@ -78,7 +78,7 @@ class IcevirtStore(ReferenceStore):
         self._writer.set_if_absent(key, value.to_bytes())
 
     def delete_sync(self, key: str) -> None:
-        """Delete a value; one that is not there is no error, whatever its key."""
+        """Delete a value; a missing value is not an error, for any key."""
         self._check_writable()
         self._is_open = True
         if parse(key) is not None:
@@ -89,7 +89,7 @@ class IcevirtStore(ReferenceStore):
         self.delete_sync(key)
 
     async def delete_dir(self, prefix: str) -> None:
-        """Delete a node and all below it, or those chunks of an array that lie in the folder."""
+        """Delete a node and everything below it, or the chunks of an array below a folder."""
         self._check_writable()
         self._is_open = True
         folder = prefix.strip("/")
@@ -115,14 +115,14 @@ class IcevirtStore(ReferenceStore):
     def set_virtual_ref(
         self, key: str, location: str, *, offset: int, length: int, checksum: ChecksumLike = None
     ) -> None:
-        """Let a chunk refer to ``length`` bytes at ``offset`` of another object.
+        """Point a chunk at ``length`` bytes at ``offset`` of another object.
 
         Raises:
-            InvalidInputError: The key is no chunk's, or no container covers the location.
+            InvalidInputError: The key is not a chunk key, or no container covers the location.
         """
         named = parse(key)
         if not isinstance(named, ChunkKey):
-            raise InvalidInputError("not the key of a chunk", do="Like 'array/c/0/1'.", key=key)
+            raise InvalidInputError("not a chunk key", do="Write it like 'array/c/0/1'.", key=key)
         self.set_virtual_refs_arr(
             named.path,
             (1,) * len(named.index),
@@ -134,7 +134,7 @@ class IcevirtStore(ReferenceStore):
         )
 
     def set_virtual_refs(self, array_path: str, chunks: Sequence[VirtualChunkSpec]) -> None:
-        """Let chunks of an array refer to ranges of other objects. Raises as `set_virtual_ref`."""
+        """Point chunks of an array at ranges of other objects. Raises as `set_virtual_ref`."""
         self._check_writable()
         table = table_of(chunks, self._writer.ndim(array_path))
         self._writer.set_references(array_path, table)
@@ -151,17 +151,18 @@ class IcevirtStore(ReferenceStore):
         arr_offset: Sequence[int] | None = None,
         checksum: ChecksumLike | Sequence[ChecksumLike] = None,
     ) -> None:
-        """Let a box of chunks refer to ranges of other objects. Raises as `set_virtual_ref`.
+        """Point a box of chunks at ranges of other objects. Raises as `set_virtual_ref`.
 
         Args:
             array_path: The array.
             chunk_grid_shape: Chunks of the box along each dimension.
             locations: A URL for each chunk, in C order; empty ones are left out.
-            codes: Where given, ``locations`` are distinct, and this says which is each chunk's.
+            codes: If given, ``locations`` are distinct, and codes hold the index of each chunk's
+                location.
             offsets: Where each chunk begins, in bytes.
             lengths: Bytes of each chunk.
             arr_offset: The first chunk of the box; the first of the array by default.
-            checksum: An etag, or when the object was last modified at most; of all the objects, or
+            checksum: An etag, or the latest modification time; one for all objects, or
                 one for each of ``locations``.
         """
         self._check_writable()
@@ -180,4 +181,4 @@ class IcevirtStore(ReferenceStore):
         self._check_writable()
         self._is_open = True
         if not isinstance(value, Buffer):
-            raise TypeError(f"a zarr Buffer is stored, not {type(value).__name__}")
+            raise TypeError(f"the value must be a zarr Buffer, not {type(value).__name__}")

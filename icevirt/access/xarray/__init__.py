@@ -1,4 +1,4 @@
-"""The xarray engine: groups of a session as Datasets and DataTrees, and Datasets written to it.
+"""Implement the xarray engine.
 
-The zarr store that it reads from is in `store`.
+It opens groups of a session as Datasets and DataTrees, and writes Datasets to a session.
 """

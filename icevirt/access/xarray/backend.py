@@ -94,7 +94,7 @@ class IcevirtBackendEntrypoint(BackendEntrypoint):
             as_of: Open what the branch showed at this time.
             authorize_virtual_chunk_access: The url prefixes of the virtual chunk containers that
                 may be read, or a mapping from them to credentials.
-            on_stale: When a source file changed after it was scanned: ``raise`` an error, ``warn``
+            on_stale: If a source file changed after the scan: ``raise`` an error, ``warn``
                 once for each file and show it as it is, or ``ignore`` that.
             eras: ``concat`` shows the groups of an archive's eras as one lazy dataset, its steps in
                 the order of their coordinate; ``group`` is that of the dataset, without the eras'
@@ -176,7 +176,7 @@ def check_eras(eras: str | None) -> None:
     """Raise ``InvalidInputError`` unless ``eras`` is one of the ways to show them."""
     if eras not in (None, "concat"):
         raise InvalidInputError(
-            "unknown way to show eras",
+            "unknown value for eras",
             do='Pass eras="concat" to see them as one dataset, or leave it out.',
             eras=eras,
         )

@@ -1,4 +1,4 @@
-"""Makes Datasets of the groups of a snapshot, read from a store over it."""
+"""Make Datasets of the groups of a snapshot, read from a store over it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def dataset_of(store: Store, snapshot: Snapshot, group: str, decoders: dict[str,
         raise
     except Exception as error:
         raise InvalidInputError(
-            f"xarray cannot make a dataset of the variables of a group: {error}",
+            f"xarray cannot build a dataset from the variables of this group: {error}",
             do="Pass decode_cf=False to read them as they are stored, or leave out the variables"
             " that the error names: drop_variables=[...].",
             group=group,

@@ -46,7 +46,7 @@ class IcevirtDataStore(AbstractDataStore):
         self._phony: dict[int, list[str]] = {}
         if not isinstance(self._group, GroupNode):
             raise InvalidInputError(
-                "an array is not a dataset",
+                "this is an array, not a group",
                 do=f"Open its group: group={paths.parent(self._group.path)!r}.",
                 path=self._group.path,
             )

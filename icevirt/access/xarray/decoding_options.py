@@ -1,4 +1,4 @@
-"""Names of the decoding options of `xarray.open_dataset` that the engine passes on."""
+"""List the decoding options of `xarray.open_dataset` that the engine passes on."""
 
 DECODERS = (
     "mask_and_scale",

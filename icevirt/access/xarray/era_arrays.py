@@ -56,7 +56,24 @@ class EraSteps:
         return self.era[run], self.inner[run] + at - self.start[run]
 
 
-class EraArray(BackendArray):
+class _LazyArray(BackendArray):
+    """An array that is read by an index along each of its axes."""
+
+    __slots__ = ()
+    shape: tuple[int, ...]
+
+    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+        return indexing.explicit_indexing_adapter(key, self.shape, _OUTER, self._read)
+
+    async def async_getitem(self, key: indexing.ExplicitIndexer) -> Any:
+        """Do the same for xarray's ``load_async``."""
+        return await asyncio.to_thread(self.__getitem__, key)
+
+    def _read(self, key: tuple[_Part, ...]) -> np.ndarray[Any, Any]:
+        raise NotImplementedError
+
+
+class EraArray(_LazyArray):
     """One variable of all eras, along the concatenated dimension.
 
     Args:
@@ -83,13 +100,6 @@ class EraArray(BackendArray):
         shape = list(next(part.shape for part in parts if part is not None))
         shape[axis] = steps.total
         self.shape = tuple(shape)
-
-    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
-        return indexing.explicit_indexing_adapter(key, self.shape, _OUTER, self._read)
-
-    async def async_getitem(self, key: indexing.ExplicitIndexer) -> Any:
-        """Do the same for xarray's ``load_async``."""
-        return await asyncio.to_thread(self.__getitem__, key)
 
     def _read(self, key: tuple[_Part, ...]) -> np.ndarray[Any, Any]:
         along = key[self._axis]
@@ -138,7 +148,7 @@ class EraArray(BackendArray):
         return tuple(lengths)
 
 
-class SameArray(BackendArray):
+class SameArray(_LazyArray):
     """A variable without the concatenated dimension: that of the first era that has it.
 
     Whatever is read of it is read of every era, and compared.
@@ -151,13 +161,6 @@ class SameArray(BackendArray):
     ) -> None:
         self._parts, self._name, self._group, self._names = tuple(parts), name, group, tuple(eras)
         self.dtype, self.shape = parts[0].dtype, parts[0].shape
-
-    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
-        return indexing.explicit_indexing_adapter(key, self.shape, _OUTER, self._read)
-
-    async def async_getitem(self, key: indexing.ExplicitIndexer) -> Any:
-        """Do the same for xarray's ``load_async``."""
-        return await asyncio.to_thread(self.__getitem__, key)
 
     def _read(self, key: tuple[_Part, ...]) -> np.ndarray[Any, Any]:
         first, *others = (np.asarray(part[key].to_numpy()) for part in self._parts)

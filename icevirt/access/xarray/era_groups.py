@@ -106,8 +106,8 @@ def _described(node: GroupNode) -> EraGroups | None:
             )
         case _:
             raise FormatError(
-                "what a group says of its eras is not understood",
-                do=f"A newer icevirt may have written it: upgrade. {DO}",
+                "this group's description of its eras is not valid",
+                do=f"A newer icevirt may have written it: upgrade icevirt. {DO}",
                 group=node.path,
                 found=told,
             )

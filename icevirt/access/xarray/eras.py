@@ -140,8 +140,8 @@ class _Concatenation:
                 return EraSteps.of(era[order], inner[order])
         if not self._eras.contiguous:
             raise CombineError(
-                "the eras cannot be shown as one dataset: their steps lie between one another, and"
-                f" the values of a coordinate {self._dim!r} do not tell the order",
+                "the eras cannot be shown as one dataset: their steps interleave, and no "
+                f"coordinate {self._dim!r} orders them",
                 do=DO,
                 group=self._group,
             )

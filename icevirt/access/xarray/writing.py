@@ -66,15 +66,15 @@ def to_icechunk(
         split_every: How many forks are merged at once.
 
     Raises:
-        ReadOnlyError: The session takes no changes.
+        ReadOnlyError: The session is read-only.
         InvalidInputError: Something is not of the kind it has to be.
     """
     from xarray.backends.writers import dump_to_store, get_writable_zarr_store
 
     if session.read_only:
         raise ReadOnlyError(
-            "this session takes no changes",
-            do="Begin one with `repo.writable_session(branch)`.",
+            "this session is read-only",
+            do="Open a writable one with `repo.writable_session(branch)`.",
             snapshot=session.snapshot_id,
         )
     ds = _as_dataset(obj)
@@ -118,7 +118,7 @@ def _as_dataset(obj: DataArray | Dataset) -> Dataset:
         return obj
     if not isinstance(obj, xr.DataArray):
         raise InvalidInputError(
-            "neither a Dataset nor a DataArray",
+            "this is this is this is this is this is neither a Dataset nor a DataArray",
             do="Write the nodes of a DataTree one by one, each into its group.",
             type=type(obj).__name__,
         )

@@ -1,4 +1,4 @@
-"""The steps of a build between its arguments and its report.
+"""Run the steps of a build between its arguments and its report.
 
 The public functions are in `icevirt.api`.
 """

@@ -1,4 +1,4 @@
-"""The last step of a build: a last look at what was written and at the sources, then one write."""
+"""Recheck what was written and the sources, then commit the build with one write."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def refuse_changed(files: Sequence[SourceFile]) -> None:
     if changed := changed_since(files):
         raise SourcesChangedError(
             f"{len(changed)} of {len(files)} files changed since the scan",
-            do="Build again when nobody writes to them, or with rescan_changed=True"
-            " (--rescan-changed); nothing was committed.",
+            do="Build again when they no longer change, or with rescan_changed=True "
+            "(--rescan-changed); nothing was committed.",
             files=dict(islice(changed.items(), _SHOWN)),
         )
 

@@ -1,7 +1,7 @@
-"""What happens in a build, as records of the logger ``icevirt``, for whoever runs it unattended.
+"""Log what happens in a build to the logger ``icevirt``, for unattended runs.
 
-A record's message is a line for people; its ``event`` is a word that stays, and its ``fields`` are
-what programs want. Records come from the driver only, and none shows a secret.
+A record's message is a line for people; its ``event`` is a stable word, and its ``fields`` are for
+programs. Only the driver makes records, and none shows a secret.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which dimensions files follow one another along, where nobody says so: those whose labels differ.
+"""Infer the dimensions to concatenate along: those whose labels differ between files.
 
-Two files are looked at, the first and the last of the sources. What is inferred from them holds for
-all or is refused: the plan places every file by its coordinates, and compares whatever lacks the
+It compares two files, the first and the last of the sources. The inference must hold for all files
+or it is refused: the plan places every file by its coordinates, and compares whatever lacks the
 dimension.
 """
 
@@ -17,13 +17,13 @@ from icevirt.errors import IcevirtError
 from icevirt.model import paths
 from icevirt.objects.source_access import in_force
 from icevirt.planning.combine.tolerance import COORDINATES
-from icevirt.scan.contract import ScanOptions
+from icevirt.scan.contract import ScannerOptions
 from icevirt.tasks.scan_subprocess import Apart, attempt_as
 
 
 def with_dimensions(
-    options: ScanOptions, inputs: Inputs, *, limits: ScanLimits, leave: Collection[str] = ()
-) -> ScanOptions:
+    options: ScannerOptions, inputs: Inputs, *, limits: ScanLimits, leave: Collection[str] = ()
+) -> ScannerOptions:
     """Return the options with the dimensions whose coordinate differs between two of the files.
 
     Args:
@@ -49,7 +49,7 @@ def with_dimensions(
     return replace(options, concat_dim=found if len(found) > 1 else next(iter(found), None))
 
 
-def _labels(file: SourceFile, options: ScanOptions, apart: Apart) -> dict[str, object]:
+def _labels(file: SourceFile, options: ScannerOptions, apart: Apart) -> dict[str, object]:
     """Return the labels of all dimensions of a file that have some, in the order of the file."""
     found = _coordinates(_arrays(file, options, apart))
     if any(array.labels is None for array in found):  # a file of references, or a large one
@@ -63,7 +63,7 @@ def _labels(file: SourceFile, options: ScanOptions, apart: Apart) -> dict[str, o
     }
 
 
-def _arrays(file: SourceFile, options: ScanOptions, apart: Apart) -> tuple[ScannedArray, ...]:
+def _arrays(file: SourceFile, options: ScannerOptions, apart: Apart) -> tuple[ScannedArray, ...]:
     """Scan a file; one that cannot be scanned has no arrays, and is a bad file soon."""
     outcome = apart.call(file.url, attempt_as, in_force(), file, options)
     return () if outcome.scanned is None else outcome.scanned.arrays

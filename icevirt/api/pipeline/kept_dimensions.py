@@ -1,4 +1,4 @@
-"""What a build that replaces another keeps of it: which variables have which dimensions."""
+"""Read which variables have which dimensions in the build that a new build replaces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report of a build, from what its stages said."""
+"""Assemble the report of a build from the results of its stages."""
 
 from __future__ import annotations
 
@@ -112,6 +112,7 @@ def report(
     scanned: int,
     bad: tuple[BadFile, ...],
     findings: tuple[str, ...],
+    executor: str,
     seconds: dict[str, float],
 ) -> BuildReport:
     """Return the report of a build that was committed."""
@@ -131,6 +132,7 @@ def report(
         containers=tuple(map(entry_of, plan.containers)),
         findings=(*plan.notes, *findings),
         eras=_eras(plan),
+        executor=executor,
         seconds=seconds,
     )
 
@@ -157,7 +159,7 @@ def already_built(
         manifests=len(infos),
         manifest_bytes=sum(info.size_bytes for info in infos),
         containers=held.containers,
-        findings=("nothing was committed: the branch holds this very build already",),
+        findings=("nothing was committed: the branch already holds this build",),
         eras=int(_metadata_text(snapshot, "eras") or 1),
         seconds=seconds,
     )

@@ -1,4 +1,4 @@
-"""How long each phase of a build took; whoever listens is told of phases and of steps in them."""
+"""Time each phase of a build, and report phases and steps to progress callbacks."""
 
 from __future__ import annotations
 

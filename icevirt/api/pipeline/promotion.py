@@ -1,4 +1,4 @@
-"""Builds that are looked at before anybody sees them: a branch of their own, checks, one step.
+"""Stage a build on its own branch, check it, and promote it in one step.
 
 The branch that readers use moves by a conditional write, and only forward: from a snapshot that the
 new one descends from.
@@ -6,37 +6,12 @@ new one descends from.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
-
 from icevirt.archive.reports.build import BuildReport
-from icevirt.errors import ConflictError, InvalidInputError, VerificationError
-from icevirt.execution.process_pool import ProcessPool
+from icevirt.errors import ConflictError, VerificationError
+from icevirt.execution.selection import ExecutorChoice
 from icevirt.objects.source_access import in_force
 from icevirt.repo.repository import Repository
 from icevirt.storage.protocol import Storage
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-
-def check_promotion(branch: str, promote: str | None, values: int | None) -> None:
-    """Check the arguments.
-
-    Raises:
-        InvalidInputError: A branch is to be promoted to itself, or the sample is negative.
-    """
-    if promote is not None and promote == branch:
-        raise InvalidInputError(
-            "a build cannot be promoted to the branch that it commits to",
-            do="Commit to another one, like branch='staging'.",
-            branch=branch,
-            promote=promote,
-        )
-    if values is not None and values < 0:
-        raise InvalidInputError(
-            "a negative number of chunks", do="Pass verify=0 or more.", verify=values
-        )
 
 
 def prepare(storage: Storage, branch: str, promote: str) -> None:
@@ -56,7 +31,7 @@ def refuse_differences(
     report: BuildReport,
     *,
     values: int,
-    spark: Callable[[], SparkSession | ProcessPool],
+    executor: ExecutorChoice,
 ) -> None:
     """Hold the new snapshot against its files.
 
@@ -71,7 +46,7 @@ def refuse_differences(
         references=True,
         values=values,
         authorize_virtual_chunk_access=in_force().authorization(report.containers),
-        spark=cast("SparkSession", spark()),  # workers are known to whoever runs tasks
+        executor=executor,
     )
     if not found.ok:
         first = found.checked.differences[0]

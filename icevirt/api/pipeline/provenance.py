@@ -1,4 +1,4 @@
-"""What a snapshot says of the build that made it. Anybody can write that, so it is checked here."""
+"""Read and check what a snapshot says about the build that made it; any client can write it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def provenance_of(
     for name, fits in _FITS.items():
         if name in told and not _is_fit(fits, told[name]):
             raise FormatError(
-                "what a snapshot says of its build cannot be used",
+                "the build metadata of a snapshot is not valid",
                 do="icevirt did not write it. Go back to a snapshot from before it with"
                 " repo.reset_branch(...), or build into another group.",
                 snapshot=str(snapshot.id),

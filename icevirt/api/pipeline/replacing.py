@@ -1,7 +1,7 @@
-"""A build into a group that holds something: what it would change, and whether that was meant.
+"""Compare a build with what its group holds, and refuse unintended changes.
 
-Compared is what the branch holds now, not what the last build recorded. Nodes are compared, and a
-node names the manifests of its chunks, so no reference is looked at.
+It compares with what the branch holds now, not with what the last build recorded. Nodes are
+compared, and a node names the manifests of its chunks, so no reference is read.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""The stages of a build on Spark: what is missing is scanned, what is planned is written."""
+"""Run the stages of a build: scan what is missing, and write what is planned."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,8 +36,7 @@ from icevirt.errors import (
     StorageError,
     UnsupportedError,
 )
-from icevirt.execution.process_pool import ProcessPool
-from icevirt.execution.spark_runner import reporter, run_on_spark, run_shuffled, slots
+from icevirt.execution.executor import Executor, reporter
 from icevirt.ids import ObjectId12
 from icevirt.objects.source_access import in_force
 from icevirt.planning.combine.needs import LackingFacts, resolved
@@ -48,7 +46,7 @@ from icevirt.planning.schedule.manifest_units import drafts
 from icevirt.planning.schedule.routing import Route, route_of
 from icevirt.planning.schedule.write_tasks import bundles, write_items
 from icevirt.repo.layout import chunk, manifest
-from icevirt.scan.contract import ScanOptions
+from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.elsewhere import prefixes_of
 from icevirt.scan.policy import Policy
 from icevirt.storage.below import Below
@@ -70,9 +68,6 @@ from icevirt.tasks.write_manifests import (
 )
 from icevirt.wire.manifests.manifest import ManifestEncoding
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 _TASKS_PER_SLOT = 4
 _ATTEMPTS = 3  # to take facts that somebody else deletes
 _SHOWN = 5  # bad files in a message
@@ -83,7 +78,7 @@ class Scan:
     """What is to be scanned, how, and into which catalog."""
 
     files: SourceFiles
-    options: ScanOptions
+    options: ScannerOptions
     catalog: Storage
     max_bad_files: int
     progress: Callable[[Progress], None] | None
@@ -119,7 +114,7 @@ class Job:
     led: tuple[str, ...] = ()  # URL prefixes into which references of the files may lead
 
 
-def scan_missing(spark: SparkSession | ProcessPool, job: Scan) -> int:
+def scan_missing(executor: Executor, job: Scan) -> int:
     """Scan the files that are not in the catalog yet; return how many that were."""
     parts.mark(job.catalog)
     describe_scan(job.catalog, job.identity, told_of(job.options, job.version))
@@ -144,7 +139,8 @@ def scan_missing(spark: SparkSession | ProcessPool, job: Scan) -> int:
             version=job.version,
         )
         for pile in dealt(
-            [piece for part in todo for piece in part.pieces()], slots(spark) * _TASKS_PER_SLOT
+            [piece for part in todo for piece in part.pieces()],
+            executor.parallelism * _TASKS_PER_SLOT,
         )
     ]
     wanted = {part.name: part for part in todo}
@@ -163,12 +159,12 @@ def scan_missing(spark: SparkSession | ProcessPool, job: Scan) -> int:
         )
 
     watch = reporter(job.progress, look)
-    scanned = sum(run_on_spark(spark, run_scan, tasks, progress=watch, aside=job.catalog))
+    scanned = sum(executor.run(run_scan, tasks, progress=watch, storage=job.catalog))
     clear(job.catalog)
     return scanned
 
 
-def closed_catalog(job: Scan, session: Callable[[], SparkSession | ProcessPool]) -> ClosedCatalog:
+def closed_catalog(executor: Executor, job: Scan) -> ClosedCatalog:
     """Read the facts of the scan as the files will be combined; what is lacking is taken now.
 
     Raises:
@@ -182,13 +178,11 @@ def closed_catalog(job: Scan, session: Callable[[], SparkSession | ProcessPool])
     reading = Reading(group=job.options.group, limits=job.limits, access=in_force())
     facts = replace(closed.facts, compare=Differences(closed.facts, reading))
     if job.version == schema.VERSION:
-        facts = _combined(job, facts, session)
+        facts = _combined(executor, job, facts)
     return replace(closed, facts=facts)
 
 
-def _combined(
-    job: Scan, facts: CatalogFacts, session: Callable[[], SparkSession | ProcessPool]
-) -> CatalogFacts:
+def _combined(executor: Executor, job: Scan, facts: CatalogFacts) -> CatalogFacts:
     """Return the facts as the files will be combined.
 
     Raises:
@@ -205,7 +199,7 @@ def _combined(
         if isinstance(found, CatalogFacts):
             _refuse_stored(found, is_referenced)
             return found
-        _take_facts(job, facts, found, session())
+        _take_facts(executor, job, facts, found)
     raise BuildError(
         "facts that were just taken from files are not in the catalog",
         do="Stop whatever deletes objects of the catalog, and build again.",
@@ -228,9 +222,7 @@ def _refuse_stored(facts: CatalogFacts, is_referenced: Callable[[str], bool]) ->
             )
 
 
-def _take_facts(
-    job: Scan, facts: CatalogFacts, lacking: LackingFacts, session: SparkSession | ProcessPool
-) -> None:
+def _take_facts(executor: Executor, job: Scan, facts: CatalogFacts, lacking: LackingFacts) -> None:
     """Take facts from files, each of which is opened once, into new objects of the catalog."""
     files = facts.files
     order = np.lexsort((lacking.file, files.part[lacking.file]))
@@ -250,7 +242,7 @@ def _take_facts(
             )
 
     tell("taking-facts", files=len(np.unique(rows)), facts=len(rows))
-    run_on_spark(session, run_take_facts, tasks(), aside=job.catalog)
+    executor.run(run_take_facts, tasks(), storage=job.catalog)
 
 
 def _wanted_of(
@@ -284,7 +276,7 @@ def scanned_catalog(job: Scan) -> ClosedCatalog:
         _refuse_tampered(job, known)
         raise BuildError(
             "the catalog lacks files that were just scanned",
-            do="Stop whatever deletes objects of the catalog, and build again.",
+            do="Find and stop the process that deletes objects of the catalog, and build again.",
             catalog=job.catalog.url,
             first=job.files[int(known.missing[0])].url,
         )
@@ -310,7 +302,7 @@ def _refuse_tampered(job: Scan, known: CatalogLookup) -> None:
     if there:
         raise damaged(
             schema.path_of("files", there[0]),
-            "it does not describe the files that its name stands for",
+            "its rows do not match the digest in its name",
         )
 
 
@@ -331,7 +323,7 @@ def _refuse_led_astray(job: Scan, closed: ClosedCatalog) -> None:
     ]
     if astray:
         raise FormatError(
-            "the catalog holds references to directories that are not allowed",
+            "the catalog contains references into directories that are not allowed",
             do="Name another directory for the catalog, and scan again.",
             catalog=job.catalog.url,
             places=astray[:_SHOWN],
@@ -353,13 +345,13 @@ def _parts_of_missing(job: Scan, known: CatalogLookup) -> set[str]:
     return {part.name for part in parts}
 
 
-def _refuse_unknown(options: ScanOptions, closed: ClosedCatalog) -> None:
+def _refuse_unknown(options: ScannerOptions, closed: ClosedCatalog) -> None:
     """Refuse names of variables that no file has; one that some lack may be meant for the rest."""
     there = {*closed.facts.arrays.path.values, *closed.left_out}
     if unknown := options.unknown(there):
         raise InvalidInputError(
-            "no file has such a variable",
-            do="Name one that is there, or leave the name out.",
+            "no file has this variable",
+            do="Name an existing variable, or omit the name.",
             unknown=list(unknown),
             there=sorted(there),
         )
@@ -385,7 +377,7 @@ def _is_unreadable(bad: BadFile) -> bool:
     return bad.code == StorageError.code
 
 
-def write_all(spark: SparkSession | ProcessPool, job: Job, plan: BuildPlan) -> list[WriteResult]:
+def write_all(executor: Executor, job: Job, plan: BuildPlan) -> list[WriteResult]:
     """Write every object of the plan that an earlier attempt did not leave."""
     todo = tuple(drafts(plan))
     config = job.target.config
@@ -421,25 +413,22 @@ def write_all(spark: SparkSession | ProcessPool, job: Job, plan: BuildPlan) -> l
     if route_of(plan).kind is Route.direct:
         files = plan.files if plan.origin is not None else FileRows.of(plan.files)
         # made one at a time, for all of them together may be more than a driver can hold
-        piles = dealt_items(plan, todo, slots(spark))
+        piles = dealt_items(plan, todo, executor.parallelism)
         tasks = (task(bundles(plan, pile, files)) for pile in piles)
-        written = run_on_spark(spark, run_write, tasks, progress=watch, aside=job.record)
+        written = executor.run(run_write, tasks, progress=watch, storage=job.record)
     else:
         needs = Needs()
         for number, item in enumerate(write_items(plan)):
             needs.add(number, item)
-        maps = needs.tasks(job.scan.catalog, slots(spark) * _TASKS_PER_SLOT)
+        maps = needs.tasks(job.scan.catalog, executor.parallelism * _TASKS_PER_SLOT)
         each = (task([[item]]) for item in write_items(plan))
-        assert not isinstance(spark, ProcessPool), "a shuffle is Spark's"
-        written = run_shuffled(
-            spark, run_map, maps, run_write_shuffled, each, progress=watch, aside=job.record
+        written = executor.shuffle(
+            run_map, maps, run_write_shuffled, each, progress=watch, storage=job.record
         )
     return sorted((result for pile in written for result in pile), key=lambda each: each.number)
 
 
-def refuse_changed_targets(
-    session: Callable[[], SparkSession | ProcessPool], job: Job, plan: BuildPlan
-) -> None:
+def refuse_changed_targets(executor: Executor, job: Job, plan: BuildPlan) -> None:
     """Look once more at files that the plan's files refer to.
 
     Raises:
@@ -453,14 +442,14 @@ def refuse_changed_targets(
         TargetTask(files=files.take(rows), paths=paths, catalog=job.scan.catalog, access=in_force())
         for rows in np.split(order, cuts)
     ]
-    found = run_on_spark(session(), look_at_targets, tasks, aside=job.record)
+    found = executor.run(look_at_targets, tasks, storage=job.record)
     if changed := sum(each.changed for each in found):
         how = {url: text for each in found for url, text in each.how.items()}
         raise SourcesChangedError(
-            f"{changed} of {sum(each.looked for each in found)} files that references lead to"
-            " changed since the scan",
-            do="Build again when nobody writes to them, and with a new catalog where one is kept;"
-            " nothing was committed.",
+            f"{changed} of {sum(each.looked for each in found)} referenced files changed since the "
+            "scan",
+            do="Build again when they no longer change (with a new catalog if you keep one); "
+            "nothing was committed.",
             files=dict(islice(how.items(), _SHOWN)),
         )
 

@@ -1,4 +1,4 @@
-"""The repository that a build is for: whether the build may go there, found out before any work."""
+"""Check, before any work, that a build may write to its repository."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Target:
         Raises:
             AlreadyExistsError: The path holds something that is no repository.
             RefNotFoundError: There is no such branch.
-            ReadOnlyError: The repository takes no writes.
+            ReadOnlyError: The repository is read-only.
             InvalidInputError: The mode is unknown.
             FormatError: The repository is of the V1 format.
         """
@@ -122,7 +122,7 @@ class Target:
         node = next(iter(self.snapshot().below(self.group)), None)
         if node is not None:
             raise AlreadyExistsError(
-                "the group of the repository holds something already",
+                "the group of the repository is not empty",
                 do='Pass mode="w" (--mode w) to replace what the last build of this group made, or'
                 " choose another group.",
                 repo=self.storage.url,
@@ -178,7 +178,7 @@ class Target:
         """Place the plan into the tip's nodes, to find out before writing what would refuse it.
 
         Raises:
-            AlreadyExistsError: Something of the build is there already.
+            AlreadyExistsError: Something of the build already exists.
             InvalidInputError: Something would lie below an array, or containers contradict those
                 that are there.
         """

@@ -1,4 +1,4 @@
-"""What people pass as sources and containers, resolved to files.
+"""Resolve what users pass as sources and containers to files.
 
 Listing them is `icevirt.objects.source_lists`.
 """

@@ -1,4 +1,4 @@
-"""Builds without sources: of the files that the scans of a catalog were asked for."""
+"""Find the files of a build without sources: those requested by the scans of its catalog."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from icevirt.catalog.parts import check_mark, version_of
 from icevirt.catalog.requested_files import files_asked
 from icevirt.catalog.scan_identities import described_scans
 from icevirt.errors import InvalidInputError
-from icevirt.scan.contract import ScanOptions
+from icevirt.scan.contract import ScannerOptions
 from icevirt.storage.protocol import Storage
 from icevirt.storage.resolve import StorageLike
 
@@ -23,13 +23,13 @@ from icevirt.storage.resolve import StorageLike
 def inputs_of(
     sources: Sources | None,
     catalog: StorageLike | None,
-    options: ScanOptions,
+    options: ScannerOptions,
     *,
     asset: str | None,
     limits: ScanLimits,
     infers: bool,
     leave: Collection[str] = (),
-) -> tuple[Inputs, ScanOptions]:
+) -> tuple[Inputs, ScannerOptions]:
     """Return the sources, or where there are none, those of the catalog's scans with ``options``.
 
     Args:
@@ -55,7 +55,7 @@ def inputs_of(
         return inputs, options
     if catalog is None:
         raise InvalidInputError(
-            "neither sources nor a catalog",
+            "neither sources nor a catalog given",
             do="Name files, directories, globs or lists of files, or a catalog that was scanned.",
         )
     storage = shared(catalog)
@@ -74,7 +74,7 @@ def inputs_of(
     return inputs, options
 
 
-def scans_alike(storage: Storage, options: ScanOptions) -> list[ScanOptions]:
+def scans_alike(storage: Storage, options: ScannerOptions) -> list[ScannerOptions]:
     """Return the options of a catalog's scans that differ from these in the dimensions alone.
 
     Only catalogs of version 4 have scans that belong to dimensions.
@@ -91,22 +91,22 @@ def _tupled(told: str | list[str] | None) -> str | tuple[str, ...] | None:
     return tuple(told) if isinstance(told, list) else told
 
 
-def _several(storage: Storage, known: list[ScanOptions]) -> InvalidInputError:
+def _several(storage: Storage, known: list[ScannerOptions]) -> InvalidInputError:
     return InvalidInputError(
-        "files were scanned into the catalog for several dimensions",
-        do="Say which with concat_dim (on the command line --concat-dim), or name the sources.",
+        "the catalog holds scans for several dimensions",
+        do="Choose one with concat_dim (--concat-dim), or name the sources.",
         catalog=storage.url,
         dimensions=sorted(list(each.concat_dims) for each in known),
     )
 
 
-def _no_scan(storage: Storage, options: ScanOptions, version: int) -> InvalidInputError:
+def _no_scan(storage: Storage, options: ScannerOptions, version: int) -> InvalidInputError:
     scans = described_scans(storage)
     mine = told_of(options, version)
     return InvalidInputError(
-        "the catalog knows of no files that were scanned as this build scans",
-        do="Give the build the options of the scan (`icevirt catalog` shows them), or name the"
-        " sources.",
+        "the catalog has no scan with the options of this build",
+        do="Pass the options of the scan to the build (`icevirt catalog` shows them), or name the "
+        "sources.",
         catalog=storage.url,
         differences=[
             {name: f"{there} in the catalog, here {here}" for name, there, here in found}

@@ -1,8 +1,8 @@
-"""What people name as sources: files, directories, globs, URLs, and lists of them.
+"""Read what users pass as sources: files, directories, globs, URLs, and lists of them.
 
-A list is marked: ``@list.txt``, ``@files.parquet``, or ``-`` for stdin. Files of which it says size
-and checksum are not asked for again before they are scanned; the scan itself, and the last look
-before the commit, compare them.
+A list is marked: ``@list.txt``, ``@files.parquet``, or ``-`` for stdin. If a list gives size and
+checksum, its files are not checked again before the scan; the scan itself, and the recheck before
+the commit, compare them.
 """
 
 from __future__ import annotations
@@ -201,14 +201,14 @@ def _looked_at(name: str, row: Row) -> tuple[SourceFile, ...]:
     says_something = row.size is not None or row.etag or row.last_modified
     if says_something and len(files) != 1:
         raise bad_row(
-            "a list of sources tells size or checksum of what is no single file",
+            "a list of sources gives size or checksum for an entry that is not a single file",
             name,
             row.line,
             url=row.url,
         )
     for what, listed, found in _differences(row, files[0]):
         raise bad_row(
-            "a file is not what a list of sources says",
+            "a file differs from its entry in the list of sources",
             name,
             row.line,
             file=files[0].url,

@@ -1,4 +1,4 @@
-"""The virtual chunk containers of a build: what they are called, and how readers get to them."""
+"""Name the virtual chunk containers of a build, and configure how readers reach them."""
 
 from __future__ import annotations
 
@@ -33,11 +33,13 @@ class NamedContainers:
                 names.
         """
         if not isinstance(given, Mapping | None):
-            raise _refused("containers are no mapping of names", found=type(given).__name__)
+            raise _refused(
+                "containers must be a mapping of names to prefixes", found=type(given).__name__
+            )
         names: dict[str, str] = {}
         for name, prefix in (given or {}).items():
             if not isinstance(name, str) or not _NAME.fullmatch(name):
-                raise _refused("no name of a container", name=name)
+                raise _refused("not a valid container name", name=name)
             url = prefix_url(prefix)
             if url in names:
                 raise _refused("a prefix has two names", url_prefix=url, names=[names[url], name])

@@ -1,4 +1,4 @@
-"""Nested lists of sources, which say by themselves where each file lies."""
+"""Read nested lists of sources, which give the position of each file."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _leaves(
     is_list = isinstance(sources, Iterable) and not isinstance(sources, str | bytes | os.PathLike)
     if is_list != bool(depth):
         raise InvalidInputError(
-            "nested sources are lists in lists, as deep as concat_dim names dimensions",
+            "nested sources need one level of lists per dimension in concat_dim",
             do='For ["init", "member"] pass [[member 1, member 2], [member 1, member 2]].',
             found=sources if isinstance(sources, str) else type(sources).__name__,
         )

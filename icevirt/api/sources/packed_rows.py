@@ -1,4 +1,4 @@
-"""The rows of a list of sources, held compressed: a list may have gigabytes."""
+"""Hold the rows of a list of sources compressed, because a list may have gigabytes."""
 
 from __future__ import annotations
 

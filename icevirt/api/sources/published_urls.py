@@ -1,7 +1,7 @@
-"""References that are written with another prefix than was scanned: files that will lie elsewhere.
+"""Write references with another prefix than was scanned, for files published elsewhere.
 
-What is published has to be there already. Its checksums are those that references carry; that it
-is the same file is known by its length alone, so `icevirt.verify` compares values.
+The published files have to exist already. References carry their checksums; only the length shows
+that it is the same file, so `icevirt.verify` compares values.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ class Publication:
             return ()
         if facts.places is not facts.files.url:
             raise InvalidInputError(
-                "files of references cannot be published elsewhere: they lead into other files",
+                "publish_as does not work for files of references: they point into other files",
                 do="Leave out publish_as.",
             )
         urls = [self._moved(url) for url in plan.files.url]
         if missed := [before for before, _ in self.prefixes if not self._fits(before, plan)]:
             raise InvalidInputError(
-                "a prefix to publish fits no file",
+                "no file lies below this prefix of publish_as",
                 do="Name directories or URL prefixes of the files.",
                 publish_as=missed,
                 first_file=plan.files.url[0],
@@ -80,7 +80,7 @@ class Publication:
         ]
         if wrong:
             raise BuildError(
-                f"{len(wrong)} of {len(urls)} files are not where they will be read from",
+                f"{len(wrong)} of {len(urls)} files are not at the published location",
                 do="Copy the files first; nothing was committed.",
                 files=wrong[:_SHOWN],
             )
@@ -133,7 +133,7 @@ def prefix_url(given: Any) -> str:
     text = os.fspath(given) if isinstance(given, os.PathLike) else given
     if not isinstance(text, str) or not text:
         raise InvalidInputError(
-            "not the path or URL of a directory",
+            "this is this is this is this is not the path or URL of a directory",
             do='Pass publish_as={"/mnt/archive/": "s3://bucket/archive/"} (--publish-as FROM=TO),'
             ' or containers={"archive": "s3://bucket/archive/"}.',
             found=given,

@@ -271,7 +271,7 @@ def _sources(columns: Mapping[str, BinaryColumn], n: NDArray[np.int64]) -> dict[
         mine = source[ends[block] - n[block] : ends[block]]
         if int(mine.max(initial=0)) > len(found):
             raise FormatError(
-                "a packed column of the catalog names targets that are not there",
+                "a packed column of the catalog refers to missing targets",
                 rows=int(n[block]),
             )
         mine[mine > 0] += np.uint32(len(rows))

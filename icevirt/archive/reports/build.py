@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
+from icevirt.archive.reports.card import card, line, plural, table, volume
 from icevirt.archive.reports.readers import Readers
 from icevirt.model.json import JSON
+
+if TYPE_CHECKING:
+    from xarray import Dataset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,6 +21,41 @@ class BadFile:
     url: str
     code: str  # of the error
     error: str
+
+    @property
+    def remedy(self) -> str:
+        """What to do about it, in the words of Python."""
+        return _REMEDIES.get(self.code, "repair, replace or remove the file")
+
+
+_REMEDIES = {
+    "timeout": 'scan_options={"file_timeout": seconds} gives it more time',
+    "oom": 'scan_options={"file_memory": "8GiB"} gives it more memory',
+    "unsupported": 'scan_options={"variable_policy": "skip"} leaves the variable out',
+    "storage": "make the file readable, and scan again",
+}
+
+
+class BadFiles(tuple[BadFile, ...]):
+    """Files that could not be scanned, as a table."""
+
+    __slots__ = ()
+
+    def rows(self) -> list[tuple[str, str, str, str]]:
+        """Return the columns ``url``, ``code``, ``error`` and ``remedy`` of every file."""
+        return [(bad.url, bad.code, bad.error, bad.remedy) for bad in self]
+
+    def __repr__(self) -> str:
+        """Return a line for each file, of many the first."""
+        shown = ["  ".join(map(line, row)) for row in self.rows()[:_SHOWN]]
+        more = [f"and {len(self) - _SHOWN:,} more"] if len(self) > _SHOWN else []
+        return "\n".join([f"<{plural(len(self), 'bad file')}>", *shown, *more])
+
+    def _repr_html_(self) -> str:
+        return table(("url", "code", "error", "remedy"), self.rows()[:_SHOWN])
+
+
+_SHOWN = 20  # files, arrays and findings in a picture
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +97,7 @@ class ArraySummary:
     readers: Readers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class BuildReport:
     """The outcome of `icevirt.build`."""
 
@@ -76,12 +117,65 @@ class BuildReport:
     # the endpoint where the container names one
     findings: tuple[str, ...]  # decisions worth knowing, a line each
     eras: int = 1  # groups that files of other decoding lie in; 1: the group is the dataset
+    executor: str = ""  # that ran tasks: "spark", "processes" or "in-process"; "": there were none
     seconds: dict[str, float] = field(default_factory=dict)  # by phase, in order
+    # how to open it, where the URL and the environment do not say; neither is shown nor written
+    storage: Any = field(default=None, compare=False)
+    authorization: Mapping[Any, Any] | None = field(default=None, compare=False)
 
     @property
     def references(self) -> ReferenceCounts:
         """References of all arrays."""
         return sum((array.references for array in self.arrays), ReferenceCounts())
+
+    def open(self, **options: Any) -> Dataset:
+        """Open the dataset in xarray, as this build committed it.
+
+        Only the url prefixes that the build wrote references to are authorized, with the
+        credentials that it was given for them.
+
+        Args:
+            options: Arguments of ``xarray.open_dataset`` with ``engine="icevirt"`` in place of
+                those of the build, like ``chunks={}``.
+        """
+        import xarray as xr
+
+        known: dict[str, Any] = {
+            "group": self.group,
+            "snapshot_id": self.snapshot_id,
+            "authorize_virtual_chunk_access": self.authorization or list(self.containers),
+            **({} if self.eras == 1 else {"eras": "concat"}),
+        }
+        where = self.repo if self.storage is None else self.storage
+        return xr.open_dataset(where, engine="icevirt", **{**known, **options})
+
+    def __repr__(self) -> str:
+        """Return what was built, in one line."""
+        files = self.files_scanned + self.files_reused
+        bad = f" ({len(self.bad_files):,} bad)" if self.bad_files else ""
+        notes = f"  {plural(len(self.findings), 'note')}" if self.findings else ""
+        return (
+            f"<BuildReport {line(self.branch)}@{self.snapshot_id[:6]}  {plural(files, 'file')}{bad}"
+            f"  {plural(len(self.arrays), 'array')}"
+            f"  {plural(self.references.total, 'reference')}{notes}>"
+        )
+
+    def _repr_html_(self) -> str:
+        counts = self.references
+        return card(
+            repr(self),
+            {
+                "repository": self.repo,
+                "group": self.group,
+                "arrays": ", ".join(array.path for array in self.arrays[:_SHOWN])
+                + (", ..." if len(self.arrays) > _SHOWN else ""),
+                "stays in the files": volume(counts.bytes_referenced),
+                "stored": volume(counts.bytes_stored),
+                "already built": "yes" if self.already_built else "",
+            },
+            lines=self.findings[:_SHOWN],
+            step=["ds = report.open()"],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +188,7 @@ class GroupSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepositorySummary:
-    """What one snapshot of a repository holds, as ``icevirt info`` shows it."""
+    """The contents of one snapshot, as ``icevirt info`` shows them."""
 
     repo: str  # URL
     spec_version: int

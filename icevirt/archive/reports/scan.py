@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from icevirt.archive.reports.build import BadFile, ReferenceCounts
+from icevirt.archive.reports.build import BadFile, BadFiles, ReferenceCounts
+from icevirt.archive.reports.card import card, plural, volume
 from icevirt.archive.reports.readers import Readers
+
+_SHOWN = 20  # arrays, findings and files in a picture
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +25,7 @@ class PathSummary:
     readers: Readers  # of all its schemas
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ScanReport:
     """The outcome of `icevirt.scan_files`."""
 
@@ -31,21 +34,48 @@ class ScanReport:
     files_scanned: int  # in this run
     files_reused: int  # that the catalog described already
     bytes: int  # of the good files
-    bad_files: tuple[BadFile, ...]
+    bad_files: BadFiles
     bad_files_allowed: int
     arrays: tuple[PathSummary, ...]
     findings: tuple[str, ...]  # decisions worth knowing, a line each
+    executor: str = ""  # that ran tasks: "spark", "processes" or "in-process"
     seconds: dict[str, float] = field(default_factory=dict)  # by phase, in order
 
     @property
     def ok(self) -> bool:
-        """Whether no more files are bad than may be, and some are good."""
+        """Whether the number of bad files is within the limit, and some files are good."""
         return len(self.bad_files) <= self.bad_files_allowed and len(self.bad_files) < self.files
 
     @property
     def references(self) -> ReferenceCounts:
         """References of all arrays."""
         return sum((array.references for array in self.arrays), ReferenceCounts())
+
+    def __repr__(self) -> str:
+        """Return what was scanned, in one line."""
+        bad = f" ({len(self.bad_files):,} bad)" if self.bad_files else ""
+        return (
+            f"<ScannedArchive {plural(self.files, 'file')}{bad}"
+            f"  {plural(len(self.arrays), 'array')}  {volume(self.bytes)}>"
+        )
+
+    def _repr_html_(self) -> str:
+        return card(
+            repr(self),
+            {
+                "catalog": self.catalog,
+                "arrays": ", ".join(array.path for array in self.arrays[:_SHOWN])
+                + (", ..." if len(self.arrays) > _SHOWN else ""),
+            },
+            lines=(
+                *self.findings[:_SHOWN],
+                *(f"{bad.url}: {bad.error}" for bad in self.bad_files[:_SHOWN]),
+            ),
+            step=[
+                *(["archive.bad_files"] if self.bad_files else []),
+                'plan = archive.combine("time")  # along the dimension of your files',
+            ],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

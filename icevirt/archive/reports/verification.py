@@ -80,9 +80,10 @@ class VerifyReport:
     snapshot_id: str
     checked: Checked
     seed: int  # of the sample of chunks
+    executor: str = ""  # that ran tasks: "spark", "processes" or "in-process"
     seconds: dict[str, float] = field(default_factory=dict)  # by phase, in order
 
     @property
     def ok(self) -> bool:
-        """Whether nothing differed. What could not be compared is listed and is no difference."""
+        """Whether nothing differed. Values that could not be compared are listed, not counted."""
         return not self.checked.differences

@@ -1,4 +1,4 @@
-"""Credentials of object stores and web servers, under icechunk's names.
+"""Hold credentials of object stores and web servers, under icechunk's names.
 
 Stores are made of them in `icevirt.connect`.
 """

@@ -1,4 +1,4 @@
-"""What all kinds of credentials have in common, and how they reach obstore.
+"""Define what all kinds of credentials share, and how they reach obstore.
 
 Credentials are frozen values: they compare, pickle and show nothing secret. Each knows its
 ``provider`` and the ``arguments`` of the obstore store that is opened with it.
@@ -210,11 +210,11 @@ class CredentialKind[S]:
         """Return credentials of the one secret that was given to a function.
 
         Raises:
-            InvalidInputError: None were given, or several.
+            InvalidInputError: None or several were given.
         """
         name = one_of(function, **{name: value is not None for name, value in given.items()})
         if name is None:
-            raise InvalidInputError("no credentials were given", do="Pass one of the arguments.")
+            raise InvalidInputError("no credentials given", do="Pass one of the arguments.")
         return self.secrets[name](given[name])
 
     def refreshable(self, get_credentials: Callable[[], Any], *, scatter: bool) -> Refreshable:
@@ -240,7 +240,7 @@ class CredentialKind[S]:
             given: Its others.
 
         Raises:
-            InvalidInputError: They ask for several kinds.
+            InvalidInputError: They select several kinds.
             StorageError: ``get_credentials`` was called now and failed.
         """
         function = f"{self.provider}_credentials"
@@ -267,7 +267,7 @@ def _expires_soon(grant: Grant) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class NoCredentials:
-    """Says that a container may be read, where reading needs no credentials."""
+    """Authorizes reading a container that needs no credentials."""
 
     provider: str
 
@@ -294,7 +294,7 @@ def containers_credentials(
     for prefix, given in m.items():
         if given is not None and not isinstance(given, Credentials):
             raise InvalidInputError(
-                "these are no credentials",
+                "these are not credentials",
                 do="Make them with icevirt.s3_credentials, gcs_credentials, azure_credentials ...",
                 prefix=prefix,
                 found=type(given).__name__,

@@ -1,4 +1,4 @@
-"""Credentials for HTTP servers: headers that go with every request."""
+"""Define credentials for HTTP servers: headers that go with every request."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class FromNetrc:
         path, is_own = _netrc_file()
         if path is None:
             raise InvalidInputError(
-                "there is no netrc file with the password for a server",
+                "no netrc file with the password for this server",
                 do="Write ~/.netrc on this machine, or let the variable NETRC name a file.",
                 host=host,
             )
@@ -96,13 +96,13 @@ def _entry(path: Path, host: str, *, is_own: bool) -> tuple[str, str, str] | Non
     said = ""
     try:
         if is_own and os.name == "posix" and path.stat().st_mode & 0o077:
-            said = "others may read it: chmod 600"
+            said = "other users can read it: run chmod 600"
         else:
             return netrc.netrc(str(path)).authenticators(host)
     except netrc.NetrcParseError as error:
         said = f"damaged in line {error.lineno}"
     except UnicodeDecodeError:
-        said = "it is no text"
+        said = "it is not text"
     except OSError as error:
         said = error.strerror or type(error).__name__
     raise InvalidInputError(
@@ -115,7 +115,7 @@ type AnyHttpCredential = HttpCredentials | FromNetrc | Refreshable
 
 def _read(returned: Any) -> HttpCredentials:
     if not isinstance(returned, HttpCredentials):
-        raise TypeError("not of icevirt.http_credentials")
+        raise TypeError("not made by icevirt.http_credentials")
     return returned
 
 
@@ -136,16 +136,16 @@ def http_credentials(
     Args:
         headers: Sent with each request.
         bearer_token: Sent as the header ``authorization``.
-        expires_after: Of headers or token; a function that returned them is asked again in time.
+        expires_after: When headers or token expire; a function is called again in time.
         netrc: User name and password of the host, from ``~/.netrc`` or the file that the variable
             ``NETRC`` names, on each machine.
-        get_credentials: Returns what this function returns for headers or a token. It is asked
+        get_credentials: Returns the result of this function for headers or a token. It is called
             again before they expire, and when a server refuses them; has to pickle.
-        scatter_initial_credentials: Ask it now, and send the answer along to other processes.
+        scatter_initial_credentials: Call it now, and send the result to other processes.
 
     Raises:
         InvalidInputError: Several kinds were given, or ``expires_after`` has no time zone.
-        StorageError: ``get_credentials`` was asked now and failed.
+        StorageError: ``get_credentials`` was called now and failed.
     """
     kind = one_of(
         "http_credentials",
@@ -170,9 +170,9 @@ def http_refreshable_credentials(
 
     Args:
         get_credentials: Returns what `http_credentials` returns for headers or a token.
-        scatter_initial_credentials: Ask it now, and send the answer along to other processes.
+        scatter_initial_credentials: Call it now, and send the result to other processes.
 
     Raises:
-        StorageError: It was asked now and failed.
+        StorageError: It was called now and failed.
     """
     return _HTTP.refreshable(get_credentials, scatter=scatter_initial_credentials)

@@ -1,8 +1,8 @@
-"""Headers of web servers that a function renews: one answer of it at a time in each process.
+"""Renew the headers of web servers by calling a function, once at a time per process.
 
-It is asked again before its answer expires, and when a server refuses what it said. A server may
-also refuse one file to whoever asks, so a refusal that a renewal does not end is not taken for an
-expired token again.
+The function is called again before its answer expires, and when a server refuses the answer. A
+server may also refuse one file to every user, so a refusal that persists after a renewal no longer
+counts as an expired token.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Credentials by a word: on a command line, in a file, wherever no secret may stand.
+"""Name credentials by a keyword, for command lines and files that must hold no secret.
 
-A function is named as ``package.module:function``. Each process imports it by itself, when it needs
-credentials for the first time.
+A function is named as ``package.module:function``. Each process imports it when it first needs
+credentials.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class NamedCredentials:
                 found = getattr(found, part)
         except (ImportError, AttributeError) as error:
             raise InvalidInputError(
-                "no such function for credentials can be imported here",
+                "the credentials function cannot be imported",
                 do="Install its module on this machine and on every executor, or add its directory"
                 " to PYTHONPATH there.",
                 function=self.name,
@@ -63,9 +63,9 @@ class NamedCredentials:
             ) from error
         if not callable(found):
             raise InvalidInputError(
-                "what is named for credentials is no function",
-                do="Name one that takes no arguments and returns icevirt.s3_credentials(...),"
-                " icevirt.http_credentials(...) or the like.",
+                "the name given for credentials is not a function",
+                do="Name a function without arguments that returns icevirt.s3_credentials(...), "
+                "icevirt.http_credentials(...) or similar.",
                 function=self.name,
             )
         made: Callable[[], Any] = found
@@ -98,6 +98,10 @@ def credentials_named(word: str, provider: str) -> Credentials:
         named = NamedCredentials(word)
         named.function()
         return _REFRESHABLE[provider](named)
-    what = "netrc files are for web servers" if word == "netrc" else "not a way to get credentials"
+    what = (
+        "netrc files work for web servers only"
+        if word == "netrc"
+        else "not a way to get credentials"
+    )
     # what else stands there may be a token that somebody typed
-    raise InvalidInputError(what, do=f"Say one of: {HOW}.", store=provider)
+    raise InvalidInputError(what, do=f"Use one of: {HOW}.", store=provider)

@@ -1,4 +1,4 @@
-"""Credentials for S3, Google Cloud Storage and Azure Blob Storage, under icechunk's names."""
+"""Define credentials for S3, Google Cloud Storage and Azure, under icechunk's names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from icevirt.errors import InvalidInputError
 
 @dataclass(frozen=True, slots=True, init=False)
 class S3StaticCredentials(StaticCredentials):
-    """An access key and its secret, perhaps with a session token and an end."""
+    """An access key and its secret, with an optional session token and expiration time."""
 
     provider: ClassVar[str] = "s3"
     access_key_id: Secret
@@ -71,7 +71,7 @@ def _read_s3(returned: Any) -> S3StaticCredentials:
 def _s3_of_keys(keys: tuple[Any, ...]) -> S3StaticCredentials:
     if not keys[0] or not keys[1]:
         raise InvalidInputError(
-            "an access key has two parts", do="Pass access_key_id and secret_access_key."
+            "an access key needs both of its parts", do="Pass access_key_id and secret_access_key."
         )
     return S3StaticCredentials(*keys)
 
@@ -86,7 +86,7 @@ def s3_static_credentials(
     session_token: str | None = None,
     expires_after: datetime | None = None,
 ) -> S3StaticCredentials:
-    """Return credentials that stay as they are. Raises ``InvalidInputError``."""
+    """Return credentials that do not change. Raises ``InvalidInputError``."""
     return S3StaticCredentials(access_key_id, secret_access_key, session_token, expires_after)
 
 
@@ -126,10 +126,10 @@ def s3_credentials(
     get_credentials: Callable[[], Any] | None = None,
     scatter_initial_credentials: bool = False,
 ) -> AnyS3Credential:
-    """Return credentials of the kind that the arguments ask for, of the environment without any.
+    """Return credentials of the kind that the arguments select; without any, the environment's.
 
     Raises:
-        InvalidInputError: They ask for several kinds, or for half of a key pair.
+        InvalidInputError: They select several kinds, or half of a key pair.
         StorageError: ``get_credentials`` was called now and failed.
     """
     keys = (access_key_id, secret_access_key, session_token, expires_after)
@@ -156,7 +156,7 @@ class GcsServiceAccount:
 
 
 class GcsBearerCredential(SecretCredentials):
-    """An OAuth token, perhaps with an end."""
+    """An OAuth token, with an optional expiration time."""
 
     __slots__ = ()
     provider = "gcs"
@@ -195,10 +195,10 @@ def gcs_static_credentials(
     application_credentials: str | None = None,
     bearer_token: str | None = None,
 ) -> AnyGcsStaticCredential:
-    """Return credentials that stay as they are.
+    """Return credentials that do not change.
 
     Raises:
-        InvalidInputError: None were given, or several.
+        InvalidInputError: None or several were given.
     """
     return _GCS.static(
         "gcs_static_credentials",
@@ -245,10 +245,10 @@ def gcs_credentials(
     get_credentials: Callable[[], Any] | None = None,
     scatter_initial_credentials: bool = False,
 ) -> AnyGcsCredential:
-    """Return credentials of the kind that the arguments ask for, of the environment without any.
+    """Return credentials of the kind that the arguments select; without any, the environment's.
 
     Raises:
-        InvalidInputError: They ask for several kinds.
+        InvalidInputError: They select several kinds.
         StorageError: ``get_credentials`` was called now and failed.
     """
     how = from_env, anonymous, get_credentials, scatter_initial_credentials
@@ -323,10 +323,10 @@ def azure_static_credentials(
     sas_token: str | None = None,
     bearer_token: str | None = None,
 ) -> AnyAzureStaticCredential:
-    """Return credentials that stay as they are.
+    """Return credentials that do not change.
 
     Raises:
-        InvalidInputError: None were given, or several.
+        InvalidInputError: None or several were given.
     """
     name = "azure_static_credentials"
     return _AZURE.static(
@@ -369,10 +369,10 @@ def azure_credentials(
     get_credentials: Callable[[], Any] | None = None,
     scatter_initial_credentials: bool = False,
 ) -> AnyAzureCredential:
-    """Return credentials of the kind that the arguments ask for, of the environment without any.
+    """Return credentials of the kind that the arguments select; without any, the environment's.
 
     Raises:
-        InvalidInputError: They ask for several kinds.
+        InvalidInputError: They select several kinds.
         StorageError: ``get_credentials`` was called now and failed.
     """
     how = from_env, anonymous, get_credentials, scatter_initial_credentials

@@ -1,4 +1,4 @@
-"""Text that no log, message or representation may show."""
+"""Wrap text that no log, message or representation may show."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Secret:
         return hash((Secret, self._text))
 
     def __setattr__(self, name: str, value: object) -> Never:
-        raise AttributeError("a secret does not change")
+        raise AttributeError("a secret is immutable")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Secret, (self._text,)

@@ -50,14 +50,14 @@ class ObjectStoreConfig:
     options: Any  # the path for a local file system, a mapping of options otherwise
 
     def to_document(self) -> JSONObject:
-        """Return the persisted form, with what the official client cannot do without."""
+        """Return the persisted form, including the keys that the official client requires."""
         if self.kind in _ON_S3 and isinstance(self.options, Mapping):
             return {self.kind: {"anonymous": False, "allow_http": False, **self.options}}
         return {self.kind: self.options}
 
     @property
     def is_complete(self) -> bool:
-        """Whether the official client takes it as it is."""
+        """Whether the official client accepts it as it is."""
         return self.to_document() == {self.kind: self.options}
 
     @classmethod
@@ -77,9 +77,9 @@ def local_filesystem_store(path: str) -> ObjectStoreConfig:
 
 
 def fsspec_store() -> ObjectStoreConfig:
-    """Return the config of a container that an fsspec file system serves, which the reader passes.
+    """Return the config of a container for an fsspec file system, which the reader passes.
 
-    It is told as an option of ``http``: the official client keeps such a container and does not
+    It is stored as an option of ``http``: the official client keeps such a container and does not
     use it, while a kind of store that it does not know would keep it from opening the repository.
     """
     return ObjectStoreConfig("http", {"fsspec": "true"})
@@ -97,13 +97,13 @@ class VirtualChunkContainer:
         scheme, separator, rest = self.url_prefix.partition("://")
         if not separator or not rest or not self.url_prefix.endswith("/"):
             raise InvalidInputError(
-                "a container's url_prefix is a URL that ends in '/'",
+                "a container's url_prefix must be a URL that ends in '/'",
                 do="Write it like 'file:///data/archive/' or 's3://bucket/prefix/'.",
                 url_prefix=self.url_prefix,
             )
         if without_secrets(self.url_prefix) != self.url_prefix:
             raise InvalidInputError(
-                "a container's url_prefix has a user, password or query, which would be stored",
+                "a container's url_prefix has a user, password or query, which would be persisted",
                 do="Leave these parts out. Readers pass secrets with"
                 " authorize_virtual_chunk_access.",
                 url_prefix=self.url_prefix,
@@ -118,7 +118,9 @@ class VirtualChunkContainer:
         text = self.name is None or isinstance(self.name, str)
         if not text or self.name == "" or "/" in (self.name or ""):
             raise InvalidInputError(
-                "a container's name is empty or has a '/'", do="Choose another.", name=self.name
+                "a container's name must not be empty or contain '/'",
+                do="Choose another.",
+                name=self.name,
             )
 
     @property
@@ -160,19 +162,21 @@ class SplitRule:
 class RepositoryConfig:
     """Configuration of a repository; None is the default of a setting.
 
-    ``document`` is what is persisted: all that was set, by clients of any version.
+    ``document`` is the persisted form, with the settings of clients of any version.
     """
 
-    num_updates_per_repo_info_file = Number("Ops-log entries in ``repo`` at once: 1000.")
-    get_partial_values_concurrency = Number("Kept for clients of icechunk's.")
-    max_concurrent_requests = Number("Kept for clients of icechunk's.")
-    max_concurrent_decodes = Number("Kept for clients of icechunk's.")
-    inline_chunk_threshold_bytes = Number("Chunks of up to this many bytes lie in manifests: 512.")
+    num_updates_per_repo_info_file = Number("Number of ops-log entries in ``repo``: 1000.")
+    get_partial_values_concurrency = Number("Kept for icechunk clients.")
+    max_concurrent_requests = Number("Kept for icechunk clients.")
+    max_concurrent_decodes = Number("Kept for icechunk clients.")
+    inline_chunk_threshold_bytes = Number(
+        "Chunks up to this many bytes are stored in manifests: 512."
+    )
     compression = OptionalSection(CompressionConfig, "How metadata files are compressed.")
-    caching = OptionalSection(CachingConfig, "What clients of icechunk's keep in memory.")
+    caching = OptionalSection(CachingConfig, "What icechunk clients cache in memory.")
     storage = OptionalSection(StorageSettings, "How clients talk to the storage.")
     repo_update_retries = OptionalSection(
-        RepoUpdateRetryConfig, "How often clients try to be first."
+        RepoUpdateRetryConfig, "How often clients retry an update of the repo info."
     )
     manifest = OptionalSection(ManifestConfig, "How manifests are split, compressed and fetched.")
 
@@ -212,27 +216,27 @@ class RepositoryConfig:
         return isinstance(other, RepositoryConfig) and self.document == other.document
 
     def __hash__(self) -> int:
-        raise TypeError("a configuration changes, and is no key")
+        raise TypeError("a configuration is mutable, so it has no hash")
 
     @classmethod
     def default(cls) -> RepositoryConfig:
-        """Return the configuration in which everything has its default."""
+        """Return the configuration with all defaults."""
         return cls()
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any] | None) -> RepositoryConfig:
-        """Show a persisted document, which is taken over and not copied."""
+        """Wrap a persisted document, without copying it."""
         config = cls()
         config.document = document if isinstance(document, dict) else dict(document or {})
         return config
 
     def merge(self, other: RepositoryConfig) -> RepositoryConfig:
-        """Return a new configuration: this one, with what ``other`` sets in its place."""
+        """Return a new configuration: this one, overridden by the settings of ``other``."""
         return self.from_document(copy.deepcopy(merged(self.document, other.document)))
 
     @property
     def inline_threshold(self) -> int:
-        """The bytes that `inline_chunk_threshold_bytes` means."""
+        """The effective value of `inline_chunk_threshold_bytes`."""
         found = self.inline_chunk_threshold_bytes
         return 512 if found is None else found
 
@@ -244,7 +248,7 @@ class RepositoryConfig:
 
     @property
     def ops_log_limit(self) -> int:
-        """The entries that `num_updates_per_repo_info_file` means."""
+        """The effective value of `num_updates_per_repo_info_file`."""
         found = self.num_updates_per_repo_info_file
         return 1000 if found is None else found
 
@@ -260,7 +264,7 @@ class RepositoryConfig:
 
     @property
     def virtual_chunk_containers(self) -> dict[str, VirtualChunkContainer]:
-        """Containers by url_prefix; entries that no reader could use are left out."""
+        """Containers by url_prefix; entries that no reader can use are left out."""
         found = {}
         entries = self.document.get("virtual_chunk_containers") or {}
         if not isinstance(entries, Mapping):
@@ -287,7 +291,7 @@ class RepositoryConfig:
         """Add a container, replacing one of the same prefix and one of the same name.
 
         Raises:
-            InvalidInputError: It is no container.
+            InvalidInputError: Not a `VirtualChunkContainer`.
         """
         how = "Pass VirtualChunkContainer(url_prefix, store)."
         checked("the container", cont, VirtualChunkContainer, do=how)
@@ -302,7 +306,7 @@ class RepositoryConfig:
         self.document["virtual_chunk_containers"] = {}
 
     def add_split_rules(self, rules: Iterable[SplitRule]) -> None:
-        """Put rules in front of the persisted ones; a rule of the same condition is replaced."""
+        """Put rules before the persisted ones, replacing rules with the same condition."""
         new = [rule.to_document() for rule in rules]
         conditions = [entry[0] for entry in new]
         kept = [entry for entry in self.splitting_document or [] if entry[0] not in conditions]

@@ -6,11 +6,13 @@ Names are icechunk's, so a configuration written for icechunk works here. Spec: 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any as Anything
+from typing import Self
 
 from icevirt.errors import InvalidInputError
+from icevirt.model.config.conditions import ArrayCondition, not_understood
 from icevirt.model.config.preload import ManifestPreloadConfig
 from icevirt.model.config.sections import Section
 
@@ -18,73 +20,24 @@ _ANY_ARRAY, _ANY_DIMENSION = "any_array", "Any"
 _MAX_CHUNKS = (1 << 32) - 1
 
 
+_SETTING = "manifest.splitting"
+
+
 @dataclass(frozen=True, slots=True)
-class ManifestSplitCondition:
-    """Which arrays a rule is about. Regular expressions are searched for, not anchored."""
+class ManifestSplitCondition(ArrayCondition):
+    """Which arrays a rule is about."""
 
-    kind: str  # "any_array", "path_matches", "name_matches", "or", "and"
-    regex: str | None = None  # of path_matches, over "/group/array", and name_matches
-    conditions: tuple[ManifestSplitCondition, ...] = ()  # of "or" and "and"
-
-    @staticmethod
-    def AnyArray() -> ManifestSplitCondition:  # noqa: N802 - icechunk's name
-        """Match every array."""
-        return ManifestSplitCondition(_ANY_ARRAY)
-
-    @staticmethod
-    def path_matches(regex: str) -> ManifestSplitCondition:
-        """Match arrays in whose path the expression is found."""
-        return ManifestSplitCondition("path_matches", regex)
-
-    @staticmethod
-    def name_matches(regex: str) -> ManifestSplitCondition:
-        """Match arrays in whose name, the last part of the path, the expression is found."""
-        return ManifestSplitCondition("name_matches", regex)
-
-    @staticmethod
-    def or_conditions(conditions: Sequence[ManifestSplitCondition]) -> ManifestSplitCondition:
-        """Match what any of the conditions matches."""
-        return ManifestSplitCondition("or", None, tuple(conditions))
-
-    @staticmethod
-    def and_conditions(conditions: Sequence[ManifestSplitCondition]) -> ManifestSplitCondition:
-        """Match what all of the conditions match."""
-        return ManifestSplitCondition("and", None, tuple(conditions))
-
-    def __or__(self, other: ManifestSplitCondition) -> ManifestSplitCondition:
-        return self.or_conditions([self, other])
-
-    def __and__(self, other: ManifestSplitCondition) -> ManifestSplitCondition:
-        return self.and_conditions([self, other])
-
-    def to_document(self) -> Anything:
-        """Return the persisted form."""
-        if self.kind == _ANY_ARRAY:
-            return _ANY_ARRAY
-        if self.regex is not None:
-            return {self.kind: {"regex": self.regex}}
-        return {self.kind: [each.to_document() for each in self.conditions]}
+    setting = _SETTING
+    words = (_ANY_ARRAY,)
 
     @classmethod
-    def from_document(cls, document: object) -> ManifestSplitCondition:
-        """Read the persisted form. Raises ``InvalidInputError``."""
-        match document:
-            case "any_array":
-                return cls(_ANY_ARRAY)
-            case {"path_matches": {"regex": str(regex)}}:
-                return cls("path_matches", regex)
-            case {"name_matches": {"regex": str(regex)}}:
-                return cls("name_matches", regex)
-            case {"or": [*parts]}:
-                return cls.or_conditions([cls.from_document(part) for part in parts])
-            case {"and": [*parts]}:
-                return cls.and_conditions([cls.from_document(part) for part in parts])
-            case _:
-                raise _unknown(document)
+    def AnyArray(cls) -> Self:  # noqa: N802 - icechunk's name
+        """Match every array."""
+        return cls(_ANY_ARRAY)
 
 
 class ManifestSplitDimCondition:
-    """Which axes of an array a number of chunks is about."""
+    """Selects the axes that a number of chunks applies to."""
 
     @dataclass(frozen=True, slots=True)
     class Axis:
@@ -94,7 +47,7 @@ class ManifestSplitDimCondition:
 
     @dataclass(frozen=True, slots=True)
     class DimensionName:
-        """Axes in whose dimension name the expression is found."""
+        """Axes whose dimension name contains the expression."""
 
         regex: str
 
@@ -121,7 +74,7 @@ class ManifestSplittingConfig:
     def from_dict(
         split_sizes: Mapping[ManifestSplitCondition, Mapping[DimCondition, int]],
     ) -> ManifestSplittingConfig:
-        """Make rules; an axis takes the first that says something about it.
+        """Make rules; the first rule that selects an axis applies to it.
 
         Raises:
             InvalidInputError: A number of chunks is not between 1 and 2^32 - 1.
@@ -130,8 +83,8 @@ class ManifestSplittingConfig:
             for number in sizes.values():
                 if not 1 <= number <= _MAX_CHUNKS:
                     raise InvalidInputError(
-                        "a manifest holds at least one chunk along each axis, at most 2^32 - 1",
-                        do="Leave the axis out to have it in one piece.",
+                        "a manifest must hold between 1 and 2^32 - 1 chunks along each axis",
+                        do="Omit the axis to keep it in one piece.",
                         num_chunks=number,
                     )
         return ManifestSplittingConfig(
@@ -143,10 +96,10 @@ class ManifestSplittingConfig:
         return {condition: dict(sizes) for condition, sizes in self.split_sizes}
 
     def onto(self, document: Mapping[str, Anything]) -> dict[str, Anything]:
-        """Return the persisted form, in which other keys are as in ``document``."""
+        """Return the persisted form, with all other keys as in ``document``."""
         sizes = [
             [
-                condition.to_document(),
+                condition.onto(None),
                 [{"condition": _dim_document(dim), "num_chunks": n} for dim, n in sizes],
             ]
             for condition, sizes in self.split_sizes
@@ -171,7 +124,7 @@ class ManifestVirtualChunkLocationCompressionConfig(Section):
 
 @dataclass(frozen=True, slots=True)
 class ManifestConfig(Section):
-    """The settings of manifests; None is the default. icevirt follows the second and the third."""
+    """The settings of manifests; None is the default. icevirt does not use ``preload`` itself."""
 
     preload: ManifestPreloadConfig | None = None
     splitting: ManifestSplittingConfig | None = None
@@ -184,7 +137,7 @@ def _rule(entry: object) -> tuple[ManifestSplitCondition, tuple[tuple[DimConditi
         case [condition, [*sizes]]:
             return ManifestSplitCondition.from_document(condition), tuple(map(_size, sizes))
         case _:
-            raise _unknown(entry)
+            raise not_understood(_SETTING, entry)
 
 
 def _size(entry: object) -> tuple[DimCondition, int]:
@@ -192,7 +145,7 @@ def _size(entry: object) -> tuple[DimCondition, int]:
         case {"condition": condition, "num_chunks": int(number)}:
             return _dim_condition(condition), number
         case _:
-            raise _unknown(entry)
+            raise not_understood(_SETTING, entry)
 
 
 def _dim_document(condition: DimCondition) -> Anything:
@@ -214,12 +167,4 @@ def _dim_condition(document: object) -> DimCondition:
         case {"DimensionName": str(regex)}:
             return ManifestSplitDimCondition.DimensionName(regex)
         case _:
-            raise _unknown(document)
-
-
-def _unknown(found: object) -> InvalidInputError:
-    return InvalidInputError(
-        "a splitting rule that is not understood",
-        do="Correct `manifest.splitting` in the repository's config, or upgrade icevirt.",
-        found=found,
-    )
+            raise not_understood(_SETTING, document)

@@ -39,7 +39,7 @@ class Section:
         return cls(**{n: _read(kind, document.get(n)) for n, kind in _kinds(cls).items()})
 
     def onto(self, document: Mapping[str, Any]) -> JSONObject:
-        """Return the persisted form, in which other keys are as in ``document``."""
+        """Return the persisted form, with all other keys as in ``document``."""
         written = {n: _written(getattr(self, n), document.get(n)) for n in _kinds(type(self))}
         return {**document, **written}
 
@@ -66,9 +66,9 @@ def refuse_other(name: str, value: object, kind: type[Any]) -> None:
         fits = fits and value >= 0
     if fits:
         return
-    wanted = "a whole number that is not negative" if kind is int else f"a {kind.__name__}"
+    wanted = "a non-negative integer" if kind is int else f"a {kind.__name__}"
     raise InvalidInputError(
-        f"{name} is of the wrong kind", do=f"Give {wanted}, or None for the default.", found=value
+        f"{name} has the wrong type", do=f"Pass {wanted}, or None for the default.", found=value
     )
 
 
@@ -163,7 +163,7 @@ class Sectional(Protocol):
     """A section, however it is made."""
 
     def onto(self, document: Mapping[str, Any]) -> JSONObject:
-        """Return the persisted form, in which other keys are as in ``document``."""
+        """Return the persisted form, with all other keys as in ``document``."""
         ...
 
     @classmethod

@@ -18,7 +18,7 @@ class CompressionAlgorithm(Word):
 
     @staticmethod
     def default() -> CompressionAlgorithm:
-        """Return the one that the format has."""
+        """Return the format's algorithm."""
         return CompressionAlgorithm.Zstd
 
 
@@ -31,13 +31,13 @@ class CompressionConfig(Section):
 
     @staticmethod
     def default() -> CompressionConfig:
-        """Return the one in which everything has its default."""
+        """Return the section with all defaults."""
         return CompressionConfig()
 
 
 @dataclass(frozen=True, slots=True)
 class CachingConfig(Section):
-    """What a client of icechunk's keeps in memory. icevirt's cache is bounded in bytes instead."""
+    """What icechunk clients cache in memory. icevirt's cache is bounded in bytes instead."""
 
     num_snapshot_nodes: int | None = None
     num_chunk_refs: int | None = None
@@ -47,13 +47,13 @@ class CachingConfig(Section):
 
     @staticmethod
     def default() -> CachingConfig:
-        """Return the one in which everything has its default."""
+        """Return the section with all defaults."""
         return CachingConfig()
 
 
 @dataclass(frozen=True, slots=True)
 class StorageConcurrencySettings(Section):
-    """How many requests, and how large, make up the transfer of one object."""
+    """The number and size of parallel requests for one object."""
 
     max_concurrent_requests_for_object: int | None = None
     ideal_concurrent_request_size: int | None = None
@@ -61,7 +61,7 @@ class StorageConcurrencySettings(Section):
 
 @dataclass(frozen=True, slots=True)
 class StorageRetriesSettings(Section):
-    """How often a request is tried, and how long the pauses are."""
+    """How often a request is retried, and the pauses between retries."""
 
     max_tries: int | None = None
     initial_backoff_ms: int | None = None
@@ -96,6 +96,6 @@ class StorageSettings(Section):
 
 @dataclass(frozen=True, slots=True)
 class RepoUpdateRetryConfig(Section):
-    """How often clients of icechunk's try to replace the repo info when others are faster."""
+    """How often icechunk clients retry replacing the repo info when other writers are faster."""
 
     default: StorageRetriesSettings | None = None

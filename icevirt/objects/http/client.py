@@ -117,7 +117,9 @@ def site_of(
     try:
         origin, path = Origin.of(prefix), unquote(urlsplit(prefix).path, errors="strict")
     except ValueError as error:
-        raise InvalidInputError("not the URL of a web server", url=prefix) from error
+        raise InvalidInputError(
+            "this is this is this is this is this is not the URL of a web server", url=prefix
+        ) from error
     return Site(
         origin=origin,
         prefix=f"{origin}{quote(path, safe=_SAFE)}",
@@ -199,8 +201,8 @@ class _Asked:
             finally:
                 CONNECTIONS.give_back(connection)
         raise StorageError(
-            "a source file is redirected too often",
-            do="Refer to it where it lies.",
+            "a source file redirects too often",
+            do="Refer to its final URL.",
             location=self._url,
         )
 
@@ -246,9 +248,9 @@ class _Asked:
         named = "@" in parts.netloc
         if origin.scheme not in ("http", "https") or downgraded or named or not (inside or listed):
             raise UnauthorizedError(
-                "a source file is redirected to a server that its container does not list",
-                do="If you trust it, add its host to the option redirect_hosts of the container's"
-                " http_store, where hosts stand separated by commas.",
+                "a source file redirects to a server that its container does not list",
+                do="If you trust it, add its host to the option redirect_hosts of the container's "
+                "http_store, which separates hosts by commas.",
                 location=self._url,
                 host=host,
                 scheme=parts.scheme,
@@ -260,8 +262,8 @@ class _Asked:
         network = kind_of(connection.address)
         if first and network not in ("global", first):
             raise UnauthorizedError(
-                "a source file is redirected to an address inside this network",
-                do="Refer to it where it lies.",
+                "a source file redirects to an address inside this network",
+                do="Refer to its final URL.",
                 location=self._url,
                 host=connection.origin.host,
                 address=connection.address,
@@ -284,7 +286,7 @@ class _Asked:
         with _talking():
             body = response.read() if response.length is not None else response.read(end - begin)
         if len(body) != end - begin:
-            raise _TryAgainError("the answer broke off")
+            raise _TryAgainError("the answer ended too early")
         return ObjectBytes(meta=meta, begin=begin, body=body)
 
     def _without_bytes(self, response: http.client.HTTPResponse) -> ObjectBytes:
@@ -309,7 +311,7 @@ class _Asked:
 
     def _other_bytes(self, response: http.client.HTTPResponse) -> StorageError:
         return StorageError(
-            "a web server does not serve ranges of its files",
+            "the web server does not support range requests",
             do="Copy the files to a server that does, or to local disk.",
             location=self._url,
             asked=f"bytes {self._begin}-{self._end - 1}",
@@ -330,8 +332,8 @@ class _talking:  # noqa: N801 - used like a function
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, ssl.SSLCertVerificationError):
             raise StorageError(
-                "the certificate of a server is not one that is trusted here",
-                do="Add the authority that signed it to the system, or set SSL_CERT_FILE.",
+                "the certificate of the server is not trusted",
+                do="Add its certificate authority to the system, or set SSL_CERT_FILE.",
                 reason=error.verify_message,
             ) from error
         if isinstance(error, OSError | http.client.HTTPException):

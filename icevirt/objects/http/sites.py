@@ -40,7 +40,7 @@ def site_for(prefix: str, store: ObjectStoreConfig | None, credentials: Any) -> 
             pass
         case _:
             raise InvalidInputError(
-                "credentials for another kind of store",
+                "these credentials are for another kind of store",
                 do="Pass icevirt.http_credentials(...), icevirt.HttpAccess or None.",
                 container=prefix,
                 found=type(credentials).__name__,

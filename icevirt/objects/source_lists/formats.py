@@ -107,7 +107,7 @@ def _local(source: str) -> IO[bytes]:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise NotFoundError(
             "no such list of sources",
-            do="Check the path; a file whose own name begins with @ is named as ./@name.",
+            do="Check the path; write a file name that begins with @ as ./@name.",
             list=source,
         ) from error
     except OSError as error:
@@ -129,8 +129,8 @@ def _telling(name: str) -> Iterator[None]:
         yield
     except _DAMAGED as error:
         raise InvalidInputError(
-            "a list of sources is damaged, or not what its suffix says",
-            do="Check the file; without one of the known suffixes it is read as text.",
+            "a list of sources is damaged, or does not match its suffix",
+            do="Check the file; files without a known suffix are read as text.",
             list=name,
             cause=str(error).partition("\n")[0],
         ) from error
@@ -169,7 +169,7 @@ def _json(text: str, name: str, number: int) -> Any:
         return loads(text)
     except ValueError as error:
         raise bad_row(
-            "a line of a list of sources is no JSON object", name, number, cause=str(error)
+            "a line of a list of sources is not a JSON object", name, number, cause=str(error)
         ) from error
 
 
@@ -186,8 +186,8 @@ def _document(stream: IO[bytes], source: str, asset: str | None) -> Iterator[Row
         raise InvalidInputError(
             "a JSON document is neither a collection of STAC items nor the manifest of an S3"
             " Inventory",
-            do="A file of references is a source itself: name it without @. A JSON object a line"
-            " is .jsonl.",
+            do="A file of references is itself a source: pass it without @. One JSON object per "
+            "line needs the suffix .jsonl.",
             list=source,
         )
 
@@ -205,7 +205,7 @@ def _csv(stream: IO[bytes], name: str, *, delimiter: str) -> Iterator[Row]:
             continue
         if len(values) != len(header):
             raise bad_row(
-                "a line of a list of sources has another number of columns than its header",
+                "a line of a list of sources has a different number of columns than its header",
                 name,
                 reader.line_num,
                 header=len(header),

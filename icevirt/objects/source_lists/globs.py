@@ -121,8 +121,8 @@ def _reading() -> Iterator[None]:
         yield
     except OSError as error:
         raise StorageError(
-            "cannot look for sources here",
-            do="Check permissions and links, or name what lies elsewhere.",
+            "cannot search for sources here",
+            do="Check permissions and links, or name files elsewhere.",
             path=error.filename,
             cause=error.strerror,
         ) from error

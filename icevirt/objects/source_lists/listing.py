@@ -68,9 +68,9 @@ def _text(source: object) -> str:
     text = os.fspath(source) if isinstance(source, os.PathLike) else source
     if not isinstance(text, str):
         kind = type(source).__name__
-        raise InvalidInputError(f"a source is a path or a URL, not {kind}", do=_NAME)
+        raise InvalidInputError(f"a source must be a path or a URL, not {kind}", do=_NAME)
     if not text.strip() or "\0" in text:
-        raise InvalidInputError("not the name of a source", do=_NAME, source=text)
+        raise InvalidInputError("this is not a valid source", do=_NAME, source=text)
     return text
 
 
@@ -99,7 +99,7 @@ def _stat(path: str) -> os.stat_result:
     except OSError as error:
         if os.path.islink(path):
             raise StorageError(
-                "a source is a symbolic link that leads nowhere",
+                "a source is a dangling symbolic link",
                 do="Repair or remove it.",
                 path=path,
                 target=os.readlink(path),
@@ -120,8 +120,8 @@ def _file(path: str, facts: os.stat_result) -> SourceFile:
     file = SourceFile(url=file_url(path), size=facts.st_size, last_modified=facts.st_mtime_ns)
     if not 0 < file.last_modified_seconds < 1 << 32:
         raise InvalidInputError(
-            "a reference cannot carry the modification time of a source: it is not after the"
-            " beginning of 1970 and before 2106, and changes of the file would go unnoticed",
+            "the modification time of a source cannot be stored (only 1970 to 2105 can), so "
+            "changes of the file would go unnoticed",
             do=f"Set it to now: touch {shlex.quote(path)}",
             path=path,
             seconds_since_1970=facts.st_mtime_ns // 1_000_000_000,

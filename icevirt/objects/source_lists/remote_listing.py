@@ -51,7 +51,7 @@ def remote_files(url: str, suffixes: tuple[str, ...]) -> list[SourceFile]:
         if is_pattern(key.partition("?")[0]) or not key or key.endswith("/"):
             raise InvalidInputError(
                 "a web server cannot be listed",
-                do="Name its files one by one, or from a text file.",
+                do="Pass its files one by one, or in a text file.",
                 source=url,
             )
         return [_asked(url)]
@@ -72,7 +72,7 @@ def remote_files(url: str, suffixes: tuple[str, ...]) -> list[SourceFile]:
         for path, file in _below(bucket, folder).items()
         if path.lower().endswith(suffixes) and not _is_hidden(path.removeprefix(folder))
     }
-    return _ordered(found, url, "there is no such file, and no folder with NetCDF or HDF5 files")
+    return _ordered(found, url, "no such file, and no folder with NetCDF or HDF5 files")
 
 
 def _folder_of(url: str) -> str:

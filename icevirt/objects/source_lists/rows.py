@@ -42,7 +42,7 @@ def bad_row(what: str, name: str, line: int, **facts: Any) -> InvalidInputError:
 def no_urls(name: str, there: Sequence[str]) -> InvalidInputError:
     """Return the error of a table that does not say where files are."""
     return InvalidInputError(
-        "a list of sources has no column with their URLs",
+        "a list of sources has no URL column",
         do="Name it 'url'; further columns are size, etag and last_modified.",
         list=name,
         columns=list(there),
@@ -72,7 +72,7 @@ def row(values: Iterable[Any], name: str, line: int) -> Row:
     """
     url, size, etag, modified = values
     if not isinstance(url, str) or not url.strip() or "\0" in url:
-        raise bad_row("a row of a list of sources names no file", name, line, url=url)
+        raise bad_row("a row of a list of sources does not name a file", name, line, url=url)
     return Row(
         line=line,
         url=url,
@@ -88,14 +88,16 @@ def _size(given: Any, name: str, line: int) -> int:
     if isinstance(given, float) and given.is_integer():  # what pandas makes of a column with gaps
         given = int(given)
     if isinstance(given, bool) or not isinstance(given, int) or given < 0:
-        raise bad_row("a size in a list of sources is no number of bytes", name, line, size=given)
+        raise bad_row(
+            "a size in a list of sources is not a number of bytes", name, line, size=given
+        )
     return given
 
 
 def _etag(given: Any, name: str, line: int) -> str:
     """Return a strong etag as servers write it; a weak one says nothing about bytes."""
     if not isinstance(given, str):
-        raise bad_row("an etag in a list of sources is no text", name, line, etag=given)
+        raise bad_row("an etag in a list of sources is not a string", name, line, etag=given)
     if given.startswith("W/") or not given.strip():
         return ""
     return given if given.startswith('"') else f'"{given.strip()}"'

@@ -53,7 +53,7 @@ def inventory_rows(manifest: Mapping[str, Any], source: str) -> Iterator[Row]:
     kind = str(manifest["fileFormat"]).lower()
     if kind not in _READERS:
         raise InvalidInputError(
-            "an S3 Inventory of this format is not read",
+            "this format of S3 Inventory is not supported",
             do="Configure it to be written as CSV, ORC or Parquet.",
             list=source,
             format=manifest["fileFormat"],
@@ -67,7 +67,7 @@ def _rows(found: Iterator[tuple[int, Mapping[str, Any]]], name: str) -> Iterator
     for line, told in found:
         key, bucket = told.get("Key"), told.get("Bucket")
         if not key or not bucket:
-            raise bad_row("a row of an S3 Inventory names no object", name, line)
+            raise bad_row("a row of an S3 Inventory does not name an object", name, line)
         if not str(key).lower().endswith(SUFFIXES) or _is_past(told):
             continue
         url = f"s3://{bucket}/{quote(str(key), safe=_SAFE)}"
@@ -137,7 +137,7 @@ def _from_csv(
     for values in reader:
         if len(values) != len(names):
             raise bad_row(
-                "a row of an S3 Inventory has another number of columns than its schema",
+                "a row of an S3 Inventory has a different number of columns than its schema",
                 name,
                 reader.line_num,
                 schema=names,
@@ -158,7 +158,7 @@ def _data(told: Any, manifest: Mapping[str, Any], source: str) -> tuple[str, byt
     key = told.get("key") if isinstance(told, Mapping) else None
     if not isinstance(key, str):
         raise InvalidInputError(
-            "the manifest of an S3 Inventory names no data file", do="Check it.", list=source
+            "the manifest of an S3 Inventory lists no data file", do="Check it.", list=source
         )
     where = _place(key, manifest, source)
     with open_source(where) as opened:
@@ -166,7 +166,7 @@ def _data(told: Any, manifest: Mapping[str, Any], source: str) -> tuple[str, byt
     digest = hashlib.md5(raw, usedforsecurity=False).hexdigest()
     if told.get("MD5checksum", digest) != digest:
         raise InvalidInputError(
-            "a data file of an S3 Inventory is not the one that its manifest names",
+            "a data file of an S3 Inventory does not match its manifest",
             do="Copy it again, or name a newer manifest.",
             list=source,
             file=where,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.plan import LeftOut
 from icevirt.archive.schema import ArraySchema
-from icevirt.errors import CombineError, InvalidInputError
+from icevirt.errors import CombineError
 from icevirt.planning.axes.coordinates import coordinate_of
 from icevirt.planning.axes.file_order import Keys, Runs
 from icevirt.planning.axes.new_dimensions import NewDimension
@@ -27,15 +27,6 @@ from icevirt.planning.axes.placement import data_along, files_along, numbered
 _SHOWN = 5  # files in a message
 
 type Duplicates = Literal["refuse", "first", "last", "newest", "version"]
-
-
-def check_rule(rule: str) -> None:
-    """Raise ``InvalidInputError`` unless ``rule`` is one of ours."""
-    known = get_args(Duplicates.__value__)
-    if rule not in known:
-        raise InvalidInputError(
-            "unknown rule for duplicates", do=f"Use one of {', '.join(known)}.", duplicates=rule
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +59,8 @@ def settled(
     known = [(name, keys) for name, keys in found if keys is not None]
     if len(known) < len(found) and rule != "refuse" and len(facts.files) > 1:
         raise CombineError(
-            "duplicates cannot find files with the same steps: a dimension has no coordinate in all"
-            " files that have it",
-            do="Leave duplicates out.",
+            "duplicates cannot compare steps: some files have a dimension without its coordinate",
+            do="Omit duplicates.",
             dimensions=[name for name, keys in found if keys is None],
             duplicates=rule,
         )
@@ -166,7 +156,7 @@ def _refused(
         "; or, to keep all of them in the order given, whatever their coordinates say, pass"
         ' combine="nested" (--combine nested).'
     )
-    more = "" if len(alike) == 1 else f"; the same is true of {len(alike) - 1} other steps"
+    more = "" if len(alike) == 1 else f"; {len(alike) - 1} other steps have the same problem"
     return CombineError(
         f"{len(rows)} files hold the same variables at the same step along"
         f" {', '.join(map(repr, names))}: {told}{more}",
@@ -216,13 +206,13 @@ def remedy(facts: CatalogFacts, files: tuple[int, int], dimensions: Sequence[str
         }
         for file in files
     )
-    rule = 'say which one counts with duplicates="newest" or "version"'
+    rule = 'choose one with duplicates="newest" or "version"'
     if one == other:
         return f"Leave one of them out, or {rule}."
     return (
-        "Leave one of them out. Duplicates are files that hold the same variables: to make these"
-        f" such files, leave out what one of them lacks with drop_variables={sorted(one ^ other)!r}"
-        f" (--drop-variable), and {rule}."
+        "Leave one of them out. Duplicates are files that hold the same variables: to make these "
+        "duplicates, drop the variables that one of them lacks with "
+        f"drop_variables={sorted(one ^ other)!r} (--drop-variable), and {rule}."
     )
 
 
@@ -233,7 +223,7 @@ def describe_duplicates(left_out: Sequence[LeftOut], rule: Duplicates) -> list[s
     first = left_out[0]
     files = "1 file" if len(left_out) == 1 else f"{len(left_out)} files"
     text = (
-        f"{files} left out, because others hold the same steps (duplicates={rule!r});"
-        f" the first: {first.url}, kept: {first.kept}"
+        f"{files} left outbecause other files hold the same steps (duplicates={rule!r}); the "
+        f"first: {first.url}, kept: {first.kept}"
     )
     return [text]

@@ -144,7 +144,7 @@ def order_files(urls: Sequence[str] | Strings, keys: Keys | None, *, dimension: 
     """
     if keys is None:
         return Order(
-            rows=np.arange(len(urls)), reason=f"in the order given: no coordinate {dimension!r}"
+            rows=np.arange(len(urls)), reason=f"in the given order: no coordinate {dimension!r}"
         )
     return Order(
         rows=_by_labels(urls, keys, dimension),
@@ -165,7 +165,7 @@ def _by_labels(urls: Sequence[str] | Strings, keys: Keys, dimension: str) -> NDA
 
     if keys.missing.any():
         raise CombineError(
-            f"the coordinate of {dimension!r}, which orders files, holds NaN or its fill value",
+            f"the coordinate of {dimension!r}, which orders files, contains NaN or its fill value",
             do=f"Leave the file out, or repair it; or {_AS_GIVEN}.",
             file=url_at(int(np.argmax(keys.missing))),
             dimension=dimension,
@@ -177,8 +177,8 @@ def _by_labels(urls: Sequence[str] | Strings, keys: Keys, dimension: str) -> NDA
     if falls.any() and not falling:
         at = int(np.argmax(falls if falls.sum() <= rises.sum() else rises))  # the odd one
         raise CombineError(
-            f"the steps of a file are not sorted along {dimension!r}, or they fall and the steps of"
-            " other files rise",
+            f"the steps of a file along {dimension!r} are not sorted, or not in the direction of "
+            "other files",
             do=f"Repair the file or leave it out; or {_AS_GIVEN}.",
             file=url_at(at),
             dimension=dimension,
@@ -193,8 +193,8 @@ def _by_labels(urls: Sequence[str] | Strings, keys: Keys, dimension: str) -> NDA
         one, other = (int(each) for each in (pair[::-1] if falling else pair))
         raise CombineError(
             f"two files overlap along {dimension!r}",
-            do="Leave one of them out, or cut off the steps that both hold; duplicates= chooses"
-            " only among files that hold exactly the same steps.",
+            do="Leave one of them out, or remove the steps that both hold; duplicates= chooses "
+            "only between files with exactly the same steps.",
             first=urls[int(filled[one])],
             first_range=keys.shown(np.array([starts[one], ends[one]])),
             second=urls[int(filled[other])],

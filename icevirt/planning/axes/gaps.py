@@ -12,14 +12,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.schema import ArraySchema
-from icevirt.errors import CombineError, InvalidInputError
+from icevirt.errors import CombineError
 from icevirt.model import paths
 from icevirt.model.json import JSON
 from icevirt.planning.axes.regular_axes import AxisSteps
@@ -29,15 +29,6 @@ from icevirt.planning.combine.variables import CombinedVariable
 type Holes = Literal["refuse", "reserve"]
 
 _SHOWN = 5  # places in a message
-
-
-def check_holes(rule: str) -> None:
-    """Raise ``InvalidInputError`` unless ``rule`` is one of ours."""
-    known = get_args(Holes.__value__)
-    if rule not in known:
-        raise InvalidInputError(
-            "unknown rule for holes", do=f"Use one of {', '.join(known)}.", holes=rule
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -123,9 +114,9 @@ def _refused(
     for axis, cell in zip(member.along, first[0].tolist(), strict=True):
         lacking &= axis.cell == cell
     return CombineError(
-        f"variable {member.path} is missing in {missing} of {count} places along {names}",
-        do='Reserve these steps with holes="reserve", so that they read as missing; or leave those'
-        f" files out, or the variable with drop_variables=[{member.path!r}].",
+        f"variable {member.path} is missing at {missing} of {count} positions along {names}",
+        do='Reserve these steps with missing="reserve", so that they read as missing; or leave'
+        f" those files out, or the variable with drop_variables=[{member.path!r}].",
         variable=member.path,
         missing=[_called(member, box) for box in first],
         first=facts.files.url[int(np.argmax(lacking))] if lacking.any() else None,
@@ -148,7 +139,7 @@ def _lengths(
         unknown = np.flatnonzero(lengths < 0)
         if len(unknown):
             raise CombineError(
-                f"nothing tells how many steps of {member.path} are missing in a file",
+                f"the number of steps of {member.path} that are missing in a file is unknown",
                 do="Leave the file out, or build the group from the files that have it.",
                 variable=member.path,
                 file=facts.files.url[int(np.argmax(axis.cell == unknown[0]))],
@@ -187,8 +178,8 @@ def _fill(facts: CatalogFacts, member: CombinedVariable) -> JSON:
         raise _cannot(
             facts,
             member,
-            f"some of its chunks were never written and read as {has!r}, which is not its missing"
-            f" value {wanted!r}",
+            f"some of its chunks were never written and read as {has!r}, not as its missing value "
+            f"{wanted!r}",
         )
     return wanted
 
@@ -238,9 +229,9 @@ def _equal(one: JSON, other: JSON) -> bool:
 def describe_gaps(found: Mapping[str, Gap]) -> list[str]:
     """Return a line for each array with gaps."""
     return [
-        f"{path} has no file in {gap.missing} of {gap.of} places along"
-        f" {', '.join(map(repr, gap.along))}; they read as missing ({gap.fill}); the first:"
-        f" {gap.first}"
+        f"{path} has no file at {gap.missing} of {gap.of} positions along "
+        f"{', '.join(map(repr, gap.along))}; they read as missing ({gap.fill}); the first: "
+        f"{gap.first}"
         for path, gap in found.items()
         if gap.missing
     ]

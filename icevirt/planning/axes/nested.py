@@ -44,9 +44,9 @@ def nested_dimension(
     if labels is not None:
         if isinstance(labels, str) or len(labels) != count:
             raise InvalidInputError(
-                f"labels of nested files are a list of one for each of the {count} places"
-                f" along {name!r}",
-                do='Correct them, or place files by what they tell with combine="by_coords".',
+                f"labels of nested files must be a list with one label for each of the {count} "
+                f"positions along {name!r}",
+                do='Correct them, or place files by their own labels with combine="by_coords".',
                 labels=labels if isinstance(labels, str) else list(labels)[:10],
             )
         values = array_of_labels(list(labels))

@@ -87,8 +87,8 @@ def new_dimension(facts: CatalogFacts, name: str, labels: Labels) -> NewDimensio
     if len(listed) != len(facts.files):
         raise InvalidInputError(
             f"{len(listed)} labels for {len(facts.files)} files",
-            do="Pass one for each file, in their order; files that are left out because they are"
-            " bad have none.",
+            do="Pass one label per file, in the order of the files, without the bad files that "
+            "are left out.",
             labels=listed[:10],
         )
     number: dict[Any, int] = {}
@@ -114,7 +114,7 @@ def array_of_labels(values: Sequence[Any]) -> NDArray[Any]:
     made = np.array(values)
     if made.dtype.kind not in _KINDS or made.ndim != 1:
         raise InvalidInputError(
-            "labels are texts, or whole numbers, or numbers, all of one kind",
+            "labels must be all strings, all integers or all numbers",
             do="Correct them.",
             labels=list(values)[:10],
         )
@@ -132,9 +132,8 @@ def refuse_known(facts: CatalogFacts, name: str, variable: str | None) -> None:
     }
     if name in taken:
         raise CombineError(
-            "labels are for a new dimension, which the files do not have",
-            do="Name a new one with concat_dim (on the command line --concat-dim), or leave its"
-            " labels out.",
+            "labels need a new dimension, but the files already have this one",
+            do="Name a new dimension with concat_dim (--concat-dim), or omit its labels.",
             concat_dim=name,
         )
 
@@ -148,7 +147,7 @@ def _from_files(facts: CatalogFacts, labels: str, dimension: str) -> list[str]:
         return _from_names(facts, what, dimension)
     if kind != "attribute" or not what:
         raise InvalidInputError(
-            "labels are neither listed nor told by the files",
+            "labels are missing: neither a list nor a source of labels was given",
             do="Pass a list, 'regex:PATTERN' with one group, 'attribute:NAME' or 'variable:NAME'.",
             labels=labels,
         )
@@ -170,8 +169,8 @@ def _from_names(facts: CatalogFacts, pattern: str, dimension: str) -> list[str]:
         ) from error
     if compiled.groups != 1:
         raise InvalidInputError(
-            "the pattern of the labels has not exactly one group",
-            do="Put the part that is the label in parentheses.",
+            "the pattern of the labels must have exactly one group",
+            do="Put the label part in parentheses.",
             pattern=pattern,
         )
     found = []
@@ -185,8 +184,8 @@ def _from_names(facts: CatalogFacts, pattern: str, dimension: str) -> list[str]:
 
 def _lacking_label(facts: CatalogFacts, row: int, dimension: str, why: str) -> CombineError:
     return CombineError(
-        f"a file does not tell its label along {dimension!r}: {why}",
-        do="Leave it out, or list the labels.",
+        f"a file has no label along {dimension!r}: {why}",
+        do="Leave the file out, or pass a list of labels.",
         file=facts.files.url[row],
     )
 
@@ -215,8 +214,8 @@ def _by_variable(facts: CatalogFacts, dimension: str, name: str) -> NewDimension
             raise _lacking_label(facts, row, dimension, f"{path} has {len(each)} values")
     if len(kinds) > 1 and not all(each.kind == "U" for each in kinds):
         raise CombineError(
-            f"labels along {dimension!r} are of several data types",
-            do="Leave files out, or list the labels.",
+            f"labels along {dimension!r} have several data types",
+            do="Leave files out, or pass a list of labels.",
             variable=path,
             data_types=sorted(map(str, kinds)),
         )
@@ -273,8 +272,8 @@ def _counted_alike(
     target = common(known) if len(known) == len(units) else None
     if target is None:
         raise CombineError(
-            f"labels of {path} do not count alike in all files",
-            do="List the labels.",
+            f"labels of {path} have different units in the files",
+            do="Pass a list of labels.",
             variable=path,
             units=sorted({str(each.attributes.values.get("units")) for each in schemas.values()}),
         )
@@ -287,8 +286,8 @@ def _counted_alike(
             out[mine] = recoded(raw[mine], source, target, missing=missing)
         except InexactError as error:
             raise CombineError(
-                f"a time of {path} cannot be counted as those of the other files are: {error}",
-                do="List the labels.",
+                f"a time of {path} cannot be converted to the units of the other files: {error}",
+                do="Pass a list of labels.",
                 variable=path,
             ) from error
     return out, replace(first, values={**first.values, "units": target.text})

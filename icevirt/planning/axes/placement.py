@@ -148,8 +148,8 @@ def _by_labels(
     found = coordinate_of(facts, dimension, there)
     if found is None and not alone:
         raise CombineError(
-            f"the positions of files along {dimension!r} are not known: it has no coordinate in all"
-            " files that have the dimension",
+            f"the positions of files along {dimension!r} are unknown: some files have the "
+            "dimension without its coordinate",
             do='Say it by nested lists of files with combine="nested", or leave the dimension out'
             " of concat_dim.",
             dimension=dimension,
@@ -167,7 +167,7 @@ def _by_labels(
         if found is None or held is None or found.is_text:
             raise CombineError(
                 f"{dimension!r} cannot be made regular: it has no numeric coordinate",
-                do="Leave regular out.",
+                do="Leave spacing out.",
                 dimension=dimension,
             )
         ordered = replace(found, values=held.take(order.rows))

@@ -54,8 +54,8 @@ class AxisSteps:
         shown = ", ".join(str(self.values[at]) for at in absent[:_SHOWN].tolist())
         more = ", ..." if len(absent) > _SHOWN else ""
         return (
-            f"{len(absent)} of {len(self.values)} steps along {dimension!r} are in no file and read"
-            f" as missing: {shown}{more} {self.units}".rstrip()
+            f"{len(absent)} of {len(self.values)} steps along {dimension!r} have no file and read "
+            f"as missing: {shown}{more} {self.units}".rstrip()
         )
 
 
@@ -73,9 +73,9 @@ def spacing_of(given: Any) -> str | float:
         number = 0.0
     if not number > 0 or not np.isfinite(number):
         raise InvalidInputError(
-            "steps are apart by a time like 6h or 1D, or by a number above zero",
-            do=f"Correct regular; units of time are {', '.join(_UNITS)}.",
-            regular=given,
+            "the spacing must be a time like 6h or 1D, or a number above zero",
+            do=f"Correct spacing; units of time are {', '.join(_UNITS)}.",
+            spacing=given,
         )
     return number
 
@@ -107,7 +107,7 @@ def steps_of(held: Coordinate, urls: Strings, spacing: str | float, *, dimension
         what = "is packed" if lengths.all() else "is empty in a file"
         raise CombineError(
             f"the coordinate of {dimension!r} cannot be made regular, because it {what}",
-            do="Leave regular out.",
+            do="Leave spacing out.",
             file=urls[int(np.argmin(lengths))],
         )
     grid = _of_times(held, raw, units, spacing) if units else _of_numbers(raw, spacing, dimension)
@@ -115,13 +115,13 @@ def steps_of(held: Coordinate, urls: Strings, spacing: str | float, *, dimension
     odd = np.zeros(len(raw), np.bool_)
     odd[1:] = np.diff(grid.at) != 1
     odd[begins] = False
-    for wrong, what in ((~grid.fits, "is no whole number of steps behind the first"),
-                        (odd, "follows a step that is missing inside the file")):  # fmt: skip
+    for wrong, what in ((~grid.fits, "is not a whole number of steps after the first"),
+                        (odd, "follows a step that is missing within the file")):  # fmt: skip
         if wrong.any():
             row = int(np.argmax(wrong))
             raise CombineError(
                 f"a label of {dimension!r} {what}, so the axis is not regular",
-                do="Correct the spacing, leave the file out, or leave regular out.",
+                do="Correct the spacing, leave the file out, or leave spacing out.",
                 file=urls[int(np.searchsorted(begins, row, side="right")) - 1],
                 label=raw[row].item(),
                 first=raw[0].item(),
@@ -158,14 +158,14 @@ def _of_times(held: Coordinate, raw: NDArray[Any], units: TimeUnits, spacing: st
     except InexactError as error:
         raise CombineError(
             f"a step that is missing has no value in {held.path}: {error}",
-            do="Leave regular out, or correct its spacing.",
+            do="Leave spacing out, or correct its spacing.",
             variable=held.path,
         ) from error
     narrow = values.astype(raw.dtype)
     if (narrow != values).any():
         raise CombineError(
             f"a step that is missing has no exact value in the data type of {held.path}",
-            do="Leave regular out, or correct its spacing.",
+            do="Leave spacing out, or correct its spacing.",
             variable=held.path,
             data_type=str(raw.dtype),
         )
@@ -177,8 +177,8 @@ def _of_times(held: Coordinate, raw: NDArray[Any], units: TimeUnits, spacing: st
 def _of_numbers(raw: NDArray[Any], spacing: str | float, dimension: str) -> _Grid:
     if isinstance(spacing, str):
         raise InvalidInputError(
-            "steps of an axis that counts no time are apart by a number",
-            do="Correct regular.",
+            "the spacing of an axis without time units must be a number",
+            do="Correct spacing.",
             regular=spacing,
             dimension=dimension,
         )
@@ -200,7 +200,7 @@ def _count(at: NDArray[np.int64], what: str) -> int:
     if count > max(_LONGEST, len(at)):
         raise InvalidInputError(
             f"the steps are so small that {what} would have {count:,} of them",
-            do="Correct regular.",
+            do="Correct spacing.",
             steps=count,
         )
     return count

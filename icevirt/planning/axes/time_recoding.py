@@ -174,8 +174,8 @@ class _Pass:
             return None  # they count for themselves
         if not all(self._takes_part(each) for each in schemas):
             raise CombineError(
-                f"the times of {path} count from different dates, and its bounds {bounds} cannot"
-                " be recoded because they are referenced, not stored",
+                f"the times of {path} have different reference dates, and its bounds {bounds} "
+                "cannot be recoded because they are referenced, not stored",
                 do=f"Leave the bounds out with drop_variables=[{bounds!r}], or build the files of"
                 " each reference date into a group of its own.",
                 variable=bounds,
@@ -219,7 +219,7 @@ def recoded_values(
         return recoded(values, recoding.of(file), recoding.target, missing=recoding.missing)
     except InexactError as error:
         raise CombineError(
-            f"a time of {path} cannot be counted as those of the other files are: {error}",
+            f"a time of {path} cannot be converted to the units of the other files: {error}",
             do="Build the files of each reference date into a group of its own.",
             variable=path,
             file=url,
@@ -251,6 +251,6 @@ def describe_recodings(recodings: Mapping[str, Recoding]) -> Iterable[str]:
     for path, recoding in recodings.items():
         if len(recoding.sources) > 1:
             yield (
-                f"{path}: {len(recoding.sources)} ways of counting time brought to"
-                f" {recoding.target.text!r}, every value exact"
+                f"{path}: {len(recoding.sources)} time units converted to "
+                f"{recoding.target.text!r}, every value exactly"
             )

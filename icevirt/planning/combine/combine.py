@@ -140,8 +140,8 @@ def _describe_padding(members: Sequence[CombinedVariable]) -> list[str]:
             name = member.schema.dimension_names[axis] or ""
             found.setdefault((name, short, len(lengths), longest), []).append(member.path)
     return [
-        f"{short} of {files} files are shorter along {name!r} than the longest ({longest}), and"
-        f" read as missing behind their ends: {', '.join(names)}"
+        f"{short} of {files} files are shorter along {name!r} than the longest ({longest}), and "
+        f"read as missing after their ends: {', '.join(names)}"
         for (name, short, files, longest), names in found.items()
     ]
 

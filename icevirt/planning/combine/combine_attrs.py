@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Literal
 
-from icevirt.errors import CombineError, InvalidInputError
+from icevirt.errors import CombineError
 from icevirt.model.attributes import Attributes
 from icevirt.model.json import JSON
 
 type CombineAttrs = Literal["override", "drop", "identical", "no_conflicts", "drop_conflicts"]
-
-
-def check_policy(policy: str) -> None:
-    """Raise ``InvalidInputError`` unless ``policy`` is one of xarray's."""
-    known = get_args(CombineAttrs.__value__)
-    if policy not in known:
-        raise InvalidInputError(
-            "unknown combine_attrs", do=f"Use one of {', '.join(known)}.", combine_attrs=policy
-        )
 
 
 def combine_attributes(

@@ -89,7 +89,7 @@ def refuse_unknown_dimensions(rules: DataVars, dimensions: Sequence[str]) -> Non
     """Raise ``InvalidInputError`` where rules are for a dimension that is not asked for."""
     if unknown := [name for name in rules if name != EVERY and name not in dimensions]:
         raise InvalidInputError(
-            "data_vars has dimensions that concat_dim does not name",
+            "data_vars names dimensions that are not in concat_dim",
             do="Add them to concat_dim (on the command line --concat-dim).",
             unknown=unknown,
             concat_dim=list(dimensions),
@@ -103,7 +103,7 @@ def refuse_unknown_names(rules: DataVars, there: Collection[str]) -> None:
     if unknown := [name for name in wanted if name not in _WORDS and name not in known]:
         raise InvalidInputError(
             "data_vars names variables that no file has",
-            do="Name variables of the files, by their names after rename.",
+            do="Use the variable names after rename.",
             unknown=unknown,
             there=sorted(there),
         )

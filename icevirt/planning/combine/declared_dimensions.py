@@ -56,7 +56,7 @@ class Declared:
         if words is not None and data_vars.is_named(words, path):
             if tuple(own) == (paths.name(path),):
                 raise InvalidInputError(
-                    f"{path} is the coordinate of a dimension, and can have no other dimension",
+                    f"{path} is a dimension coordinate and cannot have another dimension",
                     do="Remove it from data_vars.",
                     data_vars=list(words),
                 )

@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from icevirt.archive.schema import ArraySchema
-from icevirt.errors import InvalidInputError
 from icevirt.model import paths
 from icevirt.planning.combine.cf_packing import PACKING
 
@@ -34,17 +33,6 @@ class Rules:
     float_variables: tuple[str, ...] = ()  # names or paths, to be stored as decoded floats
     chunk_grid: ChunkGrid = "regular"
     max_native_bytes: int = MAX_NATIVE_BYTES  # of values, in all hybrid arrays
-
-    def check(self) -> None:
-        """Raise ``InvalidInputError`` unless every choice is one of ours."""
-        for name, given, known in (
-            ("deviating", self.deviating, get_args(Deviating.__value__)),
-            ("chunk_grid", self.chunk_grid, get_args(ChunkGrid.__value__)),
-        ):
-            if given not in known:
-                raise InvalidInputError(
-                    f"unknown {name}", do=f"Use one of {', '.join(known)}.", **{name: given}
-                )
 
     def as_floats(self, path: str) -> bool:
         """Say whether a variable was asked to be stored as what its values mean."""

@@ -2,30 +2,273 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from importlib.metadata import version
+from typing import Annotated, Any, ClassVar, Literal
 
+from icevirt.archive.edits import FileChanges, FileFacts
 from icevirt.archive.eras import EraRule
+from icevirt.archive.options import Names, Option, Options, count, mapping, one_of
 from icevirt.errors import InvalidInputError
 from icevirt.planning.axes.duplicates import Duplicates
 from icevirt.planning.axes.gaps import Holes
 from icevirt.planning.axes.new_dimensions import Labels
+from icevirt.planning.axes.regular_axes import spacing_of
 from icevirt.planning.combine.combine_attrs import CombineAttrs
-from icevirt.planning.combine.data_vars import DataVars, DimensionRules, Kept
-from icevirt.planning.combine.deviation_rules import Rules
+from icevirt.planning.combine.data_vars import (
+    DataVars,
+    DataVarsLike,
+    DimensionRules,
+    Kept,
+    data_vars_of,
+)
+from icevirt.planning.combine.deviation_rules import MAX_NATIVE_BYTES, ChunkGrid, Rules
+from icevirt.planning.combine.tolerance import ToleranceLike, tolerance_of
 from icevirt.planning.edits.label_edits import LabelEdits
 from icevirt.planning.schedule.windows import MAX_REFERENCES
 
 type Combine = Literal["by_coords", "nested"]
+type OnMismatch = Literal["refuse", "native", "eras"]
+type LabelsLike = Labels | Mapping[str, Labels]
+type SpacingLike = str | float | Mapping[str, str | float] | None
+type Preprocess = str | Callable[[FileFacts], FileChanges | None] | None
+
+_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
-def check_combine(rule: str) -> None:
-    """Raise ``InvalidInputError`` unless ``rule`` is one of ours."""
-    known = get_args(Combine.__value__)
-    if rule not in known:
+def _data_vars(given: Any) -> DataVarsLike:
+    made = data_vars_of(given)
+    if isinstance(given, str) or given is None:
+        return given
+    return (
+        {name: list(each) for name, each in made.items()}
+        if isinstance(given, Mapping)
+        else [*made[next(iter(made))]]
+    )
+
+
+def _labels(given: Any) -> LabelsLike | None:
+    if given is None or isinstance(given, str):
+        return given
+    if isinstance(given, Mapping):
+        return {str(name): _labels_of_one(each) for name, each in given.items()}
+    return _labels_of_one(given)
+
+
+def _labels_of_one(given: Any) -> Labels:
+    if isinstance(given, str):
+        return given
+    if not isinstance(given, Sequence) and not hasattr(given, "__array__"):
         raise InvalidInputError(
-            "unknown way to combine", do=f"Use one of {', '.join(known)}.", combine=rule
+            "labels are texts or numbers, one for each file, or say where files hold them",
+            do='Pass a list, "regex:PATTERN", "attribute:NAME" or "variable:NAME".',
+        )
+    return list(given)
+
+
+def _tolerance(given: Any) -> ToleranceLike:
+    tolerance_of(given)
+    return dict(given) if isinstance(given, Mapping) else given
+
+
+def _spacing(given: Any) -> SpacingLike:
+    if isinstance(given, Mapping):
+        return {str(name): spacing_of(each) for name, each in given.items()}
+    return None if given is None else spacing_of(given)
+
+
+def _attrs(given: Any) -> dict[str, dict[str, Any]] | None:
+    held = mapping(given)
+    return None if held is None else {name: mapping(each) or {} for name, each in held.items()}
+
+
+def _preprocess(given: Any) -> Preprocess:
+    if isinstance(given, str) and not _FUNCTION.fullmatch(given):
+        raise InvalidInputError(
+            "not a valid function name", do="Write it as package.module:function."
+        )
+    if not (given is None or isinstance(given, str) or callable(given)):
+        raise InvalidInputError(
+            "preprocess must be a function",
+            do='Pass one that takes icevirt.FileFacts, or its name as "package.module:function".',
+        )
+    made: Preprocess = given
+    return made
+
+
+def _chunk_grid(given: Any) -> ChunkGrid:
+    made: ChunkGrid = one_of(("regular", "rectilinear"), given)
+    if made == "rectilinear" and tuple(map(int, version("zarr").split(".")[:2])) < (3, 4):
+        raise InvalidInputError(
+            "chunks of different lengths need zarr 3.4 or newer",
+            do='Install it, or leave chunk_grid at "regular".',
+            installed=version("zarr"),
+        )
+    return made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class CombineOptions(Options):
+    """How files become one dataset."""
+
+    KEYWORD: ClassVar[str] = "combine_options"
+
+    combine: Annotated[
+        Combine,
+        Option(
+            "by_coords places files by their coordinates and labels, and refuses equal steps;"
+            " nested places them where they stand among the sources, whatever their coordinates"
+            " say: in the order given, or for several dimensions in nested lists, the outermost"
+            " along the first dimension."
+        ),
+    ] = "by_coords"
+    data_vars: Annotated[
+        DataVarsLike,
+        Option(
+            "Which variables get a concatenated dimension that they lack, as in xarray: all data"
+            " variables, minimal (none), or names; for all dimensions or by dimension. By default"
+            " all data variables get a new dimension, and no variable gets a dimension that the"
+            " files have. Variables that do not get a dimension must hold equal values along it.",
+            _data_vars,
+        ),
+    ] = None
+    labels: Annotated[
+        LabelsLike | None,
+        Option(
+            "Stack the files along the concatenated dimension as a new one with these labels: a"
+            " list in the order of the files; regex:PATTERN with one group that is found in the"
+            " file's URL; attribute:NAME of the file; variable:NAME with one value in each file;"
+            " or preprocess, for what that function returns. Files of one label are merged. By"
+            " dimension where there are several.",
+            _labels,
+        ),
+    ] = None
+    missing: Annotated[
+        Holes,
+        Option(
+            "Steps for which some files lack a variable: refuse, or reserve them, so that they"
+            " read as missing values."
+        ),
+    ] = "refuse"
+    duplicates: Annotated[
+        Duplicates,
+        Option(
+            "Which of several files with the same steps counts: newest by the time of"
+            " modification, version by the name (numbers in it count as numbers), first or last in"
+            " the order given; or refuse them."
+        ),
+    ] = "refuse"
+    on_mismatch: Annotated[
+        OnMismatch,
+        Option(
+            "Files that encode a variable in another way than most. refuse: stop; native: read"
+            " them and store these chunks as the others are encoded, where every value survives"
+            " exactly; eras: make a group for each encoding (era_0 and so on), in one commit."
+        ),
+    ] = "refuse"
+    spacing: Annotated[
+        SpacingLike,
+        Option(
+            "How far apart the steps of a dimension are, like 6h or 1D: steps that no file holds"
+            " get their place, and read as missing values.",
+            _spacing,
+        ),
+    ] = None
+    pad: Annotated[
+        Names,
+        Option(
+            "Dimensions along which files have different lengths: arrays are as long as the"
+            " longest file's, and the ends of others read as missing values."
+        ),
+    ] = ()
+    tolerance: Annotated[
+        ToleranceLike,
+        Option(
+            "How far values may differ that must agree in all files, in the variable's units: of"
+            " all coordinates of dimensions, or by name. Values of the first file are stored.",
+            _tolerance,
+        ),
+    ] = None
+    combine_attrs: Annotated[
+        CombineAttrs, Option("How to combine attributes that differ between files, as in xarray.")
+    ] = "override"
+    rename: Annotated[
+        Mapping[str, str] | None,
+        Option(
+            "New names of variables and dimensions by old ones, as in Dataset.rename; absolute"
+            " paths of variables are names too.",
+            mapping,
+        ),
+    ] = None
+    attrs: Annotated[
+        Mapping[str, Mapping[str, Any]] | None,
+        Option(
+            "Attributes to set, by variable (with its new name; / is the dataset) and name; null or"
+            " None removes one. Attributes that decode values are corrected: the stored numbers"
+            " stay, and files that differ in them are refused.",
+            _attrs,
+            flag="--attr",
+        ),
+    ] = None
+    preprocess: Annotated[
+        Preprocess,
+        Option(
+            "A function that takes icevirt.FileFacts of each file and returns icevirt.FileChanges"
+            " (names, variables to drop, attributes) or None; or its name as"
+            " package.module:function. It runs in this process, before rename and attrs.",
+            _preprocess,
+        ),
+    ] = None
+    max_native_bytes: Annotated[
+        int,
+        Option(
+            "How many bytes of values may be stored of all chunks that several files share or that"
+            " are encoded in another way than most.",
+            count,
+        ),
+    ] = MAX_NATIVE_BYTES
+    float_variables: Annotated[
+        Names,
+        Option(
+            "Packed variables, by name or absolute path, to store as decoded floats.",
+            flag="--float-variable",
+        ),
+    ] = ()
+    chunk_grid: Annotated[
+        ChunkGrid,
+        Option(
+            "rectilinear lets chunks follow the files' chunks where a grid of chunks of one "
+            "length would not (years of 365 and 366 days); readers need zarr 3.4 and its setting "
+            "array.rectilinear_chunks.",
+            _chunk_grid,
+        ),
+    ] = "regular"
+
+    def __post_init__(self) -> None:
+        """Refuse options of which one makes another void.
+
+        Raises:
+            InvalidInputError: Files are to lie where they stand, and to be placed by coordinates.
+        """
+        super(CombineOptions, self).__post_init__()
+        void = {"duplicates": self.duplicates != "refuse", "spacing": self.spacing is not None}
+        if self.combine == "nested" and any(void.values()):
+            names = " and ".join(name for name, is_set in void.items() if is_set)
+            raise InvalidInputError(
+                f'{names} cannot be used with combine="nested", which ignores coordinates',
+                do=f'Leave {names} out, or place files with combine="by_coords".',
+            )
+
+    @property
+    def rules(self) -> Rules:
+        """What is stored that cannot be referenced."""
+        return Rules(
+            deviating="native" if self.on_mismatch == "native" else "refuse",
+            float_variables=tuple(self.float_variables),
+            chunk_grid=self.chunk_grid,
+            max_native_bytes=self.max_native_bytes,
         )
 
 
@@ -56,17 +299,3 @@ class Wish:
     def dimension_rules(self) -> DimensionRules:
         """What decides which variables get a dimension that they do not have."""
         return DimensionRules(dimensions=self.concat_dim, asked=self.data_vars, kept=self.kept)
-
-    def __post_init__(self) -> None:
-        """Refuse options of which one makes another void.
-
-        Raises:
-            InvalidInputError: Files are to lie where they stand, and to be placed by coordinates.
-        """
-        void = {"duplicates": self.duplicates != "refuse", "regular": bool(self.regular)}
-        if self.combine == "nested" and any(void.values()):
-            names = " and ".join(name for name, is_set in void.items() if is_set)
-            raise InvalidInputError(
-                f'{names} cannot be used with combine="nested", which looks at no coordinate',
-                do=f'Leave {names} out, or place files with combine="by_coords".',
-            )

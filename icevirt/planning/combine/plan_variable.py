@@ -156,9 +156,9 @@ def _decision(  # noqa: PLR0917 - the facts of one array
         return None
     if (share.lengths[:, : len(given)] > 1).any():
         raise CombineError(
-            f"{member.path} would be repeated for several steps of a file along"
-            f" {', '.join(map(repr, given))}, and its values would have to be stored:"
-            f" {made.hybrid.why}",
+            f"{member.path} would be repeated for several steps of a file along "
+            f"{', '.join(map(repr, given))}, so its values would have to be stored: "
+            f"{made.hybrid.why}",
             do=f"Leave {member.path} out of data_vars, or build the deviating files into another"
             " group.",
             variable=member.path,
@@ -166,7 +166,7 @@ def _decision(  # noqa: PLR0917 - the facts of one array
     begins = np.unique(share.starts, axis=0)
     if len(begins) < len(share.starts):
         raise CombineError(
-            f"several files hold {member.path} for the same steps, and store it in different ways",
+            f"several files hold {member.path} for the same steps, in different encodings",
             do='Say which one counts with duplicates="newest" or "version", or leave the variable'
             f" out with drop_variables=[{member.path!r}].",
             variable=member.path,
@@ -174,8 +174,8 @@ def _decision(  # noqa: PLR0917 - the facts of one array
         )
     if times is not None:
         raise CombineError(
-            f"the times of {member.path} count from different dates, and are stored in different"
-            f" ways: {made.hybrid.why}",
+            f"the times of {member.path} have different reference dates and encodings: "
+            f"{made.hybrid.why}",
             do="Build the deviating files into another group.",
             variable=member.path,
         )
@@ -288,9 +288,9 @@ def _refuse_other_steps(
     if other.any():
         row = int(np.argmax(other))
         raise CombineError(
-            f"variable {member.path} has another length along {axis.dimension!r} than the"
-            " coordinate that says which steps are missing",
-            do=f"Leave it out with drop_variables=[{member.path!r}], or leave regular out.",
+            f"variable {member.path} has another length along {axis.dimension!r} than the "
+            "coordinate that defines the missing steps",
+            do=f"Leave it out with drop_variables=[{member.path!r}], or leave spacing out.",
             variable=member.path,
             file=facts.files.url[int(facts.arrays.file[member.rows[row]])],
             length=int(member.lengths[row, at]),
@@ -312,7 +312,8 @@ def _lengths_of_cells(facts: CatalogFacts, member: CombinedVariable, at: int) ->
         other = int(np.flatnonzero(cell == cell[one])[-1])
         axis = member.along[at]
         raise CombineError(
-            f"files at one place along {axis.dimension!r} hold different lengths of {member.path}",
+            f"files at one position along {axis.dimension!r} have different lengths of "
+            f"{member.path}",
             do="Build the files of each length into a group of its own.",
             variable=member.path,
             place=axis.name(int(cell[one])),

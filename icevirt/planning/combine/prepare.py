@@ -135,8 +135,8 @@ def _stacked(found: PreparedFacts, wish: Wish) -> PreparedFacts:
         if each.name not in there:
             raise CombineError(
                 f"no variable gets the dimension {each.name!r}",
-                do="Name variables that do in data_vars (--data-vars NAME), or leave the dimension"
-                " out.",
+                do="Name the variables that get it in data_vars (--data-vars NAME), or omit the "
+                "dimension.",
                 dimensions=there,
             )
     facts, times = time_recoding.recode_times(facts, wish.concat_dim)
@@ -147,7 +147,7 @@ def _check_dimensions(facts: CatalogFacts, wish: Wish, existing: Sequence[str]) 
     there = _dimensions(facts.arrays)
     if len(facts.files) > 1 and not wish.concat_dim:
         raise CombineError(
-            f"{len(facts.files)} files, and no dimension to concatenate them along",
+            f"{len(facts.files)} files but no dimension to concatenate along",
             do="Pass concat_dim (on the command line --concat-dim).",
             dimensions=there,
         )

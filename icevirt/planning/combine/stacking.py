@@ -112,7 +112,7 @@ class _Lengths:
             found[:, at] = lengths[files]
             if (found[:, at] < 0).any():
                 raise CombineError(
-                    f"a file holds {path} and nothing along {name!r}, so its steps are not known",
+                    f"a file holds {path} but no variable along {name!r}, so its steps are unknown",
                     do=f"Leave {path} out of data_vars along {name!r}, or leave the file out.",
                     variable=path,
                     file=self._facts.files.url[int(files[int(np.argmin(found[:, at]))])],
@@ -148,7 +148,7 @@ def _with_axes(schema: ArraySchema, names: tuple[str, ...], path: str) -> ArrayS
     name = first.get("name") if isinstance(first, dict) else first
     if name not in ("bytes", "vlen-utf8", "vlen-bytes"):
         raise CombineError(
-            f"variable {path} is encoded by {name!r}, which takes no further axis",
+            f"variable {path} uses the codec {name!r}, which cannot take another axis",
             do=f"Leave it out with drop_variables=[{path!r}].",
             variable=path,
         )

@@ -40,7 +40,7 @@ def tolerance_of(given: ToleranceLike) -> dict[str, float]:
         is_number = isinstance(number, int | float) and not isinstance(number, bool)
         if not is_number or not 0 <= value < math.inf:
             raise InvalidInputError(
-                "a tolerance is a number, 0 or more",
+                "a tolerance must be a number of 0 or more",
                 do='Pass one for all coordinates, or by name like {"lat": 1e-6}.',
                 variable=name,
                 tolerance=value,
@@ -77,7 +77,7 @@ def largest_difference(facts: CatalogFacts, member: CombinedVariable, limit: flo
     for other in sorted(at.tolist()):
         values = _values(facts, member, other)
         if values.dtype != first.dtype or values.shape != first.shape:
-            raise _refusal(facts, member, other, "they are of other types or lengths")
+            raise _refusal(facts, member, other, "their types or lengths differ")
         difference = difference_of(first, values)
         if not difference <= limit:
             told = "one is missing" if math.isnan(difference) else f"by up to {difference:g}"
@@ -97,8 +97,8 @@ def describe_tolerance(
             continue
         largest = largest_difference(facts, member, limit)
         yield (
-            f"{member.path} differs between files by up to {largest:g}, within the tolerance"
-            f" {limit:g}: the values of {_url(facts, member, 0)} count"
+            f"{member.path} differs between files by up to {largest:g}, within the tolerance "
+            f"{limit:g}; the values of {_url(facts, member, 0)} are used"
         )
 
 
@@ -106,7 +106,7 @@ def _values(facts: CatalogFacts, member: CombinedVariable, at: int) -> NDArray[A
     arrays, row = facts.arrays, int(member.rows[at])
     kept = arrays.labels.get(row)
     if kept is None:
-        raise _refusal(facts, member, at, "its values are no numbers, or too many to be compared")
+        raise _refusal(facts, member, at, "its values are not numbers, or too many to compare")
     attributes = ArraySchema.loads(arrays.schema[row]).attributes
     return decoded(kept, attributes.values)
 
@@ -125,8 +125,8 @@ def difference_of(one: NDArray[Any], other: NDArray[Any]) -> float:
 def _refusal(facts: CatalogFacts, member: CombinedVariable, at: int, why: str) -> CombineError:
     return CombineError(
         f"the values of {member.path} differ between files: {why}",
-        do="Pass a larger tolerance if they mean the same, or build the files of each grid into a"
-        " group of its own.",
+        do="Pass a larger tolerance if they should be equal, or build the files of each grid into "
+        "a group of its own.",
         variable=member.path,
         first=_url(facts, member, 0),
         other=_url(facts, member, at),

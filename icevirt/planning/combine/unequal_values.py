@@ -65,9 +65,8 @@ def refusal(
     return CombineError(
         f"variable {path} does not have the {lacks}, and its values differ between files",
         do=_sentence(
-            f"{how_given(array, axis, rules)}leave it out with drop_variables=[{path!r}], say how"
-            " far its values may differ with tolerance, or build the files of each grid into a"
-            " group of its own."
+            f"{how_given(array, axis, rules)}leave it out with drop_variables=[{path!r}], pass a "
+            "tolerance for its values, or build the files of each grid into a group of its own."
         ),
         variable=path,
         first=urls[0],
@@ -79,7 +78,7 @@ def refusal(
 def _named(axis: AxisPlacement | None) -> str:
     if axis is None or not axis.is_new:
         return "."
-    return ", or name the variables that get the dimension in data_vars: all others are compared."
+    return ", or list in data_vars the variables that get the dimension; all others are compared."
 
 
 def how_given(array: Named, axis: AxisPlacement | None, rules: DimensionRules) -> str:

@@ -339,8 +339,8 @@ def _remedy(
     if not axes or not (is_packing(unlike) or is_storage(unlike)):
         return f"{groups}."
     native = (
-        f'{groups}; deviating="native" (--deviating native) stores the files that differ, within'
-        " max_native_bytes"
+        f'{groups}; on_mismatch="native" (--on-mismatch native) stores the files that differ,'
+        " within max_native_bytes"
     )
     if not is_packing(unlike):
         return f"{native}."

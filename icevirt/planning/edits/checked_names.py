@@ -139,8 +139,8 @@ def refuse_void_options(facts: CatalogFacts, wish: Wish, new: Iterable[str]) -> 
             )
     if void := sorted({*wish.regular} & {*new}):
         raise InvalidInputError(
-            "regular does not apply to dimensions whose positions come from labels",
-            do="Leave them out of regular.",
+            "spacing does not apply to dimensions whose positions come from labels",
+            do="Leave them out of spacing.",
             dimensions=void,
         )
     tolerated = [name for name in wish.tolerance if name != COORDINATES]
@@ -152,7 +152,7 @@ def refuse_void_options(facts: CatalogFacts, wish: Wish, new: Iterable[str]) -> 
             fitting = [names for path, names in held if name in (path, paths.name(path))]
             if not fitting:
                 raise InvalidInputError(
-                    f"{option} names {name!r}, but no file has such a variable",
+                    f"{option} names {name!r}, but no file has this variable",
                     do="Name one that exists.",
                     there=sorted({path for path, _ in held}),
                 )

@@ -110,7 +110,7 @@ def _remedy(name: str, *, of_each: bool) -> str:
             " attribute is wrong."
         )
     which = (
-        "Leave it out: icevirt converts times that count from different dates exactly."
+        "Leave it out: icevirt converts times with different reference dates exactly."
         if name in (*COUNTING, *BOUNDS)
         else "Leave it out."
     )

@@ -15,7 +15,7 @@ from icevirt.planning.combine.options import Wish
 from icevirt.planning.combine.prepare import PreparedFacts
 from icevirt.planning.partial.storage_cost import max_error
 
-_OPTION = 'deviating="native"'
+_OPTION = 'on_mismatch="native"'
 _UNLIMITED = 1 << 62
 _NAMED = 3  # variables in a line
 
@@ -31,11 +31,9 @@ def stored_natively(prepared: PreparedFacts, wish: Wish) -> Iterator[Choice]:
         return
     errors = {array.source_path: max_error(hybrid) for array, hybrid in _hybrids(plan)}
     packed = [path for path, error in errors.items() if error is not None]
-    does = (
-        "chunks of files that deviate are stored in the same arrays; every value survives exactly"
-    )
+    does = "chunks of deviating files are stored in the same arrays; every value survives exactly"
     if packed:
-        does += f", or the build stops: {_named(packed)} is packed unlike"
+        does += f", or the build stops: {_named(packed)} is packed differently"
     yield Choice(
         option=_OPTION,
         does=does,
@@ -62,7 +60,7 @@ def _as_floats(
     yield Choice(
         option=f"{_OPTION}, float_variables={list(packed[:_NAMED])!r}"
         + (f" and {len(packed) - _NAMED} more" if len(packed) > _NAMED else ""),
-        does="all values of these variables are stored as the floats that they mean, exactly",
+        does="all values of these variables are stored as decoded floats, exactly",
         bytes_stored=_bytes(plan),
     )
 

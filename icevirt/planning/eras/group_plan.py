@@ -10,17 +10,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.eras import ERA, MARK, Choice, Era, EraRule, Eras
+from icevirt.archive.eras import ERA, MARK, Choice, Era, Eras
 from icevirt.archive.facts import CatalogFacts, FileColumns
 from icevirt.archive.plan import BuildPlan, PlannedArray
 from icevirt.archive.scanned import ScannedGroup, dump
 from icevirt.archive.schema import ArraySchema
-from icevirt.errors import CombineError, IcevirtError, InvalidInputError
+from icevirt.errors import CombineError, IcevirtError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.planning.axes import duplicates
@@ -38,15 +37,6 @@ MAX_GROUPS = 1000
 
 _NAMED = 5  # eras in a note
 _CHANGES = 50  # that the attributes of a group tell
-
-
-def check_eras(rule: str) -> None:
-    """Raise ``InvalidInputError`` unless ``rule`` is one of ours."""
-    known = get_args(EraRule.__value__)
-    if rule not in known:
-        raise InvalidInputError(
-            "unknown rule for eras", do=f"Use one of {', '.join(known)}.", eras=rule
-        )
 
 
 def combine_eras(facts: CatalogFacts, wish: Wish) -> BuildPlan:
@@ -87,8 +77,8 @@ def _tried(choice: Choice, prepared: PreparedFacts, wish: Wish) -> Choice:
 
 def _refused(error: CombineError, eras: Eras) -> CombineError:
     groups = any(choice.groups for choice in eras.choices)
-    group = f'Build each of the {eras.count} eras into a group of its own with eras="group"'
-    do = f"{group} (--eras group). {error.do}" if groups else error.do
+    group = f'Build each of the {eras.count} eras into a group of its own with on_mismatch="eras"'
+    do = f"{group} (--on-mismatch eras). {error.do}" if groups else error.do
     return CombineError(error.what, do=do, **error.facts, eras=eras)
 
 
@@ -99,15 +89,15 @@ def _grouped(prepared: PreparedFacts, wish: Wish) -> BuildPlan:
     eras = described(prepared, parted, wish, limit=MAX_GROUPS)
     if parted.count > MAX_GROUPS:
         raise CombineError(
-            f"{parted.count} eras would be as many groups, more than {MAX_GROUPS}",
+            f"{parted.count} eras would be too many groups: more than {MAX_GROUPS}",
             do="Leave the variable that differs out with drop_variables, or build the files of some"
             " eras only.",
             eras=eras,
         )
     if wish.regular and not parted.contiguous:
         raise CombineError(
-            "steps that no file holds cannot be reserved where eras lie between one another",
-            do="Leave regular out: then there are no such steps.",
+            "missing steps cannot be reserved because eras interleave",
+            do="Leave spacing out: then there are no such steps.",
             regular=dict(wish.regular),
             eras=eras,
         )
@@ -128,7 +118,7 @@ def _refuse_halves(prepared: PreparedFacts, parted: EraPartition, wish: Wish) ->
         if any(name in names for name in wish.concat_dim):
             row = int(np.argmax((arrays.schema.codes == code) & (parted.of_file[arrays.file] < 0)))
             raise CombineError(
-                "a file lies along some of the dimensions only, so it is of no one era",
+                "a file has only some of the dimensions, so it belongs to no single era",
                 do="Leave it out, or build the files of each era into a group of their own.",
                 file=prepared.facts.files.url[int(arrays.file[row])],
                 variable=arrays.path[row],
@@ -147,8 +137,8 @@ def _refuse_overlaps(prepared: PreparedFacts, parted: EraPartition, wish: Wish) 
             other = variable.rows[place == place[unlike[0]]]
             pair = sorted(arrays.file[[row, other[other != row][0]]].tolist())
             raise CombineError(
-                f"two files overlap along {', '.join(map(repr, wish.concat_dim))}: both hold"
-                f" {variable.path} for the same steps, and decode unlike",
+                f"two files overlap along {', '.join(map(repr, wish.concat_dim))}: both hold "
+                f"{variable.path} for the same steps, and decode differently",
                 do=duplicates.remedy(prepared.facts, (pair[0], pair[1]), wish.concat_dim),
                 variable=variable.path,
                 first=prepared.facts.files.url[pair[0]],

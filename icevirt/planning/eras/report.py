@@ -50,9 +50,9 @@ def choices(count: int) -> tuple[Choice, ...]:
     if count < 2:
         return ()
     return (
-        Choice(option='eras="refuse"', does="nothing is built (the default)"),
+        Choice(option='on_mismatch="refuse"', does="nothing is built (the default)"),
         Choice(
-            option='eras="group"',
+            option='on_mismatch="eras"',
             does=f"{count} groups, era_0 to era_{count - 1}, which the engine shows as one dataset"
             ' with eras="concat"; nothing more is stored',
             groups=count,

@@ -1,4 +1,4 @@
-"""Number the decode signatures of arrays per file; eras are told apart by them.
+"""Number the decode signatures of arrays per file; eras differ in them.
 
 Times are labels: "hours since" another date in every file makes no era, and neither does a
 compression level. Neither does it matter whether the scan read the values: such arrays are encoded

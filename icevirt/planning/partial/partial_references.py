@@ -291,7 +291,7 @@ def _refuse_impossible(files: _ArrayFiles, found: Decision) -> None:
     target, path = found.hybrid.target, files.member.path
     cause = None
     if not all(_is_number(each) for each in (target, *files.schemas)):
-        cause = "they hold something else than plain numbers"
+        cause = "they hold more than plain numbers"
     for codec in target.codecs:
         name = codec.get("name") if isinstance(codec, Mapping) else codec
         if name in _LOSSY:
@@ -351,7 +351,7 @@ def _why(
 ) -> str:
     """Say which files are not referenced as they are, and why."""
     if files.member.as_floats:
-        return "it is to be stored as decoded floats"
+        return "it is stored as decoded floats"
     reasons: list[str] = []
     groups: dict[str, list[int]] = {}
     counts = np.bincount(files.own, minlength=len(files.schemas))

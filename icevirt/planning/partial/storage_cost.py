@@ -29,7 +29,7 @@ WINDOW_BYTES = 256 << 20
 def remedy(path: str) -> str:
     """Return what helps where too much would be stored."""
     return (
-        'Ask for chunks that follow the files with chunk_grid="rectilinear", raise'
+        'Let chunks follow the files with chunk_grid="rectilinear", raise'
         " max_native_bytes (--max-native-bytes), build the files that differ into another group,"
         f" or leave the variable out with drop_variables=[{path!r}]."
     )
@@ -70,15 +70,15 @@ def _line(array: PlannedArray, hybrid: Hybrid) -> str:
             f" values) are stored, because {hybrid.why}"
         )
     if (error := max_error(hybrid)) is not None:
-        off = f"; they could be off by up to {error:g}" if error else ""
+        off = f"; the error could be up to {error:g}" if error else ""
         said.append(
-            f"values that are packed unlike must survive exactly, or the build stops{off}. To keep"
-            " them as they are, store floats with float_variables, or build a group for each era"
+            f"values that are packed differently must survive exactly, or the build stops{off}. To "
+            "keep every value, store floats with float_variables, or build a group for each era"
         )
     if hybrid.bounds is not None:
         said.append(
-            "the lengths of chunks follow the files, so readers need zarr 3.4 and its setting"
-            " array.rectilinear_chunks"
+            "chunk lengths follow the files, so readers need zarr 3.4 and its setting "
+            "array.rectilinear_chunks"
         )
     return f"{array.path}: {'; '.join(said)}"
 

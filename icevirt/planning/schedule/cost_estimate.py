@@ -143,9 +143,9 @@ def _warnings(plan: BuildPlan, costs: Sequence[ArrayCost]) -> Iterator[str]:
     ]
     if small:
         yield (
-            f"chunks of {_listed(small)} hold fewer than 10 KB on average: a reader waits for"
-            " requests, not for data. Where they are read often, write the files in larger chunks"
-            " (nccopy -c)"
+            f"chunks of {_listed(small)} hold fewer than 10 KB on average: a reader spends its "
+            "time on requests. If they are read often, rewrite the files with larger chunks "
+            "(nccopy -c)"
         )
     large = [
         (cost.path, max(cost.bytes_per_chunk, _decoded(array)))
@@ -155,8 +155,8 @@ def _warnings(plan: BuildPlan, costs: Sequence[ArrayCost]) -> Iterator[str]:
     large = [each for each in large if each[1] > LARGE_CHUNK]
     if large:
         yield (
-            f"chunks of {_listed(large)} hold more than 256 MB: a reader holds all of one to read a"
-            " point of it. Write the files in smaller chunks (nccopy -c)"
+            f"chunks of {_listed(large)} hold more than 256 MB: a reader loads a whole chunk to "
+            "read one point. Rewrite the files with smaller chunks (nccopy -c)"
         )
 
 

@@ -111,7 +111,7 @@ def publish(
     Args:
         storage: The repository's root; the repository is created where there is none.
         branch: Must exist, or be ``main`` of a new repository.
-        message: Of the commit.
+        message: The commit message.
         metadata: Of the commit; ``icevirt_build_id`` in it makes publishing idempotent.
         groups: zarr.json by path. Missing parents are added.
         arrays: zarr.json, node id and manifests by path.
@@ -129,7 +129,7 @@ def publish(
         ConflictError: The branch moved, and the build's paths were touched.
         InvalidInputError: Containers contradict those that are there.
         BuildError: A manifest is missing.
-        ReadOnlyError: The repository takes no writes.
+        ReadOnlyError: The repository is read-only.
         FormatError: It is of the V1 format.
     """
     root = storage_of(storage)
@@ -176,8 +176,8 @@ class _Publisher:
                 return done
             pause(attempt)
         raise StorageError(
-            "other writers changed the repository each time before the build could be committed",
-            do="Run the build again when there are fewer: its work is kept.",
+            "other writers changed the repository before every attempt to commit the build",
+            do="Run the build again when fewer processes write: its work is kept.",
             tries=_TRIES,
         )
 
@@ -247,7 +247,7 @@ class _Publisher:
         if build.expected_parent not in {known.id for known in walks.ancestry(info, tip)}:
             raise ConflictError(
                 "the branch was reset since the build was planned",
-                do="Run the build again: it plans on the branch as it is now.",
+                do="Run the build again: it plans from the current branch.",
                 branch=build.branch,
                 expected_parent=str(build.expected_parent),
                 actual_parent=str(tip),

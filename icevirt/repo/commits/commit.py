@@ -42,7 +42,7 @@ class PendingCommit:
         """Find out what would fail anyway, before manifests are written.
 
         Raises:
-            ReadOnlyError: The repository takes no writes.
+            ReadOnlyError: The repository is read-only.
             RefNotFoundError: The branch was deleted.
             ConflictError: The branch is no longer at the snapshot that the changes are based on.
         """

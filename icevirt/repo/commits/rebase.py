@@ -48,8 +48,8 @@ def newer(info: RepoInfo, branch: str, base: ObjectId12) -> list[SnapshotSummary
             return found[::-1]
         found.append(snapshot)
     raise ConflictError(
-        f"the branch {branch!r} no longer holds the snapshot that this session began with",
-        do="It was reset, amended or expired: begin a new session and make the changes again.",
+        f"the branch {branch!r} no longer contains the snapshot that this session started from",
+        do="It was reset, amended or expired: open a new session and repeat the changes.",
         branch=branch,
         expected_parent=str(base),
         actual_parent=str(tip),
@@ -68,8 +68,8 @@ def _onto(
         case rebase.Refused(conflicts):
             raise RebaseFailedError(
                 "another commit came first and changed the same things",
-                do="Look at `error.conflicts`; rebase with a solver that chooses, or begin a new"
-                " session and make the changes again.",
+                do="Inspect `error.conflicts`; rebase with a solver that resolves them, or open a "
+                "new session and repeat the changes.",
                 snapshot=str(told.id),
                 conflicts=conflicts,
             )

@@ -22,7 +22,7 @@ def check_chunks(config: RepositoryConfig, path: str, chunks: ChunkTable) -> Non
     empty = (chunks.length == 0) & (chunks.kind != ChunkType.uninitialized)
     if empty.any():
         raise InvalidInputError(
-            "a chunk reference of no bytes cannot be read",
+            "a chunk reference with no bytes cannot be read",
             do="Leave out the references of chunks that were never written.",
             path=path,
             chunk=tuple(chunks.index[int(empty.argmax())].tolist()),
@@ -48,7 +48,7 @@ def _how_to_add(url: str) -> str:
     if prefix.startswith("file://"):
         store = f'local_filesystem_store("{unquote(prefix.removeprefix("file://"))}")'
     return (
-        "Add one and begin a new session:"
+        "Add one and open a new session:"
         f' repo.config.set_virtual_chunk_container(VirtualChunkContainer("{prefix}", {store}));'
         " repo.save_config()"
     )

@@ -43,7 +43,7 @@ def checked(path: str, zarr_json: bytes) -> str:
         raise
     except Exception as error:  # zarr raises many kinds
         raise InvalidInputError(
-            f"zarr refuses this metadata: {error}", do=_REMEDY, path=path
+            f"zarr rejects this metadata: {error}", do=_REMEDY, path=path
         ) from error
     if kind == "array":
         _check_array(path, document)
@@ -102,7 +102,7 @@ def _check_array(path: str, document: dict[str, Any]) -> None:
     names = facts.dimension_names
     if names is not None and len(names) != len(facts.shape):
         raise InvalidInputError(
-            "there are not as many dimension names as dimensions",
+            "the number of dimension names differs from the number of dimensions",
             do="Give a name or null for each dimension.",
             path=path,
             dimension_names=names,
@@ -116,7 +116,7 @@ def _check_keys(path: str, encoding: Any) -> None:
     separator = (named.get("configuration") or {}).get("separator", "/")
     if named.get("name") != "default" or separator != "/":
         raise InvalidInputError(
-            "chunk keys other than c/0/1 do not exist in an Icechunk repository",
+            "Icechunk repositories support only chunk keys like c/0/1",
             do='Use the chunk key encoding "default" with the separator "/".',
             path=path,
             chunk_key_encoding=encoding,

@@ -28,7 +28,7 @@ class RepositoryHistory:
         tag: str | None = None,
         snapshot_id: str | None = None,
     ) -> Iterator[SnapshotInfo]:
-        """Yield a version and those before it, newest first; exactly one argument names it."""
+        """Yield a version and its ancestors, newest first; exactly one argument names it."""
         info = self._head.read().info
         tip = walks.resolve(info, branch=branch, tag=tag, snapshot_id=snapshot_id)
         return (SnapshotInfo.of(found) for found in walks.ancestry(info, tip))
@@ -41,13 +41,13 @@ class RepositoryHistory:
         snapshot_id: str | None = None,
         plain: bool = False,
     ) -> AncestryGraph:
-        """Draw the history: of all branches, or of the version that one argument names.
+        """Draw the history of all branches, or of the version that one argument names.
 
         Args:
-            branch: Its history.
-            tag: The history of its snapshot.
-            snapshot_id: Its history.
-            plain: Without colours.
+            branch: Draw the history of this branch.
+            tag: Draw the history of this tag.
+            snapshot_id: Draw the history of this snapshot.
+            plain: Without colors.
 
         Raises:
             InvalidInputError: Several of the three are given.
@@ -85,7 +85,7 @@ class RepositoryHistory:
         to_tag: str | None = None,
         to_snapshot_id: str | None = None,
     ) -> Diff:
-        """Say what changed from one version to a later one.
+        """Return what changed from one version to a later one.
 
         Raises:
             InvalidInputError: One of the two is not named by exactly one argument, or the first is

@@ -25,7 +25,7 @@ class SnapshotInfo:
 
     @classmethod
     def of(cls, info: repo_info.SnapshotSummary) -> SnapshotInfo:
-        """Show what the repo info says."""
+        """Convert the repo info's entry."""
         return cls(
             id=str(info.id),
             parent_id=None if info.parent_id is None else str(info.parent_id),
@@ -37,7 +37,7 @@ class SnapshotInfo:
 
 @dataclass(frozen=True, slots=True)
 class RepoStatus:
-    """Whether the repository takes writes, since when, and why."""
+    """Whether the repository is writable, since when, and why."""
 
     availability: repo_info.RepoAvailability
     set_at: datetime | None = None  # None: when it is set
@@ -49,7 +49,7 @@ class RepoStatus:
 
     @classmethod
     def of(cls, status: repo_info.StatusRecord) -> RepoStatus:
-        """Show what the repo info says."""
+        """Convert the repo info's entry."""
         return cls(
             availability=status.availability,
             set_at=moment(status.set_at),
@@ -91,7 +91,7 @@ class Update:
 
     @classmethod
     def of(cls, update: repo_info.OpsLogEntry) -> Update:
-        """Show what the repo info says."""
+        """Convert the repo info's entry."""
         return cls(
             kind=_shown(update.kind),
             updated_at=moment(update.updated_at),
@@ -109,7 +109,7 @@ class ManifestFileInfo:
 
     @classmethod
     def of(cls, file: snapshot.ManifestFile) -> ManifestFileInfo:
-        """Show what the snapshot says."""
+        """Convert the snapshot's entry."""
         return cls(id=str(file.id), size_bytes=file.size_bytes, num_chunk_refs=file.num_chunk_refs)
 
 

@@ -30,14 +30,15 @@ def resolve(
     Raises:
         InvalidInputError: None or several are given, or ``as_of`` without a branch.
         RefNotFoundError: There is no such branch or tag.
-        SnapshotNotFoundError: There is no such snapshot, or none is that old.
+        SnapshotNotFoundError: No such snapshot, or none that old.
     """
     if sum(given is not None for given in (branch, tag, snapshot_id)) != 1:
         raise InvalidInputError(
-            "say which version to use", do="Pass exactly one of branch, tag and snapshot_id."
+            "no version, or more than one, was given",
+            do="Pass exactly one of branch, tag and snapshot_id.",
         )
     if as_of is not None and branch is None:
-        raise InvalidInputError("as_of goes with a branch", do="Pass branch= as well.")
+        raise InvalidInputError("as_of needs a branch", do="Pass branch= as well.")
     if tag is not None:
         return repo_updates.tag_target(info, tag)
     if snapshot_id is not None:
@@ -58,7 +59,7 @@ def ancestry(info: RepoInfo, tip: ObjectId12) -> Iterator[SnapshotSummary]:
     while at is not None:
         if at in seen:
             raise FormatError(
-                "the history goes round in a circle",
+                "the history contains a cycle",
                 do="Restore `repo` from one of its backups in `overwritten/`.",
                 snapshot=str(at),
             )
@@ -80,7 +81,7 @@ def operations(head: RepoInfoFile) -> Iterator[OpsLogEntry]:
     while (name := info.repo_before_updates) is not None:
         if name in seen:
             raise FormatError(
-                "the ops log goes round in a circle",
+                "the ops log contains a cycle",
                 do="Restore `repo` from one of its backups in `overwritten/`.",
                 backup=name,
             )
@@ -104,7 +105,7 @@ def diff(assets: Assets, info: RepoInfo, before: ObjectId12, after: ObjectId12) 
         logs += [snapshot.id, *reversed(snapshot.pruned_ancestor_tx_logs or ())]
     else:
         raise InvalidInputError(
-            "a diff goes from a snapshot to one that came after it in the same history",
+            "a diff needs a snapshot and one of its descendants",
             do="Swap them, or pass an ancestor; list them with `repo.ancestry(...)`.",
             from_snapshot=str(before),
             to_snapshot=str(after),
@@ -122,7 +123,7 @@ def _as_of(info: RepoInfo, tip: ObjectId12, moment: datetime) -> ObjectId12:
         if snapshot.flushed_at <= latest:
             return snapshot.id
     raise SnapshotNotFoundError(
-        "the branch has no snapshot that is that old",
+        "the branch has no snapshot before this time",
         do="Pass a later time.",
         as_of=moment.isoformat(),
     )

@@ -1,4 +1,4 @@
-"""Keeps a repository small and checks it: expiration, garbage collection, trimming, `check`.
+"""Keep a repository small, and check it.
 
-What is garbage or expired is decided in `icevirt.versioning.history`.
+Expiration, garbage collection, trimming, `check`, inspection.
 """

@@ -49,16 +49,16 @@ class Maintenance:
     ) -> set[str]:
         """Shorten the history: release snapshots written before a time, and return their ids.
 
-        Tips of branches and tags stay, and everything reads as before. Files are left for
+        Tips of branches and tags stay, and everything reads as before. Files stay until
         `garbage_collect`.
 
         Args:
-            older_than: A time; one without a zone is local.
+            older_than: A time; local if it has no time zone.
             delete_expired_branches: Delete branches whose tip is that old, ``main`` excepted.
             delete_expired_tags: Delete tags of snapshots that old; their names stay taken.
 
         Raises:
-            ReadOnlyError: The repository takes no writes.
+            ReadOnlyError: The repository is read-only.
             FormatError: It is of the V1 format.
         """
         self._head.read_v2("expiry of snapshots")
@@ -81,19 +81,19 @@ class Maintenance:
     def garbage_collect(
         self, delete_object_older_than: datetime | None = None, *, dry_run: bool = False
     ) -> GCSummary:
-        """Delete the files that no branch or tag leads to.
+        """Delete files that are unreachable from branches and tags.
 
         Args:
-            delete_object_older_than: Younger files stay, because somebody may be about to commit
-                them: choose a time before the oldest session that is still open began. Seven days
-                ago unless given.
-            dry_run: Only say what would be deleted.
+            delete_object_older_than: Younger files stay, because a session may be about to commit
+                them: choose a time before the start of the oldest open session. Default: seven days
+                ago.
+            dry_run: Only report what would be deleted.
 
         Raises:
             InvalidInputError: The time lies in the future.
-            ReadOnlyError: The repository takes no writes.
+            ReadOnlyError: The repository is read-only.
             ConflictError: V1 clients committed after an upgrade, which has to be run again.
-            FormatError: Something that is kept cannot be read, or the repository is of the V1
+            FormatError: A file to keep cannot be read, or the repository has the V1
                 format; no file was deleted.
         """
         info = self._head.read_v2("garbage collection").info
@@ -102,25 +102,25 @@ class Maintenance:
         self._refuse_future(
             cutoff,
             "delete_object_older_than",
-            do="Pass a time before the oldest session that is still open began.",
+            do="Pass a time before the start of the oldest open session.",
         )
         return garbage_collection.collect(self._assets, self._head, cutoff, dry_run=dry_run)
 
     def trim_ops_log(self, older_than: datetime, *, dry_run: bool = False) -> OpsLogTrimSummary:
-        """Forget what was done before a time, and delete the backups of `repo` from then.
+        """Drop ops-log entries before a time, and delete the backups of `repo` from then.
 
         Each change of a repository leaves a backup of `repo` in ``overwritten/``, which the ops log
-        continues in; they grow with the square of the number of commits. What is kept of the log
-        stays whole for every client. Its newest entry stays in any case. Backups are also what a
-        damaged `repo` can be restored from: keep those of some days.
+        continues in; they grow with the square of the number of commits. The remaining log
+        stays complete for every client. Its newest entry always stays. Backups can also restore a
+        damaged `repo`: keep the backups of the last days.
 
         Args:
-            older_than: A time; one without a zone is local.
-            dry_run: Only say what would be deleted.
+            older_than: A time; local if it has no time zone.
+            dry_run: Only report what would be deleted.
 
         Raises:
             InvalidInputError: The time lies in the future.
-            ReadOnlyError: The repository takes no writes.
+            ReadOnlyError: The repository is read-only.
             FormatError: A backup that continues the log is damaged, or the format is V1.
         """
         cutoff = micros(older_than)
@@ -135,19 +135,19 @@ class Maintenance:
         metadata: Mapping[str, Any] | None = None,
         commit_method: Literal["new_commit", "amend"] = "new_commit",
     ) -> str:
-        """Write all manifests of a branch's tip anew, split as configured, and commit that.
+        """Rewrite all manifests of a branch's tip, split as configured, and commit the result.
 
-        One array's references are held at a time.
+        The references of one array are in memory at a time.
 
         Raises:
             RefNotFoundError: There is no such branch.
-            ConflictError: Somebody committed to it meanwhile.
-            ReadOnlyError: The repository takes no writes.
+            ConflictError: Another writer committed to it in the meantime.
+            ReadOnlyError: The repository is read-only.
         """
         method = _COMMIT_METHODS.get(commit_method)
         if method is None:
             raise InvalidInputError(
-                "no such way to commit",
+                "unknown commit method",
                 do="Pass 'new_commit' or 'amend'.",
                 commit_method=commit_method,
             )
@@ -174,23 +174,24 @@ class Maintenance:
         delete_unused_v1_files: bool = True,
         prefetch_concurrency: int | None = None,
     ) -> UpgradeReport:
-        """Upgrade a V1 repository to V2 in place, or go on with an upgrade that was interrupted.
+        """Upgrade a V1 repository to V2 in place, or continue an interrupted upgrade.
 
-        Snapshots, manifests and chunks stay as they are. Commits that V1 clients make meanwhile are
-        carried over; those of later ones fail.
+        Snapshots, manifests and chunks stay unchanged. Commits that V1 clients make meanwhile are
+        carried over; later V1 commits fail.
 
         Args:
-            dry_run: Only say what would be done.
-            delete_unused_v1_files: Remove the branches, tags and configuration of V1. Where they
-                stay, V1 clients can read on and even commit; V2 lacks such commits until this is
+            dry_run: Only report what would be done.
+            delete_unused_v1_files: Remove the branches, tags and configuration of V1. If they
+                stay, V1 clients can still read and even commit; V2 lacks such commits until this is
                 called again.
-            prefetch_concurrency: Snapshots to read side by side; 64 unless given.
+            prefetch_concurrency: Number of snapshots to read in parallel; 64 by default.
 
         Raises:
-            ConflictError: V1 and V2 clients committed to one branch side by side. The repository
+            ConflictError: V1 and V2 clients committed to one branch at the same time. The
+                repository
                 is upgraded, and the commits of V1 are on branches of their own.
-            FormatError: Something of the repository is damaged or missing.
-            StorageError: Others were faster too often, or a snapshot is dated in the future.
+            FormatError: A file of the repository is damaged or missing.
+            StorageError: Other writers were faster too often, or a snapshot is dated in the future.
         """
         report = upgrade.upgrade(
             self._head,

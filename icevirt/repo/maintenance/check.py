@@ -38,7 +38,7 @@ from icevirt.wire.manifests import manifest as manifest_file
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckReport:
-    """What `check` looked at, and what was wrong."""
+    """What `check` examined, and what was wrong."""
 
     repo: str  # URL
     snapshots: int
@@ -64,7 +64,7 @@ def check(repo: StorageLike, *, chunks: bool = False, record: bool = False) -> C
             damage to them is reported. Writes to the repository.
 
     Raises:
-        RepositoryNotFoundError: There is none.
+        RepositoryNotFoundError: No repository there.
         FormatError: Its repo info cannot be read at all.
         InvalidInputError: ``record`` without ``chunks``.
     """
@@ -147,10 +147,10 @@ class _Check:
             yield Problem(file=files.FOLDER, code="v1-left", what=str(error))
             return
         if left is not None and left.edits:
-            what = f"V1 clients made {len(left.edits)} changes that V2 lacks: upgrade it again"
+            what = f"V1 clients made {len(left.edits)} changes that V2 lacks: run the upgrade again"
             yield Problem(file=files.FOLDER, code="v1-changes", what=what)
         elif left is not None:
-            what = "branches of V1 are left, to which V1 clients can still commit"
+            what = "V1 branches remain, and V1 clients can still commit to them"
             yield Problem(file=files.FOLDER, code="v1-left", what=what, advice=True)
 
     def _is_expired_v1(self, info: RepoInfo, told: SnapshotSummary) -> bool:
@@ -243,7 +243,7 @@ class _Check:
             zip(lacking.sizes.tolist(), lacking.needed.tolist(), strict=True)
         ):
             name, found = layout.chunk(id_at(lacking.ids, at)), None if size < 0 else size
-            what = f"{name} has {found} bytes of {needed} that are referred to"
+            what = f"{name} has {found} bytes, but references need {needed}"
             yield Problem(file=path, code="chunk", what=what)
 
     def _try[T](self, path: str, fetch: Callable[[], T]) -> T | None:

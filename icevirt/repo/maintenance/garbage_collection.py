@@ -28,7 +28,7 @@ from icevirt.versioning.history.garbage_collection import Candidates
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GCSummary:
-    """What was deleted, or would be."""
+    """What was deleted, or would be deleted."""
 
     bytes_deleted: int = 0
     snapshots_deleted: int = 0
@@ -41,7 +41,7 @@ def collect(assets: Assets, head: RepoInfoFile, older_than: int, *, dry_run: boo
     """Delete the garbage that was written before a time, and count it.
 
     Raises:
-        ReadOnlyError: The repository takes no writes.
+        ReadOnlyError: The repository is read-only.
         FormatError: Something that is kept cannot be read; no file was deleted.
     """
     # listed first: what is written from now on is not in the list, and what is committed until

@@ -44,7 +44,7 @@ class Inspection:
     _assets: Assets
 
     def inspect_repo_info(self) -> JSONObject:
-        """Return what the file `repo` says. Raises ``FormatError``: V1 has no such file."""
+        """Return the contents of the file `repo`. Raises ``FormatError``: V1 has no such file."""
         info = self._head.read_v2("showing `repo`").info
         by_id = sorted(info.snapshots.items(), key=lambda item: str(item[0]))
         return {
@@ -59,7 +59,7 @@ class Inspection:
         }
 
     def inspect_snapshot(self, snapshot_id: str) -> JSONObject:
-        """Return what the file of a snapshot says. Raises ``SnapshotNotFoundError``."""
+        """Return the contents of a snapshot file. Raises ``SnapshotNotFoundError``."""
         key = layout.snapshot_id(snapshot_id)
         raw = self._raw(layout.snapshot(key), key)
         found = self._assets.snapshot(key)
@@ -81,7 +81,7 @@ class Inspection:
         }
 
     def inspect_manifest(self, manifest_id: str) -> JSONObject:
-        """Return what a manifest holds, counted.
+        """Return counts of what a manifest holds.
 
         Raises:
             NotFoundError: There is no such manifest.
@@ -92,7 +92,7 @@ class Inspection:
         except (TypeError, ValueError, ObjectNotFoundError) as error:
             raise NotFoundError(
                 "no such manifest",
-                do="List those of a snapshot with `repo.list_manifest_files(snapshot_id)`.",
+                do="List the manifests of a snapshot with `repo.list_manifest_files(snapshot_id)`.",
                 manifest=manifest_id,
             ) from error
         arrays = [_counts(str(n), t) for n, t in self._assets.read_manifest(key).arrays.items()]
@@ -110,7 +110,7 @@ class Inspection:
         }
 
     def inspect_transaction_log(self, snapshot_id: str) -> JSONObject:
-        """Return what the commit of a snapshot changed; with those before it that are expired.
+        """Return the changes of a snapshot's commit, including its expired ancestors' changes.
 
         Raises:
             SnapshotNotFoundError: There is no such snapshot.

@@ -23,7 +23,7 @@ _FOLDER = layout.backup("").rstrip("/")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpsLogTrimSummary:
-    """What was deleted, or would be."""
+    """What was deleted, or would be deleted."""
 
     backups_deleted: int = 0
     bytes_deleted: int = 0
@@ -33,7 +33,7 @@ def trim(head: RepoInfoFile, older_than: int, *, dry_run: bool) -> OpsLogTrimSum
     """Forget entries of the ops log before a time, and delete backups that nothing leads to.
 
     Raises:
-        ReadOnlyError: The repository takes no writes.
+        ReadOnlyError: The repository is read-only.
         FormatError: A backup that continues the log is damaged or missing; none was deleted.
     """
     # listed first: a backup that another writer makes from now on is not in the list

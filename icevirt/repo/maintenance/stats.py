@@ -16,7 +16,7 @@ from icevirt.versioning.history import garbage_collection
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkStorageStats:
-    """Bytes of chunks, by where they lie; names are icechunk's."""
+    """Bytes of chunks, by storage kind; names are icechunk's."""
 
     native_bytes: int
     virtual_bytes: int

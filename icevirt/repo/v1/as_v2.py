@@ -107,7 +107,7 @@ class V1RepoState(RepoState):
                 self.storage.get(layout.REPO)
             except ObjectNotFoundError as error:
                 raise FormatError(
-                    "this repository was upgraded, and then the object `repo` was removed",
+                    "the object `repo` of this upgraded repository was deleted",
                     do="Restore it from a copy or the newest file below `overwritten/`; or upgrade"
                     " the repository again as it was before.",
                     repo=self.storage.url,

@@ -41,7 +41,7 @@ _TRIES = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpgradeReport:
-    """What an upgrade did, or would do."""
+    """The outcome of an upgrade, or of its dry run."""
 
     repo: str  # URL
     dry_run: bool
@@ -86,8 +86,9 @@ def refuse_left_behind(head: RepoInfoFile, info: RepoInfo, what: str) -> None:
     left = left_behind(head, info)
     if left is not None and left.commits:
         raise ConflictError(
-            f"V1 clients committed after this repository was upgraded: {what} would delete that",
-            do="Carry it over: run the upgrade again, `repo.upgrade()`.",
+            f"V1 clients committed after this repository was upgraded: {what} would delete their "
+            "commits",
+            do="Carry them over: run the upgrade again, `repo.upgrade()`.",
             commits=left.commits,
         )
 
@@ -118,7 +119,7 @@ class _Upgrade:
             raise ConflictError(
                 "V1 clients committed to branches that V2 clients had committed to: the repository"
                 " was upgraded, and the commits of V1 are on branches of their own",
-                do="Bring their changes in with sessions, then delete those branches.",
+                do="Repeat their changes in sessions, then delete those branches.",
                 branches=self.aside,
             )
         return self._report(current, self.head.read().info, dry_run=False)
@@ -147,8 +148,8 @@ class _Upgrade:
             elif self._is_closed(files):
                 files.forget()
         raise StorageError(
-            "other clients changed the repository each time before the upgrade could end",
-            do="Stop them, then run the upgrade again: it goes on.",
+            "other clients changed the repository before every attempt to finish the upgrade",
+            do="Stop them, then run the upgrade again: it continues.",
             tries=_TRIES,
         )
 

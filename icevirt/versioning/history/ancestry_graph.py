@@ -49,7 +49,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AncestryGraph:
-    """Shown by ``print``, with colours unless it is ``plain``, and in notebooks as a drawing."""
+    """The history as a graph; ``print`` shows text, in color unless ``plain``, notebooks SVG."""
 
     commits: tuple[Commit, ...]  # newest first
     lanes: int
@@ -161,7 +161,7 @@ def _owners(info: RepoInfo, tips: Mapping[str, ObjectId12]) -> dict[ObjectId12, 
             at = repo_updates.known(info, at).parent_id
         if at is not None and owner[at] == lane:
             raise FormatError(
-                "the history goes round in a circle",
+                "the history contains a cycle",
                 do="Restore `repo` from one of its backups in `overwritten/`.",
                 snapshot=str(at),
             )

@@ -82,7 +82,7 @@ def _reparented(
     while above.parent_id is not None:
         if above.id in passed:
             raise FormatError(
-                "the history goes round in a circle",
+                "the history contains a cycle",
                 do="Restore `repo` from one of its backups in `overwritten/`.",
                 snapshot=str(above.id),
             )

@@ -32,9 +32,9 @@ def stamp(now: int, *, parent: int = 0, top: int = 0) -> int:
     stamped = max(now, parent + 1, top + 1)
     if stamped - now > MOST_AHEAD:
         raise StorageError(
-            "the repository's newest entry is dated in the future by this machine's clock",
-            do="Set the clock of this machine right; if it is, the last writer's was wrong: wait"
-            " until the time has passed, then write.",
+            "the repository's newest entry is in the future of this machine's clock",
+            do="Correct the clock of this machine. If it is correct, the last writer's clock was "
+            "wrong: wait until that time has passed, then write.",
             newest=shown(stamped - 1),
             now=shown(now),
         )
@@ -53,9 +53,9 @@ def refuse_ahead(now: int, written: int) -> None:
     """
     if now - written > MOST_AHEAD:
         raise StorageError(
-            "the clock of this machine is ahead of the storage's: what it wrote now, other writers"
-            " could not follow until that time has come",
-            do="Set the clock of this machine right, or that of the storage.",
+            "the clock of this machine is ahead of the storage's, so other writers could not "
+            "commit until that time",
+            do="Correct the clock of this machine or of the storage.",
             now=shown(now),
             storage=shown(written),
         )

@@ -21,7 +21,7 @@ def of_repo_info(info: RepoInfo, now: int) -> Iterator[Problem]:
 
 def _refs(info: RepoInfo) -> Iterator[tuple[str, str]]:
     if "main" not in info.branches:
-        yield "no-main", "there is no branch main, without which no client opens the repository"
+        yield "no-main", "there is no branch main, so no client can open the repository"
     for kind, refs in (("branch", info.branches), ("tag", info.tags)):
         for name, target in refs.items():
             if target not in info.snapshots:
@@ -47,7 +47,7 @@ def _circles(info: RepoInfo) -> Iterator[tuple[str, str]]:
         at: ObjectId12 | None = start
         while at is not None and at not in sound and at in info.snapshots:
             if at in walk:
-                yield "circle", f"the history of {start} goes round in a circle at {at}"
+                yield "circle", f"the history of {start} contains a cycle at {at}"
                 break
             walk[at] = None
             at = info.snapshots[at].parent_id
@@ -62,9 +62,9 @@ def _ops_log(info: RepoInfo, now: int) -> Iterator[tuple[str, str]]:
         yield "empty-ops-log", "the ops log is empty"
         return
     if entries[0].backup_path is not None:
-        yield "backup-of-newest", "the newest entry names a backup, which kills official writers"
+        yield "backup-of-newest", "the newest entry names a backup, which crashes official writers"
     if entries[0].updated_at > now + MOST_AHEAD:
-        yield "future", "the newest entry lies in the future, so that nobody can write"
+        yield "future", "the newest entry lies in the future, so no client can write"
     for later, earlier in itertools.pairwise(entries):
         if later.updated_at <= earlier.updated_at:
             yield "time-order", "the ops log is not ordered from newest to oldest"

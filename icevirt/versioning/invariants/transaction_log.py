@@ -24,7 +24,7 @@ def _log(log: TransactionLog, before: Snapshot, after: Snapshot) -> Iterator[str
     if log.new_groups | log.new_arrays != new.keys() - old.keys():
         yield "the new nodes it lists are not those of the snapshot"
     if log.deleted_groups | log.deleted_arrays != old.keys() - new.keys():
-        yield "the deleted nodes it lists are not those that are gone"
+        yield "the deleted nodes it lists are not those that were deleted"
     if {move.node_id for move in log.moved_nodes} != {
         key for key in both if old[key].path != new[key].path
     }:

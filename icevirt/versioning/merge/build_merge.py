@@ -50,7 +50,7 @@ def grafted(
         new_id: Makes ids of groups.
 
     Raises:
-        AlreadyExistsError: Something of the build is there already.
+        AlreadyExistsError: Something of the build already exists.
         InvalidInputError: Something would lie below an array, or a node id is taken.
     """
     result = hierarchy.by_path(base.nodes)
@@ -62,7 +62,7 @@ def grafted(
     for path, (zarr_json, node_id, manifests) in arrays.items():
         if node_id in taken:
             raise InvalidInputError(
-                "the id of a new array is taken",
+                "the id of a new array is already in use",
                 do="Give every build its own node ids.",
                 path=path,
                 node_id=str(node_id),
@@ -104,8 +104,8 @@ def refuse_touched(
     clash = sorted(path for path in ours if before.get(path) != now.get(path))
     if clash:
         raise ConflictError(
-            "the branch moved since the build was planned, and touched what it is about",
-            do="Run the build again: it plans on the branch as it is now.",
+            "the branch moved since the build was planned, and changed the same group",
+            do="Run the build again: it plans from the current branch.",
             paths=clash[:10],
             expected_parent=str(planned.id),
             actual_parent=str(tip.id),

@@ -16,7 +16,7 @@ from icevirt.ids import ObjectId8
 
 
 class ConflictType(IntEnum):
-    """What is in conflict; names and numbers are icechunk's."""
+    """Kinds of conflicts; names and numbers are icechunk's."""
 
     NewNodeConflictsWithExistingNode = 1
     NewNodeInInvalidGroup = 2
@@ -60,7 +60,7 @@ class Conflicts(tuple[Conflict, ...]):
 
 
 class VersionSelection(IntEnum):
-    """Whose version of a conflict is kept."""
+    """Which side of a conflict is kept."""
 
     Fail = 0
     UseOurs = 1
@@ -68,27 +68,27 @@ class VersionSelection(IntEnum):
 
 
 class ConflictSolver(ABC):
-    """Decides what becomes of a conflict."""
+    """Decides how to resolve a conflict."""
 
     @abstractmethod
     def choose(self, conflict: Conflict) -> VersionSelection:
-        """Return whose version is kept; `VersionSelection.Fail` leaves it to a person."""
+        """Return whose version is kept; `VersionSelection.Fail` leaves the conflict unresolved."""
 
 
 class ConflictDetector(ConflictSolver):
-    """Solves nothing, so that only changes that do not meet are rebased."""
+    """Solves no conflict, so only changes without conflicts are rebased."""
 
     def __repr__(self) -> str:
         return "ConflictDetector()"
 
     def choose(self, conflict: Conflict) -> VersionSelection:  # noqa: ARG002
-        """Leave every conflict to a person."""
+        """Leave every conflict unresolved."""
         return VersionSelection.Fail
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BasicConflictSolver(ConflictSolver):
-    """Solves conflicts of chunks, and of deletes with updates; all others are left to a person."""
+    """Solves conflicts of chunks, and of deletes with updates; leaves all others unresolved."""
 
     on_chunk_conflict: VersionSelection = VersionSelection.UseOurs
     fail_on_delete_of_updated_array: bool = False  # False: our delete wins
@@ -110,7 +110,7 @@ class BasicConflictSolver(ConflictSolver):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendConflictSolver(BasicConflictSolver):
-    """Also reconciles appends to the same arrays: ours moves behind theirs. icevirt's own.
+    """Also reconciles appends to the same array: ours moves behind theirs. Only in icevirt.
 
     Both must append whole chunks along ``append_dim`` and change nothing else of the metadata. Two
     writers that append the same data append it twice.

@@ -1,4 +1,4 @@
-"""JSON values in the encodings of the format: FlexBuffers, MessagePack, YAML, reference files.
+"""Encode JSON values as the format does: FlexBuffers, MessagePack, YAML, reference files.
 
 Columnar tables are in `flatbuffer`.
 """

@@ -202,6 +202,6 @@ _LONGEST = 500  # characters of a cause: hostile values are repeated in it
 def _damaged(cause: str) -> FormatError:
     return FormatError(
         "the configuration of a V1 repository cannot be read",
-        do="Mend `config.yaml`, or remove it to use the defaults.",
+        do="Repair `config.yaml`, or remove it to use the defaults.",
         cause=cause[:_LONGEST],
     )

@@ -43,7 +43,7 @@ def decode(name: str, raw: bytes) -> NDArray[np.void]:
         )
     if not raw.startswith(MAGIC):
         raise FormatError(
-            "a list of chunk names has a format that this icevirt does not know",
+            "this icevirt does not support the format of a list of chunk names",
             do="Upgrade icevirt.",
             name=name,
         )

@@ -55,7 +55,7 @@ class _Flex:
         if at < 0 or at + size > len(self._raw):
             raise Damage("a FlexBuffer points outside itself", at)
         if self._budget < 0:
-            raise Damage("parts of a FlexBuffer are used again and again", at)
+            raise Damage("parts of a FlexBuffer are referenced too many times", at)
         return self._raw[at : at + size]
 
     def _uint(self, at: int, width: int) -> int:
@@ -114,7 +114,7 @@ class _Flex:
         if kind in set(_ELEMENTS):
             size = self._size(at, width)
             return self._typed(_ELEMENTS[FlexType(kind)], at, width, size)
-        raise Damage("a type of FlexBuffers that JSON has not", at)
+        raise Damage("a FlexBuffers type that JSON lacks", at)
 
     def _size(self, at: int, width: int) -> int:
         """Return the count before a vector, made sure that as many elements follow."""
@@ -139,7 +139,7 @@ class _Flex:
         target = keys_at - self._uint(keys_at, width)
         values = self._vector(at, width, depth)
         if self._size(target, key_width) != len(values):
-            raise Damage("a map has another number of keys than of values", at)
+            raise Damage("a map has different numbers of keys and values", at)
         places = (target + n * key_width for n in range(len(values)))
         keys = [self._key(place - self._uint(place, key_width)) for place in places]
         found = dict(zip(keys, values, strict=True))

@@ -116,7 +116,7 @@ class _Writer:
             case _:
                 raise InvalidInputError(
                     "not a JSON value",
-                    do="Use text, numbers, true, false, null, lists and mappings of these.",
+                    do="Use strings, numbers, true, false, null, lists and mappings of these.",
                     type=type(value).__name__,
                 )
 

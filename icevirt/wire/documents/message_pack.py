@@ -1,4 +1,4 @@
-"""Reads and writes MessagePack as JSON values: the metadata values of V1 files.
+"""Read and write MessagePack as JSON values: the metadata values of V1 files.
 
 Bytes that strangers wrote are read strictly: no binary, no extension types, string keys only and
 none twice, nothing after the value, no deeper than `MAX_DEPTH`.
@@ -43,8 +43,8 @@ def dumps(value: JSON) -> bytes:
 def _check_counts(raw: bytes) -> None:
     """Walk over the bytes and allocate nothing.
 
-    The library allocates a list of the length that its first bytes claim, on every level of up to
-    1,024. Afterwards each claimed element is known to be there.
+    The library allocates lists of the length that their first bytes claim, on many levels at once.
+    Afterwards each claimed element is known to be there.
     """
     walker = msgpack.Unpacker(max_buffer_size=max(len(raw), 1))
     walker.feed(raw)

@@ -49,7 +49,7 @@ class Tail:
         self.end = start + size
         if self.end > MAX_PAYLOAD:
             raise InvalidInputError(
-                "more than fits one file", do="Split it: write fewer references.", bytes=self.end
+                "too large for one file", do="Split it: write fewer references.", bytes=self.end
             )
         return start
 

@@ -112,7 +112,7 @@ class FlatBufferReader:
     def _pay(self, cost: int, at: int) -> None:
         self._budget -= cost
         if self._budget < 0:
-            raise Damage("parts of the file are used again and again", at)
+            raise Damage("parts of the file are referenced too many times", at)
 
     def _u16(self, at: int) -> int:
         return int(_U16.unpack_from(self._raw, self._check(at, 2))[0])
@@ -172,7 +172,7 @@ class FlatBufferReader:
         type_at = _U16.unpack_from(self._raw, entry)[0]
         tag = self._raw[self._check(table + type_at, 1)] if type_at else 0
         if not 1 <= tag <= len(kind.members):
-            raise Damage("a member of a union that this icevirt does not know", place)
+            raise Damage("this icevirt does not know a member of a union", place)
         return tag, self._table(kind.members[tag - 1], self._target(place))
 
     def _inside(self, kind: Kind, place: int) -> Any:

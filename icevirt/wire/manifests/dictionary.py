@@ -88,7 +88,7 @@ def content_sizes(data: Bytes, at: Places, length: Places) -> NDArray[np.int64]:
     if int(size.max()) > MAX_LOCATION or int(size.min()) < 1:
         raise Damage("a location of an impossible length", int(np.argmax(size)))
     if int(size.sum()) > MAX_RATIO * int(length.sum()):
-        raise Damage("locations decompress to more than they could", 0)
+        raise Damage("locations decompress to an impossible size", 0)
     return size
 
 
@@ -102,7 +102,7 @@ def _declared(frames: Bytes, at: Places, length: Places) -> NDArray[np.int64]:
     width = np.where(flag == 0, single, 1 << flag)  # 0: the size is not told
     place = at + 5 + (1 - single) + _ID_SIZES[descriptor & 3]
     if bool((magic != _MAGIC).any() or (width == 0).any() or (place + width > at + length).any()):
-        raise Damage("a compressed location is no frame that tells its size", 0)
+        raise Damage("a compressed location is not a frame with a declared size", 0)
     size = np.full(len(at), MAX_LOCATION + 1)  # wide sizes are of no location
     for told, base in ((1, 0), (2, 256), (4, 0)):
         rows = np.flatnonzero(width == told)

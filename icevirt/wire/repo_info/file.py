@@ -102,7 +102,7 @@ def decode(raw: bytes) -> RepoInfo:
 def _check(info: RepoInfo) -> None:
     if info.newer_tables:
         raise InvalidInputError(
-            "the repository holds facts of a newer client, which writing would lose",
+            "the repository holds fields of a newer client, which writing would lose",
             do="Upgrade icevirt to write to it; reading is safe.",
             tables=list(info.newer_tables),
         )

@@ -41,7 +41,7 @@ def read(payload: Payload, span: Span, reader: FlatBufferReader) -> OpsLog:
         reader.newer.add(UPDATE.name)
     tag = tables.tags("update_type")
     if int(tag.min()) < 1 or int(tag.max()) > len(UPDATE_KINDS):
-        raise Damage("an entry of a kind that this icevirt does not know", span.start)
+        raise Damage("this icevirt does not know the kind of an entry", span.start)
     slots = tables.places("update_type")
     assert slots is not None  # it is required
     members = array(slots)

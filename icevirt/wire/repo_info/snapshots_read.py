@@ -216,4 +216,4 @@ def _strings(payload: Payload, tables: Tables, name: str) -> tuple[Bytes, Places
 
 def _check_sharing(payload: Payload, cost: int) -> None:
     if cost > MAX_SHARING * payload.size + ALWAYS_ALLOWED:
-        raise Damage("parts of the file are used again and again", 0)
+        raise Damage("parts of the file are referenced too many times", 0)

@@ -1,4 +1,4 @@
-"""The scanner for HDF5 and NetCDF-4, through libhdf5 and from the bytes of the file.
+"""Scan HDF5 and NetCDF-4 through libhdf5: every layout, correct or loud.
 
 NetCDF-3 files are read in `netcdf3`.
 """

@@ -45,7 +45,7 @@ def check_elsewhere(
     facts = {"file": context.source.file.url, "variable": variable}
     path = context.source.local_path
     if path is None:
-        raise UnsupportedError("values in other files than a remote one", do=REMEDY, **facts)
+        raise UnsupportedError("values outside the remote file", do=REMEDY, **facts)
     _check_external(plist, Path(path).parent, _nbytes(dsid), context, facts)
     return "external raw files"
 
@@ -53,7 +53,7 @@ def check_elsewhere(
 def outside(error: UnsupportedError, facts: dict[str, str]) -> UnsupportedError:
     """Return the error for a source that lies where it may not, naming the variable."""
     return UnsupportedError(
-        "values in a file outside the directory of the scanned one",
+        "values in a file outside the directory of the scanned file",
         do=f"{error.do} {REMEDY}",
         **{**error.facts, **facts},
     )

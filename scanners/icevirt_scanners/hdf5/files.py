@@ -10,7 +10,6 @@ import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from types import TracebackType
 
 import h5py
 from h5py import h5f, h5p
@@ -24,11 +23,11 @@ _TOLD = {
     "truncated": ("the file is truncated", "Fetch it again, or leave it out."),
     "already open for": (
         "the file was not closed by its writer",
-        "Wait until it is written, or mark it as closed with `h5clear -s`.",
+        "Wait until its writer has finished, or mark it as closed with `h5clear -s`.",
     ),
     "close degree": (
         "the source of a virtual dataset is open in this process",
-        "Close it first, or scan with timeout: that is done in a process of its own.",
+        "Close it first, or pass file_timeout to scan in a separate process.",
     ),
     "": ("the file is damaged", "Fetch it again, or leave it out."),
 }
@@ -108,17 +107,12 @@ class explained:  # noqa: N801  # used like a function; a generator would cost m
     def __enter__(self) -> None:
         pass
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if not isinstance(error, _DAMAGE) or isinstance(error, IcevirtError):
             return
         if isinstance(error, RecursionError):
             raise UnsupportedError(
-                "something is nested deeper than Python can follow",
+                "the file is nested deeper than Python's recursion limit",
                 do="Leave the variable out with drop_variables.",
                 **self._facts,
             ) from error

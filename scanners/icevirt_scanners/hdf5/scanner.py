@@ -20,7 +20,7 @@ from icevirt.archive.scanned import ScannedArray, ScannedFile, ScannedGroup
 from icevirt.archive.shares import Weight
 from icevirt.errors import ScanError, UnsupportedError
 from icevirt.model import paths
-from icevirt.scan.contract import ByteSource, ScanOptions
+from icevirt.scan.contract import ByteSource, ScannerOptions
 from icevirt.scan.elsewhere import Elsewhere, refuse_changed
 from icevirt.scan.policy import Policy
 from icevirt_scanners.hdf5.context import FileContext
@@ -73,7 +73,7 @@ class Hdf5Scanner:
         """Return what h5py reads; see `icevirt.scan.oracle.Oracle`."""
         return read_values(source, path, region)
 
-    def scan(self, source: ByteSource, options: ScanOptions) -> ScannedFile:
+    def scan(self, source: ByteSource, options: ScannerOptions) -> ScannedFile:
         """Describe the file.
 
         Raises:
@@ -85,18 +85,14 @@ class Hdf5Scanner:
             groups = tuple(_group(found, context) for found in walk.groups)
             arrays = _arrays(walk, context)
         refuse_changed(context.beside.values(), seen_from=source.file.url)
-        return ScannedFile(
-            source=source.file,
-            scanner=self.name,
-            scanner_version=self.version,
-            groups=groups,
-            arrays=arrays,
-            findings=tuple(context.findings),
-            left_out=tuple(context.left_out),
-            tally={"": options.max_native_bytes - context.budget.left, **context.tally},
+        return context.described(
+            self,
+            groups,
+            arrays,
+            {"": options.max_native_bytes - context.budget.left, **context.tally},
         )
 
-    def outline(self, source: ByteSource, options: ScanOptions) -> tuple[Weight, ...]:
+    def outline(self, source: ByteSource, options: ScannerOptions) -> tuple[Weight, ...]:
         """Return what scanning each variable takes; see `icevirt.scan.contract.Divisible`."""
         with _opened(source, options) as (walk, context):
             weights = dict(_variables(walk, context, weight_of))
@@ -109,7 +105,7 @@ class Hdf5Scanner:
 
 
 @contextmanager
-def _opened(source: ByteSource, options: ScanOptions) -> Iterator[tuple[Walk, FileContext]]:
+def _opened(source: ByteSource, options: ScannerOptions) -> Iterator[tuple[Walk, FileContext]]:
     with (
         Elsewhere(source, options.allow_references_to) as elsewhere,
         held(source) as file,
@@ -137,13 +133,13 @@ def _root(fid: Any, group: str, url: str) -> Any:
         there = sorted(found.path for found in Walk(url).below(h5o.open(fid, b"/")).groups)
         raise ScanError(
             "the file has no such group",
-            do="Name one that is there, or leave the argument out.",
+            do="Name an existing group, or omit the argument.",
             file=url,
             group=group,
             there=there,
         )
     if not isinstance(found, h5g.GroupID):
-        raise ScanError("this is no group but an array", file=url, group=group)
+        raise ScanError("this is an array, not a group", file=url, group=group)
     return found
 
 
@@ -259,9 +255,9 @@ def _elements(datasets: list[FoundDataset], context: FileContext) -> dict[FoundD
             context.tell(found.path, "values-have-names", elements[found].note)
     if impossible:
         raise UnsupportedError(
-            "variables of types that zarr does not have",
+            "variables have types that zarr lacks",
             do=f"Leave them out: drop_variables={sorted(impossible)}, or all that cannot be"
-            ' represented: policy="skip".',
+            ' represented: variable_policy="skip".',
             file=context.source.file.url,
             variables=impossible,
         )
@@ -315,7 +311,7 @@ def _faithful(context: FileContext, path: str) -> Iterator[None]:
         yield
     except UnfaithfulError as error:
         raise UnsupportedError(
-            "values that zarr cannot hold exactly",
+            "zarr cannot represent these values exactly",
             do="Leave the variable out with drop_variables.",
             file=context.source.file.url,
             variable=path,

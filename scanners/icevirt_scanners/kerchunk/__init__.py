@@ -1,4 +1,4 @@
-"""The scanner for kerchunk references: JSON of versions 0 and 1, and Parquet directories.
+"""Scan kerchunk's references: JSON of versions 0 and 1, and Parquet directories.
 
 Writing kerchunk references is `icevirt.access.interop`.
 """

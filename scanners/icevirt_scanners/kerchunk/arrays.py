@@ -50,8 +50,8 @@ def array_of(path: str, node: Described, context: ScanContext) -> Array:
         context.warn(
             path,
             "attribute-types-lost",
-            f"references do not tell the types of {' and '.join(packing)}; where the file has"
-            " float32, decoded values are of float64 and differ behind the seventh digit",
+            f"references lack the types of {' and '.join(packing)}; if the file has float32, "
+            "decoded values are float64 and differ after the seventh digit",
         )
     try:
         return _of_v3(path, node) if node.v3 else _of_v2(path, node, context)

@@ -85,7 +85,7 @@ def _indices(keys: Sequence[str], ndim: int, url: str, path: str) -> NDArray[np.
     for key in keys:
         parts = key.removeprefix("c/").replace("/", ".").split(".")
         if len(parts) != ndim or not _INDEX.fullmatch(key.removeprefix("c/")):
-            raise damaged(url, variable=path, key=key, cause="not the key of a chunk")
+            raise damaged(url, variable=path, key=key, cause="not a chunk key")
         numbers += parts
     if any(len(number) > 10 for number in numbers):
         raise damaged(url, variable=path, cause="a chunk key of too many digits")
@@ -108,7 +108,7 @@ def table_of(
         grid: How many chunks it has along each axis.
         find: Returns the files of names.
         url: Of the file that holds the references.
-        path: Of the array.
+        path: Path of the array.
         nbytes: How many bytes each chunk must have, where that is known.
 
     Raises:
@@ -120,7 +120,7 @@ def table_of(
     size = targets.size[columns.name] if len(columns.name) else np.zeros(0, np.int64)
     whole = columns.length == WHOLE
     if bool((whole & (size < 0)).any()):
-        raise damaged(url, variable=path, cause="a whole remote file, whose length is not known")
+        raise damaged(url, variable=path, cause="a whole remote file of unknown length")
     length = np.where(whole, size, columns.length)
     outside = (size >= 0) & (columns.offset + length > size)
     if outside.any():

@@ -15,7 +15,7 @@ from typing import Any
 
 from icevirt.errors import ScanError, UnsupportedError
 
-_REMEDY = "Write the references out first, with fsspec or kerchunk, where you trust the file."
+_REMEDY = "If you trust the file, expand the references first, with fsspec or kerchunk."
 _MARK = re.compile(r"\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
 
 
@@ -56,7 +56,7 @@ def references_of(document: Any, url: str) -> dict[str, Any]:
         raise damaged(url, cause="no 'refs'")
     templates = document.get("templates") or {}
     if not isinstance(templates, dict):
-        raise damaged(url, cause="'templates' is no object")
+        raise damaged(url, cause="'templates' is not an object")
     return _filled(found, templates, url)
 
 
@@ -111,12 +111,12 @@ def json_value(value: Any, url: str, key: str) -> dict[str, Any]:
     """
     held = parse(inline_bytes(value, url, key), url) if isinstance(value, str) else value
     if not isinstance(held, dict):
-        raise damaged(url, key=key, cause="metadata is no JSON object")
+        raise damaged(url, key=key, cause="metadata is not a JSON object")
     return held
 
 
 def damaged(url: str, **facts: Any) -> ScanError:
     """Make the error for a file that is not what it should be."""
     return ScanError(
-        "damaged references", do="Make them again, or leave the file out.", file=url, **facts
+        "damaged references", do="Create them again, or leave the file out.", file=url, **facts
     )

@@ -69,7 +69,7 @@ def _node(nodes: dict[str, Described], folder: str, url: str) -> Described:
         if node.folder != spelt:
             raise UnsupportedError(
                 "several nodes would have the same name in Zarr",
-                do="Make the references again with other names.",
+                do="Create the references again with other names.",
                 file=url,
                 path=path,
                 keys=[node.folder, spelt],

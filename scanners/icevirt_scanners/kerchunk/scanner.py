@@ -15,7 +15,7 @@ from typing import Any
 
 from icevirt.archive.scanned import ScannedArray, ScannedFile, ScannedGroup
 from icevirt.model.attributes import Attributes
-from icevirt.scan.contract import ByteSource, ScanOptions
+from icevirt.scan.contract import ByteSource, ScannerOptions
 from icevirt.scan.elsewhere import Elsewhere, Targets
 from icevirt_scanners.context import ScanContext
 from icevirt_scanners.given import completed, tell_unverifiable
@@ -43,7 +43,7 @@ class KerchunkScanner:
         """Look for a JSON object with zarr's metadata keys, or kerchunk's own."""
         return head.lstrip()[:1] == b"{" and any(sign in head for sign in _SIGNS)
 
-    def scan(self, source: ByteSource, options: ScanOptions) -> ScannedFile:
+    def scan(self, source: ByteSource, options: ScannerOptions) -> ScannedFile:
         """Describe the file.
 
         Raises:
@@ -76,15 +76,7 @@ class KerchunkScanner:
             )
             arrays = tuple(array for array in made if array is not None)
             tell_unverifiable(iter(found.targets), context)
-        return ScannedFile(
-            source=source.file,
-            scanner=self.name,
-            scanner_version=self.version,
-            groups=groups,
-            arrays=arrays,
-            findings=tuple(context.findings),
-            left_out=tuple(context.left_out),
-        )
+        return context.described(self, groups, arrays)
 
 
 def _names(node: Described) -> tuple[str, ...]:
@@ -94,7 +86,7 @@ def _names(node: Described) -> tuple[str, ...]:
 
 
 def _opened(
-    source: ByteSource, options: ScanOptions, context: ScanContext, elsewhere: Elsewhere
+    source: ByteSource, options: ScannerOptions, context: ScanContext, elsewhere: Elsewhere
 ) -> tuple[dict[str, Described], _Read]:
     """Return the nodes, and what reads the references of an array."""
     url = source.file.url

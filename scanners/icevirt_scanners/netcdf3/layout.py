@@ -89,7 +89,7 @@ def _check_dimensions(header: FileHeader) -> None:
     for variable in header.variables:
         for axis, number in enumerate(variable.dimensions):
             if number not in numbers:
-                raise DamagedError(f"{variable.name!r} has a dimension that is not there")
+                raise DamagedError(f"{variable.name!r} has a dimension that does not exist")
             if axis and not header.dimensions[number].length:
                 raise DamagedError(f"{variable.name!r} has records inside of records")
     if sum(dimension.length == 0 for dimension in header.dimensions) > 1:
@@ -146,7 +146,7 @@ def _check_inside(
             raise DamagedError(f"{each.path} begins inside the header")
         if each.rows and each.end > size:
             raise ScanError(
-                "the file ends before the values that its header tells of",
+                "the file ends before the values that its header describes",
                 do="It is truncated, or was still being written; fetch it again.",
                 file=url,
                 variable=each.path,

@@ -28,7 +28,7 @@ def read_values(source: ByteSource, path: str, region: tuple[slice, ...]) -> np.
         ) from error
     if source.local_path is None:
         raise UnsupportedError(
-            "netCDF4 reads files on local disk only",
+            "netCDF4 can only read local files",
             do="Check the references only, or verify where the files are mounted.",
             file=source.file.url,
         )

@@ -18,7 +18,7 @@ from icevirt.errors import ScanError, UnsupportedError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.model.names import node_name
-from icevirt.scan.contract import ByteSource, ScanOptions
+from icevirt.scan.contract import ByteSource, ScannerOptions
 from icevirt.scan.distinct import check_dimensions
 from icevirt_scanners.cf import with_fit_fill
 from icevirt_scanners.context import ScanContext
@@ -48,7 +48,7 @@ class NetCDF3Scanner:
         """Return what netCDF4 reads; see `icevirt.scan.oracle.Oracle`."""
         return read_values(source, path, region)
 
-    def scan(self, source: ByteSource, options: ScanOptions) -> ScannedFile:
+    def scan(self, source: ByteSource, options: ScannerOptions) -> ScannedFile:
         """Describe the file.
 
         Raises:
@@ -74,18 +74,10 @@ class NetCDF3Scanner:
         check_dimensions((node_name(each.name)[0] for each in header.dimensions), file.url)
         _tell_records(header, layout, context)
         context.equal = _equal(header, layout, options)
-        return ScannedFile(
-            source=file,
-            scanner=self.name,
-            scanner_version=self.version,
-            groups=(_root(header, context),),
-            arrays=_arrays(layout, context),
-            findings=tuple(context.findings),
-            left_out=tuple(context.left_out),
-        )
+        return context.described(self, (_root(header, context),), _arrays(layout, context))
 
 
-def _equal(header: FileHeader, layout: FileLayout, options: ScanOptions) -> frozenset[str]:
+def _equal(header: FileHeader, layout: FileLayout, options: ScannerOptions) -> frozenset[str]:
     if not options.stack:
         return options.equal_in_files(())
 

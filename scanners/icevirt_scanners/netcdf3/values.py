@@ -72,7 +72,7 @@ def _exactly(at: int, length: int, source: ByteSource) -> bytes:
     if len(raw) != length:
         raise ScanError(
             "the file became shorter while it was read",
-            do="Scan it again when nobody writes it.",
+            do="Scan it again when it no longer changes.",
             file=source.file.url,
             offset=at,
             length=length,

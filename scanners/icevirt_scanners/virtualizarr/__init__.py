@@ -1,4 +1,4 @@
-"""Parsers of VirtualiZarr as scanners, for formats that icevirt has no scanner for.
+"""Run any VirtualiZarr parser as a scanner, for formats that icevirt cannot scan itself.
 
 Exchange of virtual datasets is `icevirt.access.interop`.
 """

@@ -32,7 +32,7 @@ def parser_of(named: str) -> Parser:
     What is named may be a class, which is then called without arguments, or a parser already made.
 
     Raises:
-        InvalidInputError: There is none.
+        InvalidInputError: No repository there.
         ScanError: VirtualiZarr, or what the parser itself needs, is not installed.
     """
     if not installed_version():
@@ -43,21 +43,21 @@ def parser_of(named: str) -> Parser:
         parser: Parser = found() if isinstance(found, type) else found
     except ModuleNotFoundError as error:
         raise ScanError(
-            "a parser of VirtualiZarr does not load",
+            "a VirtualiZarr parser cannot be loaded",
             do=f"Install {error.name}, or correct the name.",
             parser=named,
             cause=str(error),
         ) from error
     except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise InvalidInputError(
-            "there is no such parser",
-            do="Name one of VirtualiZarr's, or a parser of yours as package.module.name.",
+            "no such parser",
+            do="Name one of VirtualiZarr's parsers, or your own as package.module.name.",
             parser=named,
             there=_own_parsers(),
             cause=str(error),
         ) from error
     if not callable(parser):
-        raise InvalidInputError("this is no parser", do="Name a callable.", parser=named)
+        raise InvalidInputError("this is not a parser", do="Name a callable.", parser=named)
     return parser
 
 

@@ -17,7 +17,7 @@ from icevirt.errors import InvalidInputError, ScanError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.model.names import node_name
-from icevirt.scan.contract import ByteSource, ScanOptions
+from icevirt.scan.contract import ByteSource, ScannerOptions
 from icevirt.scan.elsewhere import Elsewhere, Targets
 from icevirt_scanners.context import ScanContext
 from icevirt_scanners.given import completed, tell_unverifiable
@@ -49,7 +49,7 @@ class VirtualizarrScanner:
         """Say no: this scanner is only used where it is named."""
         return False
 
-    def scan(self, source: ByteSource, options: ScanOptions) -> ScannedFile:
+    def scan(self, source: ByteSource, options: ScannerOptions) -> ScannedFile:
         """Describe the file.
 
         Raises:
@@ -77,25 +77,23 @@ class VirtualizarrScanner:
             )
             arrays = tuple(array for array in made if array is not None)
             tell_unverifiable(iter(targets), context)
-        return ScannedFile(
-            source=source.file,
-            scanner=self.name,
-            scanner_version=self.version,
-            groups=tuple(
+        return context.described(
+            self,
+            tuple(
                 ScannedGroup(path=path, attributes=Attributes.of(node.metadata.attributes))
                 for path, node in nodes
                 if _is_group(node)
             ),
-            arrays=arrays,
-            findings=tuple(context.findings),
-            left_out=tuple(context.left_out),
+            arrays,
         )
 
     def _root(self, source: ByteSource, elsewhere: Elsewhere, group: str) -> Any:
         url = source.file.url
         if isinstance(self._parser, str):
             raise InvalidInputError(
-                "the name of a parser is missing", do="Name one: virtualizarr:HDFParser.", file=url
+                "the name of the parser is missing",
+                do="Name one: virtualizarr:HDFParser.",
+                file=url,
             )
         node = parsed(self._parser, source, elsewhere)
         for name in paths.canonical(group).split("/")[1:]:

@@ -68,6 +68,7 @@ def exploding(tmp_path_factory):
     return json.loads(done.stdout)
 
 
+@pytest.mark.ci
 def test_the_engine_stops_at_the_declared_size(exploding):
     assert exploding["kind"] == "StorageError"
     assert exploding["variable"] == "/v"

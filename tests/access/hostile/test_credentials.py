@@ -30,8 +30,8 @@ from icevirt.connect.stores import bucket_of
 from icevirt.errors import IcevirtError, InvalidInputError, UnauthorizedError
 from icevirt.model.config.document import ObjectStoreConfig, VirtualChunkContainer
 from icevirt.objects import fetch
-from icevirt.objects.authorize import Authorizer
-from icevirt.objects.backends import reach_of
+from icevirt.objects.authorize import Authorizer, RemoteGrant
+from icevirt.objects.backends import reach_for_grant
 from icevirt.objects.http import client, connections
 from icevirt.objects.source_access import SourceAccess
 from icevirt.repo.authorization import authorized
@@ -137,7 +137,7 @@ def place(tmp_path_factory):
         patch.setattr(stores, "_RETRIES", stores._NO_RETRIES)
         patch.setattr(retry, "TOTAL", 0.0)
         patch.setattr(retry, "_UNKNOWN", 0.0)
-        patch.setattr(client, "Patience", partial(client.RetryPolicy, tries=1))
+        patch.setattr(client, "RetryPolicy", partial(client.RetryPolicy, tries=1))
         connections._trust.cache_clear()
         yield made
     connections._trust.cache_clear()
@@ -160,7 +160,7 @@ def read(container, credentials, *endpoints):
 
 def attached(container, credentials):
     """Read a chunk past the authorizer: as if a check before had been forgotten."""
-    reach = reach_of(container, credentials)
+    reach = reach_for_grant(RemoteGrant("", "", container, credentials))
     return bytes(reach.get("data/a.bin", 4, 10, lambda _: None).body)
 
 
@@ -274,6 +274,7 @@ def test_no_option_of_a_container_leads_a_credential_to_a_stranger(place, attemp
     attack(place, kind, options, act, CREDENTIALS[kind] if who == "given" else None)
 
 
+@pytest.mark.ci
 @pytest.mark.skipif(not SECONDS, reason="the long form of the test above")
 def test_no_option_leads_a_credential_to_a_stranger_for_long(place):
     until = time.monotonic() + SECONDS

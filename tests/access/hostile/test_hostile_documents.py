@@ -338,6 +338,7 @@ def bytes_of(value, rng):
     return bytes(raw)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("what", ["zarr.json", "config"])
 def test_random_damage_harms_nobody(repository, storage, what, record_property):
     seed = random.randrange(2**32)

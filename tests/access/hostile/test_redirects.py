@@ -17,7 +17,7 @@ def redirecting(trusted, to, *, status=302, times=1e9):
 
 
 def refused(found):
-    with pytest.raises(UnauthorizedError, match="redirected") as told:
+    with pytest.raises(UnauthorizedError, match="redirects to") as told:
         found[:]
     assert TOKEN not in str(told.value)
     return told.value

@@ -11,8 +11,8 @@ from access.remote.objects import refer
 from icevirt.connect.container import endpoint_of
 from icevirt.errors import InvalidInputError, StorageError, UnauthorizedError
 from icevirt.model.config.document import ObjectStoreConfig, RepositoryConfig, VirtualChunkContainer
-from icevirt.objects.authorize import Authorizer
-from icevirt.objects.backends import reach_of
+from icevirt.objects.authorize import Authorizer, RemoteGrant
+from icevirt.objects.backends import reach_for_grant
 from icevirt.redaction import without_secrets
 from icevirt.repo.authorization import authorized
 from icevirt.repo.repository import Repository
@@ -251,7 +251,7 @@ OPTIONS = {
 def test_options_that_are_for_the_reader_to_choose_are_refused(kind, prefix, options):
     container = VirtualChunkContainer(prefix, ObjectStoreConfig(kind, options))
     with pytest.raises(InvalidInputError):
-        reach_of(container, None)
+        reach_for_grant(RemoteGrant("", "", container))
 
 
 # -- secrets ---------------------------------------------------------------------------------
@@ -266,7 +266,7 @@ def test_no_secret_is_shown(trusted, tmp_path):
     session = found.store.session
     containers = session.config.virtual_chunk_containers
     grant = Authorizer(containers, session.credentials).grant(trusted.url + "/data/a.bin")
-    reach = reach_of(grant.container, grant.credentials)
+    reach = reach_for_grant(grant)
     shown = [told.value, session, session.credentials, grant, reach, found.store]
     for each in (*shown, pickle.dumps(told.value)):
         assert TOKEN not in f"{each!r} {each!s}"

@@ -14,7 +14,7 @@ from icevirt.access.interop.kerchunk import to_kerchunk
 from icevirt.connect.urls import file_url
 from icevirt.errors import AlreadyExistsError, InvalidInputError, UnsupportedError
 from icevirt.objects.source import open_source
-from icevirt.scan.contract import ScanOptions
+from icevirt.scan.contract import ScannerOptions
 from icevirt_scanners.kerchunk.scanner import KerchunkScanner
 
 
@@ -100,7 +100,7 @@ def test_xarray_reads_what_the_session_holds(form, group, settings, session, tmp
 def test_icevirt_scans_what_it_wrote(form, session, folder, tmp_path):
     refs = export(session, "/", tmp_path / "refs", form)
     with open_source(refs / ".zmetadata" if form[0] == "parquet" else refs) as source:
-        scanned = KerchunkScanner().scan(source, ScanOptions(allow_references_to=(str(folder),)))
+        scanned = KerchunkScanner().scan(source, ScannerOptions(allow_references_to=(str(folder),)))
     again = icevirt.Repository.open(
         tmp_path / "repo", authorize_virtual_chunk_access=[file_url(folder) + "/"]
     ).writable_session("main")
@@ -170,7 +170,7 @@ def test_what_version_2_of_zarr_cannot_say_is_refused(session, tmp_path):
 def test_a_directory_that_exists_is_not_touched(session, tmp_path):
     with pytest.raises(AlreadyExistsError):
         to_kerchunk(session, "/", tmp_path, format="parquet")
-    with pytest.raises(InvalidInputError, match="no such format"):
+    with pytest.raises(InvalidInputError, match="unknown format"):
         to_kerchunk(session, "/", tmp_path / "x", format="yaml")
 
 

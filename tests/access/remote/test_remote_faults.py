@@ -76,33 +76,37 @@ def test_what_does_not_pass_is_told_after_some_tries(server, tmp_path, fault):
 FINAL = {
     "not there": (refused(404), ObjectNotFoundError, "gone"),
     "gone": (refused(410), ObjectNotFoundError, "gone"),
-    "forbidden": (refused(403), StorageError, "does not let"),
-    "not understood": (refused(400), StorageError, "cannot be read"),
+    "forbidden": (refused(403), StorageError, "refuses to serve"),
+    "not valid": (refused(400), StorageError, "cannot be read"),
     "no ranges": (
         Fault(answer=Response(status=200, body=VALUES.tobytes())),
         StorageError,
-        "does not serve ranges",
+        "does not support range",
     ),
-    "a range without saying which": (without("content-range"), StorageError, "does not serve"),
+    "a range without saying which": (
+        without("content-range"),
+        StorageError,
+        "does not support range",
+    ),
     "another range": (
         Fault(change=lambda r: changed(r, "content-range", f"bytes 1-{len(r.body)}/9999")),
         StorageError,
-        "does not serve",
+        "does not support range",
     ),
     "a longer range": (
         Fault(change=lambda r: changed(r, "content-range", "bytes 0-9999/99999")),
         StorageError,
-        "does not serve",
+        "does not support range",
     ),
     "a length that is not that of the range": (
         Fault(change=lambda r: changed(r, "content-range", "bytes 0-9/99999")),
         StorageError,
-        "does not serve",
+        "does not support range",
     ),
     "compressed bytes": (
         Fault(change=lambda r: changed(r, "content-encoding", "gzip")),
         StorageError,
-        "does not serve",
+        "does not support range",
     ),
 }
 

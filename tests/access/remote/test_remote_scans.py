@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from icevirt.objects.source import open_source
-from icevirt.scan.contract import ScanOptions
+from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.registry import scan
 
 PAGES = {"fs_strategy": "page", "fs_page_size": 4 << 20}
@@ -69,14 +69,14 @@ def test_a_scan_takes_few_requests_and_no_byte_twice(name, http_server, tmp_path
     write(path)
     http_server.files.put("data/file.h5", path.read_bytes())
     with open_source(http_server.url + "/data/file.h5") as source:
-        far = scan(source, ScanOptions())
+        far = scan(source, ScannerOptions())
     asked = ranges(http_server)
     assert len(asked) == source.requests <= most
     assert all(end <= begin for (_, end), (begin, _) in pairwise(asked))
     if "large" in name:
         assert source.bytes_fetched < path.stat().st_size / 10
     with open_source(path) as source:
-        near = scan(source, ScanOptions())
+        near = scan(source, ScannerOptions())
     for one, other in zip(far.arrays, near.arrays, strict=True):
         assert one.zarr_json() == other.zarr_json()
         for column in ("index", "kind", "offset", "length", "inline"):
@@ -96,7 +96,7 @@ def test_the_values_of_what_must_be_equal_in_all_files_are_fetched_once(
         file.create_dataset("fixed", data=data, chunks=(1 << 18,), compression="gzip")
         file["behind"] = np.zeros(30_000_000, "u1")
     http_server.files.put("data/file.h5", path.read_bytes())
-    how = ScanOptions(concat_dim="time", variables=("fixed",))
+    how = ScannerOptions(concat_dim="time", variables=("fixed",))
     with open_source(http_server.url + "/data/file.h5") as source:
         far = scan(source, how)
     with open_source(path) as near:

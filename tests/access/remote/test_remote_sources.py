@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 
 import icevirt
-from icevirt.catalog.part_builder import tables_of
+from builds.support import tables_of
 from icevirt.errors import (
     InvalidInputError,
     NotFoundError,
@@ -17,7 +17,7 @@ from icevirt.errors import (
 )
 from icevirt.objects.source import open_source
 from icevirt.objects.source_lists.listing import changed_since, list_sources
-from icevirt.scan.contract import ScanOptions
+from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.registry import scan
 from icevirt.tasks.scan_file import attempt
 from servers import azurite
@@ -221,12 +221,12 @@ def test_a_scan_tells_what_it_took_also_of_a_bad_file(http_server, nemo_files):
     http_server.files.put("data/good.nc", body)
     http_server.files.put("data/bad.nc", body[: len(body) // 2])
     files = list_sources([f"{http_server.url}/data/{name}.nc" for name in ("good", "bad")])
-    outcomes = [attempt(file, ScanOptions(concat_dim="time_counter")) for file in files]
+    outcomes = [attempt(file, ScannerOptions(concat_dim="time_counter")) for file in files]
     assert [outcome.error is None for outcome in outcomes] == [True, False]
     rows = tables_of(outcomes).files
     assert all(0 < requests < 20 for requests in rows["requests"])
     assert all(0 < fetched < 2 * len(body) for fetched in rows["bytes_fetched"])
-    local = attempt(list_sources(nemo_files[0])[0], ScanOptions())
+    local = attempt(list_sources(nemo_files[0])[0], ScannerOptions())
     assert (local.requests, local.bytes_fetched) == (0, 0)
 
 
@@ -242,7 +242,7 @@ def test_a_file_that_changes_between_two_requests_is_noticed(large):
     server, body = large
     source = open_source(server.url + "/data/a.bin")
     server.files.put("data/a.bin", body[::-1])
-    with pytest.raises(StaleReferenceError, match="while it was scanned"):
+    with pytest.raises(StaleReferenceError, match="during the scan"):
         source.read(5_000_000, 10)
     with pytest.raises(StaleReferenceError):
         source.check_unchanged()
@@ -297,8 +297,8 @@ def write(path, start):
 def test_a_scan_over_the_network_is_that_of_the_local_file(http_server, samples, name):
     http_server.files.put(f"data/{name}", (samples / name).read_bytes())
     with open_source(http_server.url + f"/data/{name}") as source:
-        far = scan(source, ScanOptions())
-    near = scan(open_source(samples / name), ScanOptions())
+        far = scan(source, ScannerOptions())
+    near = scan(open_source(samples / name), ScannerOptions())
     assert source.requests <= 8
     assert [array.path for array in far.arrays] == [array.path for array in near.arrays]
     for one, other in zip(far.arrays, near.arrays, strict=True):
@@ -322,7 +322,7 @@ def test_a_build_from_a_bucket_reads_what_the_files_hold(
     for name in ("nc1.nc", "nc2.nc"):
         obstore.put(s3_env.store(), f"files/{name}", (samples / name).read_bytes())
     report = icevirt.build(
-        f"{s3_env.url}/files/nc*.nc", str(tmp_path / "repo"), concat_dim="time", spark=spark
+        f"{s3_env.url}/files/nc*.nc", str(tmp_path / "repo"), concat_dim="time", executor=spark
     )
     with (
         xr.open_mfdataset(
@@ -344,13 +344,14 @@ def test_a_build_from_a_bucket_reads_what_the_files_hold(
         xr.testing.assert_identical(found.load(), expected.load())
 
 
+@pytest.mark.ci
 @pytest.mark.spark
 def test_a_build_from_a_web_server_reads_what_the_files_hold(http_server, samples, tmp_path, spark):
     urls = []
     for name in ("nc1.nc", "nc2.nc"):
         http_server.files.put(f"data/{name}", (samples / name).read_bytes())
         urls.append(f"{http_server.url}/data/{name}")
-    report = icevirt.build(urls, str(tmp_path / "repo"), concat_dim="time", spark=spark)
+    report = icevirt.build(urls, str(tmp_path / "repo"), concat_dim="time", executor=spark)
     opened = xr.open_dataset(
         tmp_path / "repo", engine="icevirt", authorize_virtual_chunk_access=report.containers
     )

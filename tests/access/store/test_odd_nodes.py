@@ -103,7 +103,10 @@ UNSAYABLE = {
 }
 
 
-REFUSED = "not a valid name for a node|concat_dim is not|not a valid new name|not a node path"
+REFUSED = (
+    "not a valid name for a node|concat_dim is not|not a valid new name|this is not a valid "
+    "node path"
+)
 
 
 @pytest.mark.parametrize("name", UNSAYABLE.values(), ids=UNSAYABLE)
@@ -121,7 +124,7 @@ def test_no_node_of_such_a_name_is_created(name, repo_path):
         lambda: icevirt.build("*.nc", repo_path, group=name),
         lambda: icevirt.plan("*.nc", group=name),
         lambda: icevirt.build("*.nc", repo_path, concat_dim=name),
-        lambda: icevirt.build("*.nc", repo_path, rename={"x": name}),
+        lambda: icevirt.build("*.nc", repo_path, combine_options={"rename": {"x": name}}),
     ]
     for way in ways:
         with pytest.raises(InvalidInputError, match=REFUSED):

@@ -83,6 +83,7 @@ def test_an_array_is_written_committed_and_read_back(data, threshold, pipeline):
         same(ours, theirs)
 
 
+@pytest.mark.ci
 @settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_what_the_official_client_wrote_is_read(data):
@@ -147,6 +148,7 @@ STEPS = st.tuples(
 )
 
 
+@pytest.mark.ci
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=st.lists(STEPS, min_size=1, max_size=3), seed=st.integers(0, 2**32 - 1))
 def test_chunks_of_every_place_lie_in_one_array(steps, seed):

@@ -129,6 +129,7 @@ class Stores(Committing, ZarrStoreStateMachine):
                 self.model[document] = buffer(DOCUMENTS[document])
 
 
+@pytest.mark.ci
 @pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning")
 @pytest.mark.parametrize(("machine", "times"), [(Hierarchies, 1), (Stores, 4)])
 def test_a_session_behaves_as_the_model_does(new_repo, machine, times):

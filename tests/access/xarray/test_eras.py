@@ -100,7 +100,7 @@ def test_an_order_that_a_person_gave_counts_more_than_a_coordinate(tmp_path):
     root = written(tmp_path / "repo", *eras, order="given")
     xr.testing.assert_identical(opened(root).load(), by_xarray(*eras))
     root = written(tmp_path / "other", *eras, order="given", contiguous=False)
-    with pytest.raises(CombineError, match="do not tell the order"):
+    with pytest.raises(CombineError, match="orders them"):
         opened(root)
 
 
@@ -214,6 +214,7 @@ SHORT = st.one_of(
 )
 
 
+@pytest.mark.ci
 @settings(max_examples=30)
 @given(name=st.sampled_from(["a", "b", "text"]), along=INDEX, across=SHORT)
 def test_what_is_indexed_is_read_as_from_memory(interleaved, name, along, across):
@@ -371,7 +372,7 @@ def test_groups_of_a_mark_that_are_not_there_are_told(tmp_path):
 def test_eras_between_one_another_need_a_coordinate(tmp_path):
     eras = [packed(first, 2, 0.5).drop_vars("t") for first in (0, 2)]
     root = written(tmp_path / "repo", *eras, contiguous=False)
-    with pytest.raises(CombineError, match="coordinate 't' do not tell the order"):
+    with pytest.raises(CombineError, match="no coordinate 't' orders them"):
         opened(root)
 
 
@@ -397,7 +398,7 @@ MARKS = {
 @pytest.mark.parametrize("mark", MARKS.values(), ids=MARKS.keys())
 def test_a_mark_is_refused_that_is(tmp_path, mark):
     root = written(tmp_path / "repo", packed(0, 2, 0.5), **mark)
-    with pytest.raises(FormatError, match="not understood"):
+    with pytest.raises(FormatError, match="not valid"):
         opened(root)
     assert not xr.open_dataset(root, engine="icevirt").variables
 
@@ -405,6 +406,6 @@ def test_a_mark_is_refused_that_is(tmp_path, mark):
 def test_another_way_to_show_eras_is_refused(tmp_path):
     root = written(tmp_path / "repo", packed(0, 2, 0.5))
     for call in (xr.open_dataset, xr.open_datatree):
-        with pytest.raises(InvalidInputError, match="unknown way"):
+        with pytest.raises(InvalidInputError, match="unknown value"):
             call(root, engine="icevirt", eras="stack")
     assert "eras" in IcevirtBackendEntrypoint.open_dataset_parameters

@@ -128,6 +128,7 @@ def test_a_region_is_replaced_and_nothing_else(repo, session, region, lazy):
 # -- dask ------------------------------------------------------------------------------------
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("scheduler", ["sync", "threads", "processes"])
 def test_dask_writes_with_every_scheduler(repo, session, scheduler):
     large = xr.Dataset({"d": (("r", "s"), np.arange(6000.0).reshape(60, 100))}, {"r": range(60)})

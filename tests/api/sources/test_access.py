@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 
 import icevirt
-from builds.support import without_spark, write_days
+from builds.support import write_days
 from icevirt.errors import IcevirtError, InvalidInputError, StorageError
 from icevirt.objects.source_access import SourceAccess, carrying, granted, in_force
 from servers.faults import redirected, refused
@@ -17,9 +17,8 @@ SERVER = {"region": "us-east-1", "allow_http": True, "force_path_style": True}
 
 
 @pytest.fixture
-def bucket(s3_proxy, monkeypatch, tmp_path):
+def bucket(s3_proxy, monkeypatch, tmp_path, in_process):
     """Three days in a bucket of a server that no variable names."""
-    without_spark(monkeypatch)
     for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"):
         monkeypatch.delenv(name, raising=False)
     for day in write_days(tmp_path / "archive"):
@@ -96,9 +95,10 @@ CANARY = "CANARY-49"
 
 
 @pytest.mark.servers
-def test_passwords_of_netrc_files_reach_their_host_and_no_other(http_server, monkeypatch, tmp_path):
+def test_passwords_of_netrc_files_reach_their_host_and_no_other(
+    http_server, monkeypatch, tmp_path, in_process
+):
     """A scan and a read over a server that redirects to another one, as archives of NASA do."""
-    without_spark(monkeypatch)
     host, port = http_server.url.removeprefix("http://").split(":")
     (tmp_path / "netrc").write_text(f"machine {host} login me password {CANARY}\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
@@ -114,7 +114,7 @@ def test_passwords_of_netrc_files_reach_their_host_and_no_other(http_server, mon
         tmp_path / "repo",
         concat_dim="time",
         access=access,
-        verify=5,
+        commit_options={"verify": 5},
     )
     with xr.open_dataset(
         tmp_path / "repo", engine="icevirt", authorize_virtual_chunk_access={prefix: "netrc"}
@@ -152,7 +152,11 @@ def test_keys_that_a_bucket_refuses_are_asked_for_again_once(
     access = {bucket.place.url: (store(bucket), credentials)}
     bucket.rules.add(refused(status, code), target=target, nth=1)
     report = icevirt.build(
-        bucket.place.url, tmp_path / "repo", concat_dim="time", access=access, verify=3
+        bucket.place.url,
+        tmp_path / "repo",
+        concat_dim="time",
+        access=access,
+        commit_options={"verify": 3},
     )
     assert report.references.virtual
     assert len(CALLS) == 2
@@ -181,7 +185,7 @@ def test_who_reads_pays_where_that_is_said(bucket, monkeypatch, tmp_path):
 
 
 BAD = {
-    "no mapping": (["s3://a"], "no mapping"),
+    "no mapping": (["s3://a"], "must be a mapping"),
     "a local prefix": ({"/data": "anonymous"}, "object store"),
     "an unknown word": ({"s3://a": "nobody"}, "not a way"),
     "a function that is not there": ({"s3://a": "no.module:f"}, "can be imported"),

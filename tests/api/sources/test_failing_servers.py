@@ -8,7 +8,7 @@ import xarray as xr
 import zarr
 
 import icevirt
-from builds.support import expected_dataset, without_spark, write_days
+from builds.support import expected_dataset, write_days
 from icevirt.errors import ScanError, StorageError
 from icevirt.objects.http import client
 from servers.faults import DROPPED, refused, weak_etag, without
@@ -17,9 +17,8 @@ pytestmark = pytest.mark.servers
 
 
 @pytest.fixture
-def archive(http_server, tmp_path, monkeypatch):
+def archive(http_server, tmp_path, monkeypatch, in_process):
     """Three days on a web server: the server, their URLs, and the files."""
-    without_spark(monkeypatch)
     monkeypatch.setattr(client, "_pause", lambda _failed: 0.0)
     files = write_days(tmp_path / "archive")
     for path in files:
@@ -55,6 +54,7 @@ def test_without_a_strong_etag_the_time_is_recorded(archive, repo_path, fault):
     assert checked.unverifiable == 0
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("fault", [weak_etag(), without("etag")], ids=["weak", "none"])
 def test_what_reads_count_as_unverifiable_is_what_verify_counts(archive, repo_path, fault):
     """After the commit the server throttles each third request; reads and checks get through."""

@@ -13,7 +13,7 @@ import xarray as xr
 import zarr
 
 import icevirt
-from builds.support import official, without_spark
+from builds.support import official
 from icevirt.api.sources.inputs import Inputs
 from icevirt.connect.urls import file_url
 from icevirt.errors import IcevirtError, InvalidInputError
@@ -84,8 +84,8 @@ def assert_holds_all(repo, prefixes):
     return mine
 
 
-def test_a_directory_of_odd_names_is_built_and_read(folder, repo_path, monkeypatch):
-    without_spark(monkeypatch)
+@pytest.mark.ci
+def test_a_directory_of_odd_names_is_built_and_read(folder, repo_path, in_process):
     icevirt.build(folder, repo_path, concat_dim="t")
     prefixes = [file_url(folder) + "/"]
     mine = assert_holds_all(repo_path, prefixes)
@@ -164,8 +164,7 @@ def put_raw(s3, key, body):
 
 
 @pytest.fixture
-def at_s3(s3, monkeypatch):
-    without_spark(monkeypatch)
+def at_s3(s3, monkeypatch, in_process):
     for name, value in {
         "AWS_ENDPOINT_URL": s3.endpoint,
         "AWS_ALLOW_HTTP": "true",
@@ -211,8 +210,7 @@ def served_at(http_server, folder, name):
     return f"{http_server.url}/d/{quote(name)}"
 
 
-def test_urls_of_odd_names_are_built_and_read(http_server, folder, repo_path, monkeypatch):
-    without_spark(monkeypatch)
+def test_urls_of_odd_names_are_built_and_read(http_server, folder, repo_path, in_process):
     there = [number for number, name in enumerate(NAMES) if is_plain(name)]
     urls = [served_at(http_server, folder, NAMES[number]) for number in there]
     report = icevirt.build(urls, repo_path, concat_dim="t")

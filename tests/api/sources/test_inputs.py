@@ -16,7 +16,7 @@ import pytest
 from pyarrow import orc
 
 import icevirt
-from builds.support import without_spark, write_day, write_days
+from builds.support import write_day, write_days
 from icevirt.api.sources.inputs import Inputs
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import IcevirtError, InvalidInputError, NotFoundError
@@ -218,7 +218,7 @@ def test_an_inventory_that_lost_or_changed_a_data_file_is_refused(tmp_path):
     manifest = inventory(tmp_path / "inv", "CSV", LISTED)
     (data,) = (tmp_path / "inv" / "data").iterdir()
     data.write_bytes(gzip.compress(b"other"))
-    with pytest.raises(InvalidInputError, match="not the one that its manifest names"):
+    with pytest.raises(InvalidInputError, match="does not match its manifest"):
         Inputs(f"@{manifest}")
     data.unlink()
     with pytest.raises(NotFoundError, match="not beside its manifest"):
@@ -285,9 +285,8 @@ BAD = {
 
 @pytest.mark.parametrize(("name", "content", "told"), BAD.values(), ids=BAD.keys())
 def test_what_is_wrong_in_a_list_is_told_with_its_line(
-    name, content, told, days, tmp_path, monkeypatch
+    name, content, told, days, tmp_path, in_process
 ):
-    without_spark(monkeypatch)
     path = tmp_path / name
     path.write_text(content.format(days[0], Path(days[0]).parent))
     with pytest.raises(IcevirtError, match=told) as caught:
@@ -343,8 +342,7 @@ def test_a_relative_href_is_resolved_against_the_item(own, href, found, tmp_path
     assert row_of_item(told, None, "-", 1).url == found
 
 
-def test_a_build_from_a_list_equals_one_from_the_files(days, tmp_path, monkeypatch):
-    without_spark(monkeypatch)
+def test_a_build_from_a_list_equals_one_from_the_files(days, tmp_path, in_process):
     path = parquet(days, tmp_path / "list")
     ours = icevirt.build(f"@{path}", tmp_path / "a", concat_dim="time")
     theirs = icevirt.build(days, tmp_path / "b", concat_dim="time")

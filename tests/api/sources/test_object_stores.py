@@ -12,11 +12,13 @@ import pytest
 import xarray as xr
 
 import icevirt
-from builds.support import assert_same_dataset, expected_dataset, without_spark, write_days
+from builds.support import assert_same_dataset, expected_dataset, write_days
+from grouping import grouped
 from icevirt.api.pipeline import stages
 from icevirt.connect import retry, stores
 from icevirt.errors import ScanError, StorageError
-from icevirt.execution import spark_session
+from icevirt.execution.process_pool import ProcessExecutor
+from icevirt.execution.selection import default_executor
 from icevirt.planning.schedule.routing import Route
 from icevirt.storage import object_store
 from servers import azurite
@@ -85,12 +87,12 @@ def test_all_of_a_build_lies_in_a_bucket(request, spark, tmp_path, monkeypatch, 
     how = {"concat_dim": "time", "spark": spark, "access": access}
     catalog = below(place, "catalog").icevirt() if route is Route.direct else None
 
-    assert len(icevirt.plan(sources, catalog=catalog, **how).files) == DAYS - 1
-    first = icevirt.build(sources, repo, catalog=catalog, **how)
+    assert len(icevirt.plan(sources, catalog=catalog, **grouped(how)).files) == DAYS - 1
+    first = icevirt.build(sources, repo, catalog=catalog, **grouped(how))
     assert first.files_scanned == (0 if catalog else DAYS - 1)
-    assert icevirt.build(sources, repo, catalog=catalog, **how).already_built
+    assert icevirt.build(sources, repo, catalog=catalog, **grouped(how)).already_built
     on_disk = tmp_path / "repo"
-    icevirt.build(sources, on_disk, **how)
+    icevirt.build(sources, on_disk, **grouped(how))
     assert manifests(repo) == manifests(icevirt.local_filesystem_storage(str(on_disk)))
     assert not list(repo.list("icevirt"))
 
@@ -98,7 +100,7 @@ def test_all_of_a_build_lies_in_a_bucket(request, spark, tmp_path, monkeypatch, 
         changed["packed"].set_auto_maskandscale(False)
         changed["packed"][1] = 77
     uploaded(place, [files[0], files[-1]])
-    second = icevirt.build(sources, repo, catalog=catalog, mode="w", **how)
+    second = icevirt.build(sources, repo, catalog=catalog, mode="w", **grouped(how))
     assert second.files_scanned == (2 if catalog else DAYS)
     authorize = dict.fromkeys(second.containers, credentials)
     with xr.open_dataset(repo, engine="icevirt", authorize_virtual_chunk_access=authorize) as found:
@@ -123,16 +125,16 @@ def test_all_of_a_build_lies_in_a_bucket(request, spark, tmp_path, monkeypatch, 
 
 
 @pytest.mark.parametrize("kind", ["s3", "azure", "gcs"])
-def test_few_files_of_a_bucket_are_built_by_forked_processes(request, tmp_path, monkeypatch, kind):
+def test_few_files_of_a_bucket_are_built_by_forked_processes(request, tmp_path, kind):
     """No thread or connection of who forks is needed by what is forked."""
-    monkeypatch.setattr(spark_session, "running_session", lambda: None)
-    monkeypatch.setattr(spark_session, "FILES_OF_WORKER", 2)
     place = request.getfixturevalue(kind)
     files = write_days(tmp_path / "archive", DAYS)
     uploaded(place, files)
     access, credentials = access_to(place)
     repo = below(place, "repo").icevirt()
-    report = icevirt.build(f"{place.url}/data/", repo, concat_dim="time", access=access, verify=9)
+    how = {"concat_dim": "time", "access": access, "commit_options": {"verify": 9}}
+    with ProcessExecutor(2) as processes, default_executor(processes):
+        report = icevirt.build(f"{place.url}/data/", repo, **how)
     authorize = dict.fromkeys(report.containers, credentials)
     with xr.open_dataset(repo, engine="icevirt", authorize_virtual_chunk_access=authorize) as found:
         assert_same_dataset(found, expected_dataset(files, "time"))
@@ -142,9 +144,8 @@ def test_few_files_of_a_bucket_are_built_by_forked_processes(request, tmp_path, 
 
 
 @pytest.fixture
-def bucket(s3_proxy, monkeypatch, tmp_path):
+def bucket(s3_proxy, monkeypatch, tmp_path, in_process):
     """Days in a bucket behind a proxy; whoever waits does so shortly, but as often as usual."""
-    without_spark(monkeypatch)
     monkeypatch.setattr(retry, "_FIRST_PAUSE", 0.02)
     monkeypatch.setattr(retry, "_LONGEST_PAUSE", 0.05)
     monkeypatch.setattr(stores, "_RETRIES", stores._RETRIES | {"max_retries": 1})

@@ -14,19 +14,18 @@ from builds.support import (
     expected_dataset,
     official,
     opened,
-    without_spark,
     write_day,
     write_days,
 )
-from icevirt.api.pipeline import build_steps as build_module
+from grouping import grouped
 from icevirt.cli import main
 from icevirt.errors import BuildError, InvalidInputError, SourcesChangedError
+from icevirt.tasks.write_manifests import run_write
 
 
 @pytest.fixture
-def days(tmp_path, monkeypatch):
+def days(tmp_path, in_process):
     """Three days, scanned below ``in``, to be read below ``out``."""
-    without_spark(monkeypatch)
     days = write_days(tmp_path / "in" / "a b")
     shutil.copytree(tmp_path / "in", tmp_path / "out")
     return days
@@ -37,7 +36,9 @@ def moved(tmp_path):
 
 
 def test_references_lead_to_where_files_will_be_read(days, tmp_path, repo_path):
-    report = icevirt.build(days, repo_path, concat_dim="time", publish_as=moved(tmp_path))
+    report = icevirt.build(
+        days, repo_path, concat_dim="time", commit_options={"publish_as": moved(tmp_path)}
+    )
     assert report.containers == (f"file://{tmp_path}/out/",)
     expected = expected_dataset(days, "time").load()
     shutil.rmtree(tmp_path / "in")
@@ -47,12 +48,12 @@ def test_references_lead_to_where_files_will_be_read(days, tmp_path, repo_path):
 
 
 def test_a_plan_says_where_files_will_be_read(days, tmp_path):
-    made = icevirt.plan(days, concat_dim="time", publish_as=moved(tmp_path))
+    made = icevirt.plan(days, concat_dim="time", commit_options={"publish_as": moved(tmp_path)})
     assert [place.url_prefix for place in made.containers] == [f"file://{tmp_path}/out/"]
     assert {Path(url).parent.parent.name for url in made.files.url} == {"out"}
     spoiled(tmp_path, "short")
     with pytest.raises(BuildError, match=r"day2\.nc.*5 bytes"):
-        icevirt.plan(days, concat_dim="time", publish_as=moved(tmp_path))
+        icevirt.plan(days, concat_dim="time", commit_options={"publish_as": moved(tmp_path)})
 
 
 def test_the_longest_prefix_counts_and_other_files_stay(days, tmp_path, repo_path):
@@ -62,10 +63,14 @@ def test_the_longest_prefix_counts_and_other_files_stay(days, tmp_path, repo_pat
         tmp_path / "in": tmp_path / "nowhere",
         (tmp_path / "in" / "a b").as_uri(): f"{tmp_path}/elsewhere/",
     }
-    with pytest.raises(InvalidInputError, match=r"fits no file.*/in/"):
-        icevirt.build([more, *days], repo_path, concat_dim="time", publish_as=publish_as)
+    with pytest.raises(InvalidInputError, match=r"no file lies below.*/in/"):
+        icevirt.build(
+            [more, *days], repo_path, concat_dim="time", commit_options={"publish_as": publish_as}
+        )
     del publish_as[tmp_path / "in"]
-    icevirt.build([more, *days], repo_path, concat_dim="time", publish_as=publish_as)
+    icevirt.build(
+        [more, *days], repo_path, concat_dim="time", commit_options={"publish_as": publish_as}
+    )
     session = icevirt.Repository.open(repo_path).readonly_session("main")
     found = {Path(url).parent.name for url in session.all_virtual_chunk_locations()}
     assert found == {"elsewhere", tmp_path.name}
@@ -80,25 +85,27 @@ def spoiled(tmp_path, way):
 def test_files_that_are_not_there_stop_the_build(way, told, days, tmp_path, repo_path):
     spoiled(tmp_path, way)
     with pytest.raises(BuildError, match=rf"1 of 3 files.*day2\.nc.*{told}"):
-        icevirt.build(days, repo_path, concat_dim="time", publish_as=moved(tmp_path))
+        icevirt.build(
+            days, repo_path, concat_dim="time", commit_options={"publish_as": moved(tmp_path)}
+        )
     assert not Path(repo_path).exists()
 
 
 def test_files_that_change_where_they_will_be_read_stop_the_build(
-    days, tmp_path, repo_path, monkeypatch
+    days, tmp_path, repo_path, in_process
 ):
-    write_all = build_module.write_all
-
-    def write(*args):
-        os.utime(tmp_path / "out" / "a b" / "day2.nc", (1.7e9, 1.7e9))
-        return write_all(*args)
-
-    monkeypatch.setattr(build_module, "write_all", write)
+    touched = tmp_path / "out" / "a b" / "day2.nc"
+    in_process.before[run_write] = lambda: os.utime(touched, (1.7e9, 1.7e9))
     with pytest.raises(SourcesChangedError, match=r"1 of 6.*out.*day2\.nc"):
-        icevirt.build(days, repo_path, concat_dim="time", publish_as=moved(tmp_path))
+        icevirt.build(
+            days, repo_path, concat_dim="time", commit_options={"publish_as": moved(tmp_path)}
+        )
     assert not Path(repo_path).exists()
     icevirt.build(
-        days, repo_path, concat_dim="time", publish_as=moved(tmp_path), rescan_changed=True
+        days,
+        repo_path,
+        concat_dim="time",
+        commit_options={"publish_as": moved(tmp_path), "rescan_changed": True},
     )
     assert opened(repo_path).load().sizes["time"] == 12
 
@@ -107,16 +114,28 @@ def test_a_build_that_is_run_again_commits_nothing_and_one_elsewhere_does(
     days, tmp_path, repo_path
 ):
     how = {"concat_dim": "time", "mode": "w"}
-    first = icevirt.build(days, repo_path, publish_as=moved(tmp_path), mode="w-", concat_dim="time")
-    again = icevirt.build(days, repo_path, publish_as=moved(tmp_path), mode="w-", concat_dim="time")
+    first = icevirt.build(
+        days,
+        repo_path,
+        commit_options={"publish_as": moved(tmp_path)},
+        mode="w-",
+        concat_dim="time",
+    )
+    again = icevirt.build(
+        days,
+        repo_path,
+        commit_options={"publish_as": moved(tmp_path)},
+        mode="w-",
+        concat_dim="time",
+    )
     assert again.already_built
     assert again.snapshot_id == first.snapshot_id
-    plain = icevirt.build(days, repo_path, **how)
+    plain = icevirt.build(days, repo_path, **grouped(how))
     assert not plain.already_built
     assert opened(repo_path).load().sizes["time"] == 12
-    icevirt.build(days, repo_path, publish_as=moved(tmp_path), **how)
+    icevirt.build(days, repo_path, **grouped(how, publish_as=moved(tmp_path)))
     os.utime(tmp_path / "out" / "a b" / "day2.nc", (1.9e9, 1.9e9))
-    icevirt.build(days, repo_path, publish_as=moved(tmp_path), **how)
+    icevirt.build(days, repo_path, **grouped(how, publish_as=moved(tmp_path)))
     assert opened(repo_path).load().sizes["time"] == 12
 
 
@@ -124,14 +143,14 @@ BAD = {
     "no URL": ({"": "/x"}, "not the path or URL"),
     "a number": ({"/x": 7}, "not the path or URL"),
     "an unknown scheme": ({"/x": "ftp://x/y"}, "object store"),
-    "a prefix of nothing": ({"/nowhere": "/x"}, "fits no file"),
+    "a prefix of nothing": ({"/nowhere": "/x"}, "no file lies below"),
 }
 
 
 @pytest.mark.parametrize(("publish_as", "told"), BAD.values(), ids=BAD.keys())
 def test_what_is_no_prefix_is_told(publish_as, told, days, repo_path):
     with pytest.raises(InvalidInputError, match=told):
-        icevirt.build(days, repo_path, concat_dim="time", publish_as=publish_as)
+        icevirt.build(days, repo_path, concat_dim="time", commit_options={"publish_as": publish_as})
     assert not Path(repo_path).exists()
 
 
@@ -171,7 +190,7 @@ def test_files_on_disk_are_published_in_a_bucket(few, days, s3, repo_path, tmp_p
     for day in days:
         obstore.put(s3.store(), f"a b/{Path(day).name}", Path(day).read_bytes())
     how = {"concat_dim": "time", "publish_as": {tmp_path / "in": s3.url}}
-    report = icevirt.build(days, repo_path, **how)
+    report = icevirt.build(days, repo_path, **grouped(how))
     expected = expected_dataset(days, "time").load()
     shutil.rmtree(tmp_path / "in")
     assert_same_dataset(opened(repo_path), expected)

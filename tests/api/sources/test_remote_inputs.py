@@ -8,18 +8,17 @@ import pyarrow as pa
 import pytest
 
 import icevirt
-from builds.support import without_spark, write_days
-from icevirt.api.pipeline import build_steps as build_module
+from builds.support import write_days
 from icevirt.api.sources.inputs import Inputs
 from icevirt.errors import ScanError, SourcesChangedError
+from icevirt.tasks.write_manifests import run_write
 
 pytestmark = pytest.mark.servers
 
 
 @pytest.fixture
-def bucket(s3_proxy, monkeypatch, tmp_path):
+def bucket(s3_proxy, monkeypatch, tmp_path, in_process):
     """Three days in a bucket, and the table of them as a listing would make it."""
-    without_spark(monkeypatch)
     for name, value in {
         "AWS_ENDPOINT_URL": s3_proxy.place.endpoint,
         "AWS_ALLOW_HTTP": "true",
@@ -88,22 +87,18 @@ def test_a_file_that_is_not_what_the_list_says_is_bad(bucket, columns, tmp_path)
     else:
         moments = pa.array([1.7e9, *told["last_modified"].to_pylist()[1:]])
         told = told.set_column(2, "last_modified", moments)
-    with pytest.raises(ScanError, match=r"1 of 3 files.*changed between listing and scan"):
+    with pytest.raises(ScanError, match=r"1 of 3 files.*changed after it was listed"):
         icevirt.build(told, tmp_path / "repo", concat_dim="time")
     assert not (tmp_path / "repo").exists()
 
 
 def test_a_file_that_changes_while_a_build_runs_is_scanned_again_where_asked(
-    bucket, tmp_path, monkeypatch
+    bucket, tmp_path, in_process
 ):
     told = listed(bucket, "url", "size", "etag")
-    write_all = build_module.write_all
-
-    def write(*args):
-        put(bucket, *write_days(tmp_path / "archive", 1, steps=2))
-        return write_all(*args)
-
-    monkeypatch.setattr(build_module, "write_all", write)
+    in_process.before[run_write] = lambda: put(
+        bucket, *write_days(tmp_path / "archive", 1, steps=2)
+    )
     with pytest.raises(SourcesChangedError, match=r"1 of 3.*day1\.nc"):
         icevirt.build(told, tmp_path / "a", concat_dim="time")
     put(bucket, *write_days(tmp_path / "archive", 1))
@@ -111,7 +106,7 @@ def test_a_file_that_changes_while_a_build_runs_is_scanned_again_where_asked(
         listed(bucket, "url", "size", "etag"),
         tmp_path / "a",
         concat_dim="time",
-        rescan_changed=True,
+        commit_options={"rescan_changed": True},
     )
     time = next(array for array in report.arrays if array.path == "/time")
     assert time.shape == (10,)

@@ -10,7 +10,7 @@ import pytest
 import xarray as xr
 
 import icevirt
-from builds.support import expected_dataset, without_spark, write_days
+from builds.support import expected_dataset, write_days
 from icevirt.errors import IcevirtError, InvalidInputError
 from icevirt.objects.http import client
 from servers.faults import redirected, refused, truncated
@@ -106,7 +106,7 @@ def calls(url, folder):
         "build into": lambda: icevirt.build(folder, url),
         "plan": lambda: icevirt.plan([url]),
         "scan_file": lambda: icevirt.scan_file(url),
-        "scan_file in a child": lambda: icevirt.scan_file(url, file_timeout=9),
+        "scan_file in a child": lambda: icevirt.scan_file(url, scan_options={"file_timeout": 9}),
         "scan_files": lambda: icevirt.scan_files([url], folder / "catalog"),
         "scan_files into": lambda: icevirt.scan_files([folder], url),
         "access": lambda: icevirt.scan_file("a.nc", access={url: "anonymous", f"{url}/": 1}),
@@ -117,8 +117,7 @@ def calls(url, folder):
     }
 
 
-def test_no_error_holds_a_secret_of_a_source(url, tmp_path, monkeypatch, told):
-    without_spark(monkeypatch)
+def test_no_error_holds_a_secret_of_a_source(url, tmp_path, told, in_process):
     for name, call in calls(url, tmp_path).items():
         with pytest.raises(IcevirtError) as raised:
             call()
@@ -149,9 +148,8 @@ FAULTS = {
 
 
 @pytest.fixture
-def signing(http_server, tmp_path, monkeypatch):
+def signing(http_server, tmp_path, monkeypatch, in_process):
     """A server that sends clients on to signed URLs, as archives in front of buckets do."""
-    without_spark(monkeypatch)
     monkeypatch.setattr(client, "_pause", lambda _failed: 0.0)
     paths = write_days(tmp_path / "archive")
     for path in paths:

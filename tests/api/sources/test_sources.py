@@ -7,12 +7,9 @@ import pytest
 import xarray as xr
 
 import icevirt
-from builds.support import assert_same_raw, official, opened, without_spark, write_days
+from builds.support import assert_same_raw, official, opened, write_days
 
-
-@pytest.fixture(autouse=True)
-def _here(monkeypatch):
-    without_spark(monkeypatch)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 def by_both(repo, name):
@@ -64,5 +61,5 @@ def test_files_without_a_coordinate_stand_in_the_order_given(tmp_path, repo_path
         icevirt.build(sources, repo_path, concat_dim="run", mode="w")
         assert by_both(repo_path, "number") == [expected, expected]
     assert icevirt.plan(given, concat_dim="run").notes == (
-        "in the order given: no coordinate 'run'",
+        "in the given order: no coordinate 'run'",
     )

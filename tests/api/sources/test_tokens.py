@@ -9,8 +9,10 @@ import pytest
 import xarray as xr
 
 import icevirt
-from builds.support import expected_dataset, without_spark, write_days
+from builds.support import assert_same_dataset, expected_dataset, write_days
+from grouping import grouped
 from icevirt.connect.credentials.http_tokens import TOKENS
+from icevirt.display.document import document
 from icevirt.errors import InvalidInputError, ScanError, StorageError
 from icevirt.objects.http import client
 from icevirt.objects.source import open_source
@@ -50,7 +52,7 @@ class Archive:
         self.access = {self.prefix: self.function}
 
     def build(self, repo, **how):
-        return icevirt.build(self.urls, repo, concat_dim="time", access=self.access, **how)
+        return icevirt.build(self.urls, repo, concat_dim="time", access=self.access, **grouped(how))
 
     def read(self, repo):
         with xr.open_dataset(
@@ -64,11 +66,12 @@ class Archive:
         self.server.asked.clear()
 
 
+@pytest.mark.ci
 def test_a_build_on_spark_outlasts_its_tokens_and_so_do_verification_and_reads(
     archive, spark, repo_path, tmp_path, capfd, caplog
 ):
     spark.sparkContext.addPyFile(str(archive.module))
-    report = archive.build(repo_path, spark=spark, catalog=tmp_path / "catalog", verify=10)
+    report = archive.build(repo_path, executor=spark, catalog=tmp_path / "catalog", verify=10)
     assert report.containers == (archive.prefix,)
     scanned = archive.server.issued
     assert scanned > 2
@@ -79,7 +82,7 @@ def test_a_build_on_spark_outlasts_its_tokens_and_so_do_verification_and_reads(
         references=True,
         full=True,
         authorize_virtual_chunk_access=archive.access,
-        spark=spark,
+        executor=spark,
     )
     assert found.ok
     assert found.checked.chunks > DAYS
@@ -103,8 +106,7 @@ def assert_nowhere(secret, report, found, repo_path, catalog, capfd, caplog):
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_tokens_are_renewed_when_they_are_refused(archive, repo_path, monkeypatch, status):
-    without_spark(monkeypatch)
+def test_tokens_are_renewed_when_they_are_refused(archive, repo_path, status, in_process):
     archive.server.status = status
     archive.build(repo_path)
     assert archive.server.issued > 1
@@ -114,18 +116,20 @@ def test_tokens_are_renewed_when_they_are_refused(archive, repo_path, monkeypatc
     assert refused_ones < len(archive.server.asked) / 2
 
 
-def test_a_token_is_fetched_once_for_all_threads_and_files(archive, repo_path, monkeypatch):
-    without_spark(monkeypatch)
+def test_a_token_is_fetched_once_for_all_threads_and_files(archive, repo_path, in_process):
     archive.server.requests = 10**6
-    archive.build(repo_path)
+    report = archive.build(repo_path)
     archive.read(repo_path)
     assert archive.server.issued == 1
+    with report.open() as found:
+        assert_same_dataset(found.load(), expected_dataset(archive.paths, "time"))
+    assert archive.server.issued == 1
+    assert "authorization" not in document(report)
 
 
 def test_a_server_that_refuses_every_token_stops_the_build_and_is_not_asked_for_ever(
-    archive, repo_path, monkeypatch
+    archive, repo_path, in_process
 ):
-    without_spark(monkeypatch)
     archive.server.is_good = False
     with pytest.raises((ScanError, StorageError), match=r"data/day\d+\.nc") as caught:
         archive.build(repo_path)
@@ -136,9 +140,8 @@ def test_a_server_that_refuses_every_token_stops_the_build_and_is_not_asked_for_
 
 
 def test_a_file_that_nobody_may_read_is_not_taken_for_the_end_of_a_token(
-    archive, repo_path, monkeypatch
+    archive, repo_path, in_process
 ):
-    without_spark(monkeypatch)
     archive.server.requests = 10**6
     archive.build(repo_path)
     archive.forget()
@@ -150,8 +153,7 @@ def test_a_file_that_nobody_may_read_is_not_taken_for_the_end_of_a_token(
     assert archive.server.issued <= 8
 
 
-def test_a_function_that_fails_is_told_without_what_it_said(archive, repo_path, monkeypatch):
-    without_spark(monkeypatch)
+def test_a_function_that_fails_is_told_without_what_it_said(archive, repo_path, in_process):
     archive.module.write_text(f"def fresh():\n    raise ValueError('{CANARY}')\n")
     with pytest.raises(StorageError, match="function that refreshes credentials failed") as caught:
         archive.build(repo_path)
@@ -161,8 +163,8 @@ def test_a_function_that_fails_is_told_without_what_it_said(archive, repo_path, 
 
 WRONG = {
     "no such module": ("no_such_module:f", "can be imported"),
-    "no such function": ("icevirt.errors:nothing", "can be imported"),
-    "no function": ("icevirt.version:__version__", "is no function"),
+    "no such function": ("icevirt.errors:nothing", "cannot be imported"),
+    "no function": ("icevirt.version:__version__", "is not a function"),
 }
 
 
@@ -221,9 +223,9 @@ def test_tokens_that_tell_their_end_are_renewed_before_it(archive, monkeypatch, 
     assert len(set(archive.server.asked)) == 2
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("missing", [("etag",), ()], ids=["no etag", "an etag"])
-def test_tokens_and_few_checksums_go_together(archive, repo_path, monkeypatch, missing):
-    without_spark(monkeypatch)
+def test_tokens_and_few_checksums_go_together(archive, repo_path, missing, in_process):
     if missing:
         archive.rules.add(without(*missing), target="data", times=1e9)
     archive.build(repo_path)
@@ -234,9 +236,8 @@ def test_tokens_and_few_checksums_go_together(archive, repo_path, monkeypatch, m
     assert found.checked.unverifiable == 0
 
 
-def test_many_threads_share_a_token_that_is_soon_used_up(archive, repo_path, monkeypatch):
+def test_many_threads_share_a_token_that_is_soon_used_up(archive, repo_path, in_process):
     """Sixty-four requests at once use up a token of twenty three times over."""
-    without_spark(monkeypatch)
     archive.build(repo_path)
     with contextlib.ExitStack() as stack:
         stack.callback(archive.forget)

@@ -27,6 +27,8 @@ from icevirt.versioning.merge.conflicts import ConflictDetector
 from repo.faults.faulty import End, endings
 from repo.support import array_json, group_json, sound
 
+pytestmark = [pytest.mark.ci, pytest.mark.slow]
+
 LARGE = b"\1" * 600
 
 

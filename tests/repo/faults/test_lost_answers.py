@@ -5,10 +5,12 @@ server has done what the client never hears of.
 """
 
 import itertools
+from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
 
+from icevirt.connect import retry, stores
 from icevirt.errors import StorageError
 from icevirt.repo.repository import Repository
 from icevirt.storage import object_store
@@ -28,6 +30,8 @@ from servers.faults import (
 from servers.places import S3Place
 from servers.racing import raced
 
+pytestmark = [pytest.mark.ci, pytest.mark.slow]
+
 # of puts; the first two befall all requests
 FAULTS = {
     "answer lost": ANSWER_LOST,
@@ -41,8 +45,15 @@ REPO = r"/repo(\?|$)"
 
 @pytest.fixture
 def fresh(s3_proxy, monkeypatch):
-    """Lay down copies of one repository; give each as the server has it, and through the proxy."""
+    """Lay down copies of one repository; give each as the server has it, and through the proxy.
+
+    The client sends as often as usual, and waits shortly in between.
+    """
+    pauses = {"init_backoff": timedelta(milliseconds=5), "max_backoff": timedelta(milliseconds=50)}
     monkeypatch.setattr(object_store, "_LONGEST_PAUSE", 0.02)
+    monkeypatch.setattr(retry, "_FIRST_PAUSE", 0.02)
+    monkeypatch.setattr(retry, "_LONGEST_PAUSE", 0.05)
+    monkeypatch.setattr(stores, "_RETRIES", stores._RETRIES | {"backoff": pauses | {"base": 3}})
     numbers = itertools.count()
 
     def lay_down() -> tuple[S3Place, S3Place]:
@@ -116,7 +127,7 @@ def test_a_client_that_never_hears_says_that_it_does_not_know(fresh, s3_proxy, m
 
     s3_proxy.rules.add(ANSWER_LOST, method="PUT", **away)
     monkeypatch.setattr(object_store, "time", SimpleNamespace(sleep=instead_of_waiting))
-    with pytest.raises(StorageError, match="not known whether"):
+    with pytest.raises(StorageError, match="unknown whether"):
         commit(repo, "main", 5, "unheard")
     history = [told.message for told in Repository.open(direct.icevirt()).ancestry(branch="main")]
     assert history[:2] == ["unheard", "third"]

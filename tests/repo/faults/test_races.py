@@ -16,6 +16,8 @@ from repo.faults import racers
 from repo.support import array_json, sound
 from servers.racing import raced
 
+pytestmark = [pytest.mark.ci, pytest.mark.slow]
+
 WRITERS = 8
 COMMITS = int(os.environ.get("ICEVIRT_RACE_COMMITS", "6"))
 """By each writer. The whole race, `just races`, has 100."""

@@ -24,6 +24,8 @@ from repo.faults import test_crashes
 from repo.support import array_json, group_json, sound
 from repo.v1 import upgrading
 
+pytestmark = [pytest.mark.ci, pytest.mark.slow]
+
 STEP = 1 if os.environ.get("ICEVIRT_SIGNALS") == "all" else 40
 PACKAGE = Path(icevirt.__file__).parent
 WRITING = {

@@ -339,6 +339,7 @@ ACTS = {
 }
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("act", ACTS)
 def test_killed_at_any_call_it_leaves_a_sound_repository(act):
     for storage in deaths(lambda storage: ACTS[act](Repository.open(storage)), small):

@@ -35,6 +35,7 @@ def test_garbage_goes_by_few_requests(s3_proxy):
     assert sound(repo.storage)
 
 
+@pytest.mark.ci
 @pytest.mark.servers
 def test_upkeep(place):
     repo = Repository.create(place.icevirt(), content_addressed_chunks=True)

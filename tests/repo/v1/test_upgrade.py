@@ -161,6 +161,7 @@ def test_a_snapshot_of_the_future_is_said_before_anything_is_changed(storage):
 # -- interrupted ----------------------------------------------------------------------------------
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 def test_killed_at_any_call_it_is_v1_or_v2_and_goes_on(small):
     plain = in_memory(small)
@@ -239,6 +240,7 @@ def test_a_v1_commit_at_any_moment_is_carried_over_or_fails(small):
     assert outcomes == {True, False}
 
 
+@pytest.mark.ci
 def test_v1_branches_tags_and_configuration_made_at_any_moment_are_carried_over(small):
     def make(storage):
         client = v1_client(storage)
@@ -273,6 +275,7 @@ def test_v1_branches_tags_and_configuration_made_at_any_moment_are_carried_over(
         assert sound(storage)
 
 
+@pytest.mark.ci
 def test_a_commit_of_a_client_that_knows_both_succeeds_at_any_moment(small):
     """Begun on V1 and committed before each call: to V1 and carried over, or to V2."""
 
@@ -288,6 +291,7 @@ def test_a_commit_of_a_client_that_knows_both_succeeds_at_any_moment(small):
         assert sound(storage)
 
 
+@pytest.mark.ci
 def test_two_upgrades_at_once_make_one(small):
     def make(storage):
         told = []

@@ -141,7 +141,7 @@ def test_a_repo_that_was_removed_after_the_upgrade_is_said(storage):
             copy.delete("repo")
             repo = Repository.open(copy)
             assert history(copy)
-            with pytest.raises(FormatError, match="`repo` was removed"):
+            with pytest.raises(FormatError, match="upgraded repository was deleted"):
                 commit(repo)
             return
     raise AssertionError("never sealed")

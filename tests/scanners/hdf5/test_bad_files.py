@@ -13,7 +13,7 @@ from icevirt.api.scan import scan_file
 from icevirt.errors import IcevirtError, NotFoundError, ScanError, StaleReferenceError
 from icevirt.objects.source import LocalSource, open_source
 from icevirt.scan import registry
-from icevirt.scan.contract import Scanner, ScanOptions
+from icevirt.scan.contract import Scanner, ScannerOptions
 from icevirt_scanners.blocks import check_inside
 from icevirt_scanners.hdf5.raw import header
 from icevirt_scanners.hdf5.raw.dataset import DATATYPE, only
@@ -197,7 +197,7 @@ def test_a_chunk_outside_the_file_is_an_error_that_names_it(tmp_path):
     with open_source(path) as source:
         source.file = replace(source.file, size=3000)
         with pytest.raises(ScanError, match="outside the file") as caught:
-            Hdf5Scanner().scan(source, ScanOptions())
+            Hdf5Scanner().scan(source, ScannerOptions())
     assert caught.value.facts["variable"] == "/d"
 
 
@@ -219,7 +219,7 @@ def test_a_file_rewritten_while_it_is_scanned_is_detected(tmp_path, monkeypatch)
         return found
 
     monkeypatch.setattr(Hdf5Scanner, "scan", slow)
-    with pytest.raises(StaleReferenceError, match="changed while"):
+    with pytest.raises(StaleReferenceError, match="changed during"):
         scan_file(path)
 
 
@@ -262,7 +262,7 @@ def test_scanning_leaves_no_file_open(tmp_path):
     for _ in range(50):
         scan_file(path)
         with pytest.raises(ScanError):
-            scan_file(path, group="nowhere")
+            scan_file(path, scan_options={"source_group": "nowhere"})
     assert open_below(tmp_path) == []
 
 
@@ -277,10 +277,10 @@ def test_a_missing_group_is_an_error_and_a_group_becomes_the_root(tmp_path):
     path = tmp_path / "file.h5"
     write(path)
     with pytest.raises(ScanError, match="no such group"):
-        scan_file(path, group="nowhere")
-    with pytest.raises(ScanError, match="no group but an array"):
-        scan_file(path, group="d")
-    scanned = scan_file(path, group="g")
+        scan_file(path, scan_options={"source_group": "nowhere"})
+    with pytest.raises(ScanError, match="an array, not a group"):
+        scan_file(path, scan_options={"source_group": "d"})
+    scanned = scan_file(path, scan_options={"source_group": "g"})
     assert [array.path for array in scanned.arrays] == ["/e"]
     assert [group.path for group in scanned.groups] == ["/"]
 
@@ -297,8 +297,10 @@ def test_a_group_of_another_file_is_no_group_of_this_one(name, tmp_path):
         file["soft"] = h5py.SoftLink("/out/inner")
         file["inside"] = h5py.SoftLink("/g")
     with pytest.raises(ScanError, match="no such group"):
-        scan_file(path, group=name)
-    assert [array.path for array in scan_file(path, group="inside").arrays] == ["/e"]
+        scan_file(path, scan_options={"source_group": name})
+    assert [
+        array.path for array in scan_file(path, scan_options={"source_group": "inside"}).arrays
+    ] == ["/e"]
 
 
 def test_an_open_file_that_is_not_local_is_read_by_ranges(tmp_path):

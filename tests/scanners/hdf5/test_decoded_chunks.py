@@ -59,7 +59,7 @@ def test_a_chunked_coordinate_is_read_without_libhdf5(
 ):
     path = tmp_path / "file.h5"
     write(path, kind, READ[how], libver)
-    found = scan_file(path, concat_dim="time", variables="time")
+    found = scan_file(path, concat_dim="time", scan_options={"variables": "time"})
     assert not opened
     with h5py.File(path) as file:
         assert (

@@ -68,7 +68,7 @@ def test_a_type_that_is_nested_too_deeply_is_not_called_damage(tmp_path):
             icevirt.scan_file(tmp_path / "deep.h5")
     finally:
         sys.setrecursionlimit(most)
-    scanned = icevirt.scan_file(tmp_path / "deep.h5", drop_variables="d")
+    scanned = icevirt.scan_file(tmp_path / "deep.h5", scan_options={"drop_variables": "d"})
     assert [array.path for array in scanned.arrays] == ["/x"]
 
 

@@ -81,6 +81,7 @@ def test_a_scan_loads_no_plugin(folder):
     assert not (folder / "marks").exists()
 
 
+@pytest.mark.ci
 def test_a_scan_loads_plugins_where_a_person_allows_it(folder):
     ran = run(folder, SCAN, ICEVIRT_HDF5_PLUGINS="1")
     assert ran.stdout == "3\n", ran.stderr

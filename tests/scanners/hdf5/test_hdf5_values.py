@@ -55,7 +55,7 @@ def oracle(file: h5py.File, path: str, shape):
 def test_every_array_equals_what_h5py_reads(name, concat, tmp_path):
     case, path = READABLE[name], tmp_path / "odd.h5"
     case.write(path)
-    scanned = scan_file(path, drop_variables=case.drop, concat_dim=concat)
+    scanned = scan_file(path, scan_options={"drop_variables": case.drop}, concat_dim=concat)
     if concat is None:
         assert set(case.codes) <= {finding.code for finding in scanned.findings}, case.odd
     with h5py.File(path) as file:
@@ -81,7 +81,7 @@ def test_what_cannot_be_represented_is_refused_by_name(name, tmp_path):
         scan_file(path)
     assert "/d" in str(caught.value)
     assert "drop_variables" in str(caught.value)
-    scan_file(path, drop_variables=["d"])
+    scan_file(path, scan_options={"drop_variables": ["d"]})
 
 
 @pytest.mark.parametrize("name", [n for n in READABLE if n.startswith("nc_")])
@@ -156,23 +156,23 @@ def test_a_coordinate_beyond_the_budget_is_referenced_unless_it_orders_the_files
     with h5py.File(path, "w") as file:
         file["x"] = np.arange(1000.0)
         file["x"].make_scale("x")
-    assert scan_file(path, max_native_bytes=8000).array("x").whole
-    assert not scan_file(path, max_native_bytes=7999).array("x").whole
+    assert scan_file(path, scan_options={"max_native_bytes_per_file": 8000}).array("x").whole
+    assert not scan_file(path, scan_options={"max_native_bytes_per_file": 7999}).array("x").whole
     with pytest.raises(UnsupportedError, match="too large"):
-        scan_file(path, max_native_bytes=7999, concat_dim="x")
+        scan_file(path, scan_options={"max_native_bytes_per_file": 7999}, concat_dim="x")
 
 
 def test_a_budget_of_nothing_refuses_what_must_be_stored(tmp_path):
     hdf5_cases.CASES["szip"].write(tmp_path / "a.h5")
     with pytest.raises(UnsupportedError, match=r"szip.*") as caught:
-        scan_file(tmp_path / "a.h5", max_native_bytes=100)
+        scan_file(tmp_path / "a.h5", scan_options={"max_native_bytes_per_file": 100})
     assert caught.value.facts["variable"] == "/d"
     assert "drop_variables" in str(caught.value)
 
 
 def test_a_mask_that_all_chunks_share_is_referenced_when_the_budget_is_short(tmp_path):
     hdf5_cases.CASES["mask_all_chunks"].write(tmp_path / "a.h5")
-    scanned = scan_file(tmp_path / "a.h5", max_native_bytes=100)
+    scanned = scan_file(tmp_path / "a.h5", scan_options={"max_native_bytes_per_file": 100})
     assert scanned.counts()["inline"] == 0
     assert_same(materialise(scanned.array("d")), hdf5_cases.CUBE, "d")
 
@@ -180,4 +180,9 @@ def test_a_mask_that_all_chunks_share_is_referenced_when_the_budget_is_short(tmp
 @pytest.mark.parametrize("name", ["shuffle_only", "shuffle_only_latest", "early_allocation"])
 def test_edges_whose_filter_keeps_their_size_are_referenced(name, tmp_path):
     hdf5_cases.CASES[name].write(tmp_path / "a.h5")
-    assert scan_file(tmp_path / "a.h5", max_native_bytes=0).counts()["inline"] == 0
+    assert (
+        scan_file(tmp_path / "a.h5", scan_options={"max_native_bytes_per_file": 0}).counts()[
+            "inline"
+        ]
+        == 0
+    )

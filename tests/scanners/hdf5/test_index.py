@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from icevirt.api.scan import scan_file
 from icevirt.errors import ScanError
 from icevirt.objects.source import open_source
-from icevirt.scan.contract import ScanOptions
+from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.elsewhere import Elsewhere
 from icevirt_scanners.hdf5.context import FileContext
 from icevirt_scanners.hdf5.files import HeldFile
@@ -60,7 +60,7 @@ def dataset(path, name="d"):
         raw = RawFile.of(source, base=file.id.get_create_plist().get_userblock())
         beside = Elsewhere(source, ())
         held = HeldFile(source)
-        context = FileContext.of(source, ScanOptions(), file=held, raw=raw, elsewhere=beside)
+        context = FileContext.of(source, ScannerOptions(), file=held, raw=raw, elsewhere=beside)
         yield variable, context
 
 
@@ -241,6 +241,7 @@ def files(draw):
     return shape, chunks, limits, options, boxes, resized, space
 
 
+@pytest.mark.ci
 @settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
 @given(files(), st.sampled_from(BOUNDS))
 def test_any_index_is_that_of_libhdf5(file, bounds):
@@ -360,6 +361,7 @@ def decode(raw, address, chunk, shape, limits, *, headers=None, blocks=None):
     return found_chunks(whole, message, chunk=chunk, shape=shape, limits=limits)
 
 
+@pytest.mark.ci
 def test_scanning_leaves_no_file_open_and_takes_bounded_memory(tmp_path):
     path = write(tmp_path / "f.h5", (400, 250), (1, 1), None, everything)
     scan_file(path)

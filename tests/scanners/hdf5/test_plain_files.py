@@ -9,6 +9,7 @@ import pytest
 from h5py import h5o
 
 from fixtures import hdf5_cases
+from grouping import grouped
 from icevirt.api.scan import scan_file
 from icevirt.errors import IcevirtError
 from icevirt.objects.source import open_source
@@ -48,7 +49,7 @@ def by_libhdf5(path, monkeypatch, **how):
 def scanned(path, **how):
     """Scan a file; an error of ours is an answer, too."""
     try:
-        return scan_file(path, **how)
+        return scan_file(path, **grouped(how))
     except IcevirtError as error:
         return type(error), str(error)
 

@@ -7,7 +7,6 @@ import xarray as xr
 from h5py import h5a, h5s, h5t
 
 import icevirt
-from builds.support import without_spark
 from fixtures.hdf5_cases.datatypes import TAGGED, tagged
 from icevirt.connect.urls import file_url
 from icevirt.model.attributes import Attributes, restore
@@ -38,8 +37,7 @@ def write(path, day, names=TAGGED):
     return str(path)
 
 
-def test_a_build_holds_what_h5py_reads(tmp_path, repo_path, monkeypatch):
-    without_spark(monkeypatch)
+def test_a_build_holds_what_h5py_reads(tmp_path, repo_path, in_process):
     (tmp_path / "in").mkdir()
     files = [write(tmp_path / "in" / f"{day}.h5", day, BUILT) for day in range(2)]
     icevirt.build(files, repo_path, concat_dim="t")

@@ -7,14 +7,14 @@ import numpy as np
 
 from icevirt.objects.source import open_source
 from icevirt.scan.combined import combined
-from icevirt.scan.contract import ScanOptions
+from icevirt.scan.contract import ScannerOptions
 from icevirt_scanners.kerchunk.scanner import KerchunkScanner
 
 
 def scan(path, **options):
     with open_source(path) as source:
         assert KerchunkScanner().accepts(source.read(0, 4096))
-        how = ScanOptions(strict=True, **options)
+        how = ScannerOptions(strict=True, **options)
         return combined(KerchunkScanner().scan(source, how), how)
 
 

@@ -18,7 +18,7 @@ from icevirt.connect.urls import file_url
 from icevirt.errors import ScanError, UnsupportedError
 from icevirt.objects.source import open_source
 from icevirt.objects.source_lists.listing import list_sources
-from icevirt.scan.contract import ScanOptions
+from icevirt.scan.contract import ScannerOptions
 from icevirt_scanners.kerchunk.scanner import KerchunkScanner
 from scanners.kerchunk.kerchunk_files import parquet, references, scan, target_in, write, zarray
 from scanners.materialise import materialise
@@ -353,7 +353,7 @@ def test_a_record_that_is_missing_is_told_of(target, tmp_path):
 def test_the_metadata_of_a_zarr_store_is_no_kerchunk(tmp_path):
     path = write(tmp_path, {"metadata": {}, "zarr_consolidated_format": 1}, ".zmetadata")
     with pytest.raises(ScanError, match="damaged"), open_source(path) as source:
-        KerchunkScanner().scan(source, ScanOptions())
+        KerchunkScanner().scan(source, ScannerOptions())
 
 
 def test_compounds_are_refused_by_name(target, tmp_path):

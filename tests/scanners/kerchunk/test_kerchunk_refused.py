@@ -13,7 +13,7 @@ import icevirt
 from icevirt.connect.urls import file_url
 from icevirt.errors import InvalidInputError, ScanError, UnsupportedError
 from icevirt.objects.source import open_source
-from icevirt.scan.contract import ScanOptions
+from icevirt.scan.contract import ScannerOptions
 from icevirt_scanners.kerchunk.scanner import KerchunkScanner
 from scanners.kerchunk.kerchunk_files import parquet, references, scan, target_in, write, zarray
 from scanners.materialise import materialise
@@ -134,7 +134,7 @@ def test_damaged_references_are_an_error(held, target, tmp_path):
         held = text.encode()
     path.write_bytes(held)
     with pytest.raises((ScanError, UnsupportedError)), open_source(path) as source:
-        KerchunkScanner().scan(source, ScanOptions())
+        KerchunkScanner().scan(source, ScannerOptions())
 
 
 CHUNK = np.arange(12, dtype="<i4").tobytes()  # of the array that `zarray` describes
@@ -230,7 +230,16 @@ def test_an_entry_point_makes_it_chosen_by_content(target, tmp_path):
 def test_names_of_variables_are_taken_or_left_out(target, tmp_path):
     held = {**references(target), "w/.zarray": zarray(compressor={"id": "grib"})}
     path, scanner = write(tmp_path, held), "icevirt_scanners.kerchunk.scanner:KerchunkScanner"
-    assert len(icevirt.scan_file(path, drop_variables="w", scanner=scanner).arrays) == 1
-    assert icevirt.scan_file(path, variables="v", scanner=scanner).left_out == ("/w",)
+    assert (
+        len(
+            icevirt.scan_file(path, scan_options={"drop_variables": "w", "scanner": scanner}).arrays
+        )
+        == 1
+    )
+    assert icevirt.scan_file(
+        path, scan_options={"variables": "v", "scanner": scanner}
+    ).left_out == ("/w",)
     with pytest.raises(InvalidInputError, match="no such variable"):
-        icevirt.scan_file(path, variables=["v", "u"], drop_variables="w", scanner=scanner)
+        icevirt.scan_file(
+            path, scan_options={"variables": ["v", "u"], "drop_variables": "w", "scanner": scanner}
+        )

@@ -15,7 +15,7 @@ from icevirt.api.scan import scan_file
 from icevirt.model.attributes import restore
 from icevirt.objects.source import LocalSource, open_source
 from icevirt.scan.combined import combined
-from icevirt.scan.contract import Scanner, ScanOptions
+from icevirt.scan.contract import Scanner, ScannerOptions
 from icevirt_scanners import digest
 from icevirt_scanners.netcdf3 import header, values
 from icevirt_scanners.netcdf3.scanner import NetCDF3Scanner
@@ -26,7 +26,7 @@ REAL = ("space_weather.nc", "mesh_C4_synthetic_float.nc")
 
 def scan(path, **options):
     with open_source(path) as source:
-        how = ScanOptions(strict=True, **options)
+        how = ScannerOptions(strict=True, **options)
         scanned = combined(NetCDF3Scanner().scan(source, how), how)
         source.check_unchanged()
         return scanned
@@ -177,7 +177,7 @@ def test_only_the_header_and_what_is_stored_is_read(tmp_path, monkeypatch):
     for first in (4, 100, 64 * 1024):
         monkeypatch.setattr(header, "_FIRST", first)
         with Counting(str(path)) as source:
-            scanned = NetCDF3Scanner().scan(source, ScanOptions())
+            scanned = NetCDF3Scanner().scan(source, ScannerOptions())
         assert scanned == scan(path)
         assert len(source.reads) <= 6
         assert max(offset + length for offset, length in source.reads) <= max(4 * 300, first)

@@ -12,7 +12,7 @@ from icevirt.errors import IcevirtError, ScanError, UnsupportedError
 from icevirt.objects.source import open_source
 from icevirt.scan import registry
 from icevirt.scan.combined import combined
-from icevirt.scan.contract import ScanOptions
+from icevirt.scan.contract import ScannerOptions
 from icevirt_scanners.netcdf3 import header
 from icevirt_scanners.netcdf3.scanner import NetCDF3Scanner
 from scanners.materialise import materialise
@@ -20,7 +20,7 @@ from scanners.materialise import materialise
 
 def scan(path, **options):
     with open_source(path) as source:
-        how = ScanOptions(strict=True, **options)
+        how = ScannerOptions(strict=True, **options)
         return combined(NetCDF3Scanner().scan(source, how), how)
 
 
@@ -50,9 +50,9 @@ LIES = {
         "a type of number 10",
     ),
     "a type of number 0": (classic(X, [variable(b"v", [0], 0, 200)]) + bytes(500), "number 0"),
-    "a dimension that is not there": (
+    "no such dimension": (
         classic(X, [variable(b"v", [1], 4, 200)]) + bytes(500),
-        "a dimension that is not there",
+        "a dimension that does not exist",
     ),
     "records inside of records": (
         classic(TX, [variable(b"v", [1, 0], 4, 200)], records=2) + bytes(500),
@@ -237,4 +237,4 @@ def test_a_file_that_shrinks_while_it_is_read_is_an_error(tmp_path):
     with open_source(path) as source:
         path.write_bytes(path.read_bytes()[:-60])
         with pytest.raises(ScanError, match="became shorter"):
-            NetCDF3Scanner().scan(source, ScanOptions())
+            NetCDF3Scanner().scan(source, ScannerOptions())

@@ -14,7 +14,7 @@ from icevirt.errors import InvalidInputError, ScanError, UnsupportedError
 from icevirt.objects.source import open_source
 from icevirt.scan import registry
 from icevirt.scan.combined import combined
-from icevirt.scan.contract import ScanOptions
+from icevirt.scan.contract import ScannerOptions
 from icevirt_scanners.virtualizarr import parser
 from icevirt_scanners.virtualizarr.scanner import VirtualizarrScanner
 from scanners.materialise import materialise
@@ -22,7 +22,7 @@ from scanners.materialise import materialise
 
 def scan(path, parser="HDFParser", **options):
     with open_source(path) as source:
-        how = ScanOptions(strict=True, **options)
+        how = ScannerOptions(strict=True, **options)
         return combined(VirtualizarrScanner(parser).scan(source, how), how)
 
 
@@ -85,7 +85,7 @@ def test_it_is_only_used_where_it_is_named(path):
     assert not VirtualizarrScanner().accepts(b"\x89HDF\r\n\x1a\n")
     assert icevirt.scan_file(path).scanner == "hdf5"
     with pytest.raises(InvalidInputError, match="parser is missing"):
-        icevirt.scan_file(path, scanner=NAMED)
+        icevirt.scan_file(path, scan_options={"scanner": NAMED})
 
 
 def test_a_parser_of_another_module(path, tmp_path, monkeypatch):
@@ -94,7 +94,7 @@ def test_a_parser_of_another_module(path, tmp_path, monkeypatch):
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     assert {array.path for array in scan(path, "mine.parser").arrays} == {"/s"}
-    with pytest.raises(InvalidInputError, match="no parser"):
+    with pytest.raises(InvalidInputError, match="not a parser"):
         VirtualizarrScanner("mine.lost")
 
 
@@ -102,7 +102,7 @@ def test_a_parser_that_is_not_there_is_an_error_that_lists_what_is():
     with pytest.raises(InvalidInputError, match="no such parser") as caught:
         VirtualizarrScanner("NoParser")
     assert "HDFParser" in caught.value.facts["there"]
-    with pytest.raises(ScanError, match="does not load"):
+    with pytest.raises(ScanError, match="cannot be loaded"):
         VirtualizarrScanner("no.such.module.Parser")
 
 
@@ -185,7 +185,7 @@ def test_the_registry_hands_the_parser_on(path, tmp_path, monkeypatch):
     (info / "entry_points.txt").write_text(f"[icevirt.scanners]\nvirtualizarr = {NAMED}\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     try:
-        found = icevirt.scan_file(path, scanner="virtualizarr:HDFParser")
+        found = icevirt.scan_file(path, scan_options={"scanner": "virtualizarr:HDFParser"})
         assert {array.path for array in found.arrays} == {"/time", "/t", "/in/s"}
         assert "HDFParser" in registry.named("virtualizarr:HDFParser").version
     finally:

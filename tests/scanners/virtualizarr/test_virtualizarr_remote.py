@@ -14,7 +14,7 @@ from icevirt.objects.source import open_source
 from icevirt.objects.source_access import SourceAccess, granted
 from icevirt.scan import values
 from icevirt.scan.combined import combined
-from icevirt.scan.contract import ScanOptions
+from icevirt.scan.contract import ScannerOptions
 from icevirt_scanners.virtualizarr.scanner import VirtualizarrScanner
 
 KEYS = icevirt.s3_credentials(access_key_id="who", secret_access_key="this-is-a-secret")
@@ -47,7 +47,7 @@ def url(bucket, number):
 
 def scan(url, parser, **options):
     with open_source(url) as source:
-        how = ScanOptions(strict=True, **options)
+        how = ScannerOptions(strict=True, **options)
         scanned = combined(VirtualizarrScanner(parser).scan(source, how), how)
         held = {array.path: values.read(array, read_of(source)) for array in scanned.arrays}
         return scanned, held, source.requests
@@ -135,7 +135,7 @@ def test_an_error_of_the_server_is_the_error_of_the_scan(bucket, monkeypatch):
 
                 monkeypatch.setattr(source, "read", failing)
                 with pytest.raises(StorageError, match="went away"):
-                    VirtualizarrScanner("HDFParser").scan(source, ScanOptions())
+                    VirtualizarrScanner("HDFParser").scan(source, ScannerOptions())
             status = 0
         finally:
             os._exit(status)
@@ -153,10 +153,10 @@ def test_a_build_on_spark_by_a_parser_of_files_in_a_bucket(bucket, spark, nemo_f
         f"{bucket.place.url}/*.nc",
         tmp_path / "repo",
         concat_dim="time_counter",
-        combine="nested",
-        scanner="virtualizarr:HDFParser",
+        scan_options={"scanner": "virtualizarr:HDFParser"},
+        combine_options={"combine": "nested"},
         access=access(bucket),
-        spark=spark,
+        executor=spark,
     )
     assert not report.bad_files
     assert report.references.virtual >= 3

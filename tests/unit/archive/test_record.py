@@ -47,5 +47,5 @@ def test_a_note_says_what_was_noted(result):
     "raw", [b"", b"{", b"[]", b"{}", b'{"manifest_id": 3}', pickle.dumps({"number": 1})]
 )
 def test_what_is_no_note_is_refused(raw):
-    with pytest.raises(FormatError, match="note of a finished item is damaged"):
+    with pytest.raises(FormatError, match="record of a finished item is damaged"):
         load_result(raw)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builds.support import closed_of
+from builds.support import closed_of, tables_of
 from icevirt.archive.blocks.unpacking import unpack
 from icevirt.archive.catalog import parts_of, run_of, scan_of, status_of
 from icevirt.archive.limits import ScanLimits
@@ -18,7 +18,7 @@ from icevirt.archive.schema import ArraySchema, file_signature
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.facts_reader import Chosen, read_facts
 from icevirt.catalog.lookup import forget, rows_forgotten, settled
-from icevirt.catalog.part_builder import PartRows, tables_of
+from icevirt.catalog.part_builder import PartRows
 from icevirt.catalog.parts import complete_parts, write_part
 from icevirt.errors import ScanError, ScanTimeoutError, StaleReferenceError
 from icevirt.model.attributes import Attributes

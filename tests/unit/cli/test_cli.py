@@ -1,12 +1,15 @@
 """The command passes on what it was told, prints where it should, and fails in one line."""
 
 import json
+import re
 import sys
 
 import pytest
 from typer.testing import CliRunner
 
 import icevirt
+from icevirt.api.renamed import OBJECTS
+from icevirt.archive.options import declared
 from icevirt.archive.reports.build import Progress
 from icevirt.cli import main
 from icevirt.errors import CombineError
@@ -38,10 +41,10 @@ def calls(monkeypatch):
 def test_build_passes_its_options_on(calls):
     line = (
         "build a.nc b/*.nc repo --concat-dim time --group /g --branch dev --message hello --mode w"
-        " --drop-variable x --drop-variable y --combine-attrs drop --duplicates newest --holes reserve --eras group --labels a,b --combine nested --regular time=6h --pad z --asset data --max-bad-files 3% --max-native-bytes 9 --catalog c --rescan-changed --verify 5 --promote main --publish-as /a=s3://b --container data=s3://b/d/ --access s3://b=anonymous --access https://h/k=v/=my.tokens:fresh"
-        " --deviating native --float-variable t --chunk-grid rectilinear"
+        " --drop-variable x --drop-variable y --combine-attrs drop --missing reserve --on-mismatch eras --labels a,b --combine nested --pad z --asset data --metadata n=3 --metadata by=me --file-timeout 5 --file-memory 1GiB --max-bad-files 3% --max-native-bytes 9 --catalog c --rescan-changed --verify 5 --promote main --publish-as /a=s3://b --container data=s3://b/d/ --access s3://b=anonymous --access https://h/k=v/=my.tokens:fresh"
+        " --max-native-bytes-per-file 8 --float-variable t --chunk-grid rectilinear"
         " --source-group /in --variable v --scanner netcdf3 --allow-references-to /data"
-        " --policy /raw/*=skip --policy native --allow-changes --rename a=b --rename c=d=e"
+        " --variable-policy /raw/*=skip --variable-policy native --allow-changes --rename a=b --rename c=d=e"
         " --attr /g/v:units=m/s --attr /g/v:n=3 --attr /:history=null"
         " --preprocess my.rules:tidy --tolerance 1e-6 --tolerance lat=0.5"
         " --data-vars m:all --data-vars m:/g:h --data-vars time:mask"
@@ -52,63 +55,114 @@ def test_build_passes_its_options_on(calls):
     assert options == {
         "sources": ["a.nc", "b/*.nc"],
         "repo": "repo",
-        "allow_changes": True,
-        "rename": {"a": "b", "c=d": "e"},
-        "attrs": {"/g/v": {"units": "m/s", "n": 3}, "/": {"history": None}},
-        "preprocess": "my.rules:tidy",
-        "tolerance": {"*": 1e-6, "lat": 0.5},
         "concat_dim": ["time"],
-        "combine": "nested",
-        "file_timeout": 600.0,
-        "file_memory": "4GiB",
-        "regular": {"time": "6h"},
-        "pad": ("z",),
-        "data_vars": {"m": ["all", "/g:h"], "time": ["mask"]},
         "group": "/g",
-        "branch": "dev",
-        "message": "hello",
         "mode": "w",
-        "source_group": "/in",
-        "variables": ("v",),
-        "scanner": "netcdf3",
-        "allow_references_to": ("/data",),
-        "policy": {"/raw/*": "skip", "*": "native"},
-        "drop_variables": ("x", "y"),
-        "combine_attrs": "drop",
-        "duplicates": "newest",
-        "holes": "reserve",
-        "eras": "group",
-        "labels": ["a", "b"],
-        "asset": "data",
-        "max_bad_files": "3%",
-        "max_native_bytes": 9,
-        "deviating": "native",
-        "float_variables": ("t",),
-        "chunk_grid": "rectilinear",
         "catalog": "c",
-        "rescan_changed": True,
-        "verify": 5,
-        "promote": "main",
-        "publish_as": {"/a": "s3://b"},
-        "containers": {"data": "s3://b/d/"},
         "access": {"s3://b": "anonymous", "https://h/k=v/": "my.tokens:fresh"},
+        "scan_options": {
+            "source_group": "/in",
+            "variables": ["v"],
+            "drop_variables": ["x", "y"],
+            "variable_policy": {"/raw/*": "skip", "*": "native"},
+            "max_native_bytes_per_file": 8,
+            "max_bad_files": "3%",
+            "file_timeout": 5.0,
+            "file_memory": "1GiB",
+            "scanner": "netcdf3",
+            "allow_references_to": ["/data"],
+            "asset": "data",
+        },
+        "combine_options": {
+            "combine": "nested",
+            "data_vars": {"m": ["all", "/g:h"], "time": ["mask"]},
+            "labels": ["a", "b"],
+            "missing": "reserve",
+            "on_mismatch": "eras",
+            "pad": ["z"],
+            "tolerance": {"*": 1e-6, "lat": 0.5},
+            "combine_attrs": "drop",
+            "rename": {"a": "b", "c=d": "e"},
+            "attrs": {"/g/v": {"units": "m/s", "n": 3}, "/": {"history": None}},
+            "preprocess": "my.rules:tidy",
+            "max_native_bytes": 9,
+            "float_variables": ["t"],
+            "chunk_grid": "rectilinear",
+        },
+        "commit_options": {
+            "branch": "dev",
+            "message": "hello",
+            "metadata": {"n": 3, "by": "me"},
+            "allow_changes": True,
+            "rescan_changed": True,
+            "verify": 5,
+            "promote": "main",
+            "publish_as": {"/a": "s3://b"},
+            "containers": {"data": "s3://b/d/"},
+        },
     }
 
 
-def test_build_has_the_defaults_of_the_function(calls):
-    import inspect
+def test_steps_are_placed_by_options_too(calls):
+    line = "build a.nc repo --duplicates newest --spacing time=6h"
+    RUNNER.invoke(main.app, line.split())
+    ((_, _, options),) = calls
+    assert options["combine_options"] == {"duplicates": "newest", "spacing": {"time": "6h"}}
 
-    from icevirt.api.build import build
 
+def test_every_option_of_the_objects_is_one_of_the_command():
+    """None is forgotten, and none is written twice in another way."""
+    for command, classes in (("build", OBJECTS), ("plan", OBJECTS[:2]), ("scan", OBJECTS[:1])):
+        told = RUNNER.invoke(main.app, [command, "--help"]).stdout
+        flags = re.findall(r"^  (?:-\w, )?(--[\w-]+)", told, re.MULTILINE)
+        assert len(flags) == len(set(flags))
+        assert {each.flag for options in classes for each in declared(options)} <= set(flags)
+
+
+@pytest.mark.parametrize(
+    ("former", "now"),
+    {
+        "holes reserve": "--missing reserve",
+        "regular time=6h": "--spacing DIM=SPACING",
+        "eras group": "--on-mismatch eras",
+        "deviating native": "--on-mismatch native",
+        "policy skip": "--variable-policy [VARIABLE=]POLICY",
+    }.items(),
+)
+def test_a_former_option_names_its_replacement(former, now):
+    result = RUNNER.invoke(main.app, ["build", "a.nc", "r", *f"--{former}".split()])
+    assert result.exit_code == 2
+    assert f"write {now}" in " ".join(result.stderr.split())
+
+
+def test_former_options_of_scan_name_their_replacements():
+    for former, now in (("--group /g", "--source-group GROUP"), ("--stack", "--labels")):
+        result = RUNNER.invoke(main.app, ["scan", "a.nc", *former.split()])
+        assert result.exit_code == 2
+        assert f"write {now}" in " ".join(result.stderr.split())
+
+
+def test_a_wrong_value_is_named_by_its_flag(calls):
+    result = RUNNER.invoke(main.app, ["build", "a.nc", "r", "--on-mismatch", "natve"])
+    assert result.exit_code == 2
+    told = " ".join(result.stderr.split())
+    assert "--on-mismatch='natve'" in told
+    assert "refuse, native, eras" in told
+    assert not calls
+
+
+def test_what_is_not_said_is_not_passed_on(calls):
     RUNNER.invoke(main.app, ["build", "a.nc", "repo"])
     ((_, _, options),) = calls
-    defaults = {
-        name: parameter.default
-        for name, parameter in inspect.signature(build).parameters.items()
-        if name in options
+    assert options == {
+        "sources": ["a.nc"],
+        "repo": "repo",
+        "concat_dim": None,
+        "group": "/",
+        "mode": "w-",
+        "access": {},
+        "catalog": None,
     }
-    empty = {"publish_as": {}, "containers": {}, "access": {}}  # nothing was said
-    assert options == defaults | empty | {"sources": ["a.nc"], "repo": "repo"}
 
 
 def test_text_goes_to_stdout_and_progress_to_stderr(calls):
@@ -135,22 +189,25 @@ def test_info_takes_one_of_branch_tag_and_snapshot(calls):
 
 
 def test_scan_passes_its_options_on(calls):
-    line = "scan a.nc --concat-dim t --group /g --variable v --drop-variable x --scanner netcdf3"
-    RUNNER.invoke(main.app, [*line.split(), "--allow-references-to", "/data"])
+    line = (
+        "scan a.nc --concat-dim t --source-group /g --variable v --drop-variable x"
+        " --scanner netcdf3 --allow-references-to /data"
+    )
+    result = RUNNER.invoke(main.app, line.split())
+    assert result.exit_code == 0, result.output
     ((_, arguments, options),) = calls
     assert arguments == ("a.nc",)
     assert options == {
         "concat_dim": ["t"],
-        "group": "/g",
-        "variables": ("v",),
-        "drop_variables": ("x",),
-        "scanner": "netcdf3",
-        "allow_references_to": ("/data",),
-        "policy": "fail",
         "access": {},
-        "max_native_bytes": 268435456,
-        "file_timeout": 600.0,
-        "file_memory": "4GiB",
+        "scan_options": {
+            "source_group": "/g",
+            "variables": ["v"],
+            "drop_variables": ["x"],
+            "scanner": "netcdf3",
+            "allow_references_to": ["/data"],
+            "file_timeout": 600.0,  # in a child process
+        },
     }
 
 
@@ -225,7 +282,7 @@ def test_dimensions_and_their_labels_are_repeated(calls, line, dims, labels):
     result = RUNNER.invoke(main.app, ["build", "a.nc", "r", *line.split()])
     assert result.exit_code == 0, result.output
     ((_, _, options),) = calls
-    assert (options["concat_dim"], options["labels"]) == (dims, labels)
+    assert (options["concat_dim"], options["combine_options"]["labels"]) == (dims, labels)
 
 
 DATA_VARS = {
@@ -241,7 +298,7 @@ def test_variables_that_get_a_dimension_are_named(calls, line, data_vars):
     result = RUNNER.invoke(main.app, ["build", "a.nc", "r", *line.split()])
     assert result.exit_code == 0, result.output
     ((_, _, options),) = calls
-    assert options["data_vars"] == data_vars
+    assert options["combine_options"] == {"data_vars": data_vars}
 
 
 @pytest.mark.parametrize("line", ["--data-vars a --data-vars m:b", "--data-vars :b"])

@@ -72,7 +72,7 @@ def test_a_netrc_file_is_for_web_servers_and_no_other_kind_is_given_with_it(home
         icevirt.build("s3://b/*.nc", home / "repo", access={"s3://b": "netrc"})
     with pytest.raises(InvalidInputError, match="conflicting"):
         icevirt.http_credentials(netrc=True, bearer_token=SECRET)
-    with pytest.raises(InvalidInputError, match="stay as they are"):
+    with pytest.raises(InvalidInputError, match="do not change"):
         icevirt.http_storage(
             "https://a.example/r", credentials=icevirt.http_credentials(get_credentials=FromNetrc)
         )

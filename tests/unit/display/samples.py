@@ -183,7 +183,7 @@ def eras(text="a.nc"):
         more_apart=3,
         absences=(Absence(variable=f"/{text}", era=0, places=7, examples=(text,)),),
         choices=(
-            Choice(option='eras="group"', does=f"2 groups, {text}", groups=2),
+            Choice(option='on_mismatch="eras"', does=f"2 groups, {text}", groups=2),
             Choice(option="natively", does="stored", bytes_stored=2048, max_error=0.005),
         ),
         ordered=True,

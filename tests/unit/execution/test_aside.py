@@ -1,13 +1,15 @@
 """Tasks that are too large for Spark lie in a storage, as long as they run and as they were made."""
 
 import pickle
+from functools import partial
 
 import pytest
 
 import icevirt
 from icevirt.connect.pickled_function import PickledFunction
 from icevirt.errors import BuildError
-from icevirt.execution import spark_runner, task_transport
+from icevirt.execution import task_transport
+from icevirt.execution.spark_executor import SparkExecutor
 from icevirt.objects.authorize import GrantedAccess
 from icevirt.objects.source_access import SourceAccess
 from icevirt.storage.local import LocalStorage
@@ -20,16 +22,17 @@ def length(task):
     return len(task)
 
 
+packed = partial(task_transport.packed, through_spark=2500, together=1500)
+"""Room for two tasks on the short way, and for two in an object."""
+
+
 @pytest.fixture
-def storage(tmp_path, monkeypatch):
-    """A storage, room for two tasks on the short way, and for two in an object."""
-    monkeypatch.setattr(task_transport, "_THROUGH_SPARK", 2500)
-    monkeypatch.setattr(task_transport, "_TOGETHER", 1500)
+def storage(tmp_path):
     return LocalStorage(tmp_path / "work")
 
 
 def test_what_is_too_much_together_lies_in_the_storage_and_is_removed(storage):
-    with task_transport.packed(TASKS, storage) as payloads:
+    with packed(TASKS, storage) as payloads:
         carried = list(payloads)
         assert [len(raw) > 1000 for raw in carried] == [True, True, False, False, False]
         sizes = sorted(info.size for info in storage.list("tasks"))
@@ -39,22 +42,22 @@ def test_what_is_too_much_together_lies_in_the_storage_and_is_removed(storage):
 
 
 def test_without_a_storage_all_goes_through_spark():
-    with task_transport.packed(TASKS, None) as payloads:
+    with packed(TASKS, None) as payloads:
         assert [pickle.loads(raw) for raw in payloads] == TASKS
 
 
 def test_a_task_that_somebody_replaced_is_not_run(storage):
-    with task_transport.packed(TASKS, storage) as payloads:
+    with packed(TASKS, storage) as payloads:
         last = list(payloads)[-1]
         (info, *_) = sorted(storage.list("tasks"), key=lambda info: info.path, reverse=True)
         storage.put(info.path, bytes(info.size))
-        with pytest.raises(BuildError, match="replaced by something else"):
+        with pytest.raises(BuildError, match="was replaced"):
             task_transport.unpacked(last)
 
 
 def failing(storage):
     """Fail while tasks lie in the storage."""
-    with task_transport.packed(TASKS, storage) as payloads:
+    with packed(TASKS, storage) as payloads:
         assert len(list(payloads)) / 0
 
 
@@ -66,7 +69,8 @@ def test_it_is_removed_when_the_work_fails(storage):
 
 @pytest.mark.spark
 def test_spark_runs_them(spark, storage):
-    assert spark_runner.run_on_spark(spark, length, TASKS, aside=storage) == [1000] * 5
+    large = [task * 2000 for task in TASKS]  # more together than Spark carries
+    assert SparkExecutor(spark).run(length, large, storage=storage) == [2_000_000] * 5
 
     def rows(task, number):
         yield number, task[:1]
@@ -74,7 +78,7 @@ def test_spark_runs_them(spark, storage):
     def joined(task, sent):
         return task[:1] + b"".join(sent)
 
-    found = spark_runner.run_shuffled(spark, rows, TASKS, joined, TASKS, aside=storage)
+    found = SparkExecutor(spark).shuffle(rows, large, joined, large, storage=storage)
     assert found == [task[:1] * 2 for task in TASKS]
     assert not list(storage.list(""))
 
@@ -112,7 +116,7 @@ SECRETS = {
 @pytest.mark.parametrize("secret", SECRETS.values(), ids=SECRETS.keys())
 def test_no_credential_lies_in_the_storage(storage, secret):
     tasks = [(bytes([number]) * 1000, secret, "a name") for number in range(5)]
-    with task_transport.packed(tasks, storage) as payloads:
+    with packed(tasks, storage) as payloads:
         carried = list(payloads)
         laid = b"".join(storage.get(info.path) for info in storage.list("tasks"))
         assert b"a name" in laid

@@ -135,9 +135,9 @@ class BytesPath:
 
 NO_SOURCES = {
     "none": (None, "not NoneType"),
-    "an empty string": ("", "not the name"),
-    "blanks": ([" \n"], "not the name"),
-    "a NUL": ("a\0*.nc", "not the name"),
+    "an empty string": ("", "not a valid source"),
+    "blanks": ([" \n"], "not a valid source"),
+    "a NUL": ("a\0*.nc", "not a valid source"),
     "bytes": (b"a.nc", "not bytes"),
     "a path of bytes": (BytesPath(), "not BytesPath"),
     "a number": (5, "not int"),

@@ -92,7 +92,7 @@ def test_named_containers_have_the_prefixes_that_were_named():
 
 CONTRADICTIONS = {
     "nothing below": ({"s3://b/z/": "n"}, (), "no file lies below"),
-    "reached in two ways": ({"s3://b/": "n"}, [("s3://b/x/", MINIO)], "several ways"),
+    "reached in two ways": ({"s3://b/": "n"}, [("s3://b/x/", MINIO)], "different access"),
 }
 
 
@@ -131,7 +131,7 @@ def test_what_a_repository_says_of_a_container_stays(here, wanted, expected):
 
 OTHER = ObjectStoreConfig("s3_compatible", {"endpoint_url": "https://other.example"})
 REFUSED = {
-    "the name of another prefix": (container("s3://z/"), container(), "that of another prefix"),
+    "the name of another prefix": (container("s3://z/"), container(), "belongs to another prefix"),
     "another name": (container(name="old"), container(), "has another name"),
     "another server": (container(), container(store=OTHER), "another server"),
     "Amazon instead": (container(), container(store=PAID), "another server"),

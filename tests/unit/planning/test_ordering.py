@@ -114,7 +114,7 @@ def test_a_file_whose_steps_are_not_sorted_is_refused_by_name(labels, name):
 def test_the_reason_for_the_order_given_is_told():
     """With the dimension."""
     assert order_files(NAMES, None, dimension="x").reason == (
-        "in the order given: no coordinate 'x'"
+        "in the given order: no coordinate 'x'"
     )
 
 

@@ -115,8 +115,8 @@ def test_lines_join_what_lacks_the_same():
         "/p": Readers(zarr_lacks=("pcodec",)),
     }
     assert list(reader_support.describe_readers(held)) == [
-        "zarr-python decodes /p only with pcodec",
-        "GDAL 3.14 does not decode 6 of 8 arrays (/a, /b, /c, ...), for want of the codec odd",
+        "zarr-python reads /p only with pcodec",
+        "GDAL 3.14 cannot read 6 of 8 arrays (/a, /b, /c, ...) (missing: the codec odd)",
     ]
     assert not list(reader_support.describe_readers({"/x": Readers()}))
 

@@ -141,6 +141,7 @@ def test_seeds_are_read():
         assert decoded(kind, payload, spec_version) is not None
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("kind", FileKind)
 def test_random_damage_raises_format_errors_only(kind, record_property):
     seed = random.randrange(2**32)
@@ -255,7 +256,7 @@ def test_many_arrays_that_share_one_vector_of_references_are_refused():
         struct.pack_into("<I", out, at + 12, shared - (at + 12))
     out += struct.pack("<I", 20_000) + bytes(4 * 20_000)
     raw = file_of(FileKind.manifest, out)
-    assert peak(lambda: manifest.decode(raw), "again and again") < 64 << 20
+    assert peak(lambda: manifest.decode(raw), "too many times") < 64 << 20
 
 
 def test_references_that_share_one_long_index_are_refused():
@@ -313,7 +314,7 @@ def test_nodes_that_share_one_large_zarr_json_are_refused_beyond_reason():
     for at in places.found:
         struct.pack_into("<I", out, at, message - at)
     raw = file_of(FileKind.snapshot, out)
-    assert peak(lambda: snapshot.decode(raw), "again and again") < 256 << 20
+    assert peak(lambda: snapshot.decode(raw), "too many times") < 256 << 20
 
 
 class PlacesOfBytes(FlatBufferReader):
@@ -378,7 +379,7 @@ def test_rows_that_share_one_table_are_refused():
     out += b"".join(struct.pack("<I", node + shift - (vector + 4 + 4 * row)) for row in range(n))
     out += one[vector + 8 :]
     raw = file_of(FileKind.snapshot, out)
-    assert peak(lambda: snapshot.decode(raw), "again and again") < 64 << 20
+    assert peak(lambda: snapshot.decode(raw), "too many times") < 64 << 20
 
 
 def leads_to_one_node(out, at):
@@ -478,6 +479,7 @@ def test_aliases_of_a_sane_size_are_read():
     assert config_yaml.loads(b"a: &x {b: 1}\nc: *x") == {"a": {"b": 1}, "c": {"b": 1}}
 
 
+@pytest.mark.ci
 def test_random_damage_of_a_configuration_is_refused_or_read():
     assert read_config(YAML) is not None
     seed = random.randrange(2**32)

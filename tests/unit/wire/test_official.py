@@ -183,6 +183,7 @@ def with_manifests(value, made):
     )
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("how", LocationEncoding)
 def test_a_repository_written_again_answers_as_before(original, archive, tmp_path, how):
     names = rewritten(original, tmp_path / "again", LocationCompression(encoding=how))
@@ -206,6 +207,7 @@ def test_the_official_client_commits_on_top_and_leaves_other_manifests_alone(
     assert str(newest.branches["main"]) == tip
 
 
+@pytest.mark.ci
 def test_the_official_client_expires_and_collects_what_icevirt_wrote(original, archive, tmp_path):
     root = tmp_path / "again"
     rewritten(original, root, LocationCompression())

@@ -36,6 +36,7 @@ def an_info(key, parent=None, **more):
     return SnapshotSummary(id=key, parent_id=parent, flushed_at=1, message="m", **more)
 
 
+@pytest.mark.ci
 @given(repo_infos(), st.sampled_from([1, 64]), st.data())
 @settings(max_examples=60)
 def test_what_is_changed_is_written_as_if_it_had_been_read(value, many, data):

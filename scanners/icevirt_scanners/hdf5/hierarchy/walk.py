@@ -129,7 +129,7 @@ class Walk:
         for raw, kind, address in _links_of(group.gid):
             if is_odd(raw):
                 raise ScanError(
-                    "libhdf5 reads the name of a link as a path, and opens another object",
+                    "libhdf5 reads the name of this link as a path and opens another object",
                     do="Rename the link with the program that wrote the file.",
                     file=self.url,
                     group=group.path,
@@ -173,7 +173,7 @@ class Walk:
             self._tell(
                 self.path_of(link.above, link.raw, is_group=False),
                 "dangling-link",
-                "a link to nothing in this file, or to all of it",
+                "a link to nothing in this file, or to its root",
                 Severity.warning,
             )
             return

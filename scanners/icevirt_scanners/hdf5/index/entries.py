@@ -93,7 +93,7 @@ class ChunkGrid:
         """Return the chunk coordinates of places in an array that has axis ``first`` outermost."""
         counts = self.counts()
         axes = [first, *(axis for axis in range(len(counts)) if axis != first)]
-        require(all(counts[axis] for axis in axes[1:]), "more axes without limit than one")
+        require(all(counts[axis] for axis in axes[1:]), "more than one unlimited axis")
         index = np.empty((len(place), len(counts)), np.int64)
         for axis in reversed(axes[1:]):
             place, index[:, axis] = np.divmod(place, counts[axis])

@@ -163,7 +163,7 @@ class _ExtensibleArray:
 
     def _decoded(self, raw: Rows, place: NDArray[np.int64]) -> ChunkEntries:
         grows = [axis for axis, limit in enumerate(self.grid.limits) if limit is None]
-        require(len(grows) == 1, "another number of axes without limit")
+        require(len(grows) == 1, "another number of unlimited axes")
         index = self.grid.coordinates(place, first=grows[0])
         return self.entry.decode(raw.reshape(-1, self.entry.width), index)
 

@@ -48,7 +48,7 @@ def _new(message: bytes, wide: int) -> IndexLayout:
     edges = tuple(number(message, 5 + width * axis, width) for axis in range(count))
     at = 5 + width * count
     kind = _INDEX_KINDS.get(number(message, at, 1), "")
-    require(kind in _PARAMETERS, "an index left to libhdf5")
+    require(kind in _PARAMETERS, "an index that only libhdf5 reads")
     return IndexLayout(kind, edges, _address(message, at + 1 + _PARAMETERS[kind], wide))
 
 

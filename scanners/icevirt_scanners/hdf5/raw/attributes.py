@@ -102,7 +102,7 @@ class _Attribute(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class StoredAttributes:
     """The attributes of an object in their order; equal ``key``s mean equal names and values."""
 
     values: dict[bytes, Value | None] = field(compare=False)  # None: libhdf5 is to read it
@@ -110,7 +110,9 @@ class Listed:
     key: Hashable
 
 
-def listed(messages: list[Message], heap: Heap, *, unread: Collection[bytes] = ()) -> Listed:
+def listed(
+    messages: list[Message], heap: Heap, *, unread: Collection[bytes] = ()
+) -> StoredAttributes:
     """Read the attributes of an object from its messages; those named ``unread`` are only listed.
 
     They are in the order in which they were made where the file keeps it, else as they stand.
@@ -137,7 +139,9 @@ def listed(messages: list[Message], heap: Heap, *, unread: Collection[bytes] = (
     values = {one.name: one.value for _, one in found}
     require(len(values) == len(found), "two attributes of one name")
     nbytes = sum(one.nbytes for _, one in found)
-    return Listed(values, nbytes, (heap.space.length_width, tuple(one.key for _, one in found)))
+    return StoredAttributes(
+        values, nbytes, (heap.space.length_width, tuple(one.key for _, one in found))
+    )
 
 
 def _dense(

@@ -20,7 +20,13 @@ from h5py import h5, h5a, h5g, h5s, h5t
 
 from icevirt.model.attributes import Attributes
 from icevirt_scanners.cf import with_fit_fill
-from icevirt_scanners.hdf5.raw.attributes import FixedStrings, Listed, References, Value, listed
+from icevirt_scanners.hdf5.raw.attributes import (
+    FixedStrings,
+    References,
+    StoredAttributes,
+    Value,
+    listed,
+)
 from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError
 from icevirt_scanners.hdf5.raw.file import ObjectHeader
 from icevirt_scanners.hdf5.types.datatypes import element_of
@@ -54,10 +60,10 @@ _SCALES = b"DIMENSION_LIST"
 _REMEMBERED = 16 * 1024  # bytes of attributes that are
 _DOUBLES = {"f": np.dtype(np.float64), "c": np.dtype(np.complex128)}
 _SHOWN_AS = {  # by kind of dtype; readers other than icevirt see these
-    "c": "readers other than icevirt see a complex number as text",
-    "m": "readers other than icevirt see a timedelta as a count of {dtype}",
-    "M": "readers other than icevirt see a time as a count of {dtype}",
-    "V": "readers other than icevirt see opaque bytes as base64",
+    "c": "other readers see a complex number as text",
+    "m": "other readers see a timedelta as a count of {dtype}",
+    "M": "other readers see a time as a count of {dtype}",
+    "V": "other readers see opaque bytes as base64",
 }
 _COMPOUND = "a compound is shown as a list without names"
 _VARIABLE_TEXT = {
@@ -148,7 +154,7 @@ def _found(plain: Mapping[bytes, Value | None], opened: Callable[[], Any]) -> Fo
 
 
 @lru_cache(512)
-def _known(plain: Listed) -> FoundAttributes | None:
+def _known(plain: StoredAttributes) -> FoundAttributes | None:
     """Show attributes that the header says, None where libhdf5 is to read any of them."""
     for name, value in plain.values.items():
         wanted = name not in UNREAD and name != _SCALES
@@ -161,7 +167,7 @@ def _nothing() -> Any:
     raise AssertionError("all values are known")
 
 
-def _plainly(header: ObjectHeader | None) -> Listed | None:
+def _plainly(header: ObjectHeader | None) -> StoredAttributes | None:
     if header is None:
         return None
     try:

@@ -36,7 +36,7 @@ from icevirt_scanners.hdf5.values.whole import stored_whole, wants_whole
 from icevirt_scanners.hdf5.variable import HDF5Variable
 from icevirt_scanners.hdf5.virtual.resolve import Resolved, resolve
 
-_ASKED = "its policy is native"
+_ASKED = "its policy is 'native'"
 
 
 def represent(variable: HDF5Variable, context: FileContext) -> ScannedArray:
@@ -123,7 +123,7 @@ def _check_here(variable: HDF5Variable, resolved: Resolved, context: FileContext
     raise UnsupportedError(
         "values of a virtual dataset in a remote file must be read"
         if remote
-        else "values of a virtual dataset over its own file, by that file's name, must be read",
+        else "values of a virtual dataset over its own file (named by file name) must be read",
         do="Copy it and its sources to local disk, or leave it out with drop_variables."
         if remote
         else 'Name the file "." in the virtual dataset, or leave it out with drop_variables.',

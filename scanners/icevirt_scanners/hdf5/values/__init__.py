@@ -1,4 +1,4 @@
-"""Values and chunk references of HDF5 datasets.
+"""Read values and chunk references of HDF5 datasets.
 
-The chunk index itself is read in `index`.
+The chunk index itself is read in `icevirt_scanners.hdf5.index`.
 """

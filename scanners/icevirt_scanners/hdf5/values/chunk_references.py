@@ -85,8 +85,8 @@ def _in_run(variable: HDF5Variable, context: FileContext, run: tuple[int, int]) 
     found = _decoded(variable, context, counted=False, run=run)
     if found is None or found.mask.any():
         raise UnsupportedError(
-            "an array that one task must scan whole",
-            do="Let one task scan the file.",
+            "an array that a single task must scan",
+            do="Scan the file in one task.",
             file=context.source.file.url,
             variable=variable.path,
         )

@@ -42,8 +42,8 @@ def reference_chunks(
         return variable.array(chunk, codecs, table)
     if context.options.run_of(variable.path) is not None:
         raise UnsupportedError(
-            "chunks that must be looked at together, in an array that is scanned in runs",
-            do="Let one task scan the file.",
+            "chunks that must be read together, in an array that is scanned in runs",
+            do="Scan the file in one task.",
             file=context.source.file.url,
             variable=variable.path,
         )
@@ -117,7 +117,7 @@ def check_decodable(variable: HDF5Variable, context: FileContext, cause: str) ->
     """
     if variable.pipeline.undecodable:
         raise UnsupportedError(
-            "a filter that neither zarr nor this libhdf5 can undo",
+            "neither zarr nor this libhdf5 supports a filter",
             do=REMEDY,
             file=context.source.file.url,
             variable=variable.path,

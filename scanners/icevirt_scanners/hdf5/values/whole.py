@@ -55,8 +55,8 @@ def stored_whole(variable: HDF5Variable, context: FileContext) -> ScannedArray:
     inline = context.options.policy_of(variable.path) is Policy.inline
     if inline and variable.nbytes > SMALL:
         raise UnsupportedError(
-            f"a variable of more than {SMALL} bytes that its policy wants in one chunk",
-            do='Let it be "native": that stores it in chunks.',
+            f"a variable with the policy 'inline' has more than {SMALL} bytes",
+            do='Use the policy "native", which stores it in chunks.',
             file=context.source.file.url,
             variable=variable.path,
             nbytes=variable.nbytes,
@@ -100,7 +100,7 @@ def _by_codecs(variable: HDF5Variable, context: FileContext) -> np.ndarray[Any, 
     plain = element.is_number and not variable.not_plain and not variable.unfilled
     if found is None or not plain or found.mask.any():
         raise UnsupportedError(
-            "a filter that this libhdf5 cannot undo, on values that must be read",
+            "this libhdf5 does not support a filter of values that must be read",
             do=REMEDY,
             file=context.source.file.url,
             variable=variable.path,

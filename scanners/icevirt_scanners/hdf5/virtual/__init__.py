@@ -1,4 +1,4 @@
-"""Virtual datasets of HDF5: what they map, from which files, and as which references.
+"""Resolve virtual datasets: what they map, from which files, and to which references.
 
 Datasets with external raw files are read in `elsewhere`.
 """

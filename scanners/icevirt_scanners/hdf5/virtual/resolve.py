@@ -168,8 +168,8 @@ def _by_file(
     files: dict[str, dict[str, list[Mapping]]] = {}
     if remote and h5s.UNLIMITED in variable.limits:
         raise UnsupportedError(
-            "a virtual dataset without limit in a remote file: libhdf5 takes its sources for that"
-            " file itself, and so its length for another",
+            "an unlimited virtual dataset in a remote file: libhdf5 mistakes its sources for that "
+            "file and so returns a wrong length",
             do="Copy it and its sources to local disk, or leave it out with drop_variables.",
             **facts,
         )
@@ -251,7 +251,7 @@ def _source(
 
 def _fit(mapping: Mapping, variable: HDF5Variable, inner: Shape) -> Fit:
     if mapping.here is None or mapping.there is None:
-        raise _ReasonError("selections that are no boxes")
+        raise _ReasonError("selections that are not boxes")
     if not mapping.here.inside(variable.own_shape):
         raise _ReasonError("selections that leave it")
     fit = Fit.of(_widened(mapping.here, inner), _widened(mapping.there, inner))

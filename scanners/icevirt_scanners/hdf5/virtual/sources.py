@@ -67,12 +67,12 @@ def _found(context: FileContext, name: str, facts: dict[str, Any]) -> Any:
     if path is None:
         url = beside(context.source.file.url, name)
         if url is None:
-            raise UnsupportedError("a source that is named by no relative path", source=name)
+            raise UnsupportedError("a source whose name is not a relative path", source=name)
         return context.elsewhere.source(url)
     if _PREFIX in os.environ:
         raise ScanError(
             f"the environment variable {_PREFIX} says where sources of virtual datasets lie",
-            do="Unset it: where values come from must not depend on the process that looks.",
+            do="Unset it: the source of values must not depend on the process.",
             **facts,
         )
     directory = Path(path).parent
@@ -88,7 +88,7 @@ def _found(context: FileContext, name: str, facts: dict[str, Any]) -> Any:
     if not os.path.isabs(name) and os.path.lexists(name):
         raise ScanError(
             "a source of the values is missing beside the file, and found in the working directory",
-            do=f"Move it to the file, or scan from another directory. {REMEDY}",
+            do=f"Move it beside the file, or scan from another directory. {REMEDY}",
             **facts,
             source=name,
         )
@@ -130,7 +130,7 @@ def source_dataset(context: FileContext, name: str, facts: dict[str, Any]) -> HD
         key = (context.source.file.url, dataset.address)
         if key in context.above or len(context.above) >= _DEEPEST:
             raise ScanError(
-                "a virtual dataset that leads to itself, or through too many others",
+                "a virtual dataset that refers to itself, or through too many others",
                 do=REMEDY,
                 **facts,
                 dataset=name,

@@ -1,0 +1,154 @@
+"""Read a caller's choices once, for `build`, `plan` and `scan_files`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from icevirt.api.arguments import ConcatDim, dimensions_of, label_variables, labels_of, spacing_by
+from icevirt.api.commit_options import CommitOptions
+from icevirt.api.editing import Edits
+from icevirt.api.sources.catalog_inputs import inputs_of
+from icevirt.api.sources.inputs import Inputs, Sources
+from icevirt.api.sources.nested_lists import NestedSources, nest_of
+from icevirt.archive.options import names
+from icevirt.model import paths
+from icevirt.planning.axes.new_dimensions import Labels
+from icevirt.planning.combine.data_vars import DataVars, data_vars_of, refuse_unknown_dimensions
+from icevirt.planning.combine.options import CombineOptions, Wish
+from icevirt.planning.combine.tolerance import tolerance_of
+from icevirt.scan.contract import ScannerOptions
+from icevirt.scan.options import ScanOptions
+from icevirt.scan.policy import rules_of
+from icevirt.storage.resolve import StorageLike
+
+type ScanOptionsLike = ScanOptions | Mapping[str, Any] | None
+type CombineOptionsLike = CombineOptions | Mapping[str, Any] | None
+type CommitOptionsLike = CommitOptions | Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """Options of a call, and what follows from several of them together."""
+
+    dimensions: tuple[str, ...]  # that the caller named, the outermost first
+    scan: ScanOptions
+    combine: CombineOptions
+    labels: Mapping[str, Labels]  # by new dimension
+    data_vars: DataVars
+    tolerance: Mapping[str, float]
+    edits: Edits
+    infers: bool  # dimensions from the files
+
+    @classmethod
+    def of(
+        cls,
+        concat_dim: ConcatDim,
+        scan_options: ScanOptionsLike,
+        combine_options: CombineOptionsLike,
+    ) -> Choices:
+        """Read the arguments of a call.
+
+        Raises:
+            InvalidInputError: One is wrong, or they contradict one another.
+        """
+        scan, combine = ScanOptions.of(scan_options), CombineOptions.of(combine_options)
+        dimensions = dimensions_of(concat_dim)
+        data_vars = data_vars_of(combine.data_vars)
+        if dimensions:
+            refuse_unknown_dimensions(data_vars, dimensions)
+        return cls(
+            dimensions=dimensions,
+            scan=scan,
+            combine=combine,
+            labels=labels_of(combine.labels, dimensions),
+            data_vars=data_vars,
+            tolerance=tolerance_of(combine.tolerance),
+            edits=Edits.of(combine.rename, combine.attrs, combine.preprocess),
+            infers=concat_dim is None
+            and combine.combine == "by_coords"
+            and not (combine.labels or combine.rename),
+        )
+
+    @property
+    def scanner(self) -> ScannerOptions:
+        """What scanners of the files are given."""
+        edits, pad = self.edits, names(self.combine.pad)
+        return scanner_options(
+            self.scan,
+            # one name is kept as it is, so that catalogs of earlier scans are found
+            concat_dim=self.dimensions
+            if len(self.dimensions) > 1
+            else next(iter(self.dimensions), None),
+            stack=bool(self.labels),
+            data_vars=tuple(
+                (name, edits.called_before(each)) for name, each in self.data_vars.items()
+            )
+            if self.labels
+            else (),
+            label_variables=label_variables(self.labels),
+            pad=pad,
+            rename=edits.scanned((*self.dimensions, *pad)),
+            tolerant=edits.called_before(self.tolerance),
+        )
+
+    def nest(self, sources: Sources | None) -> NestedSources | None:
+        """Return the places that nested lists of sources say."""
+        return nest_of(sources, self.dimensions, self.combine.combine)
+
+    def inputs(
+        self, sources: Sources | None, nest: NestedSources | None, catalog: StorageLike | None
+    ) -> tuple[Inputs, ScannerOptions]:
+        """Return the files to scan, and what scanners are given once dimensions are inferred."""
+        return inputs_of(
+            sources if nest is None else nest.sources,
+            catalog,
+            self.scanner,
+            asset=self.scan.asset,
+            limits=self.scan.limits,
+            infers=self.infers,
+            leave=self.tolerance,
+        )
+
+    def wish(
+        self,
+        dimensions: Sequence[str],
+        *,
+        group: str,
+        build_id: str = "",
+        nest: Mapping[str, tuple[int, ...]] | None = None,
+    ) -> Wish:
+        """Return what a plan is made by, once the dimensions are known."""
+        combine = self.combine
+        return Wish(
+            build_id=build_id,
+            concat_dim=tuple(dimensions),
+            group=paths.creatable(group),
+            combine_attrs=combine.combine_attrs,
+            duplicates=combine.duplicates,
+            holes=combine.missing,
+            eras="group" if combine.on_mismatch == "eras" else "refuse",
+            labels=self.labels,
+            tolerance=self.tolerance,
+            combine=combine.combine,
+            nest=nest,
+            regular=spacing_by(combine.spacing, dimensions),
+            data_vars=self.data_vars,
+            pad=names(combine.pad),
+            rules=combine.rules,
+        )
+
+
+def scanner_options(scan: ScanOptions, **combining: Any) -> ScannerOptions:
+    """Return what scanners are given: the options of a scan, and hints of how files combine."""
+    return ScannerOptions(
+        group=scan.source_group,
+        variables=names(scan.variables),
+        drop_variables=names(scan.drop_variables),
+        max_native_bytes=scan.max_native_bytes_per_file,
+        scanner=scan.scanner,
+        allow_references_to=names(scan.allow_references_to),
+        policy=rules_of(scan.variable_policy),
+        **combining,
+    )

@@ -1,0 +1,119 @@
+"""Define `CommitOptions`: how a dataset is committed to a repository."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from icevirt.api.sources.named_containers import NamedContainers
+from icevirt.api.sources.published_urls import Publication
+from icevirt.archive.options import Option, Options, count, mapping
+from icevirt.errors import InvalidInputError
+from icevirt.repo.settings import as_json
+
+
+def _metadata(given: Any) -> dict[str, Any] | None:
+    held = mapping(given)
+    as_json(held or {})
+    return held
+
+
+def _publish_as(given: Any) -> Mapping[str, str] | None:
+    held = None if given is None else dict(given)
+    Publication.of(held)
+    return held
+
+
+def _containers(given: Any) -> Mapping[str, str] | None:
+    NamedContainers.of(given)
+    return None if given is None else dict(given)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class CommitOptions(Options):
+    """How a dataset is committed to a repository."""
+
+    KEYWORD: ClassVar[str] = "commit_options"
+
+    branch: Annotated[str, Option("The branch to commit to.")] = "main"
+    message: Annotated[str | None, Option("The message of the commit.")] = None
+    metadata: Annotated[
+        Mapping[str, Any] | None,
+        Option("Metadata of the snapshot, beside what the build records itself.", _metadata),
+    ] = None
+    allow_changes: Annotated[
+        bool,
+        Option(
+            'Let mode "w" remove variables and steps that the last build of the group made, change'
+            " their types, fixed lengths and decoding, or remove other people's work that it would"
+            " replace; without it, such builds are refused."
+        ),
+    ] = False
+    rescan_changed: Annotated[
+        bool,
+        Option(
+            "Scan files again that change between scan and commit, a few times, instead of"
+            " stopping."
+        ),
+    ] = False
+    verify: Annotated[
+        int | None,
+        Option(
+            "Compare this many chunks with the files after the commit, and check all references."
+            " Differences stop the build after its commit.",
+            count,
+        ),
+    ] = None
+    promote: Annotated[
+        str | None,
+        Option(
+            "The branch that is moved to the new snapshot at the very end, in one step, so that its"
+            " readers see nothing that did not pass; the branch to commit to is made if absent."
+        ),
+    ] = None
+    publish_as: Annotated[
+        Mapping[str, str] | None,
+        Option(
+            "Prefixes of the files, and those under which the same files will be read: references"
+            " are written with these. Lengths and checksums are taken from there; a file that is"
+            " absent there, or of another length, stops the build.",
+            _publish_as,
+        ),
+    ] = None
+    containers: Annotated[
+        Mapping[str, str] | None,
+        Option(
+            "Names of virtual chunk containers, and their prefixes: references below a prefix are"
+            " written relative to the name (vcc://name/path), so that the files can be moved"
+            " together by changing the container. Other references are absolute URLs.",
+            _containers,
+            flag="--container",
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        """Check the options, and that they fit together.
+
+        Raises:
+            InvalidInputError: A value is none that the option takes, or a branch is to be promoted
+                to itself.
+        """
+        super(CommitOptions, self).__post_init__()
+        if self.promote is not None and self.promote == self.branch:
+            raise InvalidInputError(
+                "a build cannot be promoted to the branch that it commits to",
+                do="Commit to another branch, like branch='staging'.",
+                branch=self.branch,
+                promote=self.promote,
+            )
+
+    @property
+    def publication(self) -> Publication:
+        """Where readers find the files."""
+        return Publication.of(self.publish_as)
+
+    @property
+    def named_containers(self) -> NamedContainers:
+        """The virtual chunk containers that have names."""
+        return NamedContainers.of(self.containers)

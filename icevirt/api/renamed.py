@@ -1,0 +1,106 @@
+"""Map former names and places of options to their replacements.
+
+An option that a function took by itself belongs to one of the option objects now, and some have
+another name. Calls in the former words raise an error that holds the new ones, ready to paste;
+recipes of version 1 are read in the new ones.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any
+
+from icevirt.api.commit_options import CommitOptions
+from icevirt.archive.options import Options, declared
+from icevirt.errors import ArgumentError
+from icevirt.planning.combine.options import CombineOptions
+from icevirt.scan.options import ScanOptions
+
+OBJECTS: tuple[type[Options], ...] = (ScanOptions, CombineOptions, CommitOptions)
+"""The option objects, in the order in which functions take them."""
+
+BY_KEYWORD = {each.KEYWORD: each for each in OBJECTS}
+
+RENAMED = {
+    "holes": "missing",
+    "regular": "spacing",
+    "policy": "variable_policy",
+    "deviating": "on_mismatch",
+    "eras": "on_mismatch",
+    "stack": "labels",
+    "label_variables": "labels",
+}
+"""Options that have another name now."""
+
+_PLACE = {each.name: options for options in OBJECTS for each in declared(options)}
+
+
+def placed(former: Mapping[str, Any], *, native_bytes_of_files: bool = True) -> dict[str, Any]:
+    """Return arguments in today's words and places, given those of a flat call.
+
+    Args:
+        former: Arguments by name; those that are no options are returned as they are.
+        native_bytes_of_files: ``max_native_bytes`` meant the values of each file, too.
+    """
+    made: dict[str, Any] = {}
+    mismatch = [
+        word
+        for name, choice, word in (("eras", "group", "eras"), ("deviating", "native", "native"))
+        if former.get(name) == choice
+    ]
+    for name, value in former.items():
+        new = RENAMED.get(name, name)
+        if new == "on_mismatch" and name != new:
+            value = (*mismatch, "refuse")[0]  # noqa: PLW2901  # eras left nothing to store
+        if new not in _PLACE:
+            made[name] = value
+            continue
+        made.setdefault(_PLACE[new].KEYWORD, {})[new] = value
+        if name == "max_native_bytes" and native_bytes_of_files:
+            made.setdefault("scan_options", {})["max_native_bytes_per_file"] = value
+    return made
+
+
+def names_replacements[**P, R](function: Callable[P, R]) -> Callable[P, R]:
+    """Let a function refuse former parameters with an error that says what to write instead."""
+    known = inspect.signature(function).parameters
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        if former := {name: value for name, value in kwargs.items() if name not in known}:
+            raise _refused(function.__name__, former, known)
+        return function(*args, **kwargs)
+
+    return call
+
+
+def _refused(name: str, former: Mapping[str, Any], known: Mapping[str, Any]) -> ArgumentError:
+    scans = name in ("scan_file", "scan_files")
+    words = {
+        "source_group" if scans and each == "group" else each: value
+        for each, value in former.items()
+    }
+    made = placed(words, native_bytes_of_files=True)
+    if scans and "max_native_bytes" in former:
+        del made["combine_options"]["max_native_bytes"]
+    if "spark" in made:
+        made["executor"] = made.pop("spark")
+    if made.get("combine_options", {}).get("labels") is not None and (
+        {"stack", "label_variables"} & former.keys()
+    ):
+        made["combine_options"]["labels"] = "variable:NAME"
+    made = {each: value for each, value in made.items() if value != {}}
+    unknown = [each for each in made if each not in known]
+    quoted = ", ".join(map(repr, former))
+    do = f"Write {', '.join(f'{each}={_shown(value)}' for each, value in made.items())}."
+    if unknown:
+        do = f"Remove {', '.join(unknown)}; {name} takes {', '.join(known)}."
+    return ArgumentError(f"{name}() takes no parameter {quoted}", do=do)
+
+
+def _shown(value: Any) -> str:
+    return (
+        "..." if not isinstance(value, str | int | float | Mapping | list | tuple) else repr(value)
+    )

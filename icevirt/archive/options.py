@@ -1,0 +1,252 @@
+"""Declare option objects once, each choice with its type, default, sentence and check.
+
+A field of a subclass of `Options` is annotated with an `Option`. Python, the command line, recipes
+and what a snapshot records of a build are derived from that declaration.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import MISSING, Field, dataclass, fields
+from numbers import Integral
+from types import NoneType
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    Self,
+    TypeAliasType,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from icevirt.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+type Names = str | Iterable[str]
+"""One name, or several."""
+
+type Check = Callable[[Any], Any]
+"""Returns the value that the object holds, or raises ``InvalidInputError``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """What an option is, beside its name, type and default."""
+
+    doc: str
+    """A sentence or two for Python and the command line, without the notation of either."""
+
+    check: Check | None = None
+    """By default the check that the type implies."""
+
+    flag: str = ""
+    """The name on the command line where it is another one: repeated options are singular."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredOption:
+    """An option with all that its class says about it."""
+
+    name: str
+    kind: Any  # the type, without its annotation
+    default: Any
+    option: Option
+
+    @property
+    def flag(self) -> str:
+        """The name on the command line."""
+        return self.option.flag or "--" + self.name.replace("_", "-")
+
+    @property
+    def check(self) -> Check:
+        """What checks a value, and returns the one that the object holds."""
+        return self.option.check or check_of(self.kind)
+
+
+type Spelling = Callable[[type["Options"], DeclaredOption], str]
+
+_SPELLING: ContextVar[Spelling | None] = ContextVar("spelling", default=None)
+
+
+@contextmanager
+def spelled(spelling: Spelling) -> Iterator[None]:
+    """Let errors name options in the words of another surface than Python."""
+    token = _SPELLING.set(spelling)
+    try:
+        yield
+    finally:
+        _SPELLING.reset(token)
+
+
+class Options:
+    """Base of the option objects: frozen, and checked when they are made.
+
+    Subclasses are frozen dataclasses whose fields are annotated with an `Option` each.
+    """
+
+    __slots__ = ()
+    KEYWORD: ClassVar[str]
+    """What functions call a parameter of this type."""
+
+    def __post_init__(self) -> None:
+        """Check every option.
+
+        Raises:
+            InvalidInputError: A value is none that the option takes.
+        """
+        for each in declared(type(self)):
+            given = getattr(self, each.name)
+            try:
+                held = each.check(given)
+            except InvalidInputError as error:
+                facts = {name: fact for name, fact in error.facts.items() if fact is not given}
+                raise InvalidInputError(
+                    f"{self.word(each)}={given!r}: {error.what}", do=error.do, **facts
+                ) from None
+            object.__setattr__(self, each.name, held)
+
+    def __repr__(self) -> str:
+        """Return the call that makes the same object."""
+        told = ", ".join(f"{name}={value!r}" for name, value in self.chosen().items())
+        return f"{type(self).__name__}({told})"
+
+    @classmethod
+    def word(cls, each: DeclaredOption) -> str:
+        """Return the name of an option as the caller writes it."""
+        spelling = _SPELLING.get()
+        return each.name if spelling is None else spelling(cls, each)
+
+    @classmethod
+    def of(cls, given: Self | Mapping[str, Any] | None) -> Self:
+        """Return options from what stands in their place: an object, a mapping, or nothing.
+
+        Raises:
+            InvalidInputError: It is something else, or a name or value is none of ours.
+        """
+        if given is None:
+            return cls()
+        if isinstance(given, cls):
+            return given
+        if not isinstance(given, Mapping):
+            raise InvalidInputError(
+                f"{cls.KEYWORD} must be {cls.__name__} or a mapping, not {type(given).__name__}",
+                do=f'Pass {cls.KEYWORD}=icevirt.{cls.__name__}(...), or a mapping like {{"name":'
+                " value}.",
+            )
+        known = [each.name for each in declared(cls)]
+        for name in given:
+            if name not in known:
+                near = difflib.get_close_matches(str(name), known, n=1)
+                raise InvalidInputError(
+                    f"{cls.KEYWORD} has no option {name!r}",
+                    do=f"Did you mean {near[0]!r}?" if near else f"Use {', '.join(known)}.",
+                )
+        return cls(**given)
+
+    def chosen(self) -> dict[str, Any]:
+        """Return the options that differ from their defaults, by name."""
+        return {
+            each.name: value
+            for each in declared(type(self))
+            if (value := getattr(self, each.name)) != each.default
+        }
+
+
+_DECLARED: dict[type[Options], tuple[DeclaredOption, ...]] = {}
+
+
+def declared(options: type[Options]) -> tuple[DeclaredOption, ...]:
+    """Return the options of a class, in their order."""
+    if options not in _DECLARED:
+        hints = get_type_hints(options, include_extras=True)
+        found = fields(_dataclass(options))
+        _DECLARED[options] = tuple(_declared(each, hints[each.name]) for each in found)
+    return _DECLARED[options]
+
+
+def _dataclass(options: type[Options]) -> type[DataclassInstance]:
+    return options  # type: ignore[return-value]  # subclasses are
+
+
+def _declared(found: Field[Any], hint: Any) -> DeclaredOption:
+    assert get_origin(hint) is Annotated, f"{found.name} has no Option annotation"
+    kind, option = get_args(hint)
+    assert found.default is not MISSING, f"{found.name} has no default"
+    return DeclaredOption(name=found.name, kind=kind, default=found.default, option=option)
+
+
+# -- checks --------------------------------------------------------------------------------------
+
+
+def choices_of(kind: Any) -> tuple[str, ...]:
+    """Return the words of a type that is a choice of some, else nothing."""
+    meant = kind.__value__ if isinstance(kind, TypeAliasType) else kind
+    return get_args(meant) if get_origin(meant) is Literal else ()
+
+
+def check_of(kind: Any) -> Check:
+    """Return the check that a type implies."""
+    if words := choices_of(kind):
+        return lambda given: one_of(words, given)
+    if kind is Names:
+        return names
+    parts = get_args(kind) or (kind,)
+    assert all(part in (str, bool, int, NoneType) for part in parts), f"{kind} needs a check"
+    return lambda given: _typed(parts, given)
+
+
+def one_of(words: tuple[str, ...], given: Any) -> Any:
+    """Return one of some words. Raises ``InvalidInputError``."""
+    if given not in words:
+        raise InvalidInputError("unknown value", do=f"Use one of {', '.join(words)}.", given=given)
+    return given
+
+
+def names(given: Any) -> tuple[str, ...]:
+    """Return names as a tuple; one may stand without a list around it.
+
+    Raises:
+        InvalidInputError: Something is no name.
+    """
+    listed = (given,) if isinstance(given, str) or not isinstance(given, Iterable) else given
+    found: tuple[Any, ...] = tuple(listed)
+    if not all(isinstance(name, str) for name in found):
+        raise InvalidInputError("must be a name or several names", do="Pass strings.", given=given)
+    return found
+
+
+def _typed(kinds: tuple[Any, ...], given: Any) -> Any:
+    if type(given) not in kinds:
+        wanted = " or ".join("None" if kind is NoneType else kind.__name__ for kind in kinds)
+        raise InvalidInputError(
+            f"must be {wanted}, not {type(given).__name__}", do="Correct the call.", given=given
+        )
+    return given
+
+
+def count(given: Any) -> int | None:
+    """Return a number of things, 0 or more, or None. Raises ``InvalidInputError``."""
+    if given is None:
+        return None
+    is_whole = isinstance(given, Integral) and not isinstance(given, bool)
+    if not is_whole or given < 0:
+        raise InvalidInputError("must be an integer of 0 or more", do="Correct it.", given=given)
+    return int(given)
+
+
+def mapping(given: Any) -> dict[str, Any] | None:
+    """Return a copy of a mapping whose keys are texts, or None. Raises ``InvalidInputError``."""
+    if given is None:
+        return None
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+        raise InvalidInputError("must be a mapping of names", do="Correct the call.", given=given)
+    return dict(given)

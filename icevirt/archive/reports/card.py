@@ -1,0 +1,86 @@
+"""Notebook pictures of reports: facts in a table, and the next step. Files' words are escaped."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Mapping
+from html import escape
+
+# control, format (direction marks, zero-width), surrogate, private use, line and paragraph ends
+_UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+
+
+def card(
+    title: str, facts: Mapping[str, object], *, lines: Iterable[str] = (), step: Iterable[str]
+) -> str:
+    """Return HTML of an object.
+
+    Args:
+        title: Its one-line repr.
+        facts: What it holds, by name; empty ones are left out.
+        lines: Further sentences, like the notes of a plan.
+        step: Lines of code that show what to do next.
+    """
+    rows = "".join(
+        f'<tr><th style="text-align:left">{text(name)}</th>'
+        f'<td style="text-align:left">{text(value)}</td></tr>'
+        for name, value in facts.items()
+        if value not in ("", None)
+    )
+    notes = "".join(f"<li>{text(line)}</li>" for line in lines)
+    return (
+        f"<div><code>{text(title)}</code><table>{rows}</table>"
+        + (f"<ul>{notes}</ul>" if notes else "")
+        + "<pre>"
+        + "\n".join(map(text, step))
+        + "</pre></div>"
+    )
+
+
+def table(names: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """Return rows as HTML."""
+    head = "".join(f"<th>{text(name)}</th>" for name in names)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{text(value)}</td>" for value in row) + "</tr>" for row in rows
+    )
+    return f"<table><tr>{head}</tr>{body}</table>"
+
+
+def text(value: object) -> str:
+    """Return a value as HTML text that no browser obeys, control characters spelt out."""
+    return escape(line(value))
+
+
+def line(value: object) -> str:
+    r"""Return a value as one line; control characters become ``\x1b``."""
+    return "".join(
+        letter.encode("unicode_escape").decode()
+        if unicodedata.category(letter) in _UNSAFE
+        else letter
+        for letter in str(value)
+    )
+
+
+def amount(number: int) -> str:
+    """Return a large number like ``4.2 M``, a small one as it is."""
+    if number < 100_000:
+        return f"{number:,}"
+    for unit, size in (("k", 1_000), ("M", 1_000_000), ("G", 1_000_000_000)):
+        if number < size * 1000:
+            return f"{number / size:.1f} {unit}"
+    return f"{number / 1e12:.1f} T"
+
+
+def volume(number: int) -> str:
+    """Return a number of bytes like ``4.1 TB``."""
+    size = float(number)
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if size < 1000:
+            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} PB"
+
+
+def plural(number: int, noun: str) -> str:
+    """Return ``1 file`` or ``8,784 files``."""
+    return f"{amount(number)} {noun}" if number == 1 else f"{amount(number)} {noun}s"

@@ -1,0 +1,103 @@
+"""Generate command-line options from what the option objects declare."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from types import NoneType
+from typing import Annotated, Any, get_args
+
+import typer
+
+from icevirt.archive.options import DeclaredOption, Names, Options, choices_of, declared, spelled
+from icevirt.cli.notation import NOTATIONS
+from icevirt.errors import InvalidInputError
+
+
+def takes(
+    options: type[Options], only: Collection[str] = ()
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command the options of a class, or ``only`` some, as keywords after its own."""
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        signature = inspect.signature(command, eval_str=True)
+        own = [
+            each
+            for each in signature.parameters.values()
+            if each.kind is not inspect.Parameter.VAR_KEYWORD
+        ]
+        added = [_parameter(each) for each in declared(options) if not only or each.name in only]
+        made = signature.replace(parameters=[*own, *added])
+        command.__signature__ = made  # type: ignore[attr-defined]  # what typer looks at
+        command.__annotations__ = {each.name: each.annotation for each in made.parameters.values()}
+        return command
+
+    return add
+
+
+def _parameter(each: DeclaredOption) -> inspect.Parameter:
+    kind, default, more = _typed(each)
+    option = typer.Option(each.flag, help=_help(each), **more)
+    return inspect.Parameter(
+        each.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=default,
+        annotation=Annotated[kind, option],
+    )
+
+
+def _help(each: DeclaredOption) -> str:
+    repeats = each.kind is Names or (each.name in NOTATIONS and NOTATIONS[each.name].repeats)
+    return f"{each.option.doc} May be repeated." if repeats else each.option.doc
+
+
+def _typed(each: DeclaredOption) -> tuple[Any, Any, dict[str, Any]]:
+    """Return the type that typer reads, the default, and further settings."""
+    if notation := NOTATIONS.get(each.name):
+        more = {"parser": notation.parser, "metavar": notation.metavar}
+        return (list[Any] | None if notation.repeats else Any), _default(notation, each), more
+    if each.kind is Names:
+        return list[str] | None, None, {}
+    if words := choices_of(each.kind):
+        return str, each.default, {"metavar": f"<{'|'.join(words)}>"}
+    if each.kind is bool:
+        return bool, each.default, {}
+    meant = getattr(each.kind, "__value__", each.kind)
+    known = [part for part in get_args(meant) or (meant,) if part is not NoneType]
+    kind = next((part for part in (str, float, int) if part in known), str)
+    return kind | None if each.default is None else kind, each.default, {}
+
+
+def _default(notation: Any, each: DeclaredOption) -> Any:
+    return None if notation.repeats else each.default
+
+
+def grouped(classes: Collection[type[Options]], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a command by the keyword of their object, defaults left out.
+
+    Raises:
+        typer.BadParameter: A value is none that the option takes; it is named by its flag.
+    """
+    made: dict[str, Any] = {}
+    for options in classes:
+        found = {
+            each.name: value
+            for each in declared(options)
+            if each.name in given and (value := _value(each, given[each.name])) != each.default
+        }
+        try:
+            with spelled(lambda _, each: each.flag):
+                options.of(found)
+        except InvalidInputError as error:
+            raise typer.BadParameter(str(error)) from error
+        if found:
+            made[options.KEYWORD] = found
+    return made
+
+
+def _value(each: DeclaredOption, given: Any) -> Any:
+    if given is None or given == []:
+        return each.default
+    if each.name in NOTATIONS:
+        return NOTATIONS[each.name].value(given)
+    return list(given) if isinstance(given, tuple) else given

@@ -1,0 +1,167 @@
+"""Define the protocol of executors, which run the tasks of builds, plans, scans and checks.
+
+There are three: `icevirt.execution.spark_executor`, `icevirt.execution.process_pool` and
+`icevirt.execution.in_process`. They run the same functions on the same pickled tasks and return the
+same results, so that stages know none of them. `icevirt.execution.selection` decides which runs.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Protocol, runtime_checkable
+
+from icevirt.archive.reports.build import Progress
+from icevirt.errors import IcevirtError
+from icevirt.storage.protocol import Storage
+
+_INTERVAL = 0.5  # seconds between two looks at the progress
+
+type Done = Callable[[int], None]
+"""Called now and then with the number of tasks that are done, and once when all are."""
+
+
+@runtime_checkable
+class Executor(Protocol):
+    """Runs tasks, and returns what they return."""
+
+    @property
+    def name(self) -> str:
+        """The word that chooses such an executor: "spark", "processes" or "in-process"."""
+
+    @property
+    def parallelism(self) -> int:
+        """How many tasks run at a time; work is divided into a few tasks for each.
+
+        Raises:
+            SparkJobError: Spark's JVM died.
+        """
+
+    def run[T, R](
+        self,
+        function: Callable[[T], R],
+        tasks: Iterable[T],
+        *,
+        progress: Done | None = None,
+        storage: Storage | None = None,
+    ) -> list[R]:
+        """Run every task and return the results in the order of the tasks.
+
+        Args:
+            function: A function of a module, given a task.
+            tasks: They pickle, like results, which are small; one at a time is held unpickled.
+            progress: Called from any thread.
+            storage: Where tasks may lie that are too large to be sent otherwise.
+
+        Raises:
+            IcevirtError: The one a task raised; that of the first task, where several did.
+            SparkJobError: A task failed for another reason, as often as it is tried.
+        """
+
+    def shuffle[M, T, R](
+        self,
+        mapper: Callable[[M, int], Iterator[tuple[int, bytes]]],
+        maps: Sequence[M],
+        function: Callable[[T, list[bytes]], R],
+        tasks: Iterable[T],
+        *,
+        progress: Done | None = None,
+        storage: Storage | None = None,
+    ) -> list[R]:
+        """Run every task with the rows that mappers sent to it, as `run` does.
+
+        Args:
+            mapper: Given one of ``maps`` and its number, yields rows: the number of the task each
+                is for, and its bytes.
+            maps: What mappers are given.
+            function: Given a task and its rows, which come in any order. It is not called where a
+                mapper raised.
+            tasks: They pickle, like results.
+            progress: Called from any thread, of ``tasks`` alone.
+            storage: Where tasks may lie that are too large to be sent otherwise.
+        """
+
+    def close(self) -> None:
+        """End what was started for this executor; it runs no task afterwards."""
+
+
+def run_pickled[T, R](
+    function: Callable[[T], R], payload: bytes, load: Callable[[bytes], T] = pickle.loads
+) -> tuple[bool, bytes]:
+    """Run a function on a pickled task, where a worker does.
+
+    Returns:
+        Whether there is a result, and that, or the `IcevirtError` that was raised, pickled.
+    """
+    try:
+        return True, pickle.dumps(function(load(payload)))
+    except IcevirtError as error:
+        return False, pickle.dumps(error)
+
+
+def results_of[R](rows: Sequence[tuple[int, bool, bytes]]) -> list[R]:
+    """Return the results in the order of the tasks, or raise the first task's error.
+
+    Args:
+        rows: The number of each task, whether it has a result, and that or its error, pickled.
+    """
+    results: list[R] = []
+    for _, ok, payload in sorted(rows, key=lambda row: row[0]):
+        value = pickle.loads(payload)  # noqa: S301  # made by `run_pickled`
+        if not ok:
+            raise value
+        results.append(value)
+    return results
+
+
+class Watch:
+    """Call ``progress`` now and then while the block runs, from a thread of its own.
+
+    Args:
+        progress: Called with the number of tasks that are done; None: nothing happens.
+        done: Returns that number.
+    """
+
+    def __init__(self, progress: Done | None, done: Callable[[], int]) -> None:
+        self._progress, self._done = progress, done
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="icevirt-progress", daemon=True)
+
+    def __enter__(self) -> None:
+        if self._progress is not None:
+            self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        if self._progress is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        took = 0.0
+        # looking is a listing, which takes a while in a bucket of many objects
+        while not self._over.wait(max(_INTERVAL, 10 * took)):
+            if self._progress is not None:
+                begin = time.perf_counter()
+                self._progress(self._done())
+                took = time.perf_counter() - begin
+
+
+def reporter(
+    progress: Callable[[Progress], None] | None, look: Callable[[], Progress]
+) -> Done | None:
+    """Return what an executor calls: it looks at what is done and passes it to ``progress``."""
+    if progress is None:
+        return None
+    tell = progress
+    begin = time.perf_counter()
+    first = look()
+    tell(replace(first, found=first.done))
+
+    def report(_: int) -> None:
+        step = look()
+        tell(replace(step, found=first.done, seconds=time.perf_counter() - begin))
+
+    return report

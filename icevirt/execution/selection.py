@@ -1,0 +1,140 @@
+"""Choose the executor: the caller's choice, the active session, or what suits the work.
+
+This is the only place that decides. A Spark session that was passed or found is used as it is,
+neither configured nor stopped; what is started here ends with the block.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Literal
+
+from icevirt.archive.scanned import SourceFile
+from icevirt.errors import InvalidInputError
+from icevirt.execution.executor import Executor
+from icevirt.execution.in_process import InProcessExecutor
+from icevirt.execution.process_pool import ProcessExecutor, usable_cores
+from icevirt.execution.spark_executor import SparkExecutor
+from icevirt.execution.spark_jvm import stop
+from icevirt.execution.spark_session import is_submitted, local_session, running_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+type ExecutorChoice = Executor | SparkSession | Literal["spark", "processes", "in-process"] | None
+"""What a caller may pass as executor.
+
+A Spark session; "spark" for the running session or a local one; "processes" for child processes of
+this machine; "in-process" for this one; an executor, which the caller closes; None to let icevirt
+decide.
+"""
+
+FEW_FILES = 5000
+"""Largest number of files built in local processes when there is no Spark session."""
+
+LARGE = 1 << 26
+"""Bytes of a file that count as another file."""
+
+FILES_OF_PROCESS = 64
+"""Fewer files are scanned before another process has imported what it needs."""
+
+_WORDS = ("spark", "processes", "in-process")
+_default: ContextVar[ExecutorChoice] = ContextVar("icevirt-executor", default=None)
+
+
+@contextmanager
+def default_executor(choice: ExecutorChoice) -> Iterator[None]:
+    """Run what is called in the block, and names no executor itself, on this one."""
+    before = _default.set(choice)
+    try:
+        yield
+    finally:
+        _default.reset(before)
+
+
+def work_of(files: Sequence[SourceFile]) -> int:
+    """Return how many usual files would be as much work as these."""
+    return sum(1 + file.size // LARGE for file in files)
+
+
+@contextmanager
+def executor_of(choice: ExecutorChoice = None, *, work: int | None = None) -> Iterator[Executor]:
+    """Yield the executor that runs tasks.
+
+    Args:
+        choice: What the caller passed.
+        work: How many usual files would be as much work; 0 where it is done before a process has
+            started, None where it is unknown or much.
+
+    Raises:
+        InvalidInputError: ``choice`` is none of the above.
+        BuildError: Spark or Java is missing; `SparkJobError` if Spark does not start.
+    """
+    if choice is None:
+        choice = _default.get()
+    if isinstance(choice, Executor):
+        yield choice
+        return
+    if choice is not None and not isinstance(choice, str):
+        yield SparkExecutor(_session_of(choice))
+        return
+    if choice not in (None, *_WORDS):
+        raise InvalidInputError(
+            "there is no such executor",
+            do=f"Pass {', '.join(map(repr, _WORDS))}, or a Spark session.",
+            executor=choice,
+        )
+    made = _made(choice, work)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def suitable(work: int | None, *, has_session: bool) -> str:
+    """Return the word of the executor that suits the work, where the caller named none."""
+    if work == 0:
+        return "in-process"
+    if has_session or work is None or work > FEW_FILES:
+        return "spark"
+    return "processes"
+
+
+def _made(word: str | None, work: int | None) -> Executor:
+    """Return an executor by its word; None chooses."""
+    running = None
+    if word == "spark" or (word is None and work != 0 and _may_be_running()):
+        running = running_session()
+    match word or suitable(work, has_session=running is not None):
+        case "in-process":
+            return InProcessExecutor()
+        case "processes":
+            enough = usable_cores() if work is None else 1 + work // FILES_OF_PROCESS
+            return ProcessExecutor(min(usable_cores(), enough))
+        case _ if running is not None:
+            return SparkExecutor(running)
+        case _:
+            return SparkExecutor(local_session(), ending=stop)
+
+
+def _may_be_running() -> bool:
+    """Say whether there can be a session, without importing Spark where there cannot."""
+    return "pyspark" in sys.modules or is_submitted()
+
+
+def _session_of(choice: object) -> SparkSession:
+    """Return what can only be a Spark session.
+
+    Raises:
+        InvalidInputError: It is something else.
+    """
+    if not hasattr(choice, "createDataFrame"):
+        raise InvalidInputError(
+            "this is not an executor",
+            do=f"Pass a Spark session, or one of {', '.join(map(repr, _WORDS))}.",
+            executor=type(choice).__name__,
+        )
+    return choice  # type: ignore[return-value]  # by what it can do: Spark Connect has its own class

@@ -1,0 +1,227 @@
+"""Run tasks on Spark, one per partition, and collect their results.
+
+A task and its result travel pickled inside Arrow batches; an `IcevirtError` comes back as itself
+and is raised in the driver, anything else is Spark's to retry. Results are small by contract.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from icevirt.errors import IcevirtError, SparkJobError
+from icevirt.execution.executor import Done, Watch, results_of, run_pickled
+from icevirt.execution.spark_jvm import errors_of_spark, words_of
+from icevirt.execution.spark_progress import counted
+from icevirt.execution.task_transport import packed, unpacked
+from icevirt.storage.protocol import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_COLUMNS: dict[str, Any] = {"id": pa.int32(), "ok": pa.bool_(), "payload": pa.binary()}
+_OUT = pa.schema(_COLUMNS)
+
+
+def stage[T, R](
+    function: Callable[[T], R],
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Make the function from Arrow batches to Arrow batches that runs ``function`` on each row."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for row in batch.to_pylist():
+                ok, payload = run_pickled(function, row["payload"], unpacked)
+                yield _result(row["id"], ok=ok, payload=payload)
+
+    return run
+
+
+def _result(number: int, *, ok: bool, payload: bytes) -> pa.RecordBatch:
+    columns: list[list[Any]] = [[number], [ok], [payload]]
+    return pa.RecordBatch.from_arrays(
+        [pa.array(c, f.type) for c, f in zip(columns, _OUT, strict=True)], schema=_OUT
+    )
+
+
+def batch_of[T](tasks: Iterable[T]) -> pa.Table:
+    """Return the table of tasks that a stage takes."""
+    return _table(map(pickle.dumps, tasks))
+
+
+def _table(payloads: Iterable[bytes]) -> pa.Table:
+    rows = list(payloads)
+    return pa.table(
+        {"id": pa.array(range(len(rows)), pa.int32()), "payload": pa.array(rows, pa.binary())}
+    )
+
+
+class SparkExecutor:
+    """Runs tasks in the Python workers of a Spark session, a partition each.
+
+    Args:
+        session: The session, of this process or of Spark Connect.
+        ending: Called with the session when the executor is closed.
+    """
+
+    name = "spark"
+
+    def __init__(
+        self, session: SparkSession, *, ending: Callable[[SparkSession], None] | None = None
+    ) -> None:
+        self.session, self._ending = session, ending
+
+    @property
+    def parallelism(self) -> int:
+        """How many tasks run at a time.
+
+        Raises:
+            SparkJobError: Spark's JVM died.
+        """
+        try:
+            return int(self.session.sparkContext.defaultParallelism)
+        except Exception:  # noqa: BLE001  # Spark Connect has no context to ask
+            with _failing():
+                return int(self.session.conf.get("spark.default.parallelism", "8") or 8)
+
+    def run[T, R](
+        self,
+        function: Callable[[T], R],
+        tasks: Iterable[T],
+        *,
+        progress: Done | None = None,
+        storage: Storage | None = None,
+    ) -> list[R]:
+        """Run every task; see `Executor.run`."""
+        with _failing(), packed(tasks, storage) as payloads:
+            table = _table(payloads)
+            if not len(table):
+                return []
+            spread = self.session.createDataFrame(table).repartitionById(len(table), "id")
+            done = spread.mapInArrow(stage(function), "id int, ok boolean, payload binary")
+            return self._collected(done, len(table), progress)
+
+    def shuffle[M, T, R](
+        self,
+        mapper: Callable[[M, int], Iterator[tuple[int, bytes]]],
+        maps: Sequence[M],
+        function: Callable[[T, list[bytes]], R],
+        tasks: Iterable[T],
+        *,
+        progress: Done | None = None,
+        storage: Storage | None = None,
+    ) -> list[R]:
+        """Run every task with its rows; see `Executor.shuffle`."""
+        kinds = "id int, sent boolean, payload binary"
+        with _failing(), packed(maps, storage) as mapped, packed(tasks, storage) as payloads:
+            table = _table(payloads)
+            if not len(table):
+                return []
+            sent = (
+                self.session.createDataFrame(_table(mapped))
+                .repartitionById(max(1, len(maps)), "id")
+                .mapInArrow(_mapping(mapper, len(table)), kinds)
+            )
+            given = self.session.createDataFrame(table).selectExpr("id", "false AS sent", "payload")
+            frame = given.union(sent).repartitionById(len(table), "id")
+            done = frame.mapInArrow(_reducing(function), "id int, ok boolean, payload binary")
+            return self._collected(done, len(table), progress)
+
+    def _collected(self, done: DataFrame, count: int, progress: Done | None) -> list[Any]:
+        if progress is None:
+            rows = done.collect()
+        else:
+            with counted(self.session) as finished, Watch(progress, finished):
+                rows = done.collect()
+            progress(count)
+        return results_of([(row["id"], row["ok"], bytes(row["payload"])) for row in rows])
+
+    def close(self) -> None:
+        """Stop the session, where it was started for this executor."""
+        if self._ending is not None:
+            self._ending(self.session)
+
+
+@contextmanager
+def _failing() -> Iterator[None]:
+    """Turn what Spark raises, and what is raised where its JVM died, into one error."""
+    try:
+        yield
+    except errors_of_spark() as error:
+        raise SparkJobError(
+            "a Spark task failed",
+            do="The text above gives the cause; run the build again to continue where it stopped.",
+            cause=_short(words_of(error)),
+        ) from error
+
+
+def _mapping[M](
+    mapper: Callable[[M, int], Iterator[tuple[int, bytes]]], tasks: int
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function of the mappers' partitions; an error goes to every one of the tasks.
+
+    A task that did not hear of it would finish with what came so far, and be recorded as finished.
+    """
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for row in batch.to_pylist():
+                try:
+                    for to, payload in mapper(unpacked(row["payload"]), row["id"]):
+                        yield _sent(to, payload)
+                except IcevirtError as error:
+                    told = pickle.dumps(error)
+                    for to in range(tasks):
+                        yield _sent(to, told, ok=None)
+
+    return run
+
+
+def _sent(to: int, payload: bytes, *, ok: bool | None = True) -> pa.RecordBatch:
+    """Return a row of a mapper; what is neither true nor false is an error."""
+    types = [pa.int32(), pa.bool_(), pa.binary()]
+    columns = [pa.array([v], t) for v, t in zip((to, ok, payload), types, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, names=["id", "sent", "payload"])
+
+
+def _reducing[T, R](
+    function: Callable[[T, list[bytes]], R],
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows: dict[int, list[bytes]] = defaultdict(list)
+        tasks: dict[int, bytes] = {}
+        failed: list[bytes] = []
+        for batch in batches:
+            for row in batch.to_pylist():
+                if row["sent"] is None:
+                    failed.append(row["payload"])
+                elif row["sent"]:
+                    rows[row["id"]].append(row["payload"])
+                else:
+                    tasks[row["id"]] = row["payload"]
+        for number, task in sorted(tasks.items()):
+            if failed:
+                yield _result(number, ok=False, payload=failed[0])
+            else:
+                mine = rows.pop(number, [])
+                ok, payload = run_pickled(partial(_with_rows, function, mine), task, unpacked)
+                yield _result(number, ok=ok, payload=payload)
+
+    return run
+
+
+def _with_rows[T, R](function: Callable[[T, list[bytes]], R], rows: list[bytes], task: T) -> R:
+    return function(task, rows)
+
+
+def _short(text: str) -> str:
+    """Return the last lines of a traceback through two languages, where the cause is."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    python = [line for line in lines if not line.startswith(("at ", "File ", "..."))]
+    return " | ".join(python[-6:])[:2000]

@@ -1,0 +1,187 @@
+"""Define `ScanOptions`: what a scan reads of files, and what it records."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from icevirt.archive.limits import DEFAULT, ScanLimits
+from icevirt.archive.options import Names, Option, Options, count
+from icevirt.errors import InvalidInputError
+from icevirt.scan.policy import PolicyLike, rules_of
+from icevirt.scan.registry import named
+
+MAX_NATIVE_BYTES = 256 * 1024 * 1024
+"""Of values that are stored because they cannot be referenced, by default."""
+
+_UNITS = {
+    unit: base**power
+    for power, letter in enumerate("kmgt", 1)
+    for unit, base in ((f"{letter}ib", 1024), (f"{letter}b", 1000))
+} | {"b": 1, "": 1}
+
+
+def bad_files_allowed(given: int | str, files: int) -> int:
+    """Return how many of ``files`` may be bad, given a number or a share like ``"1%"``.
+
+    Raises:
+        InvalidInputError: It is neither, or negative.
+    """
+    try:
+        if isinstance(given, str) and given.endswith("%"):
+            allowed = math.floor(files * float(given[:-1]) / 100)
+        else:
+            allowed = int(given)
+    except (ValueError, TypeError, OverflowError) as error:  # the last of "inf%"
+        raise InvalidInputError(
+            "max_bad_files must be a number or a share",
+            do='Pass a number of files, or a share like "1%".',
+            max_bad_files=given,
+        ) from error
+    if allowed < 0 or (isinstance(given, str) and given.startswith("-")):
+        raise InvalidInputError("max_bad_files is negative", do="Pass 0 or more.")
+    if isinstance(given, str) and given.endswith("%") and float(given[:-1]) > 100:
+        raise InvalidInputError(
+            "max_bad_files is more than 100%", do="Pass at most 100%.", max_bad_files=given
+        )
+    return allowed
+
+
+def _bad_files(given: Any) -> int | str:
+    bad_files_allowed(given, 0)
+    held: int | str = given
+    return held
+
+
+def _scanner(given: Any) -> str:
+    if not isinstance(given, str):
+        raise InvalidInputError("the name of a scanner is a text", do="Correct it.", given=given)
+    if given:
+        named(given)
+    return given
+
+
+def _policy(given: Any) -> PolicyLike:
+    rules_of(given)
+    return dict(given) if isinstance(given, Mapping) else str(given)
+
+
+def _seconds(given: Any) -> float | None:
+    is_number = isinstance(given, int | float) and not isinstance(given, bool)
+    if given is not None and not (is_number and 0 < given < math.inf):
+        raise InvalidInputError(
+            "not a number of seconds above 0", do="Pass how many seconds a scan may take."
+        )
+    return None if given is None else float(given)
+
+
+def _size(given: Any) -> int | str | None:
+    if given is not None and not 0 < _bytes(given) < 1 << 63:
+        raise InvalidInputError(
+            "not a number of bytes above 0", do='Pass a number of bytes, or text like "4GiB".'
+        )
+    held: int | str | None = given
+    return held
+
+
+def _bytes(given: object) -> int:
+    if isinstance(given, int):
+        return given
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([a-z]*)", str(given).strip().lower())
+    if found is None or found[2] not in _UNITS:
+        return 0
+    return int(float(found[1]) * _UNITS[found[2]])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ScanOptions(Options):
+    """What decides what a scan reads of files and records of them."""
+
+    KEYWORD: ClassVar[str] = "scan_options"
+
+    source_group: Annotated[str, Option("Take only what is below this group of the files.")] = "/"
+    variables: Annotated[
+        Names,
+        Option(
+            "Take only these variables, by name or absolute path, coordinates included.",
+            flag="--variable",
+        ),
+    ] = ()
+    drop_variables: Annotated[
+        Names,
+        Option("Leave these variables out, by name or absolute path.", flag="--drop-variable"),
+    ] = ()
+    variable_policy: Annotated[
+        PolicyLike,
+        Option(
+            "What a scan does with variables. fail: a variable that cannot be represented stops the"
+            " scan of its file; skip: it is left out, with a warning; reference: an error where it"
+            " cannot be referenced; native: read and stored in chunks; inline: in one chunk. For"
+            " all variables, or by name, path or pattern; the first that fits counts.",
+            _policy,
+        ),
+    ] = "fail"
+    max_native_bytes_per_file: Annotated[
+        int,
+        Option(
+            "How many bytes of values a scan may store for one file because they cannot be"
+            " referenced.",
+            count,
+        ),
+    ] = MAX_NATIVE_BYTES
+    max_bad_files: Annotated[
+        int | str,
+        Option(
+            "How many files may be left out because they cannot be scanned: a number, or a share"
+            " like 1%.",
+            _bad_files,
+        ),
+    ] = 0
+    file_timeout: Annotated[
+        float | None,
+        Option(
+            "Seconds that the scan of one file may take, by default 600. A file that takes longer"
+            " is bad (timeout) until a scan gives it more.",
+            _seconds,
+        ),
+    ] = None
+    file_memory: Annotated[
+        int | str | None,
+        Option(
+            "Memory that the scan of one file may take beside what its process has, by default"
+            " 4GiB: bytes, or text with a unit. A file that needs more is bad (oom) until a scan"
+            " gives it more.",
+            _size,
+        ),
+    ] = None
+    scanner: Annotated[
+        str,
+        Option(
+            "The scanner to use, like virtualizarr:FITSParser; by default each file's content"
+            " decides.",
+            _scanner,
+        ),
+    ] = ""
+    allow_references_to: Annotated[
+        Names,
+        Option(
+            "Directories and URL prefixes that references in the files may lead to, beside the"
+            " files' own directories: of files of references, virtual datasets and raw files of"
+            " HDF5."
+        ),
+    ] = ()
+    asset: Annotated[
+        str | None,
+        Option("Which asset of STAC items is the file; by default the one with the role data."),
+    ] = None
+
+    @property
+    def limits(self) -> ScanLimits:
+        """What the scan of one file may take."""
+        return ScanLimits(
+            seconds=DEFAULT.seconds if self.file_timeout is None else self.file_timeout,
+            memory=DEFAULT.memory if self.file_memory is None else _bytes(self.file_memory),
+        )

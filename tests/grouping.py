@@ -1,0 +1,19 @@
+"""Options of tests that come by name: each goes into the object that it belongs to."""
+
+from typing import Any
+
+from icevirt.api.renamed import OBJECTS
+from icevirt.archive.options import declared
+
+KEYWORDS = {each.name: options.KEYWORD for options in OBJECTS for each in declared(options)}
+
+
+def grouped(given: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """Return arguments for `icevirt.build` and the like; those that are no options stay."""
+    made: dict[str, Any] = {}
+    for name, value in {**given, **more}.items():
+        if name in KEYWORDS:
+            made.setdefault(KEYWORDS[name], {})[name] = value
+        else:
+            made[name] = value
+    return made

@@ -1,0 +1,90 @@
+"""A run without arguments runs the fast tests and says what it left out; naming tests runs all."""
+
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+FILES = {
+    "pytest.ini": "[pytest]\ntestpaths = tests\npythonpath = {tests}\nmarkers =\n  ci: second tier\n"
+    "  spark: uses Spark\n  servers: uses servers\n  slow: begins first\n",
+    "tests/conftest.py": """
+        import pytest
+        pytest_plugins = ["servers.fixtures", "tiers"]
+        @pytest.fixture(scope="session")
+        def spark():
+            return "session"
+        """,
+    "tests/test_fast.py": """
+        import os, pytest
+        def test_quick(): pass
+        def test_session(spark, worker_id, record_property): pass
+        @pytest.mark.ci
+        def test_kill(): pass
+        """,
+    "tests/test_more.py": """
+        import pytest
+        def test_session_too(spark): pass
+        @pytest.mark.parametrize("place", ["local", "s3"], indirect=True)
+        def test_place(place): pass
+        """,
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Run pytest in a folder with tests of both tiers; return by test what became of it."""
+    folder = tmp_path_factory.mktemp("tiers")
+    for name, text in FILES.items():
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(textwrap.dedent(text).format(tests=TESTS))
+
+    def command(*words):
+        plain = ["-p", "no:cacheprovider", "-p", "no:randomly", "-v", *words]
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", *plain],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        passed = re.findall(r"\[(gw\d)\].*PASSED tests/\S+::(\S+)", done.stdout)
+        workers = {test: worker for worker, test in passed}
+        return workers, done.stdout
+
+    return command
+
+
+def test_without_arguments_the_fast_tier_runs_in_several_processes(run):
+    workers, out = run()
+    assert set(workers) == {
+        "test_quick",
+        "test_session",
+        "test_session_too",
+        "test_place[local]",
+    }, out
+    assert workers["test_session"] == workers["test_session_too"]
+    assert "2 tests of the second tier were left out" in out
+    assert "uv run pytest --tier=rest" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "ran"),
+    [
+        (["tests/test_fast.py"], {"test_quick", "test_session", "test_kill"}),
+        (["-k", "kill"], {"test_kill"}),
+        (["tests/test_fast.py::test_kill"], {"test_kill"}),
+        (["--tier=rest", "-k", "not s3"], {"test_kill"}),
+    ],
+    ids=["a file", "a keyword", "a node id", "the rest"],
+)
+def test_who_names_tests_gets_them_in_this_process(words, ran, run):
+    workers, out = run(*words)
+    assert not workers
+    assert set(re.findall(r"tests/\S+::(\S+) PASSED", out)) == ran, out
+    assert "left out" not in out

@@ -1,0 +1,176 @@
+"""Option objects are true from birth, say what they hold, and replace what stood in their place."""
+
+import dataclasses
+import pickle
+import re
+
+import numpy as np
+import pytest
+
+import icevirt
+from icevirt.api.renamed import OBJECTS, RENAMED
+from icevirt.archive.options import declared, spelled
+from icevirt.errors import ArgumentError, InvalidInputError
+
+EVERY = [pytest.param(options, id=options.__name__) for options in OBJECTS]
+
+BAD = {
+    "a choice that is none": ("combine_options", {"missing": "fill"}, "missing='fill'"),
+    "a name that is none": ("combine_options", {"pad": 3}, "pad=3"),
+    "a spacing of nothing": ("combine_options", {"spacing": {"time": "0h"}}, "spacing="),
+    "a tolerance below 0": ("combine_options", {"tolerance": -1}, "tolerance=-1"),
+    "labels that are a number": ("combine_options", {"labels": 3}, "labels=3"),
+    "a rename that is a list": ("combine_options", {"rename": ["a"]}, "rename="),
+    "attributes of a text": ("combine_options", {"attrs": {"/": "x"}}, "attrs="),
+    "a function of no module": ("combine_options", {"preprocess": "tidy"}, "preprocess='tidy'"),
+    "a number that is none": ("combine_options", {"max_native_bytes": "9"}, "max_native_bytes='9'"),
+    "a word of xarray's that is none": ("combine_options", {"combine_attrs": "x"}, "combine_attrs"),
+    "values that decide": ("combine_options", {"data_vars": "different"}, "data_vars='different'"),
+    "a policy that is none": ("scan_options", {"variable_policy": "drop"}, "variable_policy="),
+    "a share above all": ("scan_options", {"max_bad_files": "101%"}, "max_bad_files='101%'"),
+    "no time": ("scan_options", {"file_timeout": 0}, "file_timeout=0"),
+    "memory of no unit": ("scan_options", {"file_memory": "4 cows"}, "file_memory='4 cows'"),
+    "no scanner": ("scan_options", {"scanner": "nosuch"}, "scanner='nosuch'"),
+    "a group that is None": ("scan_options", {"source_group": None}, "source_group=None"),
+    "a branch that is a number": ("commit_options", {"branch": 3}, "branch=3"),
+    "metadata that is no JSON": ("commit_options", {"metadata": {"a": {1}}}, "metadata="),
+    "fewer chunks than none": ("commit_options", {"verify": -1}, "verify=-1"),
+    "a choice that is text": ("commit_options", {"allow_changes": "yes"}, "allow_changes='yes'"),
+    "a container of no name": ("commit_options", {"containers": {"a/b": "/x"}}, "containers="),
+}
+
+
+@pytest.mark.parametrize(("keyword", "given", "told"), BAD.values(), ids=BAD)
+def test_a_bad_value_is_refused_at_birth_by_its_name(keyword, given, told):
+    (options,) = (each for each in OBJECTS if keyword == each.KEYWORD)
+    for make in (lambda: options(**given), lambda: options.of(given)):
+        with pytest.raises(InvalidInputError, match=re.escape(told)):
+            make()
+
+
+@pytest.mark.parametrize("call", ["build", "plan", "scan_files"])
+def test_a_bad_value_is_refused_before_any_work(call, tmp_path):
+    where = {"build": ["repo"], "plan": [], "scan_files": ["catalog"]}[call]
+    with pytest.raises(InvalidInputError, match="missing='fill'"):
+        getattr(icevirt, call)(
+            "nothing.nc", *(tmp_path / each for each in where), combine_options={"missing": "fill"}
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("options", EVERY)
+def test_options_are_frozen_equal_by_value_and_pickle(options):
+    made = options()
+    assert made == options.of(None) == options.of({}) == pickle.loads(pickle.dumps(made))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(made, declared(options)[0].name, "x")
+    assert repr(made) == f"{options.__name__}()"
+
+
+@pytest.mark.parametrize("options", EVERY)
+def test_every_default_is_a_value_that_the_option_takes(options):
+    for each in declared(options):
+        assert each.check(each.default) == each.default
+        assert each.option.doc.endswith(".")
+
+
+def test_the_repr_is_the_call():
+    made = icevirt.CombineOptions(missing="reserve", pad="x", spacing={"time": "6h"})
+    assert repr(made) == "CombineOptions(missing='reserve', spacing={'time': '6h'}, pad=('x',))"
+    assert eval(repr(made), {"CombineOptions": icevirt.CombineOptions}) == made
+
+
+def test_what_the_caller_changes_later_changes_nothing():
+    names, spacing = ["a"], {"time": "6h"}
+    made = icevirt.CombineOptions(pad=names, spacing=spacing)
+    names.append("b")
+    spacing["x"] = 1
+    assert (made.pad, made.spacing) == (("a",), {"time": "6h"})
+
+
+def test_numbers_of_numpy_are_numbers():
+    made = icevirt.CommitOptions(verify=np.int64(3))
+    assert (made.verify, type(made.verify)) == (3, int)
+
+
+def test_an_unknown_option_names_the_nearest():
+    with pytest.raises(InvalidInputError, match=r"'mising'.*'missing'"):
+        icevirt.CombineOptions.of({"mising": "reserve"})
+    with pytest.raises(InvalidInputError, match="scan_options must be ScanOptions or a mapping"):
+        icevirt.plan("a.nc", scan_options="skip")
+
+
+def test_options_that_void_one_another_are_refused():
+    for void in ({"duplicates": "newest"}, {"spacing": "6h"}):
+        with pytest.raises(InvalidInputError, match="nested"):
+            icevirt.CombineOptions(combine="nested", **void)
+
+
+def test_errors_use_the_words_of_the_surface():
+    with (
+        spelled(lambda _, each: each.flag),
+        pytest.raises(InvalidInputError, match=r"^--on-mismatch='x'"),
+    ):
+        icevirt.CombineOptions(on_mismatch="x")
+    with pytest.raises(InvalidInputError, match=r"^on_mismatch='x'"):
+        icevirt.CombineOptions(on_mismatch="x")
+
+
+FORMER = {
+    "holes": ("build", {"holes": "reserve"}, "combine_options={'missing': 'reserve'}"),
+    "regular": ("plan", {"regular": "6h"}, "combine_options={'spacing': '6h'}"),
+    "eras": ("build", {"eras": "group"}, "combine_options={'on_mismatch': 'eras'}"),
+    "deviating": ("build", {"deviating": "native"}, "combine_options={'on_mismatch': 'native'}"),
+    "policy": ("scan_file", {"policy": "skip"}, "scan_options={'variable_policy': 'skip'}"),
+    "spark": ("verify", {"spark": object()}, "executor=..."),
+    "group of a file": ("scan_file", {"group": "/in"}, "scan_options={'source_group': '/in'}"),
+    "two of one object": (
+        "build",
+        {"holes": "reserve", "duplicates": "newest"},
+        "combine_options={'missing': 'reserve', 'duplicates': 'newest'}",
+    ),
+    "bytes of a file": (
+        "scan_files",
+        {"max_native_bytes": 9},
+        "scan_options={'max_native_bytes_per_file': 9}.",
+    ),
+    "bytes of both": (
+        "build",
+        {"max_native_bytes": 9},
+        "combine_options={'max_native_bytes': 9}, scan_options={'max_native_bytes_per_file': 9}",
+    ),
+    "a place": ("build", {"message": "hello"}, "commit_options={'message': 'hello'}"),
+    "stacks": ("scan_files", {"stack": True}, "combine_options={'labels': 'variable:NAME'}"),
+    "no option at all": ("build", {"colour": 1}, "Remove colour; build takes sources, repo"),
+}
+
+
+@pytest.mark.parametrize(("call", "given", "now"), FORMER.values(), ids=FORMER)
+def test_a_former_parameter_names_its_replacement(call, given, now):
+    with pytest.raises(TypeError) as caught:
+        getattr(icevirt, call)("a", **given)
+    assert isinstance(caught.value, ArgumentError)
+    assert now in str(caught.value)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_what_an_error_tells_to_write_is_taken():
+    """The replacement can be pasted: the objects take it."""
+    for call, given, now in FORMER.values():
+        if "_options=" in now:
+            written = eval(f"dict({now.removesuffix('.')})")
+            for options in OBJECTS:
+                options.of(written.get(options.KEYWORD))
+        assert call
+        assert given
+
+
+def test_renamed_options_are_options():
+    assert {each.name for options in OBJECTS for each in declared(options)} >= {*RENAMED.values()}
+
+
+@pytest.mark.parametrize("call", ["build", "plan", "scan_files", "scan_file", "verify"])
+def test_signatures_stay_short(call):
+    import inspect
+
+    assert len(inspect.signature(getattr(icevirt, call)).parameters) <= 14

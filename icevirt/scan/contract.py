@@ -91,6 +91,7 @@ class ScannerOptions(CombineHints):
             array,
             is_equal=array.path in equal,
             is_referenced=self.policy_of(array.path) is Policy.reference,
+            affordable=self.max_native_bytes,
         )
 
     def wants(self, path: str) -> bool:

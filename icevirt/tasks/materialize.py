@@ -21,6 +21,7 @@ from icevirt.archive.blocks.packing import Block
 from icevirt.archive.facts import FileColumns
 from icevirt.archive.hybrid import Hybrid
 from icevirt.archive.plan import FileRows, WindowTask
+from icevirt.catalog.window_blocks import WindowBlocks
 from icevirt.errors import CombineError, FormatError
 from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType
@@ -36,7 +37,6 @@ from icevirt.planning.partial.chunk_alignment import native_chunks, slabs
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.chunk_encoding import ChunkEncoder, decode_whole
 from icevirt.tasks.source_values import Reading, SourceValues, checked
-from icevirt.tasks.window_blocks import WindowBlocks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ from icevirt.archive.reports.build import ReferenceCounts
 from icevirt.catalog.facts_beside import ValuesReader
 from icevirt.catalog.file_names import TaskFiles
 from icevirt.catalog.references import RefsReader, naming
+from icevirt.catalog.window_blocks import WindowBlocks
 from icevirt.errors import CombineError, FormatError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
@@ -39,7 +40,6 @@ from icevirt.tasks.materialize import Sink, plain_only, rechunked
 from icevirt.tasks.shuffle import Arrived, Bound, bounds_of, within
 from icevirt.tasks.source_values import Reading
 from icevirt.tasks.task_payload import PackedTasks
-from icevirt.tasks.window_blocks import WindowBlocks
 from icevirt.versioning.id_columns import column
 from icevirt.wire.manifests import manifest
 from icevirt.wire.manifests.manifest import ManifestEncoding

@@ -8,7 +8,6 @@ files, none of that happens; a build of several files then reports what is missi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -17,7 +16,6 @@ import numpy as np
 
 from icevirt.archive.joining import Fact
 from icevirt.archive.scanned import FactsBeside, ScannedArray
-from icevirt.errors import ScanError, UnsupportedError
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.json import JSON
@@ -43,11 +41,6 @@ def completed(
         context.budget.spend(nbytes, variable=array.path, cause="given as bytes")
     if not elsewhere.readable(array.references.locations):
         return array
-    nbytes = prod(array.shape) * dtype.itemsize
-    is_read = not array.shape or array.dimension_names == (paths.name(array.path),)
-    if is_read and nbytes <= context.budget.left:
-        with suppress(ScanError, UnsupportedError):  # whoever needs the values says why
-            return _whole(array, dtype, context, elsewhere)
     wanted = context.wanted(array)
     if Fact.values in wanted:
         beside = context.values_of(lambda: _whole(array, dtype, context, elsewhere))

@@ -21,7 +21,7 @@ from icevirt.ids import ObjectId12
 from icevirt.objects.source import LocalSource
 from icevirt.repo.assets import Assets
 from icevirt.storage.resolve import storage_of
-from icevirt.tasks import take_facts
+from icevirt.tasks import scan as scan_tasks
 
 FORMATS = ("NETCDF4", "NETCDF3_64BIT_OFFSET")
 
@@ -208,7 +208,7 @@ def test_a_plan_that_is_killed_goes_on_where_it_was(archive, tmp_path, opens, mo
     catalog = str(tmp_path / "catalog")
     for file in archive[0]:
         icevirt.scan_files([file], catalog)
-    write_facts, written = take_facts.write_facts, []
+    write_facts, written = scan_tasks.write_facts, []
 
     def dying(storage, part, rows):
         if written:
@@ -216,10 +216,10 @@ def test_a_plan_that_is_killed_goes_on_where_it_was(archive, tmp_path, opens, mo
         written.append(part)
         write_facts(storage, part, rows)
 
-    monkeypatch.setattr(take_facts, "write_facts", dying)
+    monkeypatch.setattr(scan_tasks, "write_facts", dying)
     with pytest.raises(KeyboardInterrupt):
         plan(archive[0], catalog=catalog, concat_dim="time")
-    monkeypatch.setattr(take_facts, "write_facts", write_facts)
+    monkeypatch.setattr(scan_tasks, "write_facts", write_facts)
     opens.clear()
     plan(archive[0], catalog=catalog, concat_dim="time")
     assert sum(opens.values()) == 2

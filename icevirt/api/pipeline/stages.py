@@ -52,11 +52,10 @@ from icevirt.scan.policy import Policy
 from icevirt.storage.below import Below
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.recheck_targets import TargetTask, look_at_targets
-from icevirt.tasks.scan import ScanTask, run_scan
+from icevirt.tasks.scan import FactsTask, ScanTask, WantedFacts, run_scan, run_take_facts
 from icevirt.tasks.scan_pieces import clear
 from icevirt.tasks.shuffle import Needs, run_map
 from icevirt.tasks.source_values import Reading
-from icevirt.tasks.take_facts import FactsTask, WantedFacts, run_take_facts
 from icevirt.tasks.task_payload import PackedTasks
 from icevirt.tasks.value_difference import Differences
 from icevirt.tasks.write_manifests import (
@@ -195,7 +194,9 @@ def _combined(executor: Executor, job: Scan, facts: CatalogFacts) -> CatalogFact
 
     for _ in range(_ATTEMPTS):
         beside = read_beside(job.catalog, files.parts, files.part, files.row)
-        found = resolved(facts, beside, job.options, is_referenced)
+        found = resolved(
+            facts, beside, job.options, is_referenced, affordable=job.options.max_native_bytes
+        )
         if isinstance(found, CatalogFacts):
             _refuse_stored(found, is_referenced)
             return found

@@ -94,17 +94,22 @@ class CombineHints:
             return ()
         return (self.concat_dim,) if isinstance(self.concat_dim, str) else self.concat_dim
 
-    def wanted(self, array: Recorded, *, is_equal: bool, is_referenced: bool) -> Fact:
+    def wanted(
+        self, array: Recorded, *, is_equal: bool, is_referenced: bool, affordable: int
+    ) -> Fact:
         """Return the facts that are needed of an array.
 
         Args:
             array: As a scan records it.
             is_equal: Whether the array must be equal in all files although these are stacked.
             is_referenced: Whether a policy wants its chunks to be references.
+            affordable: Bytes of values that may be stored of a file.
         """
         path, names = array.path, array.dimension_names
         found = Fact.none
-        if not array.whole and self.wants_values(array, is_referenced=is_referenced):
+        if not array.whole and self.wants_values(
+            array, is_referenced=is_referenced, affordable=affordable
+        ):
             found |= Fact.values
         if array.whole or Fact.values in found:
             if self.orders(path, names):
@@ -137,15 +142,15 @@ class CombineHints:
             and array.data_type in _CHARACTERS
         )
 
-    def wants_values(self, array: Recorded, *, is_referenced: bool) -> bool:
+    def wants_values(self, array: Recorded, *, is_referenced: bool, affordable: int) -> bool:
         """Say whether an array that is referenced can only be joined by its values."""
         path, names = array.path, array.dimension_names
         if is_referenced:
             return self.orders(path, names)
-        axes = self.joined_axes(names)
-        if names == (paths.name(path),):
-            return bool(axes)
-        itemsize = itemsize_of(array.data_type)
+        axes, itemsize = self.joined_axes(names), itemsize_of(array.data_type)
+        if not names or names == (paths.name(path),):
+            is_small = prod(array.shape) * itemsize <= affordable
+            return bool(axes) or (bool(self.concat_dims) and is_small)
         return any(
             joins_badly(array.shape, array.chunk_shape, axis, itemsize, contiguous=array.contiguous)
             for axis in axes

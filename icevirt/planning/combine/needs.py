@@ -34,7 +34,7 @@ class LackingFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Kind:
+class _ArrayKind:
     """Arrays of one path, schema and shape; see `Recorded`."""
 
     path: str
@@ -72,7 +72,12 @@ class _Kind:
 
 
 def resolved(
-    facts: CatalogFacts, beside: BesideColumns, hints: CombineHints, is_referenced: IsReferenced
+    facts: CatalogFacts,
+    beside: BesideColumns,
+    hints: CombineHints,
+    is_referenced: IsReferenced,
+    *,
+    affordable: int,
 ) -> CatalogFacts | LackingFacts:
     """Return the facts of arrays as they will lie beside others, or those that are lacking.
 
@@ -81,6 +86,7 @@ def resolved(
         beside: Facts that were taken for some ways of combining.
         hints: How files are combined.
         is_referenced: What a policy says of an array.
+        affordable: Bytes of values that may be stored of a file.
     """
     arrays = facts.arrays
     kinds, kind = _kinds(arrays)
@@ -89,7 +95,10 @@ def resolved(
         [
             int(
                 hints.wanted(
-                    each, is_equal=each.path in equal, is_referenced=is_referenced(each.path)
+                    each,
+                    is_equal=each.path in equal,
+                    is_referenced=is_referenced(each.path),
+                    affordable=affordable,
                 )
             )
             for each in kinds
@@ -110,7 +119,7 @@ def resolved(
     return replace(facts, arrays=_made(arrays, beside, found, wanted, (kinds, kind), hints))
 
 
-def _kinds(arrays: ArrayColumns) -> tuple[list[_Kind], NDArray[np.int64]]:
+def _kinds(arrays: ArrayColumns) -> tuple[list[_ArrayKind], NDArray[np.int64]]:
     """Return the kinds of arrays, and which each row is."""
     schemas, shapes = len(arrays.schema.values), len(arrays.shape.values)
     key = arrays.path.codes.astype(np.int64) * schemas + arrays.schema.codes
@@ -124,7 +133,7 @@ def _kinds(arrays: ArrayColumns) -> tuple[list[_Kind], NDArray[np.int64]]:
         if schema not in loaded:
             loaded[schema] = ArraySchema.loads(arrays.schema.values[schema])
         kinds.append(
-            _Kind(
+            _ArrayKind(
                 path=arrays.path.values[path],
                 schema=loaded[schema],
                 shape=tuple(json.loads(arrays.shape.values[shape])),
@@ -210,7 +219,7 @@ def _made(  # noqa: PLR0917 - what is known of the arrays
     beside: BesideColumns,
     found: _Beside,
     wanted: NDArray[np.uint8],
-    kinds: tuple[list[_Kind], NDArray[np.int64]],
+    kinds: tuple[list[_ArrayKind], NDArray[np.int64]],
     hints: CombineHints,
 ) -> ArrayColumns:
     """Return the arrays with what is wanted of them, and nothing else."""

@@ -129,7 +129,8 @@ class Tiers:
         self.left_out = getattr(node, "workeroutput", {}).get("left_out", self.left_out)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._seconds[report.nodeid] = self._seconds.get(report.nodeid, 0.0) + report.duration
+        if report.when == "call":  # what a session takes to start is no test's fault
+            self._seconds[report.nodeid] = report.duration
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: TerminalReporter) -> None:

@@ -1,4 +1,4 @@
-"""What builds and plans have in common: sources, options, and how files are reached."""
+"""Hold what builds and plans share: sources, options, and access to files."""
 
 from __future__ import annotations
 

@@ -189,12 +189,12 @@ class ScannedArchive(ScanReport):
         """Plan one dataset of the files; nothing is written but facts that the catalog lacks.
 
         Args:
-            concat_dim: As for `icevirt.build`; by default those of the scan.
+            concat_dim: As for `icevirt.build`; by default the dimensions of the scan.
             group: Where in a repository the dataset will go.
             repo: A repository, to compare with its last build; see `Plan.changes`.
             progress: Called with every step of the long phases.
             combine_options: Options of `icevirt.CombineOptions`, like ``missing="reserve"``, beside
-                those that the scan was given.
+                the options that the scan was given.
 
         Raises:
             IcevirtError: As for `icevirt.plan`.

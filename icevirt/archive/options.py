@@ -109,8 +109,9 @@ class Options:
                 held = each.check(given)
             except InvalidInputError as error:
                 facts = {name: fact for name, fact in error.facts.items() if fact is not given}
+                what = error.what.removeprefix(f"{each.name} ")  # it is named in the caller's word
                 raise InvalidInputError(
-                    f"{self.word(each)}={given!r}: {error.what}", do=error.do, **facts
+                    f"{self.word(each)}={given!r}: {what}", do=error.do, **facts
                 ) from None
             object.__setattr__(self, each.name, held)
 

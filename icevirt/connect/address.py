@@ -68,7 +68,7 @@ class Address:
         scheme, separator, _ = url.partition("://")
         if not separator or scheme.lower() not in PROVIDERS:
             raise InvalidInputError(
-                "this is this is this is this is this is not the URL of an object store",
+                "this is not the URL of an object store",
                 do=f"Use one of {', '.join(f'{known}://' for known in PROVIDERS)}.",
                 scheme=scheme if separator else "",
             )
@@ -88,7 +88,7 @@ class Address:
             or (account is not None and not is_azure)
         ):
             raise InvalidInputError(
-                "this is this is this is this is this is not the URL of an object in a bucket",
+                "this is not the URL of an object in a bucket",
                 do="Write it like s3://bucket/prefix, without a password.",
                 url=f"{scheme}://{parts.netloc.rpartition('@')[2]}",
             )

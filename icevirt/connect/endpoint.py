@@ -69,6 +69,6 @@ def _is_path(path: str) -> bool:
 
 def _refused() -> InvalidInputError:
     return InvalidInputError(
-        "this is this is this is this is this is not the URL of a server",
+        "this is not the URL of a server",
         do="Write it like https://host or https://host:9000, without user name or query.",
     )

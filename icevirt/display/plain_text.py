@@ -1,4 +1,4 @@
-"""Return reports as plain text, as a file or a pipe shows them."""
+"""Format reports as plain text, as a file or a pipe shows them."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def test_what_the_repository_would_refuse_is_found_before_writing(days, repo_pat
     for group in ("mask", "mask/below"):
         with pytest.raises((errors.InvalidInputError, errors.AlreadyExistsError), match="mask"):
             icevirt.build(days[:1], repo_path, group=group)
-    with pytest.raises(errors.InvalidInputError, match="one path"):
+    with pytest.raises(errors.InvalidInputError, match="the same path"):
         icevirt.build(days[:1], repo_path, group="other", catalog=repo_path)
     assert {p: p.read_bytes() for p in Path(repo_path).rglob("*") if p.is_file()} == before
 

@@ -256,7 +256,10 @@ WRONG = {
     "a dimension twice": ({"concat_dim": ["a", "a"]}, "several different names"),
     "no names": ({"concat_dim": [1]}, "must be a name"),
     "labels of no dimension": ({"concat_dim": ["a", "b"], "labels": {"c": "regex:(.)"}}, "'c'"),
-    "labels for one of several": ({"concat_dim": ["a", "b"], "labels": "regex:(.)"}, "several dim"),
+    "labels for one of several": (
+        {"concat_dim": ["a", "b"], "labels": "regex:(.)"},
+        "names several",
+    ),
 }
 
 
@@ -292,7 +295,7 @@ def test_a_file_that_is_missing_in_nested_lists_is_a_hole(tmp_path, repo_path):
     files = archives.forecast_like(tmp_path)
     nest = [[files[0], None], [files[3], files[4]]]
     how = {"concat_dim": ["init", "member"], "combine": "nested"}
-    with pytest.raises(CombineError, match="missing in 1 of 4 places"):
+    with pytest.raises(CombineError, match="missing at 1 of 4 positions"):
         icevirt.build(nest, repo_path, **grouped(how))
     report = icevirt.build(
         nest, repo_path, **grouped(how, missing="reserve", labels={"member": ["a", "b"]})

@@ -321,13 +321,13 @@ def test_a_function_tells_labels_of_a_new_dimension(days, tmp_path):
 
 LABELS = {
     "nobody tells them": ({"labels": {"day": "preprocess"}}, "needs a preprocess function"),
-    "are not set to": (
+    "nobody asked": (
         {"preprocess": labelled, "labels": {"day": "attribute:day"}},
-        "nobody asked",
+        "are not set to",
     ),
     "a file tells none": (
         {"preprocess": lambda file: None, "labels": {"day": "preprocess"}},
-        r"does not tell its label along 'day'.*day1\.nc",
+        r"returns no label along 'day'.*day1\.nc",
     ),
 }
 

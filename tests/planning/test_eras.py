@@ -136,7 +136,7 @@ def test_goes_eras_are_groups_that_read_as_xarray_reads_the_files(tmp_path, repo
     assert report.eras == 3
     assert [Path(bad.url).name[17:22] for bad in report.bad_files] == ["s0050"]
     assert any("1 file left out" in text and "c000101" in text for text in report.findings)
-    assert any("/C13 has no file in 2 of 31" in text for text in report.findings)
+    assert any("/C13 has no file at 2 of 31" in text for text in report.findings)
     for array in report.arrays:
         assert not array.references.native
         assert array.references.virtual or array.path.endswith(("/t", "/x", "/y"))

@@ -98,7 +98,7 @@ def test_a_listing_that_breaks_off_goes_on_where_it_was(s3_proxy):
 
 def test_a_store_that_is_down_is_named_in_bounded_time_and_left_alone(line, monkeypatch):
     rules, _, storage = line
-    monkeypatch.setattr(retry, "TOTAL", 4.0)
+    monkeypatch.setattr(retry, "TOTAL", 1.5)
     monkeypatch.setattr(retry, "_REST", 0.5)
     rules.add(refused(503, "SlowDown"), times=1e9)
     begin = time.monotonic()
@@ -127,7 +127,7 @@ def test_a_store_that_is_down_is_named_in_bounded_time_and_left_alone(line, monk
 
 def test_an_object_that_always_fails_costs_others_nothing(line, monkeypatch):
     rules, _, storage = line
-    monkeypatch.setattr(retry, "TOTAL", 2.0)
+    monkeypatch.setattr(retry, "TOTAL", 0.5)
     rules.add(refused(500), target=r"dir(/|%2F)a", times=1e9)
     for name in "abcabc":
         if name == "a":

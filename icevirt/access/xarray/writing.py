@@ -118,7 +118,7 @@ def _as_dataset(obj: DataArray | Dataset) -> Dataset:
         return obj
     if not isinstance(obj, xr.DataArray):
         raise InvalidInputError(
-            "this is this is this is this is this is neither a Dataset nor a DataArray",
+            "this is neither a Dataset nor a DataArray",
             do="Write the nodes of a DataTree one by one, each into its group.",
             type=type(obj).__name__,
         )

@@ -133,7 +133,7 @@ def prefix_url(given: Any) -> str:
     text = os.fspath(given) if isinstance(given, os.PathLike) else given
     if not isinstance(text, str) or not text:
         raise InvalidInputError(
-            "this is this is this is this is not the path or URL of a directory",
+            "this is not the path or URL of a directory",
             do='Pass publish_as={"/mnt/archive/": "s3://bucket/archive/"} (--publish-as FROM=TO),'
             ' or containers={"archive": "s3://bucket/archive/"}.',
             found=given,

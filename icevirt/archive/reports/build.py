@@ -136,7 +136,8 @@ class BuildReport:
 
         Args:
             options: Arguments of ``xarray.open_dataset`` with ``engine="icevirt"`` in place of
-                those of the build, like ``chunks={}``.
+                the build's, like ``chunks={}`` or ``authorize_virtual_chunk_access={...}``
+                with credentials.
         """
         import xarray as xr
 

@@ -1,4 +1,4 @@
-"""Notebook pictures of reports: facts in a table, and the next step. Files' words are escaped."""
+"""Draw reports for notebooks: a table of facts, and the next step; files' text is escaped."""
 
 from __future__ import annotations
 

@@ -118,7 +118,8 @@ def site_of(
         origin, path = Origin.of(prefix), unquote(urlsplit(prefix).path, errors="strict")
     except ValueError as error:
         raise InvalidInputError(
-            "this is this is this is this is this is not the URL of a web server", url=prefix
+            "this is not the URL of a web server",
+            url=prefix,
         ) from error
     return Site(
         origin=origin,

@@ -188,10 +188,13 @@ BAD = {
     "no mapping": (["s3://a"], "must be a mapping"),
     "a local prefix": ({"/data": "anonymous"}, "object store"),
     "an unknown word": ({"s3://a": "nobody"}, "not a way"),
-    "a function that is not there": ({"s3://a": "no.module:f"}, "can be imported"),
+    "a function that is not there": ({"s3://a": "no.module:f"}, "cannot be imported"),
     "no file of passwords": ({"https://a.test/": "netrc"}, "netrc file"),
-    "a web server that is paid": ({"https://a.test/": "requester-pays"}, "not a way"),
-    "a number": ({"s3://a": 7}, "not a way"),
+    "a web server that is paid": (
+        {"https://a.test/": "requester-pays"},
+        "not a valid value|not a way",
+    ),
+    "a number": ({"s3://a": 7}, "not a valid value|not a way"),
     "keys of another cloud": ({"gs://a": KEYS}, "another kind"),
     "keys for a web server": ({"https://a.test/": KEYS}, "another kind"),
 }

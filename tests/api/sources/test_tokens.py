@@ -162,7 +162,7 @@ def test_a_function_that_fails_is_told_without_what_it_said(archive, repo_path, 
 
 
 WRONG = {
-    "no such module": ("no_such_module:f", "can be imported"),
+    "no such module": ("no_such_module:f", "cannot be imported"),
     "no such function": ("icevirt.errors:nothing", "cannot be imported"),
     "no function": ("icevirt.version:__version__", "is not a function"),
 }

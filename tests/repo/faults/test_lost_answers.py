@@ -154,8 +154,9 @@ def test_others_build_upon_a_commit_before_its_writer_asks_again(fresh, s3_proxy
     assert sound(direct.icevirt())
 
 
-def test_a_listing_that_breaks_off_is_not_a_short_one(fresh, s3_proxy):
+def test_a_listing_that_breaks_off_is_not_a_short_one(fresh, s3_proxy, monkeypatch):
     """Garbage collection goes by listings: half of one must not look like all of it."""
+    monkeypatch.setattr(retry, "TOTAL", 2.0)
     direct, proxied = fresh()
     before = state(direct.icevirt())
     repo = Repository.open(proxied.icevirt())

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from icevirt.planning.schedule.windows import WHOLE, any_of, boxes, split_rules, window_of
 
-GRIDS = st.lists(st.integers(0, 60), min_size=0, max_size=4)
+GRIDS = st.lists(st.integers(0, 60), max_size=2) | st.lists(
+    st.integers(0, 9), min_size=3, max_size=4
+)
 
 
 @given(GRIDS, st.integers(1, 500), st.data())

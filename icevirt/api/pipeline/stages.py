@@ -16,7 +16,7 @@ from icevirt.archive import catalog as schema
 from icevirt.archive.facts import CatalogFacts, FileColumns
 from icevirt.archive.joining import Form
 from icevirt.archive.limits import DEFAULT, ScanLimits
-from icevirt.archive.plan import BuildPlan, FileRows, ManifestTask, WriteResult
+from icevirt.archive.plan import BuildPlan, FileRows, ManifestTask, PlannedArray, WriteResult
 from icevirt.archive.reports.build import BadFile, Progress
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
@@ -436,7 +436,9 @@ def refuse_changed_targets(executor: Executor, job: Job, plan: BuildPlan) -> Non
         SourcesChangedError: Some changed or are gone.
     """
     files = FileRows.of(plan.files)
-    paths = tuple({path for array in plan.arrays for path in array.paths_in_files})
+    paths = tuple(
+        {path for array in plan.arrays if _refers(array) for path in array.paths_in_files}
+    )
     order = np.argsort(files.part, kind="stable")
     cuts = np.flatnonzero(np.diff(files.part[order])) + 1
     tasks = [
@@ -453,6 +455,11 @@ def refuse_changed_targets(executor: Executor, job: Job, plan: BuildPlan) -> Non
             "nothing was committed.",
             files=dict(islice(how.items(), _SHOWN)),
         )
+
+
+def _refers(array: PlannedArray) -> bool:
+    """Say whether an array is made of references in any file, not of values that lie beside."""
+    return array.form is None or bool((array.form != Form.beside).any())
 
 
 def vanished(job: Job, results: Sequence[WriteResult]) -> bool:

@@ -88,3 +88,13 @@ def test_who_names_tests_gets_them_in_this_process(words, ran, run):
     assert not workers
     assert set(re.findall(r"tests/\S+::(\S+) PASSED", out)) == ran, out
     assert "left out" not in out
+
+
+def test_no_file_says_twice_how_its_tests_are_marked():
+    """The second would replace the first, and move the file to the other tier in silence."""
+    twice = [
+        path.name
+        for path in TESTS.rglob("test_*.py")
+        if len(re.findall(r"^pytestmark = ", path.read_text(), re.MULTILINE)) > 1
+    ]
+    assert not twice

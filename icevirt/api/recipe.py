@@ -51,7 +51,7 @@ def load_recipe(path: str | os.PathLike[str], *, call: Call = "build") -> dict[s
             secret.
     """
     file = Path(path)
-    text, found = _read(file)
+    text, found = _read(file, os.fspath(path))
     if found.pop("version") == 1:
         _refuse_unknown(found, {*_arguments(), *_FORMER}, text, file)
         found = placed(found)
@@ -78,22 +78,23 @@ def load_recipe(path: str | os.PathLike[str], *, call: Call = "build") -> dict[s
     return {key: value for key, value in given.items() if key in _parameters(call)}
 
 
-def _read(file: Path) -> tuple[str, dict[str, Any]]:
+def _read(file: Path, shown: str) -> tuple[str, dict[str, Any]]:
+    """Return the text and the tables of a recipe; ``shown`` is its path as the caller wrote it."""
     try:
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        raise NotFoundError("no such recipe", do="Check the path.", path=str(file)) from error
+        raise NotFoundError("no such recipe", do="Check the path.", path=shown) from error
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInputError(
-            "the recipe cannot be read", path=str(file), cause=str(error)
+            "the recipe cannot be read", path=shown, cause=str(error)
         ) from error
     try:
         found = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise InvalidInputError(
-            f"the recipe is not valid TOML: {error}", do="Correct it.", recipe=str(file)
+            f"the recipe is not valid TOML: {error}", do="Correct it.", recipe=shown
         ) from error
-    _check_version(found.get("version"), str(file))
+    _check_version(found.get("version"), shown)
     return text, found
 
 

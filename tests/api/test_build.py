@@ -52,6 +52,7 @@ def test_a_packed_archive_reads_as_its_files_do(days, repo_path):
     assert counts.bytes_referenced > 0
 
 
+@pytest.mark.ci
 def test_sources_are_globs_directories_paths_and_urls(days, tmp_path):
     """The same archive named in four ways is the same build."""
     folder = Path(days[0]).parent
@@ -82,6 +83,7 @@ def test_the_same_build_again_changes_nothing(days, repo_path):
     assert len(snapshots(repo_path)) == 2
 
 
+@pytest.mark.ci
 def test_a_build_that_the_branch_no_longer_holds_is_made_again(days, repo_path):
     """Replaced by another build, or changed by a commit, whose work is not undone unasked."""
     call = {"concat_dim": "time", "group": "g"}
@@ -126,6 +128,7 @@ def test_the_repository_is_not_among_its_own_sources(days, tmp_path):
     assert len(snapshots(str(folder / "repo"))) == 2
 
 
+@pytest.mark.ci
 def test_a_replaced_group_keeps_its_past(days, repo_path):
     """mode="w" commits a new snapshot; the old one reads as before."""
     first = icevirt.build(days[:2], repo_path, concat_dim="time")

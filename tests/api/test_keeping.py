@@ -189,6 +189,7 @@ KEPT = {
 }
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("allow", [False, True], ids=["", "changes allowed"])
 @pytest.mark.parametrize(("act", "path"), KEPT.items(), ids=[act.__name__ for act in KEPT])
 def test_what_the_build_did_not_make_stays(act, path, allow, days, repo):
@@ -259,6 +260,7 @@ def test_what_keeps_its_labels_stays(days, repo):
 # -- several builds of one repository ---------------------------------------------------------------
 
 
+@pytest.mark.ci
 def test_a_build_of_the_root_keeps_the_groups_of_other_builds(days, repo, tmp_path):
     other = write_days(tmp_path / "other", 3)
     icevirt.build(other, repo, concat_dim="time", group="/b/c")
@@ -272,6 +274,7 @@ def test_a_build_of_the_root_keeps_the_groups_of_other_builds(days, repo, tmp_pa
     assert icevirt.verify(repo, full=True, authorize_virtual_chunk_access=prefixes).ok
 
 
+@pytest.mark.ci
 def test_a_group_is_rebuilt_below_a_root_that_is_rebuilt(days, repo, tmp_path):
     other = write_days(tmp_path / "other", 3)
     icevirt.build(other[:2], repo, concat_dim="time", group="b")

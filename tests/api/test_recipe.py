@@ -295,6 +295,7 @@ arguments = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.ci
 @given(arguments)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_objects_and_mappings_are_the_same_recipe(tmp_path, asked):

@@ -157,6 +157,7 @@ CORRECTIONS = {
 }
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("how", CORRECTIONS.values(), ids=CORRECTIONS)
 def test_a_correction_of_times_is_not_taken_for_another_reference_date(how, days, tmp_path):
     """The stored numbers stay, so that to forget it, or to say it anew, moves all times."""

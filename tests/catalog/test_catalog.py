@@ -58,6 +58,7 @@ def content(tmp_path, repo, report):
     ).load()
 
 
+@pytest.mark.ci
 def test_only_new_files_are_scanned_wherever_they_stand(days, tmp_path, scanned):
     build(days[2:4], tmp_path, "a")
     assert sorted(scanned) == ["day2.nc", "day3.nc"]

@@ -134,6 +134,7 @@ def test_a_table_of_another_part_is_refused(table, archive, tampered, tmp_path):
     assert one.name in str(error) or other.name in str(error)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("table", [FILES, ARRAYS, REFS])
 def test_bits_that_flip_and_ends_that_are_cut_are_noticed(table, archive, tampered, tmp_path):
     """Pages carry checksums; what is outside them is read, or is no Parquet."""

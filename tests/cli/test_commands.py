@@ -71,6 +71,7 @@ def test_a_repository_keeps_what_it_holds(spark, run, nemo_files, repo_path):
     assert run("build", nemo_files[1], repo_path, "--quiet", "--mode", "w") == (0, "", "")
 
 
+@pytest.mark.ci
 def test_a_file_is_described(run, nemo_files):
     status, told, _ = run("scan", nemo_files[0], "--drop-variable", "tos")
     assert status == 0
@@ -112,6 +113,7 @@ ANSWERS = {
 }
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("words", ANSWERS.values(), ids=ANSWERS.keys())
 def test_a_full_disk_under_stdout_is_one_line(words, tmp_path):
     icevirt.Repository.create(tmp_path / "repo")

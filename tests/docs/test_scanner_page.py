@@ -40,6 +40,7 @@ def test_the_scanner_passes_the_suite(plugin):
     assert passed >= 39
 
 
+@pytest.mark.ci
 def test_the_scanner_is_found_by_content(plugin):
     np.save(plugin / "a.dat.npy", np.arange(12.0))
     code = "import sys, icevirt; print(icevirt.scan_file(sys.argv[1]).scanner)"

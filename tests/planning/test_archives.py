@@ -79,6 +79,7 @@ def test_goes_shuffle_that_changes_is_refused(tmp_path, repo_path):
         icevirt.build(files, repo_path, concat_dim="t")
 
 
+@pytest.mark.ci
 def test_goes_the_later_of_two_publications_counts_and_gaps_read_as_missing(tmp_path, repo_path):
     files = archives.goes_like(tmp_path, range(5, 25))
     report = icevirt.build(
@@ -227,6 +228,7 @@ def test_cmip_variables_periods_and_a_fixed_field_are_one_group(tmp_path, repo_p
     assert group["time"].attrs["units"] == "days since 2000-01-01"
 
 
+@pytest.mark.ci
 def test_cmip_models_are_groups_of_one_repository_with_their_calendars(tmp_path, repo_path):
     """A build for each; through the official client too, times as cftime shows them."""
     files = archives.cmip_like(tmp_path)

@@ -53,6 +53,7 @@ def test_a_map_and_a_series_read_so_many_chunks(tmp_path):
     assert (of["/mask"].map, of["/mask"].series) == (None, None)
 
 
+@pytest.mark.ci
 def test_chunks_that_are_too_small_or_too_large_are_told(tmp_path):
     path = tmp_path / "one.nc"
     with netCDF4.Dataset(path, "w") as file:

@@ -79,6 +79,7 @@ def test_a_forecast_is_a_cube_placed_by_coordinate_and_not_by_arrival(tmp_path, 
     assert report.references.virtual == len(files) == 12
 
 
+@pytest.mark.ci
 def test_a_lead_that_is_missing_is_refused_by_its_labels_or_reads_as_missing(tmp_path, repo_path):
     files = archives.forecast_like(tmp_path)
     with pytest.raises(CombineError, match=r"/t2m is missing at 1 of 18 positions") as caught:

@@ -441,6 +441,7 @@ KIND = {
 PLACE = st.tuples(st.sampled_from(list(KIND)), st.sampled_from(list(KIND)))
 
 
+@pytest.mark.ci
 @settings(max_examples=25)
 @given(st.lists(PLACE, min_size=2, max_size=9), st.sampled_from(["refuse", "reserve"]))
 def test_eras_are_as_few_as_combine_and_all_of_them_do(places, holes):

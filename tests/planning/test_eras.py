@@ -106,6 +106,7 @@ def goes(folder, scans=range(60)):
     return files, kept, eras
 
 
+@pytest.mark.ci
 def test_goes_the_refusal_names_each_era_to_the_file(tmp_path):
     files, _, eras = goes(tmp_path)
     with pytest.raises(CombineError, match="is encoded differently") as caught:
@@ -162,6 +163,7 @@ def test_goes_steps_that_no_file_holds_never_read_as_good_quality(tmp_path, repo
     assert np.isnan(missing).all()
 
 
+@pytest.mark.ci
 def test_goes_holes_are_an_era_where_they_are_not_reserved(tmp_path, repo_path):
     files, _, _ = goes(tmp_path, range(18, 34))
     report = icevirt.build(
@@ -174,6 +176,7 @@ def test_goes_holes_are_an_era_where_they_are_not_reserved(tmp_path, repo_path):
     assert_same(as_one(repo_path, report), by_xarray(files, "t"))  # scans 20 and 21 within era_0
 
 
+@pytest.mark.ci
 def test_goes_each_era_says_what_it_is_and_opens_by_the_official_client(tmp_path, repo_path):
     files, _, eras = goes(tmp_path, range(29, 47))
     report = icevirt.build(files, repo_path, **grouped(GOES, on_mismatch="eras"))
@@ -231,6 +234,7 @@ def test_era5_every_year_is_a_group_and_all_of_them_one_dataset(tmp_path, repo_p
 # -- others ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.ci
 def test_days_of_other_chunks_lie_between_those_of_their_neighbours(tmp_path, repo_path):
     """IMERG-like: nested groups, days 20 to 24 in other chunks, a variable that begins on day 30."""
     files = archives.imerg_like(tmp_path, range(17, 33))
@@ -266,6 +270,7 @@ def days(folder, scales, **options):
     ]
 
 
+@pytest.mark.ci
 def test_single_files_that_deviate_are_named_and_put_back_in_their_place(tmp_path, repo_path):
     files = days(tmp_path / "in", [0.01, 0.01, 0.02, 0.01, 0.01, 0.02, 0.01])
     with pytest.raises(CombineError) as caught:

@@ -18,7 +18,7 @@ import icevirt
 from builds.support import official
 from icevirt.errors import CombineError
 
-pytestmark = [pytest.mark.ci, pytest.mark.slow]
+pytestmark = [pytest.mark.ci, pytest.mark.slow, pytest.mark.usefixtures("in_process")]
 
 FILL = -1.0
 X = 5
@@ -83,9 +83,6 @@ def labels_of(dim, cell, grid):
     begin = sum(dim["lengths"][:cell])
     labels = np.arange(begin, begin + dim["lengths"][cell], dtype="f8") * 0.5
     return -labels if grid["falling"] else labels
-
-
-pytestmark = pytest.mark.usefixtures("in_process")
 
 
 @given(grid=grids())

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -116,6 +117,7 @@ def attempt(archive, values):
         return error
 
 
+@pytest.mark.ci
 @given(archives(), st.data())
 def test_other_values_give_the_same_dimensions_or_a_refusal(archive, data):
     variables, dims, _ = archive

@@ -347,6 +347,7 @@ def test_a_block_travels_as_it_is(block):
     assert meaning(loads(dumps(block))) == meaning(block)
 
 
+@pytest.mark.ci
 @given(st.lists(blocks(), min_size=1, max_size=4), st.randoms())
 def test_blocks_are_cut_and_joined_without_loss(several, random):
     whole = joined(several)

@@ -106,6 +106,7 @@ def test_the_official_client_commits_on_top_and_windows_stay(repo_path, source, 
     assert (len(before), len(after), len(before & after)) == (2, 2, 1)
 
 
+@pytest.mark.ci
 def test_killed_at_any_call_there_is_no_repository_or_the_whole_one(source):
     count = 0
     for storage in deaths(
@@ -167,6 +168,7 @@ def test_config_and_commit_are_one_update(storage, source):
     }
 
 
+@pytest.mark.ci
 def test_killed_at_any_call_the_repository_is_as_before_or_as_after(source):
     def make():
         made = MemoryStorage()

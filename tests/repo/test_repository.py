@@ -153,6 +153,7 @@ def _commits(path: str, name: int, times: int) -> None:
                 continue
 
 
+@pytest.mark.ci
 def test_of_processes_that_commit_at_once_no_commit_is_lost(repo_path):
     repo = Repository.create(repo_path)
     racers = [SPAWN.Process(target=_commits, args=(repo_path, n, 5)) for n in range(4)]
@@ -191,6 +192,7 @@ def test_of_eight_processes_that_add_a_container_at_once_all_are_there(repo_path
     assert set(config.virtual_chunk_containers) == {f"file:///archive/{n}/" for n in range(8)}
 
 
+@pytest.mark.ci
 def test_a_commit_killed_at_any_call_is_there_or_not(source):
     def make():
         storage = MemoryStorage()

@@ -63,6 +63,7 @@ def test_values_are_those_of_the_array(axes, chunks, nbytes, every):
     assert found.dtype == wanted.dtype
 
 
+@pytest.mark.ci
 def test_many_small_chunks_are_read_in_few_runs():
     scanned, raw = array_of(np.arange(5000, dtype="<i4"), (1,), lambda _: True)
     assert len(list(values.pieces(scanned, lambda _, at, n: raw[at : at + n]))) == 5

@@ -291,6 +291,7 @@ def test_a_refusal_says_what_to_do(s3_proxy, storage, fault, remedy):
     assert len(s3_proxy.rules.requests) <= 8  # nothing is sent again
 
 
+@pytest.mark.ci
 def test_a_server_that_is_not_there_is_said(monkeypatch):
     storage = s3_storage(
         bucket="b", prefix="p", endpoint_url="http://127.0.0.1:1", allow_http=True, anonymous=True

@@ -223,6 +223,7 @@ def replaced_after(monkeypatch, path, number):
     monkeypatch.setattr(scanning, "attempt", scanned)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_file_that_changes_between_its_pieces_is_bad(tmp_path, monkeypatch, number):
     path = write_many(tmp_path / "many.nc")

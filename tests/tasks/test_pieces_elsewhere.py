@@ -14,7 +14,7 @@ from icevirt.scan import registry
 from tasks.stub_scanner import install
 from tasks.test_pieces import counted, in_pieces, write_many
 
-pytestmark = [pytest.mark.ci, pytest.mark.slow]
+pytestmark = [pytest.mark.ci, pytest.mark.slow, pytest.mark.usefixtures("in_process")]
 
 SHARED = """
     import os, signal, time
@@ -56,9 +56,6 @@ SHARED = """
                 source=source.file, scanner="stub", scanner_version="1", groups=(root,), arrays=()
             )
 """
-
-
-pytestmark = pytest.mark.usefixtures("in_process")
 
 
 @pytest.fixture

@@ -209,6 +209,7 @@ def test_verify_and_virtualizarr_refuse_metadata_that_cannot_be_used(storage):
     assert isinstance(used(storage, COSTLY)["virtualizarr"], FormatError)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", ["info", "doctor"])
 def test_a_command_says_what_is_wrong_on_one_line(storage, tmp_path, name):
     disk = LocalStorage(tmp_path / "repo")
@@ -276,6 +277,7 @@ def config_of(repository):
     return dict(file.decode(repository[1]["repo"]).config)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("place", PLACES, ids=".".join)
 def test_a_configuration_that_cannot_be_used_harms_nobody(repository, storage, place):
     uses = {name: USES[name] for name in ("settings", "the store", "check", "commit")}

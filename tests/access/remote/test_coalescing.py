@@ -168,6 +168,7 @@ def test_reading_ends_with_the_object(setting):
     assert sum(first >= VALUES.nbytes for first, _ in setting.ranges) <= 1
 
 
+@pytest.mark.ci
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(

@@ -246,7 +246,7 @@ def test_without_a_checksum_chunks_are_counted_as_unverifiable(archive, tmp_path
 def test_an_object_that_is_gone_is_never_taken_for_fill_values(archive, tmp_path, read):
     remote = named(tmp_path, archive)
     archive.delete("a.bin")
-    with pytest.raises(ObjectNotFoundError, match="gone") as told:
+    with pytest.raises(ObjectNotFoundError, match="does not exist") as told:
         read(remote)
     assert not isinstance(told.value, KeyError | FileNotFoundError)
 

@@ -74,8 +74,8 @@ def test_what_does_not_pass_is_told_after_some_tries(server, tmp_path, fault):
 
 
 FINAL = {
-    "not there": (refused(404), ObjectNotFoundError, "gone"),
-    "gone": (refused(410), ObjectNotFoundError, "gone"),
+    "not there": (refused(404), ObjectNotFoundError, "does not exist"),
+    "gone": (refused(410), ObjectNotFoundError, "does not exist"),
     "forbidden": (refused(403), StorageError, "refuses to serve"),
     "not valid": (refused(400), StorageError, "cannot be read"),
     "no ranges": (

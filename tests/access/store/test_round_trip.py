@@ -114,6 +114,7 @@ def test_no_dtype_of_zarr_is_left_out():
     )
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("writer", CLIENTS.values(), ids=CLIENTS.keys())
 @pytest.mark.parametrize(("dtype", "fills"), DTYPES.values(), ids=DTYPES.keys())
 def test_fill_values_are_read_as_from_zarrs_own_store_bit_by_bit(tmp_path, writer, dtype, fills):

@@ -152,6 +152,7 @@ def test_default_indexes_are_a_choice(versions, wanted):
     assert bool(open_version(versions, create_default_indexes=wanted).xindexes) is wanted
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("scheduler", ["threads", "processes"])
 def test_lazy_arrays_travel_to_other_workers(versions, scheduler):
     with dask.config.set(scheduler=scheduler, num_workers=2):

@@ -11,6 +11,8 @@ import icevirt
 import icevirt.xarray
 from access.xarray.compare import same_dataset
 
+pytestmark = pytest.mark.ci
+
 CHUNKS = {"a": {"chunks": (2, 4)}}
 
 

@@ -42,7 +42,7 @@ from icevirt.xarray import to_icechunk
 
 xr.set_options(warn_for_unclosed_files=False)  # xarray's tests switch it on for everybody
 
-pytestmark = pytest.mark.filterwarnings("default")
+pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.ci]
 
 
 @pytest.fixture(params=[3])

@@ -110,6 +110,7 @@ def test_files_that_change_where_they_will_be_read_stop_the_build(
     assert opened(repo_path).load().sizes["time"] == 12
 
 
+@pytest.mark.ci
 def test_a_build_that_is_run_again_commits_nothing_and_one_elsewhere_does(
     days, tmp_path, repo_path
 ):

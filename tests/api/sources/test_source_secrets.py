@@ -65,6 +65,7 @@ def lists_of(url, folder):
     return [f"@{folder / name}" for name in texts]
 
 
+@pytest.mark.ci
 def test_no_command_shows_a_secret_of_a_source(url, run, tmp_path, http_server, told):
     lists = lists_of(url, tmp_path)
     repo, catalog = str(tmp_path / "repo"), str(tmp_path / "catalog")

@@ -139,6 +139,7 @@ def test_a_server_that_refuses_every_token_stops_the_build_and_is_not_asked_for_
     assert not Path(repo_path).exists()
 
 
+@pytest.mark.ci
 def test_a_file_that_nobody_may_read_is_not_taken_for_the_end_of_a_token(
     archive, repo_path, in_process
 ):
@@ -236,6 +237,7 @@ def test_tokens_and_few_checksums_go_together(archive, repo_path, missing, in_pr
     assert found.checked.unverifiable == 0
 
 
+@pytest.mark.ci
 def test_many_threads_share_a_token_that_is_soon_used_up(archive, repo_path, in_process):
     """Sixty-four requests at once use up a token of twenty three times over."""
     archive.build(repo_path)

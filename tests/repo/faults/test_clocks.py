@@ -172,6 +172,7 @@ def test_a_lag_is_never_taken_for_less_than_it_may_be(now, written, expected):
     assert lag(now, written) == expected
 
 
+@pytest.mark.ci
 def test_two_writers_in_one_microsecond(local):
     storage = local.icevirt()
     Repository.create(storage)

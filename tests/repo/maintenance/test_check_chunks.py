@@ -398,6 +398,7 @@ def test_a_list_that_is_joined_while_it_is_read_is_found_in_the_new_one(repo, re
 # -- manifests, and what lies in them ----------------------------------------------------------
 
 
+@pytest.mark.ci
 def test_flipped_bits_of_our_manifests_are_noticed_wherever_they_are(repo, repo_path):
     """Inline chunks and references are in manifests; zstd alone notices few of these."""
     session = repo.writable_session("main")

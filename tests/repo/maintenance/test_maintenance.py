@@ -227,6 +227,7 @@ def test_files_of_others_stay(repo, path):
     assert len(list(repo.ops_log())) > len(backups)
 
 
+@pytest.mark.ci
 def test_what_is_young_stays(repo, path, made):
     repo.delete_branch("dev")
     before = everything(path)

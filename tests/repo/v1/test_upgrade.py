@@ -212,6 +212,7 @@ def everywhere(small, make_act, finish=run):
         yield storage, told
 
 
+@pytest.mark.ci
 def test_a_v1_commit_at_any_moment_is_carried_over_or_fails(small):
     """The session was begun before the upgrade; its client never looks for `repo`."""
 

@@ -132,6 +132,7 @@ def test_a_commit_on_what_v2_expired_is_refused_and_kept(storage):
     assert [p.code for p in check(storage).problems] == ["v1-left"]
 
 
+@pytest.mark.ci
 def test_a_repo_that_was_removed_after_the_upgrade_is_said(storage):
     """Sealed branches still name their snapshots; nothing may be committed to them."""
     session = v1_client(storage).writable_session("main")

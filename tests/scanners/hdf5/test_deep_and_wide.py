@@ -28,6 +28,7 @@ def nested(path, depth, *, linked):
             file["nowhere"] = h5py.SoftLink("/is/not")
 
 
+@pytest.mark.ci
 def test_3000_nested_groups_are_scanned_written_and_read(tmp_path, repo_path):
     nested(tmp_path / "deep.h5", DEPTH, linked=False)
     scanned = icevirt.scan_file(tmp_path / "deep.h5")
@@ -50,6 +51,7 @@ def test_nested_groups_that_libhdf5_is_asked_for_are_scanned(tmp_path):
     assert [array.path for array in scanned.arrays] == ["/g" * 1200 + "/x"]
 
 
+@pytest.mark.ci
 def test_a_type_that_is_nested_too_deeply_is_not_called_damage(tmp_path):
     kind = h5t.STD_I32LE.copy()
     for _ in range(120):

@@ -73,6 +73,7 @@ def run(folder, code, **more):
     )
 
 
+@pytest.mark.ci
 def test_a_scan_loads_no_plugin(folder):
     ran = run(folder, SCAN)
     assert ran.returncode
@@ -88,6 +89,7 @@ def test_a_scan_loads_plugins_where_a_person_allows_it(folder):
     assert (folder / "marks").exists()
 
 
+@pytest.mark.ci
 def test_the_user_of_h5py_keeps_plugins(folder):
     code = SCAN.replace("print(", "\ntry: print(") + "\nexcept icevirt.errors.ScanError: pass"
     code += "\nimport h5py; print(h5py.File(sys.argv[1])['d'][...].tolist())"

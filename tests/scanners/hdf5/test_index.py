@@ -184,6 +184,7 @@ TURNED = {
 }
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("options", [{}, GZIP], ids=["plain", "gzip"])
 @pytest.mark.parametrize("bounds", BOUNDS)
 @pytest.mark.parametrize(("shape", "chunks", "limits"), TURNED.values(), ids=TURNED)
@@ -282,6 +283,7 @@ def kind_of_or_none(variable, context):
 MUTATED = ["a tree of three levels", "few pages in use", "a sparse one of pages", "a cut one"]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", MUTATED)
 @settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 @given(random=st.integers(0, 2**64).map(Random))

@@ -58,6 +58,7 @@ def scanned(path, **how):
 EDGES_UNTOLD = {"shuffle_only", "shuffle_only_latest", "shuffle_u1", "early_allocation"}
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("concat_dim", [None, "time", "phony_dim_0"])
 @pytest.mark.parametrize("name", hdf5_cases.CASES)
 def test_odd_files_are_described_alike_from_their_bytes(name, concat_dim, tmp_path, monkeypatch):
@@ -133,6 +134,7 @@ def test_the_links_of_a_group_stand_in_the_order_that_libhdf5_gives_them(count, 
     assert hard == [address for _, kind, address in wanted if kind == h5py.h5l.TYPE_HARD]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("sealed", [True, False])
 @pytest.mark.parametrize("form", ["default", "latest, order tracked"])
 def test_damaged_links_and_attributes_are_told_or_left_to_libhdf5(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import h5py
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -49,6 +50,7 @@ def datasets(draw):
     return values, layout, written
 
 
+@pytest.mark.ci
 @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(datasets(), min_size=1, max_size=4),

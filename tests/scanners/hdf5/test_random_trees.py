@@ -12,6 +12,7 @@ from unittest import mock
 
 import h5py
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
@@ -27,6 +28,7 @@ EXAMPLES = int(os.environ.get("ICEVIRT_RANDOM_FILES", "100"))
 BOOKKEEPING = {"CLASS", "NAME", "DIMENSION_LIST", "REFERENCE_LIST", "DIMENSION_LABELS"}
 
 
+@pytest.mark.ci
 @settings(
     max_examples=EXAMPLES,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -99,6 +99,7 @@ VALUES = st.one_of(
 )
 
 
+@pytest.mark.ci
 @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.dictionaries(

@@ -37,6 +37,7 @@ def write(path, day, names=TAGGED):
     return str(path)
 
 
+@pytest.mark.ci
 def test_a_build_holds_what_h5py_reads(tmp_path, repo_path, in_process):
     (tmp_path / "in").mkdir()
     files = [write(tmp_path / "in" / f"{day}.h5", day, BUILT) for day in range(2)]

@@ -142,6 +142,7 @@ def test_a_source_that_changes_while_it_is_scanned_stops_the_scan(name, tmp_path
     assert "drop_variables" not in str(caught.value)
 
 
+@pytest.mark.ci
 def test_ten_thousand_mappings_of_one_source_are_quick_columns(tmp_path):
     frames, size = 10_000, 8
     data = np.arange(frames * size, dtype="<i4").reshape(frames, size)

@@ -207,6 +207,7 @@ def test_other_json_is_not_taken_for_references():
     assert not accepts(b"\x89HDF\r\n\x1a\n" + b'".zgroup"')
 
 
+@pytest.mark.ci
 def test_an_entry_point_makes_it_chosen_by_content(target, tmp_path):
     info = tmp_path / "plugin-1.dist-info"
     info.mkdir()

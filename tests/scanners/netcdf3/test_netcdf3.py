@@ -116,6 +116,7 @@ def test_records_that_are_worth_it_are_referenced_one_by_one(tmp_path):
     assert set(table.length.tolist()) == {662}
 
 
+@pytest.mark.ci
 def test_a_record_beyond_16_mib_is_split(tmp_path):
     path = tmp_path / "a.nc"
     with netCDF4.Dataset(path, "w", format="NETCDF3_64BIT_OFFSET") as file:

@@ -61,6 +61,7 @@ def test_a_forked_child_and_its_child_use_it(case, http_server):
     assert ran.returncode == 0, ran.stderr
 
 
+@pytest.mark.ci
 def test_without_a_new_instance_a_child_hangs(http_server):
     """Else the library could be used as it is, and all this could go."""
     http_server.files.put("a", b"x")

@@ -126,7 +126,7 @@ def test_real_scenarios_are_stacked(sample_data, repo_path):
 
 REFUSED = {
     "too few labels": ({"labels": ["a"]}, InvalidInputError, "1 labels for 2 files"),
-    "labels of two kinds": ({"labels": ["a", None]}, InvalidInputError, "one kind"),
+    "labels of two kinds": ({"labels": ["a", None]}, InvalidInputError, "all strings, all integers"),
     "one place twice": ({"labels": ["a", "a"]}, CombineError, "run=a"),
     "no pattern": ({"labels": "regex:("}, InvalidInputError, "regular expression"),
     "no group": ({"labels": "regex:nc"}, InvalidInputError, "one group"),

@@ -38,7 +38,7 @@ def test_the_first_file_counts_and_the_largest_difference_is_told(days, tmp_path
     np.testing.assert_array_equal(found["x"], first)
     (told,) = (text for text in report.findings if text.startswith("/x"))
     assert "within the tolerance 0.0001" in told
-    assert "day1.nc count" in told
+    assert "day1.nc are used" in told
     assert float(told.split("up to ")[1].split(",")[0]) == pytest.approx(3e-5, rel=1e-2)
 
 

@@ -71,7 +71,7 @@ class CombineHints:
         rename: Names in the file, and the names of dimensions in ``concat_dim`` and ``pad`` that
             they get.
         tolerant: Names or absolute paths of variables without a dimension in ``concat_dim`` whose
-            values are compared with those of other files; ``"*"`` for the coordinates of
+            values are compared between files; ``"*"`` for the coordinates of
             dimensions.
         equal: Paths of arrays that need a digest though files are stacked.
         strict: Whether values that are needed and cannot be stored are an error.

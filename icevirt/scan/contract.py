@@ -54,7 +54,7 @@ def prefetch(source: ByteSource, ranges: Sequence[tuple[int, int]], *, page: int
 class ScannerOptions(CombineHints):
     """The options of a scan.
 
-    The hints say which facts are taken beside the description of the file, because whoever combines
+    The hints say which facts are taken beside the description of the file, because the plan that combines
     the files will need them. They change nothing of the description.
 
     Args:

@@ -269,7 +269,7 @@ DIFFERENT = {
     ),
     "an axis reversed": Row(spec={"reversed": ("y",)}, refused="/y .* its values differ"),
     "times falling in one file": Row(
-        spec={"falling": True}, refused="not sorted along 'time'", names=(1,)
+        spec={"falling": True}, refused=r"along 'time' are not sorted", names=(1,)
     ),
     "times falling in one file, as given": Row(spec={"falling": True}, how={"combine": "nested"}),
     "a time twice": Row(

@@ -54,8 +54,8 @@ def prefetch(source: ByteSource, ranges: Sequence[tuple[int, int]], *, page: int
 class ScannerOptions(CombineHints):
     """The options of a scan.
 
-    The hints say which facts are taken beside the description of the file, because the plan that combines
-    the files will need them. They change nothing of the description.
+    The hints say which facts are taken beside the description of the file, because the plan that
+    combines the files will need them. They change nothing of the description.
 
     Args:
         group: Scan only below this group of the file, which becomes the root.

@@ -208,7 +208,7 @@ def _refusal(error: IcevirtError, url: str) -> IcevirtError:
         return error
     return SourcesChangedError(
         "a file changed since its scan, before facts that this plan needs were taken from it",
-        do="Build again when no other process writes to it, with rescan_changed (--rescan-changed) if a"
-        " catalog is kept; nothing was committed.",
+        do="Build again when no other process writes to it, with rescan_changed (--rescan-changed)"
+        " if a catalog is kept; nothing was committed.",
         files={url: str(error)},
     )

@@ -199,7 +199,7 @@ def test_a_file_that_changed_before_facts_are_taken_is_refused(archive, tmp_path
         build(archive[0], str(tmp_path / "repo"), catalog=catalog, concat_dim="time")
     assert list(caught.value.facts["files"]) == [f"file://{archive[0][1]}"]
     monkeypatch.setattr(stages, "_take_facts", take)
-    with pytest.raises(CombineError, match="/y|/mask"):  # scanned again, it is another file
+    with pytest.raises(CombineError, match=r"/y|/mask"):  # scanned again, it is another file
         build(archive[0], str(tmp_path / "repo"), catalog=catalog, concat_dim="time")
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 from icevirt.api.pipeline.target import digest_of
+from icevirt.archive import catalog
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
 from icevirt.errors import InvalidInputError
@@ -15,6 +16,7 @@ from icevirt.model.json import JSON
 from icevirt.model.names import problem
 from icevirt.planning.axes.new_dimensions import Labels, variable_of
 from icevirt.planning.axes.regular_axes import spacing_of
+from icevirt.planning.combine.hints import CombineHints
 from icevirt.planning.combine.options import LabelsLike, SpacingLike
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.registry import in_use
@@ -125,19 +127,30 @@ def as_choice(labels: Mapping[str, Labels]) -> dict[str, JSON] | None:
     return told or None
 
 
-def identity_of(options: ScannerOptions) -> str:
+def identity_of(options: ScannerOptions, version: int = catalog.VERSION) -> str:
     """Return a digest of what decides how a file is described: options and scanners."""
-    told = told_of(options)
+    told = told_of(options, version)
     return digest_of(told["options"], list(told["scanners"].items()))
 
 
-def told_of(options: ScannerOptions) -> dict[str, Any]:
-    """Return what decides how a file is described: options, and scanners with their versions."""
+def told_of(options: ScannerOptions, version: int = catalog.VERSION) -> dict[str, Any]:
+    """Return what decides how a file is described: options, and scanners with their versions.
+
+    How files are combined decides nothing, except in catalogs of an earlier ``version``.
+    """
     scanners = {each.name: each.version for each in in_use(options)}
-    # those of scans that do not stack were described before there was such a field
-    hidden = ("share",) if options.stack else ("share", "data_vars")
+    hidden = {"share", "equal", "strict"}
+    if version == catalog.VERSION:
+        hidden |= {field.name for field in fields(CombineHints)}
+    elif not options.stack:  # they were described before there was such a field
+        hidden.add("data_vars")
     asked = {name: value for name, value in asdict(options).items() if name not in hidden}
     return {"options": asked, "scanners": scanners}
+
+
+def hints_of(options: ScannerOptions) -> dict[str, Any]:
+    """Return how files will be combined, as far as scans take facts for it."""
+    return {field.name: getattr(options, field.name) for field in fields(CombineHints)}
 
 
 def listed(files: Iterable[SourceFile]) -> list[list[str | int]]:

@@ -157,7 +157,7 @@ def planned(
         )
         if target is not None:
             wish = replace(wish, kept=kept_of(target))
-        closed = closed_catalog(scan)
+        closed = closed_catalog(running, scan)
         facts, wish = choices.edits.applied(closed.facts, wish)
         made = combine_eras(facts, wish)
         found = (text for _, text in closed.findings)

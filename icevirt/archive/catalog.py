@@ -19,8 +19,11 @@ from dataclasses import asdict, dataclass, replace
 
 from icevirt.archive.scanned import SourceFile
 
-VERSION = 4
-"""Of this schema; a catalog of another version is refused."""
+VERSION = 5
+"""Of this schema."""
+
+BEFORE = 4
+"""The version whose scans belong to one way of combining; its catalogs are used in that way."""
 
 FILES = (
     ("row", "int32"),  # of the file in its part
@@ -72,6 +75,18 @@ REFS = (
     ("data", "binary"),
     ("sources", "binary"),
     ("targets", "binary"),
+)
+
+MORE = (
+    ("row", "int32"),  # of the file
+    ("path", "string"),
+    ("asked", "int32"),  # `Fact`: what was looked for; what is not there then is not to be had
+    ("digest", "string"),
+    ("labels", "binary"),
+    ("labels_dtype", "string"),
+    ("schema", "string"),  # JSON of `ArraySchema` of the values, "" where there are none
+    ("nbytes", "int64"),  # of the values
+    ("values", "binary"),  # all of them, as one chunk
 )
 
 BLOCK_REFS = 65_536

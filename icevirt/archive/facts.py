@@ -206,6 +206,7 @@ class ArrayColumns:
     virtual_bytes: Counts  # (n,)
     inline_bytes: Counts  # (n,)
     own_path: Coded | None = None  # in the files, where arrays were renamed
+    form: NDArray[np.uint8] | None = None  # (n,) of `Form`; None: as the catalog holds them
 
     def of_files(self, files: NDArray[np.int64], count: int) -> ArrayColumns:
         """Return the arrays of some files, which are numbered anew in the order given."""
@@ -228,7 +229,21 @@ class ArrayColumns:
             virtual_bytes=self.virtual_bytes.take(rows),
             inline_bytes=self.inline_bytes.take(rows),
             own_path=None if self.own_path is None else self.own_path.take(rows),
+            form=None if self.form is None else self.form[rows],
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class BesideColumns:
+    """Facts that some ways of combining need, a row for what was found of an array at one time."""
+
+    file: NDArray[np.int32]  # (n,) row in the file columns
+    path: Coded
+    asked: NDArray[np.uint8]  # (n,) of `Fact`: what was looked for
+    digest: Coded
+    schema: Coded  # JSON of `ArraySchema` of the values, "" where there are none
+    nbytes: Counts  # (n,) of the values
+    labels: Labels
 
 
 type Compare = Callable[[tuple[str, str], tuple[str, str]], Mapping[str, Any] | None]

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from icevirt.archive.eras import Eras
 from icevirt.archive.facts import Coded, FileColumns
 from icevirt.archive.hybrid import AxisGrid, Hybrid
+from icevirt.archive.joining import Form
 from icevirt.archive.reports.build import BadFile, ReferenceCounts
 from icevirt.archive.reports.card import card, line, plural, volume
 from icevirt.archive.reports.cost import PlanCost
@@ -64,6 +65,7 @@ class PlannedArray:
     values: NDArray[Any] | None = None  # of mode given
     hybrid: Hybrid | None = None  # where some chunks are stored, or differ in length
     sources: Coded | None = None  # (k,) paths in the files, where these have other ones
+    form: NDArray[np.uint8] | None = None  # (k,) of `Form`; None: as the catalog holds them
 
     @property
     def written(self) -> ReferenceCounts:
@@ -194,6 +196,7 @@ class WindowTask:
     values: NDArray[Any] | None = None  # of mode given
     hybrid: Hybrid | None = None  # (files of the item,)
     reads: tuple[tuple[str, NDArray[np.bool_]], ...] = ()  # path in, (files of the item,)
+    form: NDArray[np.uint8] | None = None  # (files of the item,) of `Form`
 
     @property
     def grids(self) -> tuple[AxisGrid, ...]:
@@ -205,6 +208,13 @@ class WindowTask:
         if not self.reads:
             return ((self.source_path, of),)
         return tuple((path, mine & of) for path, mine in self.reads if (mine & of).any())
+
+    def is_form(self, form: Form) -> NDArray[np.bool_]:
+        """Say which files have the array in a form."""
+        if self.form is None:
+            return np.full(len(self.takes), form == Form.recorded)
+        found: NDArray[np.bool_] = self.form == form
+        return found
 
     def path_in(self, place: int) -> str:
         """Return the path of the array in one of the item's files."""

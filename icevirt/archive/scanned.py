@@ -71,15 +71,26 @@ class ScannedGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FactsBeside:
+    """What only some ways of combining files need to know of an array."""
+
+    digest: str = ""  # hash of dtype, shape and raw values
+    labels: bytes | None = None  # little-endian values
+    labels_dtype: str = ""  # numpy typestr of labels
+    values: ScannedArray | None = None  # the array stored whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScannedArray:
     """An array. ``references`` covers its own chunk grid, which starts at 0 in every dimension.
 
     ``whole`` says that the values were read at scan time and lie in ``references`` as one inline
     chunk that covers the array, encoded without compression: such arrays can be joined at any
-    length. ``labels`` repeats the raw values of a coordinate that orders files (1-D, of a
-    concatenated dimension), or the value of a variable that was asked for; the plan reads them, so
-    they stay small.
-    ``digest`` is a hash of dtype, shape and raw values, for arrays that must be equal in all files.
+    length. Their ``digest`` is a hash of dtype, shape and raw values; ``labels`` repeats the raw
+    values where they are a coordinate (1-D) or one value.
+    ``contiguous`` says that each chunk is an uncompressed run of values in C order (gzip of such a
+    run, where it is stored), which may be cut along the first axis.
+    ``beside`` holds what only some ways of combining files need.
     """
 
     path: str
@@ -92,9 +103,11 @@ class ScannedArray:
     attributes: Attributes = field(default_factory=Attributes)
     references: ChunkTable
     whole: bool = False
+    contiguous: bool = False
     labels: bytes | None = None  # little-endian values
     labels_dtype: str = ""  # numpy typestr of labels
     digest: str = ""
+    beside: FactsBeside | None = None
 
     def zarr_json(
         self,

@@ -43,6 +43,7 @@ class ArraySchema:
     codecs: tuple[JSON, ...]
     fill_value: JSON
     attributes: Attributes = field(default_factory=Attributes)
+    contiguous: bool = False  # see `ScannedArray`
 
     @classmethod
     def of(cls, array: ScannedArray) -> ArraySchema:
@@ -54,6 +55,7 @@ class ArraySchema:
             codecs=array.codecs,
             fill_value=array.fill_value,
             attributes=array.attributes,
+            contiguous=array.contiguous and not array.whole,
         )
 
     @property
@@ -73,6 +75,7 @@ class ArraySchema:
                 "attributes": dict(self.attributes.values),
                 "attribute_dtypes": dict(self.attributes.dtypes),
                 "replaced_attributes": dict(self.attributes.replaced),
+                **({"contiguous": True} if self.contiguous else {}),
             },
             allow_nan=False,
         )
@@ -90,11 +93,16 @@ class ArraySchema:
             tuple(map(id, self.codecs)),
             repr(self.fill_value),
             id(self.attributes),
+            self.contiguous,
         )
 
     @classmethod
     def loads(cls, text: str) -> ArraySchema:
-        """Undo `dumps`."""
+        """Undo `dumps`; texts that repeat are parsed once."""
+        return _loaded(text)
+
+    @classmethod
+    def _loads(cls, text: str) -> ArraySchema:
         raw = json.loads(text)
         edges = raw["chunk_shape"]
         return cls(
@@ -108,6 +116,7 @@ class ArraySchema:
                 dtypes=raw["attribute_dtypes"],
                 replaced={k: (was, now) for k, (was, now) in raw["replaced_attributes"].items()},
             ),
+            contiguous=bool(raw.get("contiguous", False)),
         )
 
     def decode_signature(self, *, stored: bool = True) -> dict[str, Any]:
@@ -131,6 +140,11 @@ class ArraySchema:
                     self.attributes.dtypes.get(name),
                 ]
         return facts
+
+
+@lru_cache(_REMEMBERED)
+def _loaded(text: str) -> ArraySchema:
+    return ArraySchema._loads(text)  # noqa: SLF001  # of this module
 
 
 class SchemaTexts:

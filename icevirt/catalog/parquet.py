@@ -5,6 +5,7 @@ A damaged table raises an error that says how to repair it.
 
 from __future__ import annotations
 
+import io
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,9 +26,13 @@ _MOST = (1 << 31) - 1  # bytes of the texts of one array
 _RUN = b"icevirt_run"
 _TYPES = {
     table: {name: getattr(pa, kind)() for name, kind in columns}
-    for table, columns in (("files", catalog.FILES), ("arrays", catalog.ARRAYS))
+    for table, columns in (
+        ("files", catalog.FILES),
+        ("arrays", catalog.ARRAYS),
+        ("more", catalog.MORE),
+    )
 }
-_MAY_LACK = ("labels", "labels_dtype", "digest")  # columns with missing values
+_MAY_LACK = ("labels", "labels_dtype", "digest", "values")  # columns with missing values
 _DAMAGE = (
     pa.ArrowException,
     ArithmeticError,
@@ -168,6 +173,17 @@ def _check_columns(table: Any, types: Mapping[str, pa.DataType]) -> None:
             raise pa.ArrowInvalid(f"a value of {field.name} is missing")
 
 
+def encode_table(
+    columns: Mapping[str, Sequence[Any]], schema: Sequence[tuple[str, str]], run: str = ""
+) -> bytes:
+    """Return a table as Parquet; ``run`` names what it belongs to."""
+    types = of_run(pa.schema([(name, getattr(pa, kind)()) for name, kind in schema]), run)
+    how: dict[str, Any] = {"write_statistics": False, "write_page_checksum": True}
+    sink = io.BytesIO()
+    pq.write_table(table_of(columns, types), sink, compression="zstd", **how)
+    return sink.getvalue()
+
+
 @contextmanager
 def telling_damage(path: str) -> Iterator[None]:
     """Make an error of what reading a damaged table raises.
@@ -188,7 +204,7 @@ def damaged(path: str, cause: str) -> FormatError:
     folder, _, name = path.rpartition("/")
     if folder in ("files", "arrays", "refs"):
         do = f"Delete files/{name} from the catalog; the next scan writes this part again."
-    elif folder in ("forgotten", "scans"):
+    elif folder in ("forgotten", "more", "scans"):
         do = f"Delete {path} from the catalog; the next scan writes it again if needed."
     else:
         do = "Pass the sources, or choose another directory for the catalog."

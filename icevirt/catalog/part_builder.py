@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -14,10 +14,12 @@ import zstandard
 
 from icevirt.archive import catalog
 from icevirt.archive.blocks.packing import PackedBlock, pack
+from icevirt.archive.joining import Fact
 from icevirt.archive.limits import DEFAULT, ScanLimits
 from icevirt.archive.outcome import ScanOutcome
-from icevirt.archive.scanned import Finding, ScannedArray, ScannedFile
+from icevirt.archive.scanned import FactsBeside, Finding, ScannedArray, ScannedFile
 from icevirt.archive.schema import ArraySchema, SchemaTexts, file_signature
+from icevirt.catalog.facts_beside import fact_row
 from icevirt.catalog.parts import PartTables
 from icevirt.model.chunks import ChunkTable, ChunkType
 
@@ -31,8 +33,14 @@ class PartRows:
     the arrays of a huge one, are not held as they were scanned.
     """
 
-    def __init__(self, limits: ScanLimits = DEFAULT) -> None:
-        self._limits = limits
+    def __init__(
+        self,
+        limits: ScanLimits = DEFAULT,
+        wanted: Callable[[ScannedArray], Fact] | None = None,
+    ) -> None:
+        """Take the limits of the scan, and what says which facts it looked for."""
+        self._limits, self._wanted = limits, wanted
+        self._more: list[dict[str, Any]] = []
         self._files: list[dict[str, Any]] = []
         self._arrays: dict[str, list[Any]] = {name: [] for name, _ in catalog.ARRAYS}
         self._urls: list[str] = []
@@ -49,8 +57,18 @@ class PartRows:
             for name, value in told.items():
                 self._arrays[name].append(value)
             self._blocks[array.path].add(row, array.references)
+            if asked := self._asked(array):
+                self._more.append(fact_row(row, array, asked))
         signature = file_signature(tuple(own)) if outcome.scanned else ""
         self._files.append(_file_row(row, outcome, self._limits) | {"signature": signature})
+
+    def _asked(self, array: ScannedArray) -> Fact:
+        """Return the facts beside an array that need not be looked for again."""
+        beside = array.beside or FactsBeside()
+        asked = Fact.none if self._wanted is None else self._wanted(array)
+        if beside.values is None:  # why they could not be stored is told to whoever needs them
+            asked &= ~Fact.values
+        return (asked | Fact.digest if beside.digest else asked) & ~_known(array)
 
     def tables(self) -> PartTables:
         """Return the rows; the references once, block by block."""
@@ -62,7 +80,15 @@ class PartRows:
                 for path in sorted(self._blocks)
                 for block in self._blocks[path].packed()
             ),
+            more=self._more,
         )
+
+
+def _known(array: ScannedArray) -> Fact:
+    """Return the facts that the description of an array holds."""
+    return (Fact.digest if array.digest else Fact.none) | (
+        Fact.none if array.labels is None else Fact.labels
+    )
 
 
 def findings_json(findings: Iterable[Finding]) -> str:

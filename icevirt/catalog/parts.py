@@ -7,19 +7,16 @@ systems. The bytes of a part depend on its content only.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from icevirt.archive import catalog
 from icevirt.archive.blocks.packing import PackedBlock
 from icevirt.catalog import references as refs
-from icevirt.catalog.parquet import of_run, table_of
+from icevirt.catalog.facts_beside import write_facts
+from icevirt.catalog.parquet import encode_table
 from icevirt.errors import AlreadyExistsError, FormatError, NotFoundError, ObjectNotFoundError
 from icevirt.model.json import loads
 from icevirt.storage.protocol import Storage
@@ -35,6 +32,7 @@ class PartTables:
     files: Mapping[str, Sequence[Any]]
     arrays: Mapping[str, Sequence[Any]]
     refs: Iterable[tuple[str, PackedBlock]]  # (path of the array, block)
+    more: Sequence[Mapping[str, Any]] = ()  # facts beside, a row each
 
 
 def mark(storage: Storage) -> None:
@@ -65,7 +63,7 @@ def check_mark(storage: Storage) -> None:
     if not storage.exists():
         raise NotFoundError("no such catalog", do="Check the path.", catalog=storage.url)
     found = _version(storage)
-    if found != catalog.VERSION:
+    if found not in (catalog.BEFORE, catalog.VERSION):
         raise FormatError(
             "the catalog was written by another version of icevirt",
             do="Name another directory for the catalog.",
@@ -73,6 +71,11 @@ def check_mark(storage: Storage) -> None:
             found=found,
             expected=catalog.VERSION,
         )
+
+
+def version_of(storage: Storage) -> int:
+    """Return the version of the catalog in a storage, this one where there is none yet."""
+    return int(_version(storage)) if storage.exists() else catalog.VERSION
 
 
 def _version(storage: Storage) -> Any:
@@ -103,19 +106,10 @@ def write_part(storage: Storage, run: str, tables: PartTables) -> str:
     Returns the name of the part. It covers the content, so that a task that was thought dead and
     writes after its successor found something else replaces none of its tables.
     """
-    packed, arrays = refs.encode(tables.refs, run), _parquet(tables.arrays, catalog.ARRAYS, run)
+    packed, arrays = refs.encode(tables.refs, run), encode_table(tables.arrays, catalog.ARRAYS, run)
     name = f"{run}-{hashlib.blake2b(packed + arrays, digest_size=8).hexdigest()}"
     storage.put(catalog.path_of("refs", name), packed)
     storage.put(catalog.path_of("arrays", name), arrays)
-    storage.put(catalog.path_of("files", name), _parquet(tables.files, catalog.FILES, run))
+    write_facts(storage, name, tables.more)  # before the part counts: nobody looks for them again
+    storage.put(catalog.path_of("files", name), encode_table(tables.files, catalog.FILES, run))
     return name
-
-
-def _parquet(
-    columns: Mapping[str, Sequence[Any]], schema: Sequence[tuple[str, str]], run: str = ""
-) -> bytes:
-    types = of_run(pa.schema([(name, getattr(pa, kind)()) for name, kind in schema]), run)
-    how: dict[str, Any] = {"write_statistics": False, "write_page_checksum": True}
-    sink = io.BytesIO()
-    pq.write_table(table_of(columns, types), sink, compression="zstd", **how)
-    return sink.getvalue()

@@ -12,26 +12,21 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.scanned import ScannedArray, ScannedFile
+from icevirt.archive.joining import Fact
+from icevirt.archive.scanned import FactsBeside, ScannedArray, ScannedFile
 from icevirt.errors import ScanError
 from icevirt.model.chunks import ChunkType
-from icevirt.model.json import JSON
 from icevirt.scan.contract import ByteSource, ScannerOptions
 from icevirt.scan.values import read
 
-_CHARACTERS_READ = 1 << 24  # of a coordinate
-_COMPARED = 1 << 18  # values of a variable that are compared with a tolerance
-_CHARACTERS: tuple[JSON, ...] = (
-    {"name": "null_terminated_bytes", "configuration": {"length_bytes": 1}},
-)
 _ORDERS: dict[Any, Literal["<", ">"]] = {"little": "<", "big": ">"}
 
 
 def with_labels(scanned: ScannedFile, source: ByteSource, options: ScannerOptions) -> ScannedFile:
-    """Return the file with the values that the plan has to see, beside those that order files.
+    """Return the file with the values that a plan will look at, beside its description.
 
-    They are those of `ScannerOptions.label_variables`, where variables with more than one value get
-    none, and of `ScannerOptions.tolerant`, where large ones get none; both of which the plan tells.
+    They are those of `CombineHints.label_variables`, where variables with more than one value get
+    none, and of `CombineHints.tolerant`, where large ones get none; both of which the plan tells.
     A coordinate whose texts are stored as characters gets them as its labels.
 
     Raises:
@@ -43,38 +38,20 @@ def with_labels(scanned: ScannedFile, source: ByteSource, options: ScannerOption
 
 
 def _with_values(array: ScannedArray, source: ByteSource, options: ScannerOptions) -> ScannedArray:
-    if _is_wanted(array, options):
-        return _labelled(array, source)
-    own = {*array.references.locations.url} <= {source.file.url}
-    if own and _is_of_characters(array, options):
-        return _labelled(array, source, texts=True)
-    return array
+    beside = array.beside or FactsBeside()
+    known = array.labels is not None or beside.labels is not None
+    if known or Fact.labels not in options.wanted_of(array, ()):
+        return array
+    spelt = options.spells(array)
+    if spelt and {*array.references.locations.url} - {source.file.url}:
+        return array
+    labels, dtype = _labels(array, source, texts=spelt)
+    if labels is None:
+        return array
+    return replace(array, beside=replace(beside, labels=labels, labels_dtype=dtype))
 
 
-def _is_of_characters(array: ScannedArray, options: ScannerOptions) -> bool:
-    """Say whether an array is the coordinate of a dimension, a row of characters for each label.
-
-    xarray joins them, so that it is one.
-    """
-    kind, names = array.data_type, array.dimension_names
-    return (
-        array.labels is None
-        and len(names) == 2
-        and options.orders(array.path, names[:1])
-        and array.shape[1] > 0
-        and prod(array.shape) <= _CHARACTERS_READ
-        and kind in _CHARACTERS
-    )
-
-
-def _is_wanted(array: ScannedArray, options: ScannerOptions) -> bool:
-    if options.is_label(array.path) and prod(array.shape) == 1:
-        return True
-    few = prod(array.shape) <= _COMPARED
-    return few and options.keeps_values(array.path, array.dimension_names)
-
-
-def _labelled(array: ScannedArray, source: ByteSource, *, texts: bool = False) -> ScannedArray:
+def _labels(array: ScannedArray, source: ByteSource, *, texts: bool) -> tuple[bytes | None, str]:
     value = _plain(array)
     if value is None:
         value = np.asarray(read(array, lambda *where: _fetched(source, *where)))
@@ -82,9 +59,9 @@ def _labelled(array: ScannedArray, source: ByteSource, *, texts: bool = False) -
         if value.dtype.kind in "OT":
             value = np.array([_text(each) for each in value.tolist()])
     if value.dtype.kind not in "iufU":
-        return array
+        return None, ""
     kind = value.dtype.newbyteorder("<")
-    return replace(array, labels=value.astype(kind).tobytes(), labels_dtype=kind.str)
+    return value.astype(kind).tobytes(), kind.str
 
 
 def _joined(characters: NDArray[Any]) -> NDArray[Any]:

@@ -19,6 +19,7 @@ from icevirt.archive.shares import Share
 from icevirt.errors import InvalidInputError, ScanError, UnsupportedError
 from icevirt.model import paths
 from icevirt.planning.schedule.split_large_file import share_of
+from icevirt.scan.combined import combined
 from icevirt.scan.contract import ByteSource, Divisible, Scanner, ScannerOptions
 from icevirt.scan.distinct import check_paths
 from icevirt.scan.label_values import with_labels
@@ -119,7 +120,18 @@ def scan(source: ByteSource, options: ScannerOptions | None = None) -> ScannedFi
     Raises:
         ScanError: No scanner reads it, it is damaged, or it changed while it was scanned.
     """
-    options = options or ScannerOptions()
+    options = replace(options or ScannerOptions(), strict=True)
+    scanned = combined(record(source, options), options)
+    enforce(scanned, options.policy)
+    return scanned
+
+
+def record(source: ByteSource, options: ScannerOptions) -> ScannedFile:
+    """Scan a file for a catalog: its description, and beside it the facts that the hints name.
+
+    Raises:
+        ScanError: As `scan` does.
+    """
     return _scan(_scanner(source, options), source, options)
 
 

@@ -21,7 +21,7 @@ from icevirt.archive.blocks.packing import Block
 from icevirt.archive.facts import FileColumns
 from icevirt.archive.hybrid import Hybrid
 from icevirt.archive.plan import FileRows, WindowTask
-from icevirt.catalog.references import WindowReferences
+from icevirt.catalog.window_blocks import WindowBlocks
 from icevirt.errors import CombineError, FormatError
 from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType
@@ -49,7 +49,7 @@ class Sink:
 
 def rechunked(  # noqa: PLR0917 - one window and where it comes from
     referenced: ChunkTable,
-    refs: WindowReferences,
+    refs: WindowBlocks,
     files: FileColumns,
     window: WindowTask,
     sink: Sink,
@@ -116,7 +116,7 @@ class _Assembly:
         hybrid: Hybrid,
         files: FileColumns,
         source: SourceValues,
-        refs: WindowReferences,
+        refs: WindowBlocks,
         dtype: np.dtype[Any],
     ) -> None:
         self._window, self._hybrid, self._files = window, hybrid, files
@@ -173,10 +173,7 @@ class _Assembly:
         if not wanted.any():
             return {}
         return dict(
-            row
-            for path, mine in self._window.read_from(wanted)
-            for block in self._refs.located(self._rows, mine, path)
-            for row in _rows(block)
+            row for block in self._refs.of(self._rows, self._window, wanted) for row in _rows(block)
         )
 
     def _raw(self, place: int) -> bytes:

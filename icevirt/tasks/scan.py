@@ -6,27 +6,38 @@ in a child, which finds that file and scans the others.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol
 
-from icevirt.archive.catalog import CatalogPart, run_of
+from icevirt.archive.catalog import VERSION, CatalogPart, run_of
+from icevirt.archive.joining import Fact
 from icevirt.archive.limits import DEFAULT, ScanLimits
 from icevirt.archive.outcome import ScanOutcome
-from icevirt.archive.scanned import SourceFile
+from icevirt.archive.scanned import FactsBeside, ScannedArray, SourceFile
+from icevirt.catalog.facts_beside import fact_row, write_facts
 from icevirt.catalog.in_progress import ScanNotes
 from icevirt.catalog.part_builder import PartRows
 from icevirt.catalog.parts import complete_parts, write_part
-from icevirt.objects.source_access import SourceAccess, granted
+from icevirt.errors import (
+    IcevirtError,
+    NotFoundError,
+    ScanError,
+    SourcesChangedError,
+    StaleReferenceError,
+)
+from icevirt.objects.source_access import SourceAccess, granted, in_force
+from icevirt.scan.combined import combined
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.registry import in_use
 from icevirt.storage.protocol import Storage
-from icevirt.tasks.limit_enforcement import held_to
+from icevirt.tasks.limit_enforcement import held_to, in_worker
 from icevirt.tasks.prefetch import Prefetcher
 from icevirt.tasks.scan_file import attempt
 from icevirt.tasks.scan_pieces import Pieces
-from icevirt.tasks.scan_subprocess import Containment
+from icevirt.tasks.scan_subprocess import Apart, Containment, attempt_as
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +49,22 @@ class ScanTask:
     catalog: Storage
     access: SourceAccess = field(default_factory=SourceAccess)  # to the servers of files
     limits: ScanLimits = DEFAULT  # of a file
+    version: int = VERSION  # of the catalog
+
+    def recorded(self, outcome: ScanOutcome) -> ScanOutcome:
+        """Return what is recorded of a file; catalogs before this version know one combination."""
+        if outcome.scanned is None or self.version == VERSION:
+            return outcome
+        return replace(outcome, scanned=combined(outcome.scanned, self.options))
+
+    @property
+    def wanted(self) -> Callable[[ScannedArray], Fact] | None:
+        """What says which facts are looked for."""
+        return partial(_wanted, self.options) if self.version == VERSION else None
+
+
+def _wanted(options: ScannerOptions, array: ScannedArray) -> Fact:
+    return options.wanted_of(array, ())
 
 
 def run_scan(task: ScanTask) -> int:
@@ -65,19 +92,21 @@ class _Attempt(Protocol):
 
 
 def _scan_whole(task: ScanTask, part: CatalogPart, scan_file: _Attempt) -> None:
-    rows = PartRows(task.limits)
+    rows = PartRows(task.limits, task.wanted)
     for file in part.files:
-        rows.add(scan_file(file))
+        rows.add(task.recorded(scan_file(file)))
     write_part(task.catalog, part.name, rows.tables())
 
 
 def _scan_piece(task: ScanTask, part: CatalogPart, scan_file: _Attempt) -> None:
     """Scan a piece of a huge file, and join all where this was the last."""
     stored = task.options.max_native_bytes
-    pieces = Pieces(catalog=task.catalog, part=part, limits=task.limits, max_stored=stored)
+    pieces = Pieces(
+        catalog=task.catalog, part=part, limits=task.limits, max_stored=stored, wanted=task.wanted
+    )
     if not pieces.is_there():
         (file,) = part.files
-        pieces.write(scan_file(file, (part.piece, part.of)))
+        pieces.write(task.recorded(scan_file(file, (part.piece, part.of))))
     if pieces.wait_to_be_joined() and not pieces.join():
         _scan_whole(task, part, scan_file)
 
@@ -99,3 +128,87 @@ def _attempts(task: ScanTask, parts: list[CatalogPart], *, suspicious: bool) -> 
                 return attempt(file, task.options, ahead.open, piece)
 
         yield here
+
+
+# -- facts beside ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedFacts:
+    """The facts that are wanted of one file."""
+
+    row: int  # of the file in its part
+    file: SourceFile  # as it was scanned
+    arrays: tuple[tuple[str, int], ...]  # path, and of `Fact`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactsTask:
+    """Files of one part of the catalog, and the facts that are wanted of each."""
+
+    part: str
+    files: tuple[WantedFacts, ...]
+    options: ScannerOptions
+    catalog: Storage
+    access: SourceAccess = field(default_factory=SourceAccess)  # to the servers of files
+    limits: ScanLimits = DEFAULT  # of a file
+
+
+def run_take_facts(task: FactsTask) -> int:
+    """Take the facts of a task, write them beside their part, and return the number of files.
+
+    Raises:
+        SourcesChangedError: A file is not what was scanned.
+        ScanError: Values cannot be read.
+        UnsupportedError: Values cannot be stored.
+    """
+    rows = []
+    with granted(task.access), ExitStack() as stack:
+        apart = stack.enter_context(Apart(task.limits)) if in_worker() else None
+        for each in task.files:
+            found = _arrays(task, each, apart)
+            rows += [fact_row(each.row, found[path], Fact(fact)) for path, fact in each.arrays]
+    write_facts(task.catalog, task.part, rows)
+    return len(task.files)
+
+
+def _arrays(task: FactsTask, wanted: WantedFacts, apart: Apart | None) -> dict[str, ScannedArray]:
+    options = replace(task.options, variables=tuple(path for path, _ in wanted.arrays), strict=True)
+    outcome: ScanOutcome
+    if apart is None:
+        with held_to(task.limits):
+            outcome = attempt(wanted.file, options)
+    else:
+        outcome = apart.call(wanted.file.url, attempt_as, in_force(), wanted.file, options)
+    if outcome.error is not None:
+        raise _refusal(outcome.error, wanted.file.url)
+    assert outcome.scanned is not None, "a file is scanned or bad"
+    found = {array.path: _with_own(array) for array in outcome.scanned.arrays}
+    if lacking := [path for path, _ in wanted.arrays if path not in found]:
+        raise ScanError(
+            "a file lacks variables that its scan found",
+            do="Scan it into a new catalog.",
+            file=wanted.file.url,
+            variables=lacking,
+        )
+    return found
+
+
+def _with_own(array: ScannedArray) -> ScannedArray:
+    """Return an array with all facts beside, wherever its scanner puts them."""
+    beside = array.beside or FactsBeside()
+    digest = beside.digest or array.digest
+    if beside.labels is None:
+        beside = replace(beside, labels=array.labels, labels_dtype=array.labels_dtype)
+    return replace(array, beside=replace(beside, digest=digest))
+
+
+def _refusal(error: IcevirtError, url: str) -> IcevirtError:
+    if not isinstance(error, StaleReferenceError | NotFoundError):
+        return error
+    return SourcesChangedError(
+        "a file changed since its scan, before facts that this plan needs were taken from it",
+        do="Build again when no other process writes to it, with rescan_changed (--rescan-changed)"
+        " if a catalog is kept; nothing was committed.",
+        files={url: str(error)},
+    )

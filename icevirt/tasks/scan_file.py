@@ -13,7 +13,7 @@ from icevirt.objects.answers import opaque
 from icevirt.objects.opened import OpenedSource
 from icevirt.objects.source import open_source
 from icevirt.scan.contract import ByteSource, ScannerOptions
-from icevirt.scan.registry import scan, scan_share
+from icevirt.scan.registry import record, scan_share
 
 
 def attempt(
@@ -84,7 +84,7 @@ def _scan_opened(
             do="Build again when it is no longer written to.",
             file=file.url,
         )
-    return (None, scan(source, options)) if piece is None else scan_share(source, options, *piece)
+    return (None, record(source, options)) if piece is None else scan_share(source, options, *piece)
 
 
 def _is_same(opened: SourceFile, listed: SourceFile) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -18,9 +18,10 @@ from typing import Any
 from icevirt.archive import catalog
 from icevirt.archive.blocks.packing import PackedBlock
 from icevirt.archive.catalog import CatalogPart
+from icevirt.archive.joining import Fact
 from icevirt.archive.limits import ScanLimits
 from icevirt.archive.outcome import ScanOutcome
-from icevirt.archive.scanned import Finding, Severity
+from icevirt.archive.scanned import Finding, ScannedArray, Severity
 from icevirt.archive.schema import file_signature
 from icevirt.archive.shares import Share
 from icevirt.catalog import references
@@ -47,6 +48,7 @@ class _PieceResult:
     findings: tuple[Finding, ...] = ()
     share: Share = field(default_factory=Share)
     tally: Mapping[str, int] = field(default_factory=dict)
+    more: list[dict[str, Any]] = field(default_factory=list)  # facts beside
 
     def dumps(self) -> bytes:
         """Return it as JSON."""
@@ -54,10 +56,8 @@ class _PieceResult:
         told = {
             "name": self.name,
             "file": self.file,
-            "arrays": [
-                {name: {"hex": v.hex()} if isinstance(v, bytes) else v for name, v in row.items()}
-                for row in self.arrays
-            ],
+            "arrays": _as_json(self.arrays),
+            "more": _as_json(self.more),
             "findings": [asdict(finding) for finding in self.findings],
             "share": {
                 "order": share.order,
@@ -76,10 +76,8 @@ class _PieceResult:
         return cls(
             name=told["name"],
             file=told["file"],
-            arrays=[
-                {n: bytes.fromhex(v["hex"]) if isinstance(v, dict) else v for n, v in row.items()}
-                for row in told["arrays"]
-            ],
+            arrays=_of_json(told["arrays"]),
+            more=_of_json(told.get("more", [])),
             findings=tuple(
                 Finding(**{**each, "severity": Severity(each["severity"])})
                 for each in told["findings"]
@@ -91,6 +89,20 @@ class _PieceResult:
             ),
             tally=told["tally"],
         )
+
+
+def _as_json(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {name: {"hex": v.hex()} if isinstance(v, bytes) else v for name, v in row.items()}
+        for row in rows
+    ]
+
+
+def _of_json(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {name: bytes.fromhex(v["hex"]) if isinstance(v, dict) else v for name, v in row.items()}
+        for row in rows
+    ]
 
 
 def clear(storage: Storage) -> None:
@@ -112,6 +124,7 @@ class Pieces:
     part: CatalogPart
     limits: ScanLimits
     max_stored: int  # bytes of values, of the whole file
+    wanted: Callable[[ScannedArray], Fact] | None = None  # see `PartRows`
 
     def is_there(self) -> bool:
         """Say whether this piece is finished."""
@@ -125,7 +138,7 @@ class Pieces:
 
     def write(self, outcome: ScanOutcome) -> None:
         """Write what a task found in its share."""
-        rows = PartRows(self.limits)
+        rows = PartRows(self.limits, self.wanted)
         rows.add(outcome)
         tables = rows.tables()
         name, scanned = self._name(self.part.piece), outcome.scanned
@@ -138,6 +151,7 @@ class Pieces:
                 findings=scanned.findings,
                 share=outcome.share,
                 tally=scanned.tally,
+                more=[dict(row) for row in tables.more],
             )
         self._storage.put(
             catalog.path_of("refs", name), references.encode(tables.refs, catalog.run_of(name))
@@ -182,6 +196,7 @@ class Pieces:
             files=_columns([_file(found, arrays)], catalog.FILES),
             arrays=_columns(arrays, catalog.ARRAYS),
             refs=self._refs(holders),
+            more=[row for each in found for row in each.more],
         )
 
     def _refs(

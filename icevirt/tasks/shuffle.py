@@ -21,6 +21,7 @@ from icevirt.archive import catalog
 from icevirt.archive.blocks.cutting import dumps, joined, loads, part_of
 from icevirt.archive.blocks.packing import Block
 from icevirt.archive.blocks.unpacking import unpack
+from icevirt.archive.joining import Form
 from icevirt.archive.plan import ArrayMode, FileRows, ManifestTask, WindowTask
 from icevirt.catalog.references import RefsReader, places_of
 from icevirt.storage.protocol import Storage
@@ -106,10 +107,18 @@ def _boxes(item: ManifestTask, places: NDArray[np.int64]) -> dict[str, tuple[Bou
     """Return what an item wants of some of its files, by array."""
     boxes: dict[str, tuple[Bound, ...]] = {}
     for window in item.windows:
-        for path, _ in window.read_from(window.takes) if window.values is None else ():
+        cuts = window.is_form(Form.cut).any()  # what it wants is known when runs are cut
+        for path, _ in _sent(window):
             # arrays that files call each other's names want all that either wants
-            boxes[path] = () if path in boxes else bounds_of(window, places)
+            boxes[path] = () if path in boxes or cuts else bounds_of(window, places)
     return boxes
+
+
+def _sent(window: WindowTask) -> Sequence[tuple[str, NDArray[np.bool_]]]:
+    """Return what a window wants of the catalog's references."""
+    if window.values is not None:
+        return ()
+    return window.read_from(window.takes & ~window.is_form(Form.beside))
 
 
 def bounds_of(window: WindowTask, places: NDArray[np.int64]) -> tuple[Bound, ...]:

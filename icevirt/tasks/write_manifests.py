@@ -20,8 +20,10 @@ from icevirt.archive.facts import FileColumns
 from icevirt.archive.plan import ArrayMode, ManifestTask, WindowResult, WindowTask, WriteResult
 from icevirt.archive.record import dump_result, load_result
 from icevirt.archive.reports.build import ReferenceCounts
+from icevirt.catalog.facts_beside import ValuesReader
 from icevirt.catalog.file_names import TaskFiles
-from icevirt.catalog.references import RefsReader, WindowReferences, naming
+from icevirt.catalog.references import RefsReader, naming
+from icevirt.catalog.window_blocks import WindowBlocks
 from icevirt.errors import CombineError, FormatError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
@@ -63,21 +65,21 @@ def run_write(task: WriteTask) -> tuple[WriteResult, ...]:
 
     The names of chunk objects stay in the record: the driver is told manifests only.
     """
-    return _run(task, RefsReader(task.catalog))
+    return _run(task, WindowBlocks(RefsReader(task.catalog), ValuesReader(task.catalog)))
 
 
 def run_write_shuffled(task: WriteTask, rows: list[bytes]) -> tuple[WriteResult, ...]:
     """Do the same for a task of one item, whose references were sent to it."""
-    return _run(task, Arrived(rows))
+    return _run(task, WindowBlocks(Arrived(rows), ValuesReader(task.catalog)))
 
 
-def _run(task: WriteTask, refs: WindowReferences) -> tuple[WriteResult, ...]:
+def _run(task: WriteTask, refs: WindowBlocks) -> tuple[WriteResult, ...]:
     with granted(task.reading.access):
         results = (result for parcel in task.parcels for result in _written(task, parcel, refs))
         return tuple(replace(result, chunk_ids=frozenset()) for result in results)
 
 
-def _written(task: WriteTask, parcel: PackedTasks, refs: WindowReferences) -> Iterator[WriteResult]:
+def _written(task: WriteTask, parcel: PackedTasks, refs: WindowBlocks) -> Iterator[WriteResult]:
     """Write the items of a parcel that are not finished."""
     finished = {number: _finished(task, number) for number in parcel.numbers}
     yield from (result for result in finished.values() if result is not None)
@@ -122,7 +124,7 @@ def _finished(task: WriteTask, number: int) -> WriteResult | None:
 
 
 def _write(
-    task: WriteTask, item: ManifestTask, files: TaskFiles, refs: WindowReferences
+    task: WriteTask, item: ManifestTask, files: TaskFiles, refs: WindowBlocks
 ) -> WriteResult:
     tables = {}
     replaced: dict[ObjectId8, int] = {}
@@ -158,7 +160,7 @@ def _table(
     task: WriteTask,
     files: TaskFiles,
     origin: FileColumns | None,
-    refs: WindowReferences,
+    refs: WindowBlocks,
     window: WindowTask,
 ) -> tuple[ChunkTable, int]:
     """Return the chunks of a window, and how many references were replaced by stored chunks."""
@@ -188,7 +190,7 @@ def _window_result(node_id: ObjectId8, table: ChunkTable, replaced: int) -> Wind
 # -- references of one window --------------------------------------------------------------------
 
 
-def window_table(refs: WindowReferences, files: TaskFiles, window: WindowTask) -> ChunkTable:
+def window_table(refs: WindowBlocks, files: TaskFiles, window: WindowTask) -> ChunkTable:
     """Collect the references of a window: virtual and inline rows.
 
     Raises:
@@ -205,16 +207,15 @@ def window_table(refs: WindowReferences, files: TaskFiles, window: WindowTask) -
         return _clipped(ChunkTable.concatenate([*_shifted(files, window, block)]), window)
 
 
-def _wanted(files: TaskFiles, window: WindowTask, refs: WindowReferences) -> Block | None:
+def _wanted(files: TaskFiles, window: WindowTask, refs: WindowBlocks) -> Block | None:
     """Return what a window wants of its files; None where that is nothing."""
     bounds = bounds_of(window, np.arange(len(files)))
     blocks = [kept for block in _found(files, window, refs) for kept in _inside(block, bounds)]
     return joined(blocks) if blocks else None
 
 
-def _found(files: TaskFiles, window: WindowTask, refs: WindowReferences) -> Iterator[Block]:
-    for path, takes in window.read_from(window.takes):
-        yield from refs.located(files.rows, takes, path)
+def _found(files: TaskFiles, window: WindowTask, refs: WindowBlocks) -> Iterator[Block]:
+    yield from refs.of(files.rows, window, window.takes)
 
 
 def _inside(block: Block, bounds: Sequence[Bound]) -> Iterator[Block]:
@@ -399,7 +400,7 @@ def _encoded(window: WindowTask, place: int, raw: bytes, ndim: int) -> ChunkTabl
     )
 
 
-def _joined(files: TaskFiles, window: WindowTask, refs: WindowReferences) -> ChunkTable:
+def _joined(files: TaskFiles, window: WindowTask, refs: WindowBlocks) -> ChunkTable:
     """Put the values of all files where their boxes lie, and encode them.
 
     Boxes that no file fills hold the array's fill value, which the plan made the missing one.

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from icevirt.archive.scanned import ScannedFile
 from icevirt.objects.source import open_source
+from icevirt.scan.combined import combined
 from icevirt.scan.contract import ByteSource, Scanner, ScannerOptions
 
 
@@ -41,7 +42,8 @@ class Sample:
     def scan(self, scanner: Scanner, path: Path | None = None, **changes: Any) -> ScannedFile:
         """Scan the file, or another in its place, with some options changed."""
         with open_source(path or self.path) as source:
-            return scanner.scan(source, replace(self.options, **changes))
+            options = replace(self.options, strict=True, **changes)
+            return combined(scanner.scan(source, options), options)
 
 
 class WatchedSource:

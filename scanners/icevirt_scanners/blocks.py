@@ -17,9 +17,6 @@ from icevirt_scanners.context import ScanContext
 
 SPLIT = 16 * 1024 * 1024  # uncompressed blocks are split into chunks of at most this
 _FAR = 64  # how many times smaller than that chunks may get for want of a better divisor
-STEP = 512  # bytes of a step along the concatenated dimension that is worth a chunk of its own
-SMALL = 1024 * 1024  # what joins badly is stored, and then joined at any length, up to this
-FEW = 4  # values at a step of the concatenated dimension, like the bounds of a time or a place
 _LAST_CHUNK = 2**32 - 1
 _LARGE = 128 * 1024 * 1024  # bytes of a chunk that people are told of
 
@@ -77,20 +74,15 @@ def check_inside(
         )
 
 
-def grid_of_block(
-    shape: tuple[int, ...], itemsize: int, *, concat_axis: int | None = None, limit: int = SPLIT
-) -> tuple[int, ...]:
+def grid_of_block(shape: tuple[int, ...], itemsize: int, *, limit: int = SPLIT) -> tuple[int, ...]:
     """Return the chunk shape into which a contiguous block is split.
 
     Every chunk is a contiguous run of the block: the leading axes have edge 1, one axis a divisor
     of its length, the others stay whole. Chunks are larger than ``limit`` where the length has no
-    divisor that would not make a crowd of tiny ones of it (a prime). A leading axis that files are
-    concatenated along has edge 1 (it then joins files of any length), unless its steps are tiny.
+    divisor that would not make a crowd of tiny ones of it (a prime). Where files are concatenated
+    along the first axis, they are cut further: see `icevirt.archive.joining.cut_along`.
     """
     whole = tuple(max(length, 1) for length in shape)
-    if concat_axis == 0 and shape and prod(whole[1:]) * itemsize >= STEP:
-        inner = grid_of_block(shape[1:], itemsize, limit=limit)
-        return (1, *inner)
     edges: list[int] = []
     for axis, length in enumerate(whole):
         row = prod(whole[axis + 1 :]) * itemsize
@@ -128,19 +120,3 @@ def block_chunks(
     )
     size = prod(chunk) * itemsize
     return index, at + size * np.arange(n, dtype=np.int64), np.full(n, size, np.int64)
-
-
-def joins_badly(shape: tuple[int, ...], chunk: tuple[int, ...], itemsize: int, axis: int) -> bool:
-    """Say whether values are few and their chunks would fix their length along the joined axis."""
-    return prod(shape) * itemsize <= SMALL and shape[axis] > 1 and chunk[axis] > 1
-
-
-def chunks_join_badly(
-    shape: tuple[int, ...], chunk: tuple[int, ...], nbytes: int, axis: int
-) -> bool:
-    """Say whether a small array along the joined axis has few values at a step, or odd chunks."""
-    edge, length = chunk[axis], shape[axis]
-    # a reference to each step's few values, like bounds, takes more room than they do; and where
-    # one chunk holds them all, the library cut it by the length of the file: months differ
-    few = prod(shape) <= FEW * length
-    return nbytes <= SMALL and (few or bool(length % edge))

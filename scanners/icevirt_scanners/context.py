@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from icevirt.archive.scanned import Finding, ScannedArray, ScannedFile, ScannedGroup, Severity
+from icevirt.archive.joining import Fact
+from icevirt.archive.scanned import (
+    FactsBeside,
+    Finding,
+    ScannedArray,
+    ScannedFile,
+    ScannedGroup,
+    Severity,
+)
 from icevirt.errors import UnsupportedError
 from icevirt.model.chunks import Locations
 from icevirt.scan.contract import ByteSource, Scanner, ScannerOptions
@@ -105,6 +113,33 @@ class ScanContext:
             cause = error.facts.get("cause")  # other facts differ from file to file
             self.skip(path, f"{error.what}: {cause}" if cause else error.what)
             return None
+
+    def wanted(self, array: ScannedArray) -> Fact:
+        """Return the facts that whoever combines files will need of an array."""
+        return self.options.wanted_of(array, self.equal)
+
+    def values_of(self, read: Callable[[], ScannedArray]) -> FactsBeside | None:
+        """Return the values of an array beside its references; None where they cannot be stored.
+
+        That makes no file bad unless these values alone are asked for (``strict``).
+
+        Raises:
+            UnsupportedError: They cannot be stored, and the options are strict.
+        """
+        left = self.budget.left
+        try:
+            array = read()
+        except UnsupportedError:
+            if self.options.strict:
+                raise
+            self.budget.left = left
+            return None
+        return FactsBeside(
+            digest=array.digest,
+            labels=array.labels,
+            labels_dtype=array.labels_dtype,
+            values=replace(array, digest="", labels=None, labels_dtype=""),
+        )
 
     def skip(self, path: str, cause: str) -> None:
         """Leave a variable out, and say so."""

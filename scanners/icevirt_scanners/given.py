@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from icevirt.archive.scanned import ScannedArray
+from icevirt.archive.joining import Fact
+from icevirt.archive.scanned import FactsBeside, ScannedArray
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.json import JSON
 from icevirt.scan.elsewhere import Elsewhere, Targets
 from icevirt.scan.values import pieces, read
-from icevirt_scanners.blocks import chunks_join_badly
 from icevirt_scanners.context import ScanContext
 from icevirt_scanners.digest import hashed
 from icevirt_scanners.encoding import bytes_codec, vlen_bytes
@@ -39,16 +39,14 @@ def completed(
     if given:
         nbytes = len(array.references.inline)
         context.budget.spend(nbytes, variable=array.path, cause="given as bytes")
-    options, names = context.options, array.dimension_names
-    if not options.concat_dims or not elsewhere.readable(array.references.locations):
+    if not elsewhere.readable(array.references.locations):
         return array
-    axes = options.joined_axes(names)
-    nbytes = prod(array.shape) * dtype.itemsize
-    if _wants_whole(array, dtype, axes) and (nbytes <= context.budget.left or axes):
-        return _whole(array, dtype, context, elsewhere)
-    equal = _is_coordinate(array) or array.path in context.equal
-    if options.wants_digest(names, is_coordinate=equal, nbytes=nbytes):
-        return replace(array, digest=digest_of(array, dtype, elsewhere))
+    wanted = context.wanted(array)
+    if Fact.values in wanted:
+        beside = context.values_of(lambda: _whole(array, dtype, context, elsewhere))
+        return replace(array, beside=beside)
+    if Fact.digest in wanted:
+        return replace(array, beside=FactsBeside(digest=digest_of(array, dtype, elsewhere)))
     return array
 
 
@@ -65,17 +63,6 @@ def digest_of(array: ScannedArray, dtype: np.dtype[Any], elsewhere: Elsewhere) -
     return hashed(array.data_type, array.shape, (_buffer(piece, dtype) for piece in found))
 
 
-def _is_coordinate(array: ScannedArray) -> bool:
-    return array.dimension_names == (paths.name(array.path),)
-
-
-def _wants_whole(array: ScannedArray, dtype: np.dtype[Any], axes: tuple[int, ...]) -> bool:
-    if not array.shape or _is_coordinate(array):
-        return True
-    nbytes = prod(array.shape) * dtype.itemsize
-    return any(chunks_join_badly(array.shape, array.chunk_shape, nbytes, axis) for axis in axes)
-
-
 def _whole(
     array: ScannedArray, dtype: np.dtype[Any], context: ScanContext, elsewhere: Elsewhere
 ) -> ScannedArray:
@@ -85,11 +72,10 @@ def _whole(
     raw = bytes(_buffer(found, dtype))
     more: dict[str, Any] = {}
     texts = dtype.hasobject
-    if context.options.orders(array.path, array.dimension_names):
-        labels = np.array(found.tolist()) if texts else found.astype(dtype.newbyteorder("<"))
+    labels = found.reshape(-1)
+    labels = np.array(labels.tolist()) if texts else labels.astype(dtype.newbyteorder("<"))
+    if array.shape or labels.dtype.kind in "iufU":
         more = {"labels": labels.tobytes(), "labels_dtype": labels.dtype.str}
-    elif context.options.compares(array.dimension_names):
-        more["digest"] = hashed(array.data_type, array.shape, [raw])
     text: JSON = {"name": "vlen-utf8", "configuration": {}}
     ndim = len(array.shape)
     return replace(
@@ -100,6 +86,7 @@ def _whole(
         if found.size
         else ChunkTable.empty(ndim),
         whole=True,
+        digest=hashed(array.data_type, array.shape, [raw]),
         **more,
     )
 

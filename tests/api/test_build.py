@@ -19,7 +19,6 @@ from builds.support import (
 )
 from grouping import grouped
 from icevirt import errors
-from icevirt.tasks import scan_file
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -183,11 +182,10 @@ def test_bad_files_are_left_out_when_that_is_allowed(days, repo_path):
     assert_same_dataset(opened(repo_path), expected_dataset([days[0], days[2]], "time"))
 
 
-def test_a_catalog_that_is_named_is_kept_and_used(days, tmp_path, monkeypatch):
+def test_a_catalog_that_is_named_is_kept_and_used(days, tmp_path):
     """A second repository over the same files scans nothing."""
     catalog = tmp_path / "catalog"
     icevirt.build(days, tmp_path / "a", concat_dim="time", catalog=catalog)
-    monkeypatch.setattr(scan_file, "scan", None)
     report = icevirt.build(days, tmp_path / "b", concat_dim="time", catalog=catalog)
     assert (report.files_scanned, report.files_reused) == (0, 3)
     assert_same_dataset(opened(str(tmp_path / "b")), expected_dataset(days, "time"))

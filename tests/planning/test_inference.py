@@ -14,7 +14,7 @@ from builds.support import (
     write_days,
 )
 from icevirt.api.sources import inputs
-from icevirt.errors import CombineError, InvalidInputError
+from icevirt.errors import CombineError
 from icevirt.objects.source_lists.listing import list_sources
 
 pytestmark = pytest.mark.usefixtures("in_process")
@@ -109,16 +109,14 @@ def test_a_scan_infers_as_a_build_does(tmp_path, repo_path):
     assert_same_dataset(opened(tmp_path / "other"), expected_dataset(days, "time"))
 
 
-def test_without_sources_the_only_scan_says_the_dimensions(tmp_path, repo_path):
+def test_without_sources_the_files_say_the_dimensions(tmp_path):
+    """Whatever their scans were given."""
     tiles = [write(tmp_path / f"t{n}.nc", [n], [10 + n]) for n in range(2)]
     catalog = tmp_path / "catalog"
-    icevirt.scan_files(tiles, catalog, concat_dim=["y", "x"])
-    assert icevirt.plan(
-        None, catalog=catalog, combine_options={"missing": "reserve"}
-    ).concat_dim == ("y", "x")
-    icevirt.scan_files(tiles, catalog, concat_dim="y")
-    with pytest.raises(InvalidInputError, match="for several dimensions"):
-        icevirt.build(None, repo_path, catalog=catalog)
+    for given in (["y", "x"], "y"):
+        icevirt.scan_files(tiles, catalog, concat_dim=given)
+        plan = icevirt.plan(None, catalog=catalog, combine_options={"missing": "reserve"})
+        assert plan.concat_dim == ("y", "x")
 
 
 def test_files_that_are_scanned_one_by_one_are_built_together(tmp_path, repo_path):
@@ -126,7 +124,7 @@ def test_files_that_are_scanned_one_by_one_are_built_together(tmp_path, repo_pat
     days = write_days(tmp_path / "archive", 4)
     for day in days[:2]:
         icevirt.scan_files(day, tmp_path / "catalog")
-    assert icevirt.build(None, repo_path, catalog=tmp_path / "catalog").files_scanned == 2
+    assert icevirt.build(None, repo_path, catalog=tmp_path / "catalog").files_scanned == 0
     assert_same_dataset(opened(repo_path), expected_dataset(days[:2], "time"))
     icevirt.scan_files(days[:2], tmp_path / "named", concat_dim="time")
     for day in days[2:]:

@@ -105,7 +105,7 @@ def test_small_variables_are_stored_in_one_chunk_and_large_ones_are_refused(path
     np.testing.assert_array_equal(materialise(array("block")), DATA)
     with h5py.File(path, "a") as file:
         file["large"] = np.zeros(2**18 + 1, "f4")
-    with pytest.raises(UnsupportedError, match="policy .inline. has more"):
+    with pytest.raises(UnsupportedError, match=r"policy .inline. has more"):
         icevirt.scan_file(path, scan_options={"variable_policy": {"large": "inline", "*": "skip"}})
 
 

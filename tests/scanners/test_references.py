@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icevirt.api.scan import scan_file
+from icevirt.archive.joining import cut_along
 from icevirt.model.chunks import ChunkType
 from icevirt.scan.contract import ScannerOptions
 from icevirt_scanners.blocks import SPLIT, block_chunks, grid_of_block
@@ -35,12 +36,14 @@ GRIDS = {
 
 @pytest.mark.parametrize(("shape", "itemsize", "axis", "grid"), GRIDS.values(), ids=GRIDS)
 def test_a_block_is_split_into_readable_chunks(shape, itemsize, axis, grid):
-    assert grid_of_block(shape, itemsize, concat_axis=axis) == grid
+    axes = () if axis is None else (axis,)
+    assert cut_along(grid_of_block(shape, itemsize), axes, itemsize) == grid
 
 
 @given(SHAPES, st.integers(1, 500), st.sampled_from([None, 0]))
 def test_chunks_of_a_block_tile_it_in_order(shape, limit, axis):
-    grid = grid_of_block(shape, 2, concat_axis=axis if shape else None, limit=limit)
+    whole = grid_of_block(shape, 2, limit=limit)
+    grid = cut_along(whole, () if axis is None or not shape else (axis,), 2)
     index, offset, length = block_chunks(shape, grid, 2, 100)
     assert all(n % edge == 0 for n, edge in zip(shape, grid, strict=True))
     assert length.sum() == 2 * prod(shape)

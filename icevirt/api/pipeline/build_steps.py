@@ -15,6 +15,7 @@ from itertools import chain
 
 from icevirt.api.arguments import (
     as_choice,
+    hints_of,
     identity_of,
     listed,
     outside,
@@ -164,7 +165,12 @@ def _attempt(
     limits = how.scan.limits
     allowed = bad_files_allowed(how.scan.max_bad_files, len(files))
     inputs = digest_of(
-        __version__, identity_of(request.options), request.recorded, target.group, listed(files)
+        __version__,
+        identity_of(request.options),
+        hints_of(request.options),
+        request.recorded,
+        target.group,
+        listed(files),
     )
     last = target.last_build()
     # what lies where files are published is no input, nor is what a function does: both may change
@@ -294,7 +300,7 @@ def _run(job: Job, request: Request, inputs: str, executor: Executor, clock: Clo
     with clock.phase("scan"):
         scanned = scan_missing(executor, job.scan)
     with clock.phase("plan"):
-        closed = closed_catalog(job.scan)
+        closed = closed_catalog(executor, job.scan)
         nest = None if request.nest is None else request.nest.by_url(job.scan.files)
         wish = replace(request.wish, build_id=job.build_id, nest=nest, kept=kept_of(job.target))
         facts, applied = request.choices.edits.applied(closed.facts, wish)

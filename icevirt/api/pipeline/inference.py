@@ -51,14 +51,15 @@ def with_dimensions(
 
 def _labels(file: SourceFile, options: ScannerOptions, apart: Apart) -> dict[str, object]:
     """Return the labels of all dimensions of a file that have some, in the order of the file."""
-    names = [paths.name(array.path) for array in _coordinates(_arrays(file, options, apart))]
-    if not names:
-        return {}
-    again = _arrays(file, replace(options, concat_dim=tuple(names)), apart)
+    found = _coordinates(_arrays(file, options, apart))
+    if any(array.labels is None for array in found):  # a file of references, or a large one
+        names = tuple(paths.name(array.path) for array in found)
+        found = _coordinates(_arrays(file, replace(options, concat_dim=names), apart))
+    labelled = ((array, array if array.labels is not None else array.beside) for array in found)
     return {
-        paths.name(array.path): (array.labels, array.labels_dtype, _dates(array))
-        for array in _coordinates(again)
-        if array.labels is not None
+        paths.name(array.path): (told.labels, told.labels_dtype, _dates(array))
+        for array, told in labelled
+        if told is not None and told.labels is not None
     }
 
 

@@ -7,16 +7,21 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
+from numpy.typing import NDArray
 
 from icevirt.api.arguments import identity_of, told_of
 from icevirt.api.pipeline.events import tell, tell_bad_files
 from icevirt.api.pipeline.target import Target
 from icevirt.archive import catalog as schema
+from icevirt.archive.facts import CatalogFacts, FileColumns
+from icevirt.archive.joining import Form
 from icevirt.archive.limits import DEFAULT, ScanLimits
-from icevirt.archive.plan import BuildPlan, FileRows, ManifestTask, WriteResult
+from icevirt.archive.plan import BuildPlan, FileRows, ManifestTask, PlannedArray, WriteResult
 from icevirt.archive.reports.build import BadFile, Progress
+from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog import parts
+from icevirt.catalog.facts_beside import read_beside
 from icevirt.catalog.facts_reader import ClosedCatalog, read_facts
 from icevirt.catalog.lookup import CatalogLookup, forget, settled
 from icevirt.catalog.parquet import damaged
@@ -29,10 +34,12 @@ from icevirt.errors import (
     ScanError,
     SourcesChangedError,
     StorageError,
+    UnsupportedError,
 )
 from icevirt.execution.executor import Executor, reporter
 from icevirt.ids import ObjectId12
 from icevirt.objects.source_access import in_force
+from icevirt.planning.combine.needs import LackingFacts, resolved
 from icevirt.planning.schedule.balance_scans import dealt, pieces_of
 from icevirt.planning.schedule.balance_writes import dealt as dealt_items
 from icevirt.planning.schedule.manifest_units import drafts
@@ -41,10 +48,11 @@ from icevirt.planning.schedule.write_tasks import bundles, write_items
 from icevirt.repo.layout import chunk, manifest
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.elsewhere import prefixes_of
+from icevirt.scan.policy import Policy
 from icevirt.storage.below import Below
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.recheck_targets import TargetTask, look_at_targets
-from icevirt.tasks.scan import ScanTask, run_scan
+from icevirt.tasks.scan import FactsTask, ScanTask, WantedFacts, run_scan, run_take_facts
 from icevirt.tasks.scan_pieces import clear
 from icevirt.tasks.shuffle import Needs, run_map
 from icevirt.tasks.source_values import Reading
@@ -60,6 +68,7 @@ from icevirt.tasks.write_manifests import (
 from icevirt.wire.manifests.manifest import ManifestEncoding
 
 _TASKS_PER_SLOT = 4
+_ATTEMPTS = 3  # to take facts that somebody else deletes
 _SHOWN = 5  # bad files in a message
 
 
@@ -77,7 +86,12 @@ class Scan:
     @property
     def identity(self) -> str:
         """A digest of what decides how a file is described: options and scanners."""
-        return identity_of(self.options)
+        return identity_of(self.options, self.version)
+
+    @property
+    def version(self) -> int:
+        """The version of the catalog."""
+        return parts.version_of(self.catalog)
 
     def tolerates(self, closed: ClosedCatalog) -> bool:
         """Say whether no more files are bad than may be, and some are good."""
@@ -102,7 +116,7 @@ class Job:
 def scan_missing(executor: Executor, job: Scan) -> int:
     """Scan the files that are not in the catalog yet; return how many that were."""
     parts.mark(job.catalog)
-    describe_scan(job.catalog, job.identity, told_of(job.options))
+    describe_scan(job.catalog, job.identity, told_of(job.options, job.version))
     known = job.settled()
     if len(known.outgrown.row):
         forget(job.catalog, known.parts, known.outgrown)
@@ -121,6 +135,7 @@ def scan_missing(executor: Executor, job: Scan) -> int:
             catalog=job.catalog,
             access=in_force(),
             limits=job.limits,
+            version=job.version,
         )
         for pile in dealt(
             [piece for part in todo for piece in part.pieces()],
@@ -148,19 +163,106 @@ def scan_missing(executor: Executor, job: Scan) -> int:
     return scanned
 
 
-def closed_catalog(job: Scan) -> ClosedCatalog:
-    """Read the facts of the scan.
+def closed_catalog(executor: Executor, job: Scan) -> ClosedCatalog:
+    """Read the facts of the scan as the files will be combined; what is lacking is taken now.
 
     Raises:
         ScanError: More files are bad than may be; they are tried again by the next build.
         InvalidInputError: The options name a variable that no file has.
+        SourcesChangedError: A file changed since its scan.
     """
     closed = scanned_catalog(job)
     if not job.tolerates(closed):
         raise _too_many(closed.bad, len(job.files))
     reading = Reading(group=job.options.group, limits=job.limits, access=in_force())
     facts = replace(closed.facts, compare=Differences(closed.facts, reading))
+    if job.version == schema.VERSION:
+        facts = _combined(executor, job, facts)
     return replace(closed, facts=facts)
+
+
+def _combined(executor: Executor, job: Scan, facts: CatalogFacts) -> CatalogFacts:
+    """Return the facts as the files will be combined.
+
+    Raises:
+        UnsupportedError: A variable that its policy wants referenced has to be stored.
+    """
+    files = facts.files
+
+    def is_referenced(path: str) -> bool:
+        return job.options.policy_of(path) is Policy.reference
+
+    for _ in range(_ATTEMPTS):
+        beside = read_beside(job.catalog, files.parts, files.part, files.row)
+        found = resolved(
+            facts, beside, job.options, is_referenced, affordable=job.options.max_native_bytes
+        )
+        if isinstance(found, CatalogFacts):
+            _refuse_stored(found, is_referenced)
+            return found
+        _take_facts(executor, job, facts, found)
+    raise BuildError(
+        "facts that were just taken from files are not in the catalog",
+        do="Stop whatever deletes objects of the catalog, and build again.",
+        catalog=job.catalog.url,
+    )
+
+
+def _refuse_stored(facts: CatalogFacts, is_referenced: Callable[[str], bool]) -> None:
+    arrays = facts.arrays
+    if arrays.form is None:
+        return
+    stored = np.flatnonzero(arrays.form == Form.beside)
+    for code in arrays.path.used(arrays.path.codes[stored]).tolist():
+        if is_referenced(path := arrays.path.values[code]):
+            raise UnsupportedError(
+                "a variable that its policy wants referenced has to be stored",
+                do='Let it be "native" or "inline", or leave it out with drop_variables.',
+                variable=path,
+                cause="its values order the files",
+            )
+
+
+def _take_facts(executor: Executor, job: Scan, facts: CatalogFacts, lacking: LackingFacts) -> None:
+    """Take facts from files, each of which is opened once, into new objects of the catalog."""
+    files = facts.files
+    order = np.lexsort((lacking.file, files.part[lacking.file]))
+    rows = lacking.file[order]
+    cuts = np.flatnonzero(np.diff(files.part[rows])) + 1
+    options = replace(job.options, equal=lacking.equal)
+
+    def tasks() -> Iterator[FactsTask]:
+        for run in np.split(order, cuts):
+            yield FactsTask(
+                part=files.parts[int(files.part[lacking.file[run[0]]])],
+                files=tuple(_wanted_of(files, lacking, run)),
+                options=options,
+                catalog=job.catalog,
+                access=in_force(),
+                limits=job.limits,
+            )
+
+    tell("taking-facts", files=len(np.unique(rows)), facts=len(rows))
+    executor.run(run_take_facts, tasks(), storage=job.catalog)
+
+
+def _wanted_of(
+    files: FileColumns, lacking: LackingFacts, run: NDArray[np.int64]
+) -> Iterator[WantedFacts]:
+    """Yield the files of a part, with the facts that are lacking of each."""
+    file = lacking.file[run]
+    for some in np.split(run, np.flatnonzero(np.diff(file)) + 1):
+        at = int(lacking.file[some[0]])
+        yield WantedFacts(
+            row=int(files.row[at]),
+            file=SourceFile(
+                url=files.url[at],
+                size=int(files.size[at]),
+                etag=files.etag[at],
+                last_modified=int(files.last_modified[at]),
+            ),
+            arrays=tuple((lacking.path[each], int(lacking.fact[each])) for each in some.tolist()),
+        )
 
 
 def scanned_catalog(job: Scan) -> ClosedCatalog:
@@ -334,7 +436,9 @@ def refuse_changed_targets(executor: Executor, job: Job, plan: BuildPlan) -> Non
         SourcesChangedError: Some changed or are gone.
     """
     files = FileRows.of(plan.files)
-    paths = tuple({path for array in plan.arrays for path in array.paths_in_files})
+    paths = tuple(
+        {path for array in plan.arrays if _refers(array) for path in array.paths_in_files}
+    )
     order = np.argsort(files.part, kind="stable")
     cuts = np.flatnonzero(np.diff(files.part[order])) + 1
     tasks = [
@@ -351,6 +455,11 @@ def refuse_changed_targets(executor: Executor, job: Job, plan: BuildPlan) -> Non
             "nothing was committed.",
             files=dict(islice(how.items(), _SHOWN)),
         )
+
+
+def _refers(array: PlannedArray) -> bool:
+    """Say whether an array is made of references in any file, not of values that lie beside."""
+    return array.form is None or bool((array.form != Form.beside).any())
 
 
 def vanished(job: Job, results: Sequence[WriteResult]) -> bool:

@@ -9,8 +9,9 @@ from typing import Any
 from icevirt.api.arguments import identity_of, shared, told_of
 from icevirt.api.pipeline.inference import with_dimensions
 from icevirt.api.sources.inputs import Inputs, Sources
+from icevirt.archive.catalog import BEFORE
 from icevirt.archive.limits import ScanLimits
-from icevirt.catalog.parts import check_mark
+from icevirt.catalog.parts import check_mark, version_of
 from icevirt.catalog.requested_files import files_asked
 from icevirt.catalog.scan_identities import described_scans
 from icevirt.errors import InvalidInputError
@@ -59,13 +60,14 @@ def inputs_of(
         )
     storage = shared(catalog)
     check_mark(storage)
-    known = scans_alike(storage, options) if infers else []
+    version = version_of(storage)
+    known = scans_alike(storage, options) if infers and version == BEFORE else []
     if len(known) > 1:
         raise _several(storage, known)
     options = known[0] if known else options
-    files = files_asked(storage, identity_of(options))
+    files = files_asked(storage, identity_of(options, version))
     if not files:
-        raise _no_scan(storage, options)
+        raise _no_scan(storage, options, version)
     inputs = Inputs((), known=files)
     if infers and options.concat_dim is None:
         options = with_dimensions(options, inputs, limits=limits, leave=leave)
@@ -73,11 +75,16 @@ def inputs_of(
 
 
 def scans_alike(storage: Storage, options: ScannerOptions) -> list[ScannerOptions]:
-    """Return the options of a catalog's scans that differ from these in the dimensions alone."""
+    """Return the options of a catalog's scans that differ from these in the dimensions alone.
+
+    Only catalogs of version 4 have scans that belong to dimensions.
+    """
+    if version_of(storage) != BEFORE:
+        return []
     there = described_scans(storage)
     dimensions = {_tupled(told["options"]["concat_dim"]) for told in there.values()}
     tried = [replace(options, concat_dim=each) for each in dimensions]
-    return [each for each in tried if identity_of(each) in there]
+    return [each for each in tried if identity_of(each, BEFORE) in there]
 
 
 def _tupled(told: str | list[str] | None) -> str | tuple[str, ...] | None:
@@ -93,9 +100,9 @@ def _several(storage: Storage, known: list[ScannerOptions]) -> InvalidInputError
     )
 
 
-def _no_scan(storage: Storage, options: ScannerOptions) -> InvalidInputError:
+def _no_scan(storage: Storage, options: ScannerOptions, version: int) -> InvalidInputError:
     scans = described_scans(storage)
-    mine = told_of(options)
+    mine = told_of(options, version)
     return InvalidInputError(
         "the catalog has no scan with the options of this build",
         do="Pass the options of the scan to the build (`icevirt catalog` shows them), or name the "

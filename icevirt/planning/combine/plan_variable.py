@@ -115,6 +115,7 @@ def planned(
         sources=_sources(facts.arrays, rows, member.path),
         expected=_expected(facts.arrays, member, share, rows, edges, grid, hybrid),
         hybrid=hybrid,
+        form=None if facts.arrays.form is None else facts.arrays.form[rows],
     )
     return array if steps is None else _given(array, steps)
 
@@ -216,6 +217,7 @@ def _given(array: PlannedArray, steps: AxisSteps) -> PlannedArray:
         times=None,
         expected=math.prod(array.grid),
         values=steps.values,
+        form=None,
     )
 
 

@@ -108,6 +108,7 @@ def _window(cut: ManifestWindow, spread: _Spread) -> WindowTask:
         times=None if array.times is None else array.times.take(spread.rows),
         values=array.values,
         hybrid=None if array.hybrid is None else array.hybrid.spread(at, of, len(spread.rows)),
+        form=None if array.form is None else spread.column(array.form, at, of),
         reads=() if array.sources is None else _reads(array.sources, spread, (at, of), takes),
     )
 

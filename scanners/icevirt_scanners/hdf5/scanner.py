@@ -179,8 +179,11 @@ def _variables[T](
     dimensions.check_distinct(context.source.file.url)
     elements = _elements(walk.datasets, context)
     axes = _axes(walk, elements, attributes, dimensions, context)
-    if context.options.stack:
-        context.equal = _equal(walk, attributes, axes, context)
+    context.equal = (
+        _equal(walk, attributes, axes, context)
+        if context.options.stack
+        else context.options.equal_in_files(())
+    )
     wanted = [
         found
         for found in walk.datasets

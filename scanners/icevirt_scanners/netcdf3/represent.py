@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.scanned import ScannedArray
+from icevirt.archive.joining import SMALL, STEP, Fact
+from icevirt.archive.scanned import FactsBeside, ScannedArray
 from icevirt.model.attributes import Attributes
 from icevirt.model.chunks import ChunkTable
 from icevirt_scanners import blocks
@@ -26,77 +28,88 @@ def represent(placed: PlacedVariable, attributes: Attributes, context: ScanConte
     Raises:
         UnsupportedError: Its values must be stored, and are too large for that.
     """
-    chunk = _grid(placed, context)
-    whole = _wants_whole(placed, chunk, context)
-    represented = _stored if whole else _referenced
-    table, more = represented(placed, chunk, context)
+    if _wants_whole(placed, context):
+        return _stored(placed, attributes, context)
+    array = _referenced(placed, attributes, context)
+    wanted = context.wanted(array)
+    if Fact.values in wanted:
+        return replace(
+            array, beside=context.values_of(lambda: _stored(placed, attributes, context))
+        )
+    if Fact.digest in wanted:
+        return replace(array, beside=FactsBeside(digest=values.digest(placed, context.source)))
+    return array
+
+
+def _array(
+    placed: PlacedVariable,
+    attributes: Attributes,
+    chunk: tuple[int, ...],
+    table: ChunkTable,
+    *,
+    whole: bool,
+    **more: Any,
+) -> ScannedArray:
     kind = placed.kind
     big = kind.size > 1 and not whole
     return ScannedArray(
         path=placed.path,
         dimension_names=placed.dimensions,
         shape=placed.shape,
-        chunk_shape=tuple(max(n, 1) for n in placed.shape) if whole else chunk,
+        chunk_shape=chunk,
         data_type=kind.data_type,
         codecs=(bytes_codec(kind.dtype, "big" if big else "little"),),
         fill_value=spelt(fill_of(placed.variable.attributes, kind), kind.dtype),
         attributes=attributes,
         references=table,
         whole=whole,
+        contiguous=not whole,
         **more,
     )
 
 
-def _grid(placed: PlacedVariable, context: ScanContext) -> tuple[int, ...]:
+def _grid(placed: PlacedVariable) -> tuple[int, ...]:
     if placed.contiguous:
-        axis = min(context.options.joined_axes(placed.dimensions), default=None)
-        return blocks.grid_of_block(placed.shape, placed.kind.size, concat_axis=axis)
+        return blocks.grid_of_block(placed.shape, placed.kind.size)
     return (1, *blocks.grid_of_block(placed.shape[1:], placed.kind.size))
 
 
-def _wants_whole(placed: PlacedVariable, chunk: tuple[int, ...], context: ScanContext) -> bool:
+def _wants_whole(placed: PlacedVariable, context: ScanContext) -> bool:
     if not placed.shape:
         return True
-    axes = context.options.joined_axes(placed.dimensions)
     affordable = placed.nbytes <= context.budget.left
     if placed.is_coordinate:
-        return affordable or bool(axes)
-    if not placed.contiguous and placed.run < blocks.STEP:
+        return affordable
+    if not placed.contiguous and placed.run < STEP:
         # a reference to each crumb would take about as much room as the crumbs
-        small = placed.nbytes <= blocks.SMALL or placed.run <= _REFERENCE
+        small = placed.nbytes <= SMALL or placed.run <= _REFERENCE
         return small and affordable
-    return any(blocks.joins_badly(placed.shape, chunk, placed.kind.size, axis) for axis in axes)
+    return False
 
 
-def _stored(
-    placed: PlacedVariable, _: tuple[int, ...], context: ScanContext
-) -> tuple[ChunkTable, dict[str, Any]]:
-    """Read the values as one chunk; they are labels too where they order the files."""
+def _stored(placed: PlacedVariable, attributes: Attributes, context: ScanContext) -> ScannedArray:
+    """Read the values as one chunk; those of coordinates, and single ones, are labels too."""
     context.budget.spend(placed.nbytes, variable=placed.path, cause="stored whole")
     found = values.read(placed, context.source)
     ndim = len(placed.shape)
     table = ChunkTable.empty(ndim)
     if found.size:
         table = ChunkTable.inlined(index=np.zeros((1, ndim), np.int64), chunks=[found.tobytes()])
-    if context.options.orders(placed.path, placed.dimensions):
-        return table, {"labels": found.tobytes(), "labels_dtype": found.dtype.str}
-    if context.options.compares(placed.dimensions):
-        return table, {"digest": values.digest_of(found, placed)}
-    return table, {}
+    more: dict[str, Any] = {}
+    if placed.is_coordinate or (found.size == 1 and found.dtype.kind in "iuf"):
+        more = {"labels": found.tobytes(), "labels_dtype": found.dtype.str}
+    chunk = tuple(max(n, 1) for n in placed.shape)
+    digest = values.digest_of(found, placed)
+    return _array(placed, attributes, chunk, table, whole=True, digest=digest, **more)
 
 
 def _referenced(
-    placed: PlacedVariable, chunk: tuple[int, ...], context: ScanContext
-) -> tuple[ChunkTable, dict[str, Any]]:
-    """Reference the chunks; what does not follow all concatenated dimensions gets a digest."""
+    placed: PlacedVariable, attributes: Attributes, context: ScanContext
+) -> ScannedArray:
+    """Reference the chunks."""
+    chunk = _grid(placed)
     table = blocks.virtual(placed.path, *_references(placed, chunk), context)
-    if context.options.wants_digest(
-        placed.dimensions,
-        is_coordinate=placed.is_coordinate or placed.path in context.equal,
-        nbytes=placed.nbytes,
-    ):
-        return table, {"digest": values.digest(placed, context.source)}
-    return table, {}
+    return _array(placed, attributes, chunk, table, whole=False)
 
 
 def _references(

@@ -79,7 +79,7 @@ class NetCDF3Scanner:
 
 def _equal(header: FileHeader, layout: FileLayout, options: ScannerOptions) -> frozenset[str]:
     if not options.stack:
-        return frozenset()
+        return options.equal_in_files(())
 
     def told(attributes: Sequence[Attribute]) -> dict[str, Any]:
         return shown(attributes, lambda *_: None)  # what is odd is told where they are taken

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from icevirt.objects.source import open_source
+from icevirt.scan.combined import combined
 from icevirt.scan.contract import ScannerOptions
 from icevirt_scanners.kerchunk.scanner import KerchunkScanner
 
@@ -13,7 +14,8 @@ from icevirt_scanners.kerchunk.scanner import KerchunkScanner
 def scan(path, **options):
     with open_source(path) as source:
         assert KerchunkScanner().accepts(source.read(0, 4096))
-        return KerchunkScanner().scan(source, ScannerOptions(**options))
+        how = ScannerOptions(strict=True, **options)
+        return combined(KerchunkScanner().scan(source, how), how)
 
 
 def write(folder, document, name="refs.json"):

@@ -14,6 +14,7 @@ from fixtures import netcdf3_cases as cases
 from icevirt.api.scan import scan_file
 from icevirt.model.attributes import restore
 from icevirt.objects.source import LocalSource, open_source
+from icevirt.scan.combined import combined
 from icevirt.scan.contract import Scanner, ScannerOptions
 from icevirt_scanners import digest
 from icevirt_scanners.netcdf3 import header, values
@@ -25,7 +26,8 @@ REAL = ("space_weather.nc", "mesh_C4_synthetic_float.nc")
 
 def scan(path, **options):
     with open_source(path) as source:
-        scanned = NetCDF3Scanner().scan(source, ScannerOptions(**options))
+        how = ScannerOptions(strict=True, **options)
+        scanned = combined(NetCDF3Scanner().scan(source, how), how)
         source.check_unchanged()
         return scanned
 

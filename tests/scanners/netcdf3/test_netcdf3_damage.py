@@ -11,6 +11,7 @@ from fixtures.netcdf3_cases import classic, listed, name, variable, word
 from icevirt.errors import IcevirtError, ScanError, UnsupportedError
 from icevirt.objects.source import open_source
 from icevirt.scan import registry
+from icevirt.scan.combined import combined
 from icevirt.scan.contract import ScannerOptions
 from icevirt_scanners.netcdf3 import header
 from icevirt_scanners.netcdf3.scanner import NetCDF3Scanner
@@ -19,7 +20,8 @@ from scanners.materialise import materialise
 
 def scan(path, **options):
     with open_source(path) as source:
-        return NetCDF3Scanner().scan(source, ScannerOptions(**options))
+        how = ScannerOptions(strict=True, **options)
+        return combined(NetCDF3Scanner().scan(source, how), how)
 
 
 def file_of(tmp_path, content):

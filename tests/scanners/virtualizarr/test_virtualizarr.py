@@ -13,6 +13,7 @@ import icevirt
 from icevirt.errors import InvalidInputError, ScanError, UnsupportedError
 from icevirt.objects.source import open_source
 from icevirt.scan import registry
+from icevirt.scan.combined import combined
 from icevirt.scan.contract import ScannerOptions
 from icevirt_scanners.virtualizarr import parser
 from icevirt_scanners.virtualizarr.scanner import VirtualizarrScanner
@@ -21,7 +22,8 @@ from scanners.materialise import materialise
 
 def scan(path, parser="HDFParser", **options):
     with open_source(path) as source:
-        return VirtualizarrScanner(parser).scan(source, ScannerOptions(**options))
+        how = ScannerOptions(strict=True, **options)
+        return combined(VirtualizarrScanner(parser).scan(source, how), how)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from icevirt.errors import ScanError, StorageError, UnsupportedError
 from icevirt.objects.source import open_source
 from icevirt.objects.source_access import SourceAccess, granted
 from icevirt.scan import values
+from icevirt.scan.combined import combined
 from icevirt.scan.contract import ScannerOptions
 from icevirt_scanners.virtualizarr.scanner import VirtualizarrScanner
 
@@ -46,7 +47,8 @@ def url(bucket, number):
 
 def scan(url, parser, **options):
     with open_source(url) as source:
-        scanned = VirtualizarrScanner(parser).scan(source, ScannerOptions(**options))
+        how = ScannerOptions(strict=True, **options)
+        scanned = combined(VirtualizarrScanner(parser).scan(source, how), how)
         held = {array.path: values.read(array, read_of(source)) for array in scanned.arrays}
         return scanned, held, source.requests
 

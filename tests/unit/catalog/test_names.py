@@ -7,7 +7,7 @@ from icevirt.archive.catalog import FILES, path_of
 from icevirt.archive.facts import FileColumns
 from icevirt.archive.plan import FileRows
 from icevirt.catalog.file_names import TaskFiles
-from icevirt.catalog.parts import _parquet
+from icevirt.catalog.parquet import encode_table
 from icevirt.errors import FormatError, ObjectNotFoundError
 from icevirt.model.strings import Strings
 from icevirt.storage.memory import MemoryStorage
@@ -35,7 +35,7 @@ class Catalog(MemoryStorage):
                 "size": [1 << 40 | row for row in rows],
                 "last_modified": [10**18 + row for row in rows],
             }
-            self.put(path_of("files", part), _parquet(columns, FILES))
+            self.put(path_of("files", part), encode_table(columns, FILES))
 
     def get(self, path):
         self.read.append(path)

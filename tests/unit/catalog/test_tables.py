@@ -45,8 +45,8 @@ def test_texts_that_are_too_many_for_one_array_are_left_to_arrow(monkeypatch):
 
 def test_pandas_is_not_imported_to_write_a_table():
     code = (
-        "import sys, pyarrow as pa; from icevirt.catalog.parts import _parquet;"
-        "_parquet({'a': [1, None], 'b': ['x', None]}, (('a', 'int64'), ('b', 'string')));"
+        "import sys, pyarrow as pa; from icevirt.catalog.parquet import encode_table;"
+        "encode_table({'a': [1, None], 'b': ['x', None]}, (('a', 'int64'), ('b', 'string')));"
         "sys.exit('pandas' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

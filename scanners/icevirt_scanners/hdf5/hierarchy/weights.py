@@ -11,13 +11,15 @@ from math import prod
 
 from h5py import h5d
 
+from icevirt.archive.scanned import ScannedArray
 from icevirt.archive.shares import Weight
+from icevirt.model.chunks import ChunkTable
 from icevirt.scan.policy import Policy
+from icevirt_scanners.blocks import grid_of_block
 from icevirt_scanners.hdf5.context import FileContext
 from icevirt_scanners.hdf5.index.layout import layout_of
 from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError
 from icevirt_scanners.hdf5.raw.header import layout_message
-from icevirt_scanners.hdf5.values.digests import wants_digest
 from icevirt_scanners.hdf5.values.whole import wants_whole
 from icevirt_scanners.hdf5.variable import HDF5Variable
 
@@ -41,11 +43,20 @@ def weight_of(variable: HDF5Variable, context: FileContext) -> Weight:
         or bool(variable.not_plain)
         or options.policy_of(path) in (Policy.native, Policy.inline)
     )
-    if stored or wants_digest(variable, context):
+    if stored or context.wanted(_described(variable)):
         return Weight(path=path, cost=LEAST + places + variable.nbytes // _BYTES)
     plain = not variable.unfilled and variable.shape == variable.own_shape
     runs = places if plain and _has_runs(variable, context) else 0
     return Weight(path=path, cost=LEAST + places, chunks=runs)
+
+
+def _described(variable: HDF5Variable) -> ScannedArray:
+    """Return the array without references."""
+    contiguous = variable.chunk is None
+    size = variable.element.dtype.itemsize
+    chunk = variable.chunk or grid_of_block(variable.shape, size)
+    table = ChunkTable.empty(len(variable.shape))
+    return variable.array(chunk, (), table, contiguous=contiguous)
 
 
 def _has_runs(variable: HDF5Variable, context: FileContext) -> bool:

@@ -6,13 +6,15 @@ referenced, referenced except for a few stored chunks, stored chunk by chunk.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from h5py import h5d
 
-from icevirt.archive.scanned import ScannedArray
+from icevirt.archive.joining import Fact
+from icevirt.archive.scanned import FactsBeside, ScannedArray
 from icevirt.errors import UnsupportedError
 from icevirt.model.chunks import ChunkTable
 from icevirt.scan.policy import Policy
@@ -28,7 +30,7 @@ from icevirt_scanners.hdf5.values.chunked import (
     reference_chunks,
     with_inner,
 )
-from icevirt_scanners.hdf5.values.digests import digest_of_dataset, wants_digest
+from icevirt_scanners.hdf5.values.digests import digest_of_dataset
 from icevirt_scanners.hdf5.values.stored import store_chunks
 from icevirt_scanners.hdf5.values.whole import stored_whole, wants_whole
 from icevirt_scanners.hdf5.variable import HDF5Variable
@@ -47,16 +49,35 @@ def represent(variable: HDF5Variable, context: FileContext) -> ScannedArray:
         return _virtual(variable, context)
     if wants_whole(variable, context):
         return stored_whole(variable, context)
-    more: dict[str, Any] = {}
     found = stored_chunks(variable, context) if variable.chunk is not None else None
-    if wants_digest(variable, context):
-        more["digest"] = digest_of_dataset(variable, found, context)
     if variable.not_plain or context.options.policy_of(variable.path) is Policy.native:
-        return _natively(variable, found, context, more, cause=_ASKED)
-    if found is None:
-        return _block(variable, context, more)
-    array = reference_chunks(variable, found, context, more)
-    return array or _natively(variable, found, context, more)
+        array = _natively(variable, found, context, cause=_ASKED)
+    elif found is None:
+        array = _block(variable, context)
+    else:
+        array = reference_chunks(variable, found, context) or _natively(variable, found, context)
+    return _with_facts(
+        array,
+        context,
+        values=lambda: stored_whole(variable, context),
+        digest=lambda: digest_of_dataset(variable, found, context),
+    )
+
+
+def _with_facts(
+    array: ScannedArray,
+    context: FileContext,
+    *,
+    values: Callable[[], ScannedArray],
+    digest: Callable[[], str],
+) -> ScannedArray:
+    """Return the array with the facts that whoever combines files will need."""
+    wanted = context.wanted(array)
+    if Fact.values in wanted:
+        return replace(array, beside=context.values_of(values))
+    if Fact.digest in wanted:
+        return replace(array, beside=FactsBeside(digest=digest()))
+    return array
 
 
 def _virtual(variable: HDF5Variable, context: FileContext) -> ScannedArray:
@@ -72,21 +93,25 @@ def _virtual(variable: HDF5Variable, context: FileContext) -> ScannedArray:
     array = resolved.array
     why = "" if array is not None else f"{variable.elsewhere}: {resolved.reason}"
     variable = replace(variable, elsewhere=why)
-    if wants_whole(variable, context):
+
+    def whole() -> ScannedArray:
         _check_here(variable, resolved, context)
         return stored_whole(variable, context)
-    more: dict[str, Any] = {}
-    hashed = wants_digest(variable, context)
+
+    def digest() -> str:
+        if resolved.array is None:
+            return digest_of_dataset(variable, None, context)
+        return digest_of(resolved.array, variable.element.dtype, context.elsewhere)
+
+    if wants_whole(variable, context):
+        return whole()
     if array is None:
         _check_here(variable, resolved, context)
-        if hashed:
-            more["digest"] = digest_of_dataset(variable, None, context)
-        return _natively(variable, None, context, more)
-    if hashed:
-        more["digest"] = digest_of(array, variable.element.dtype, context.elsewhere)
-    message = f"its chunks come from datasets in {resolved.files} files"
-    context.tell(variable.path, "virtual-dataset", message)
-    return replace(array, **more)
+        array = _natively(variable, None, context)
+    else:
+        message = f"its chunks are those of datasets in {resolved.files} files"
+        context.tell(variable.path, "virtual-dataset", message)
+    return _with_facts(array, context, values=whole, digest=digest)
 
 
 def _check_here(variable: HDF5Variable, resolved: Resolved, context: FileContext) -> None:
@@ -108,47 +133,39 @@ def _check_here(variable: HDF5Variable, resolved: Resolved, context: FileContext
     )
 
 
-def _block(variable: HDF5Variable, context: FileContext, more: dict[str, Any]) -> ScannedArray:
+def _block(variable: HDF5Variable, context: FileContext) -> ScannedArray:
     """Reference a contiguous dataset, split into chunks of a readable size."""
     itemsize = variable.element.dtype.itemsize
-    chunk = _block_grid(variable, context)
+    chunk = blocks.grid_of_block(variable.shape, itemsize)
     offset = offset_of(variable, context)
     table = ChunkTable.empty(len(variable.shape))
     if offset is not None and variable.nbytes:
         index, offsets, length = blocks.block_chunks(variable.shape, chunk, itemsize, offset)
         table = blocks.virtual(variable.path, index, offsets, length, context)
-    return variable.array(chunk, (variable.element.codec(),), table, **more)
-
-
-def _block_grid(variable: HDF5Variable, context: FileContext) -> tuple[int, ...]:
-    return blocks.grid_of_block(
-        variable.shape,
-        variable.element.dtype.itemsize,
-        concat_axis=min(context.options.joined_axes(variable.dimensions), default=None),
-    )
+    return variable.array(chunk, (variable.element.codec(),), table, contiguous=True)
 
 
 def _natively(
     variable: HDF5Variable,
     found: Stored | None,
     context: FileContext,
-    more: dict[str, Any],
     *,
     cause: str = "filters that libhdf5 skips",
 ) -> ScannedArray:
     """Read and store all chunks."""
     cause = variable.not_plain or cause
     check_decodable(variable, context, cause)
+    contiguous = variable.chunk is None or found is None
     if variable.chunk is not None and found is not None:
         chunk = variable.chunk
         index = with_inner(found.index, len(variable.shape))
     else:
-        chunk = _block_grid(variable, context)
+        chunk = blocks.grid_of_block(variable.shape, variable.element.dtype.itemsize)
         index = _all_chunks(variable.shape, chunk)
     table = store_chunks(variable, chunk, index, budget=context.budget, cause=cause)
     context.tell(variable.path, "stored-natively", cause)
     codecs = (bytes_codec(variable.element), libhdf5_values.GZIP)
-    return variable.array(chunk, codecs, table, **more)
+    return variable.array(chunk, codecs, table, contiguous=contiguous)
 
 
 def _all_chunks(shape: tuple[int, ...], chunk: tuple[int, ...]) -> np.ndarray[Any, Any]:

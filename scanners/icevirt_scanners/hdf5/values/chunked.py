@@ -25,7 +25,7 @@ _LEFT = 1  # partial edge chunks are not filtered
 
 
 def reference_chunks(
-    variable: HDF5Variable, found: Stored, context: FileContext, more: dict[str, Any]
+    variable: HDF5Variable, found: Stored, context: FileContext
 ) -> ScannedArray | None:
     """Return the array, or None where libhdf5 skips a filter whenever it encodes.
 
@@ -39,7 +39,7 @@ def reference_chunks(
     codecs: tuple[JSON, ...] = (variable.element.codec(), *variable.pipeline.kept())
     if not odd.any():
         table = blocks.virtual(variable.path, index, found.offset, found.length, context)
-        return variable.array(chunk, codecs, table, **more)
+        return variable.array(chunk, codecs, table)
     if context.options.run_of(variable.path) is not None:
         raise UnsupportedError(
             "chunks that must be read together, in an array that is scanned in runs",
@@ -55,7 +55,7 @@ def reference_chunks(
         table = blocks.virtual(variable.path, index, found.offset, found.length, context)
         context.tell(variable.path, "filters-skipped", "all chunks skip a filter; left out")
         return variable.array(
-            chunk, (variable.element.codec(), *variable.pipeline.kept(mask)), table, **more
+            chunk, (variable.element.codec(), *variable.pipeline.kept(mask)), table
         )
     why = "are followed by netCDF's filling" if variable.unfilled else "skip a filter"
     cause = f"{np.count_nonzero(odd)} of {len(odd)} chunks {why}"
@@ -68,7 +68,7 @@ def reference_chunks(
     virtual = blocks.virtual(
         variable.path, index[plain], found.offset[plain], found.length[plain], context
     )
-    return variable.array(chunk, codecs, ChunkTable.concatenate([virtual, stored]), **more)
+    return variable.array(chunk, codecs, ChunkTable.concatenate([virtual, stored]))
 
 
 def odd_chunks(variable: HDF5Variable, found: Stored) -> np.ndarray[Any, np.dtype[np.bool_]]:

@@ -32,15 +32,6 @@ _KEPT = 12 * 1024 * 1024  # bytes that a source on a server surely holds at a ti
 _known: OrderedDict[bytes, str] = OrderedDict()
 
 
-def wants_digest(variable: HDF5Variable, context: FileContext) -> bool:
-    """Say whether a variable, if its values are not stored, gets a digest."""
-    return context.options.wants_digest(
-        variable.dimensions,
-        is_coordinate=variable.is_coordinate or variable.path in context.equal,
-        nbytes=variable.nbytes,
-    )
-
-
 def digest_of_dataset(variable: HDF5Variable, found: Stored | None, context: FileContext) -> str:
     """Hash type, shape and values; encoded chunks where this libhdf5 cannot decode them.
 

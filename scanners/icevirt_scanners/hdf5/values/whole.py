@@ -14,18 +14,13 @@ from typing import Any
 import numpy as np
 from h5py import h5d
 
+from icevirt.archive.joining import SMALL
 from icevirt.archive.scanned import ScannedArray
 from icevirt.errors import UnsupportedError
 from icevirt.model.chunks import ChunkTable
 from icevirt.scan import values as values_by_zarr
 from icevirt.scan.policy import Policy
-from icevirt_scanners.blocks import (
-    SMALL,
-    chunks_join_badly,
-    grid_of_block,
-    joins_badly,
-    virtual,
-)
+from icevirt_scanners.blocks import virtual
 from icevirt_scanners.hdf5.context import FileContext
 from icevirt_scanners.hdf5.plugins import REMEDY
 from icevirt_scanners.hdf5.types.datatypes import bytes_codec
@@ -43,25 +38,12 @@ def wants_whole(variable: HDF5Variable, context: FileContext) -> bool:
         return True
     policy = context.options.policy_of(variable.path)
     if policy is Policy.reference:
-        return context.options.orders(variable.path, variable.dimensions)
+        return False
     if policy is Policy.inline or not variable.shape:
         return True
     if variable.is_coordinate:
-        affordable = variable.nbytes <= context.budget.left
-        return affordable or bool(context.options.joined_axes(variable.dimensions))
-    if variable.not_plain and variable.nbytes <= TINY:
-        return True
-    axes = context.options.joined_axes(variable.dimensions)
-    return any(_joins_badly(variable, axis) for axis in axes)
-
-
-def _joins_badly(variable: HDF5Variable, axis: int) -> bool:
-    """Say whether a small array along the concatenated dimension has an awkward chunk length."""
-    if variable.chunk is not None:
-        return chunks_join_badly(variable.shape, variable.chunk, variable.nbytes, axis)
-    itemsize = variable.element.dtype.itemsize
-    grid = grid_of_block(variable.shape, itemsize, concat_axis=axis)
-    return joins_badly(variable.shape, grid, itemsize, axis)
+        return variable.nbytes <= context.budget.left
+    return bool(variable.not_plain) and variable.nbytes <= TINY
 
 
 def stored_whole(variable: HDF5Variable, context: FileContext) -> ScannedArray:
@@ -86,7 +68,7 @@ def stored_whole(variable: HDF5Variable, context: FileContext) -> ScannedArray:
         return _as_bytes(variable, found, context)
     if variable.not_plain and not variable.element.text:
         context.tell(variable.path, "stored-natively", cause)
-    return _one_chunk(variable, found, (bytes_codec(variable.element),), context)
+    return _one_chunk(variable, found, (bytes_codec(variable.element),))
 
 
 def _read(variable: HDF5Variable, context: FileContext) -> np.ndarray[Any, Any]:
@@ -137,7 +119,7 @@ def _as_bytes(
     variable: HDF5Variable, found: np.ndarray[Any, Any], context: FileContext
 ) -> ScannedArray:
     context.warn(variable.path, "strings-not-utf8", "stored as variable_length_bytes")
-    array = _one_chunk(variable, found, ({"name": "vlen-bytes", "configuration": {}},), context)
+    array = _one_chunk(variable, found, ({"name": "vlen-bytes", "configuration": {}},))
     return replace(array, data_type="variable_length_bytes", fill_value="")
 
 
@@ -145,7 +127,6 @@ def _one_chunk(
     variable: HDF5Variable,
     found: np.ndarray[Any, Any],
     codecs: tuple[Any, ...],
-    context: FileContext,
 ) -> ScannedArray:
     ndim = len(variable.shape)
     table = ChunkTable.empty(ndim)
@@ -157,20 +138,21 @@ def _one_chunk(
         codecs,
         table,
         whole=True,
-        **_facts(variable, found, context),
+        digest=libhdf5_values.digest_of(found, variable.element),
+        **_labels(variable, found),
     )
 
 
-def _facts(
-    variable: HDF5Variable, found: np.ndarray[Any, Any], context: FileContext
-) -> dict[str, Any]:
-    """Return the labels of a concatenated dimension, or the digest of what does not follow all."""
-    if not context.options.orders(variable.path, variable.dimensions):
-        compared = context.options.compares(variable.dimensions)
-        return {"digest": libhdf5_values.digest_of(found, variable.element)} if compared else {}
-    labels = found
+def _labels(variable: HDF5Variable, found: np.ndarray[Any, Any]) -> dict[str, Any]:
+    """Return the values of a coordinate, or a single value, for plans."""
+    if not (variable.is_coordinate or found.size == 1):
+        return {}
+    labels = found.reshape(-1)
     if variable.element.text:
-        labels = np.array([(text or b"").decode("utf-8", "replace") for text in found.tolist()])
+        texts = [(text or b"").decode("utf-8", "replace") for text in labels.tolist()]
+        labels = np.array(texts)
+    elif not variable.is_coordinate and labels.dtype.kind not in "iuf":
+        return {}
     return {"labels": labels.tobytes(), "labels_dtype": labels.dtype.str}
 
 

@@ -95,9 +95,7 @@ class Fit:
         return within + np.array(self.first(grid), np.int64), theirs
 
 
-def grid_of_runs(
-    fits: Sequence[tuple[Fit, Shape]], itemsize: int, *, concat_axis: int | None
-) -> Shape:
+def grid_of_runs(fits: Sequence[tuple[Fit, Shape]], itemsize: int) -> Shape:
     """Return the grid into which contiguous sources of the given shapes are split.
 
     Its chunks are runs of every source as far as one grid can make them; `is_run` tells.
@@ -120,7 +118,7 @@ def grid_of_runs(
             full[axis] &= length == common[axis]
     cut = next((axis for axis in reversed(range(ndim)) if not full[axis]), 0)
     lengths = (*(1 for _ in range(cut)), *common[cut:])
-    return blocks.grid_of_block(lengths, itemsize, concat_axis=concat_axis)
+    return blocks.grid_of_block(lengths, itemsize)
 
 
 def is_run(edges: Shape, shape: Shape) -> bool:

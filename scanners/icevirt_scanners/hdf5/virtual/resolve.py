@@ -88,7 +88,7 @@ def resolve(variable: HDF5Variable, context: FileContext) -> Resolved:
         )
     array = None
     try:
-        array = None if found.reason else _joined(variable, found.sources, context)
+        array = None if found.reason else _joined(variable, found.sources)
     except _ReasonError as reason:
         found.reason = str(reason)
     return Resolved(
@@ -156,7 +156,7 @@ def _look(
 
 
 def _chunks(source: HDF5Variable, context: FileContext) -> ScannedArray:
-    array = reference_chunks(source, stored_chunks(source, context), context, {})
+    array = reference_chunks(source, stored_chunks(source, context), context)
     if array is None or array.codecs != (source.element.codec(), *source.pipeline.kept()):
         raise _ReasonError("filters that libhdf5 skips")
     return array
@@ -264,14 +264,12 @@ def _widened(box: Box, inner: Shape) -> Box:
     return Box(start=(*box.start, *(0 for _ in inner)), count=(*box.count, *inner))
 
 
-def _joined(
-    variable: HDF5Variable, sources: Sequence[_Source], context: FileContext
-) -> ScannedArray:
+def _joined(variable: HDF5Variable, sources: Sequence[_Source]) -> ScannedArray:
     """Put the references of all sources together."""
     if variable.shape != (*variable.own_shape, *variable.element.inner):
         raise _ReasonError("an unlimited dimension that is longer")
     used = [source for source in sources if source.fits]
-    grid = _grid(variable, used, context)
+    grid = _grid(variable, used)
     codecs = _codecs(variable, used)
     boxes = [(fit.first(grid), fit.counts(grid)) for source in used for fit in source.fits]
     for source in used:
@@ -283,10 +281,11 @@ def _joined(
         raise _ReasonError("mappings that overlap")
     tables = [_table(variable, source, grid) for source in used]
     table = ChunkTable.concatenate(tables) if tables else ChunkTable.empty(len(variable.shape))
-    return variable.array(grid, codecs, table)
+    contiguous = not any(source.chunk is not None for source in used)
+    return variable.array(grid, codecs, table, contiguous=contiguous)
 
 
-def _grid(variable: HDF5Variable, sources: Sequence[_Source], context: FileContext) -> Shape:
+def _grid(variable: HDF5Variable, sources: Sequence[_Source]) -> Shape:
     chunked = [source for source in sources if source.chunk is not None]
     if chunked:
         chunk = chunked[0].chunk
@@ -304,7 +303,6 @@ def _grid(variable: HDF5Variable, sources: Sequence[_Source], context: FileConte
     grid = grid_of_runs(
         [(fit, source.shape) for source in sources for fit in source.fits],
         itemsize,
-        concat_axis=min(context.options.joined_axes(variable.dimensions), default=None),
     )
     if prod(grid) * itemsize < min(_LEAST, variable.nbytes):
         raise _ReasonError(f"runs of {prod(grid) * itemsize} bytes")

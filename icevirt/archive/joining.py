@@ -1,0 +1,81 @@
+"""Say how small and uncompressed arrays join along a dimension: the rules of scanners and plans."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum, IntFlag
+from math import prod
+
+import numpy as np
+
+from icevirt.model.json import JSON
+
+STEP = 512  # bytes of a step along the concatenated dimension that is worth a chunk of its own
+SMALL = 1024 * 1024  # bytes up to which values that join badly are stored, and join at any length
+_FEW = 4  # values at a step of the concatenated dimension, like the bounds of a time or a place
+_POINTER = 8  # bytes of a value of variable length
+
+
+class Fact(IntFlag):
+    """What is known of an array beside its description and its references."""
+
+    none = 0
+    digest = 1  # of data type, shape and values
+    labels = 2  # values that the plan looks at
+    values = 4  # all values, stored as one chunk
+
+
+class Form(IntEnum):
+    """How the references of an array in a file are made of what the catalog holds."""
+
+    recorded = 0  # they are there
+    cut = 1  # runs are cut along the first axis
+    beside = 2  # its values lie beside
+
+
+def itemsize_of(data_type: JSON) -> int:
+    """Return the bytes of a value in memory, given its zarr data type."""
+    if isinstance(data_type, Mapping):
+        settings = data_type.get("configuration")
+        settings = settings if isinstance(settings, Mapping) else {}
+        length, fields = settings.get("length_bytes"), settings.get("fields")
+        if isinstance(length, int):
+            return length
+        if isinstance(fields, list):
+            return sum(itemsize_of(each["data_type"]) for each in fields if isinstance(each, dict))
+        return _POINTER
+    try:
+        return np.dtype(str(data_type)).itemsize or _POINTER
+    except TypeError:
+        return _POINTER
+
+
+def cut_along(chunk: tuple[int, ...], axes: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Return the chunks of contiguous values, cut to single steps of a joined first axis.
+
+    Steps of less than `STEP` bytes stay together. Chunks of contiguous values are runs of the
+    file, so that these are runs too.
+    """
+    if 0 in axes and min(axes) == 0 and chunk[0] > 1 and prod(chunk[1:]) * itemsize >= STEP:
+        return (1, *chunk[1:])
+    return chunk
+
+
+def joins_badly(
+    shape: tuple[int, ...],
+    chunk: tuple[int, ...],
+    axis: int,
+    itemsize: int,
+    *,
+    contiguous: bool,
+) -> bool:
+    """Say whether a small array has chunks that would fix its length along a joined axis."""
+    nbytes = prod(shape) * itemsize
+    if nbytes > SMALL:
+        return False
+    if contiguous:
+        return shape[axis] > 1 and cut_along(chunk, (axis,), itemsize)[axis] > 1
+    # a reference to each step's few values, like bounds, takes more room than they do; and where
+    # one chunk holds them all, the library cut it by the length of the file: months differ
+    few = prod(shape) <= _FEW * shape[axis]
+    return few or bool(shape[axis] % chunk[axis])

@@ -1,0 +1,193 @@
+"""Keep facts beside a catalog's parts: digests, labels and values that some ways of combining need.
+
+An object describes rows of one part and is named by what it holds. Nothing is ever changed: what a
+later plan needs is another object, and all objects of a part count together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive import catalog
+from icevirt.archive.blocks.packing import Block
+from icevirt.archive.facts import BesideColumns, Counts
+from icevirt.archive.joining import Fact
+from icevirt.archive.scanned import FactsBeside, ScannedArray
+from icevirt.archive.schema import ArraySchema
+from icevirt.catalog.arrow_columns import Codes, Column, LabelColumns, numbers_of, rows_of
+from icevirt.catalog.parquet import encode_table, read_table, read_tables, telling_damage
+from icevirt.catalog.row_checks import CHECKS, check_schema
+from icevirt.model.chunks import ChunkType, Locations
+from icevirt.storage.protocol import Storage
+
+_FOLDER = "more"
+_FACTS = ["row", "path", "asked", "digest", "labels", "labels_dtype", "schema", "nbytes"]
+_CODED = ["path", "digest", "labels_dtype", "schema"]
+
+
+def fact_row(row: int, array: ScannedArray, asked: Fact) -> dict[str, Any]:
+    """Return what is known beside an array of a file, and which facts were looked for."""
+    beside = array.beside or FactsBeside()
+    values = beside.values
+    raw = b"" if values is None else values.references.inline.tobytes()
+    return {
+        "row": row,
+        "path": array.path,
+        "asked": int(asked),
+        "digest": beside.digest,
+        "labels": beside.labels,
+        "labels_dtype": beside.labels_dtype,
+        "schema": "" if values is None else ArraySchema.of(values).dumps(),
+        "nbytes": len(raw),
+        "values": None if values is None else raw,
+    }
+
+
+def write_facts(storage: Storage, part: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write facts of some files of a part."""
+    if not rows:
+        return
+    columns = {name: [row[name] for row in rows] for name, _ in catalog.MORE}
+    raw = encode_table(columns, catalog.MORE, part)
+    name = f"{part}-{hashlib.blake2b(raw, digest_size=8).hexdigest()}"
+    storage.put(catalog.path_of(_FOLDER, name), raw)
+
+
+def _objects(storage: Storage, parts: Collection[str]) -> dict[str, list[str]]:
+    """Return the objects of some parts, by part."""
+    wanted, found = frozenset(parts), defaultdict[str, list[str]](list)
+    for info in storage.list(_FOLDER):
+        part = catalog.run_of(info.path.removeprefix(f"{_FOLDER}/"))
+        if part in wanted:
+            found[part].append(info.path)
+    return found
+
+
+def read_beside(
+    storage: Storage, parts: Sequence[str], part: NDArray[np.int32], row: NDArray[np.int32]
+) -> BesideColumns:
+    """Read the facts beside some files, given as rows of parts.
+
+    Args:
+        storage: The catalog.
+        parts: Names of parts.
+        part: (n,) The part of each file.
+        row: (n,) Its row in the part.
+    """
+    objects = _objects(storage, parts)
+    named = [(number, path) for number, name in enumerate(parts) for path in objects.get(name, ())]
+    order = np.argsort(part, kind="stable")
+    ends = np.searchsorted(part[order], np.arange(len(parts)), side="right")
+    begins = np.concatenate([[0], ends[:-1]]).astype(np.int64)
+    coded = {"path": Codes(CHECKS["path"]), "digest": Codes(), "schema": Codes(_check_schema)}
+    columns = {name: Column(np.dtype(np.int64)) for name in ("file", "asked", "nbytes", *coded)}
+    labels = LabelColumns()
+    tables = read_tables(storage, (path for _, path in named), _FACTS, coded=_CODED)
+    for (number, path), table in zip(named, tables, strict=True):
+        mine = order[begins[number] : ends[number]]
+        with telling_damage(path):
+            found = numbers_of(table["row"]).astype(np.int64)
+            if (found < 0).any():
+                raise ValueError("facts of no file")
+            place = np.full(1 + max(int(found.max(initial=0)), int(row[mine].max(initial=0))), -1)
+            place[row[mine]] = mine
+            kept = np.flatnonzero(place[found] >= 0)
+            some = rows_of(table, kept)
+            labels.add(columns["file"].rows, some["labels"], some["labels_dtype"])
+            columns["file"].add(place[found[kept]])
+            for name in ("asked", "nbytes"):
+                columns[name].add(numbers_of(some[name]).astype(np.int64))
+            for name, codes in coded.items():
+                columns[name].add(codes.numbered(some[name]).astype(np.int64))
+    taken = {name: column.taken() for name, column in columns.items()}
+    texts = {name: codes.coded(taken[name]) for name, codes in coded.items()}
+    return BesideColumns(
+        file=taken["file"].astype(np.int32),
+        asked=taken["asked"].astype(np.uint8),
+        path=texts["path"],
+        digest=texts["digest"],
+        schema=texts["schema"],
+        nbytes=Counts(taken["nbytes"]),
+        labels=labels.taken(),
+    )
+
+
+def _check_schema(text: str | None) -> None:
+    if text:
+        check_schema(text)
+
+
+@dataclass(slots=True)
+class ValuesReader:
+    """Reads values that lie beside the references of arrays."""
+
+    storage: Storage
+    _objects: dict[str, list[str]] | None = None
+
+    def located(
+        self,
+        parts: Sequence[str],
+        part: NDArray[np.int32],
+        row: NDArray[np.int32],
+        path: str,
+    ) -> Block | None:
+        """Return the values of one array in some files, each as one inline chunk.
+
+        Args:
+            parts: Names of parts.
+            part: (n,) The part of each file; -1 where the file is not wanted.
+            row: (n,) Its row in the part.
+            path: Of the array.
+        """
+        if self._objects is None:
+            self._objects = _objects(self.storage, parts)
+        used = [parts[number] for number in np.unique(part[part >= 0]).tolist()]
+        if any(name not in self._objects for name in used):
+            self._objects |= _objects(self.storage, parts)
+        found: dict[int, bytes] = {}
+        ndim = 0
+        for number, name in enumerate(parts):
+            mine = np.flatnonzero(part == number)
+            if not len(mine):
+                continue
+            place = dict(zip(row[mine].tolist(), mine.tolist(), strict=True))
+            for each in self._objects.get(name, ()):
+                table = read_table(self.storage, each, ["row", "path", "schema", "values"])
+                with telling_damage(each):
+                    wanted = [
+                        at
+                        for at, (of, text, schema) in enumerate(
+                            zip(
+                                table["row"].to_pylist(),
+                                table["path"].to_pylist(),
+                                table["schema"].to_pylist(),
+                                strict=True,
+                            )
+                        )
+                        if text == path and schema and of in place
+                    ]
+                    for at in wanted:
+                        schema = ArraySchema.loads(table["schema"][at].as_py())
+                        ndim = len(schema.dimension_names)
+                        found[place[table["row"][at].as_py()]] = table["values"][at].as_py()
+        held = [(place, raw) for place, raw in sorted(found.items()) if raw]
+        if not held:
+            return None
+        length = np.array([len(raw) for _, raw in held], np.uint64)
+        return Block(
+            file=np.array([place for place, _ in held], np.int32),
+            index=np.zeros((len(held), ndim), np.uint32),
+            kind=np.full(len(held), ChunkType.inline, np.uint8),
+            offset=(np.cumsum(length) - length).astype(np.uint64),
+            length=length,
+            data=np.frombuffer(b"".join(raw for _, raw in held), np.uint8),
+            source=np.zeros(len(held), np.uint32),
+            targets=Locations.none(),
+        )

@@ -1,0 +1,238 @@
+"""Say which facts of files a way of combining needs: scanners take them, plans look for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Protocol
+
+from icevirt.archive.joining import Fact, itemsize_of, joins_badly
+from icevirt.archive.roles import coordinates_of
+from icevirt.model import paths
+from icevirt.model.json import JSON
+from icevirt.planning.combine.data_vars import gets
+
+_COMPARED = 64 * 1024  # bytes of an array that is compared though it is stacked
+_TOLERATED = 1 << 18  # values of a variable that are compared with a tolerance
+_CHARACTERS_READ = 1 << 24  # of a coordinate
+_CHARACTERS: tuple[JSON, ...] = (
+    {"name": "null_terminated_bytes", "configuration": {"length_bytes": 1}},
+)
+
+
+class Recorded(Protocol):
+    """An array as a scan records it, whatever will be made of it."""
+
+    @property
+    def path(self) -> str:
+        """Absolute, in the file."""
+
+    @property
+    def dimension_names(self) -> tuple[str | None, ...]:
+        """Of its axes."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """In the file."""
+
+    @property
+    def chunk_shape(self) -> tuple[int, ...]:
+        """As a scan records it."""
+
+    @property
+    def data_type(self) -> JSON:
+        """As zarr names it."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether its values are stored as one chunk."""
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether its chunks are runs of values."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CombineHints:
+    """How files will be combined, as far as facts of single files depend on it.
+
+    Args:
+        concat_dim: The dimension, or the dimensions, along which files are placed. Labels of them
+            are needed; arrays that lack one need a digest, because they must be equal in all files
+            that differ along it only.
+        stack: Files are stacked along a dimension that they do not have. Large arrays that get it
+            need no digest then.
+        data_vars: Words and names of variables by dimension, which say what gets a dimension where
+            files are stacked; see `icevirt.planning.combine.data_vars`.
+        pad: Dimensions whose lengths may differ between files, and are padded.
+        label_variables: Names or absolute paths of variables with one value, which says where the
+            file lies along a dimension that it does not have.
+        rename: Names in the file, and the names of dimensions in ``concat_dim`` and ``pad`` that
+            they get.
+        tolerant: Names or absolute paths of variables without a dimension in ``concat_dim`` whose
+            values are compared between files; ``"*"`` for the coordinates of
+            dimensions.
+        equal: Paths of arrays that need a digest though files are stacked.
+        strict: Whether values that are needed and cannot be stored are an error.
+    """
+
+    concat_dim: str | tuple[str, ...] | None = None
+    stack: bool = False
+    pad: tuple[str, ...] = ()
+    label_variables: tuple[str, ...] = ()
+    rename: tuple[tuple[str, str], ...] = ()
+    tolerant: tuple[str, ...] = ()
+    data_vars: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    equal: tuple[str, ...] = ()
+    strict: bool = False
+
+    @property
+    def concat_dims(self) -> tuple[str, ...]:
+        """``concat_dim`` as names; none where nothing is concatenated."""
+        if self.concat_dim is None:
+            return ()
+        return (self.concat_dim,) if isinstance(self.concat_dim, str) else self.concat_dim
+
+    def wanted(
+        self, array: Recorded, *, is_equal: bool, is_referenced: bool, affordable: int
+    ) -> Fact:
+        """Return the facts that are needed of an array.
+
+        Args:
+            array: As a scan records it.
+            is_equal: Whether the array must be equal in all files although these are stacked.
+            is_referenced: Whether a policy wants its chunks to be references.
+            affordable: Bytes of values that may be stored of a file.
+        """
+        path, names = array.path, array.dimension_names
+        found = Fact.none
+        if not array.whole and self.wants_values(
+            array, is_referenced=is_referenced, affordable=affordable
+        ):
+            found |= Fact.values
+        if array.whole or Fact.values in found:
+            if self.orders(path, names):
+                found |= Fact.labels
+            elif self.compares(names):
+                found |= Fact.digest
+        elif self.wants_digest(
+            names,
+            is_coordinate=is_equal or names == (paths.name(path),),
+            nbytes=prod(array.shape) * itemsize_of(array.data_type),
+        ):
+            found |= Fact.digest
+        return found | Fact.labels if self._wants_labels(array) else found
+
+    def _wants_labels(self, array: Recorded) -> bool:
+        path, names, count = array.path, array.dimension_names, prod(array.shape)
+        if self.is_label(path) and count == 1:
+            return True
+        if count <= _TOLERATED and self.keeps_values(path, names):
+            return True
+        return self.spells(array)
+
+    def spells(self, array: Recorded) -> bool:
+        """Say whether an array is the coordinate of a dimension, a row of characters per label."""
+        return (
+            len(array.dimension_names) == 2
+            and self.orders(array.path, array.dimension_names[:1])
+            and array.shape[1] > 0
+            and prod(array.shape) <= _CHARACTERS_READ
+            and array.data_type in _CHARACTERS
+        )
+
+    def wants_values(self, array: Recorded, *, is_referenced: bool, affordable: int) -> bool:
+        """Say whether an array that is referenced can only be joined by its values."""
+        path, names = array.path, array.dimension_names
+        if is_referenced:
+            return self.orders(path, names)
+        axes, itemsize = self.joined_axes(names), itemsize_of(array.data_type)
+        if not names or names == (paths.name(path),):
+            is_small = prod(array.shape) * itemsize <= affordable
+            return bool(axes) or (bool(self.concat_dims) and is_small)
+        return any(
+            joins_badly(array.shape, array.chunk_shape, axis, itemsize, contiguous=array.contiguous)
+            for axis in axes
+        )
+
+    def _called(self, names: Sequence[str | None]) -> tuple[str | None, ...]:
+        """Return dimensions as they will be called."""
+        if not self.rename:
+            return tuple(names)
+        told = dict(self.rename)
+        return tuple(None if name is None else told.get(name, name) for name in names)
+
+    def joined_axes(self, names: Sequence[str | None]) -> tuple[int, ...]:
+        """Return the axes of an array, given its dimensions, whose length is not the dataset's."""
+        joined = {*self.concat_dims, *self.pad}
+        return tuple(axis for axis, name in enumerate(self._called(names)) if name in joined)
+
+    def orders(self, path: str, names: Sequence[str | None]) -> bool:
+        """Say whether a variable is the coordinate of a dimension along which files are placed."""
+        called = self._called(names)
+        return called == self._called((paths.name(path),)) and called[0] in self.concat_dims
+
+    def compares(self, names: Sequence[str | None]) -> bool:
+        """Say whether files hold an array of these dimensions again that must be equal."""
+        return any(name not in self._called(names) for name in self.concat_dims)
+
+    def wants_digest(
+        self, names: Sequence[str | None], *, is_coordinate: bool, nbytes: int
+    ) -> bool:
+        """Say whether an array of these dimensions, whose values are not stored, gets a digest."""
+        if not self.compares(names):
+            return False
+        return not self.stack or is_coordinate or nbytes <= _COMPARED
+
+    def equal_in_files(
+        self,
+        variables: Iterable[tuple[str, Sequence[str | None], Mapping[str, Any]]],
+        groups: Iterable[tuple[str, Mapping[str, Any]]] = (),
+    ) -> frozenset[str]:
+        """Return the paths of arrays that lack a dimension, and will not get it: they are compared.
+
+        Args:
+            variables: Path, dimensions and attributes of all variables of the file.
+            groups: Path and attributes of its groups.
+        """
+        if not self.stack:
+            return frozenset(self.equal)
+        known = [(path, self._called(names), attributes) for path, names, attributes in variables]
+        there = {name for _, names, _ in known for name in names}
+        coordinates = coordinates_of(known, groups)
+        rules = dict(self.data_vars)
+        return frozenset(
+            path
+            for path, names, _ in known
+            for dimension in self.concat_dims
+            if dimension not in names
+            and not gets(
+                rules,
+                dimension,
+                path,
+                is_new=dimension not in there,
+                is_coordinate=path in coordinates,
+            )
+        ) | frozenset(self.equal)
+
+    def is_label(self, path: str) -> bool:
+        """Say whether a variable was named in ``label_variables``."""
+        return any(name in (path, paths.name(path)) for name in self.label_variables)
+
+    def keeps_values(self, path: str, names: Sequence[str | None]) -> bool:
+        """Say whether the values of a variable are compared with a tolerance."""
+        if not self.tolerant or not self.compares(names) or self.joined_axes(names):
+            return False
+        is_coordinate = tuple(names) == (paths.name(path),)
+        return is_named(path, self.tolerant) or ("*" in self.tolerant and is_coordinate)
+
+
+def is_named(path: str, names: tuple[str, ...]) -> bool:
+    """Say whether a node is, or lies below, one of some names or absolute paths."""
+    return any(
+        path == name or path.startswith(name.rstrip("/") + "/")
+        if name.startswith("/")
+        else paths.name(path) == name
+        for name in names
+    )

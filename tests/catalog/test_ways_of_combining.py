@@ -74,7 +74,9 @@ def write(path, member, first, steps, *, kind, ny=6, nx=20, lat=0.0):
     return str(path)
 
 
-@pytest.fixture(params=FORMATS)
+@pytest.fixture(
+    params=[FORMATS[0], *(pytest.param(each, marks=pytest.mark.ci) for each in FORMATS[1:])]
+)
 def archive(request, tmp_path):
     """Two members of three files each, whose lengths differ, and two files of other grids."""
     folder = tmp_path / "archive"

@@ -183,15 +183,15 @@ def test_an_error_that_python_lives_through_leaves_no_note(tmp_path):
 HANGING = """
     import signal, time
     from icevirt.tasks import limit_enforcement as watch
-    from icevirt.archive.limits import Limits
+    from icevirt.archive.limits import ScanLimits
 
-    with watch.held_to(Limits(seconds=0.1)):
+    with watch.held_to(ScanLimits(seconds=0.1)):
         time.sleep(0.3)
     print("alive", flush=True)
     watch.in_worker = lambda: True
-    with watch.held_to(Limits(seconds=10)):
+    with watch.held_to(ScanLimits(seconds=10)):
         pass
-    with watch.held_to(Limits(seconds=0.1)):
+    with watch.held_to(ScanLimits(seconds=0.1)):
         signal.pause()
 """
 

@@ -111,8 +111,8 @@ def test_a_resumed_build_scans_no_finished_part_again(tmp_path, in_process):
     """What was scanned before the kill is not opened a second time."""
     days = write_days(tmp_path / "archive", 4)
     repo = str(tmp_path / "repo")
-    # mark, then five calls for each part: the kill falls into the third part
-    code = in_child(lambda: icevirt.build(days, Mortal(repo), concat_dim="time"), (13, "before"))
+    # mark, then six calls for each part: the kill falls into the third part
+    code = in_child(lambda: icevirt.build(days, Mortal(repo), concat_dim="time"), (15, "before"))
     assert code == KILLED
     report = icevirt.build(days, repo, concat_dim="time")
     assert (report.files_scanned, report.files_reused) == (2, 2)

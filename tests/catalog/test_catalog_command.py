@@ -144,7 +144,7 @@ def test_a_build_without_sources_takes_all_files_of_the_catalog_in_their_order(
     assert run("scan", days[1], "--catalog", catalog, "-q")[0] == 0
     wrong = run("build", "--catalog", catalog, tmp_path / "repo", "--concat-dim", "x", "-q")
     assert wrong[0] == 1
-    assert "concat_dim" in wrong[2]
+    assert "along 'x'" in wrong[2]
     words = ("--catalog", catalog, "-o", "json")
     status, out, _ = run("build", *words, tmp_path / "repo")
     report = json.loads(out)

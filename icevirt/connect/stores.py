@@ -211,10 +211,15 @@ class _Stores:
             self._in_vain[bucket] = time.monotonic() + _IN_VAIN
 
     def forget(self) -> None:
-        """Start anew: in a forked child, the stores and perhaps the lock are the parent's."""
+        """Start anew: in a forked child, the stores and perhaps the lock are the parent's.
+
+        The parent's stores stay alive: their end can wait for threads that the child lacks.
+        """
+        _inherited.append(self._open)
         self.__init__()  # type: ignore[misc]
 
 
+_inherited: list[object] = []
 _stores = _Stores()
 os.register_at_fork(after_in_child=_stores.forget)
 

@@ -187,7 +187,7 @@ def test_who_reads_pays_where_that_is_said(bucket, monkeypatch, tmp_path):
 BAD = {
     "no mapping": (["s3://a"], "must be a mapping"),
     "a local prefix": ({"/data": "anonymous"}, "object store"),
-    "an unknown word": ({"s3://a": "nobody"}, "not a valid value"),
+    "an unknown word": ({"s3://a": "nobody"}, "not a way"),
     "a function that is not there": ({"s3://a": "no.module:f"}, "cannot be imported"),
     "no file of passwords": ({"https://a.test/": "netrc"}, "netrc file"),
     "a web server that is paid": (

@@ -58,7 +58,16 @@ def _cut(window: WindowTask, block: Block) -> Block:
         taken = np.union1d(np.flatnonzero(~is_cut), kept)
         block = part_of(block, taken, block.file[taken])
         rows = np.flatnonzero(is_cut[taken])
-    return cut(block, rows, step) if len(rows) else block
+    return cut(block, rows, step, _extent(window, block, rows)) if len(rows) else block
+
+
+def _extent(window: WindowTask, block: Block, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how many steps of the first axis the file of each row has."""
+    axis = len(window.chunk_shape) - block.index.shape[1]
+    if axis not in window.axes:
+        return np.full(len(rows), window.shape[axis], np.int64)
+    found: NDArray[np.int64] = window.lengths[block.file[rows], window.axes.index(axis)]
+    return found
 
 
 def _inside(

@@ -48,11 +48,11 @@ def _cut(array: ScannedArray, options: ScannerOptions) -> ScannedArray:
         return array
     table = array.references
     if len(table):
-        table = _cut_table(table, prod(edges) * size)
+        table = _cut_table(table, prod(edges) * size, array.shape[0])
     return replace(array, chunk_shape=edges, references=table)
 
 
-def _cut_table(table: ChunkTable, step: int) -> ChunkTable:
+def _cut_table(table: ChunkTable, step: int, extent: int) -> ChunkTable:
     block = Block(
         file=np.zeros(len(table), np.int32),
         index=table.index,
@@ -63,7 +63,8 @@ def _cut_table(table: ChunkTable, step: int) -> ChunkTable:
         source=table.source + np.uint32(1),
         targets=table.locations if len(table.locations) else Locations.none(),
     )
-    found = cut(block, np.arange(len(block)), step)
+    rows = np.arange(len(block))
+    found = cut(block, rows, step, np.full(len(rows), extent, np.int64))
     return ChunkTable(
         index=found.index,
         kind=found.kind,

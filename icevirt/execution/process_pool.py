@@ -102,7 +102,7 @@ class ProcessExecutor(LocalShuffle):
                     self._idle.put(child)  # for another thread that waits for one, to hear the same
                     raise
                 cause = f"a process ended with {how(child.end())}: {self._last_said()}"
-                self._add(child)
+                self._add()
                 continue
             self._idle.put(child)
             if ok is not None:
@@ -114,12 +114,12 @@ class ProcessExecutor(LocalShuffle):
             cause=cause[-_TAIL:],
         )
 
-    def _add(self, instead_of: Child | None = None) -> None:
+    def _add(self) -> None:
         with self._lock:
             if self._stopped:  # meanwhile, and nothing would end this one
                 raise InterruptedError("the processes are stopped")
             child = Child(__name__, self._said.fileno())
-            self._children = [*(each for each in self._children if each is not instead_of), child]
+            self._children.append(child)
         self._idle.put(child)
 
     def _last_said(self) -> str:

@@ -21,9 +21,9 @@ import subprocess
 import sys
 import threading
 import traceback
-import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from multiprocessing.connection import Connection, wait
 from typing import Any, NoReturn
@@ -131,33 +131,35 @@ def how(code: int) -> str:
     return str(signal.strsignal(-code)) if code < 0 else f"exit code {code}"
 
 
+@dataclass
 class _ForkServer:
     """The server as its parent sees it; it ends when nothing refers to it."""
 
-    def __init__(self, variables: frozenset[tuple[str, str]]) -> None:
-        self.requests, theirs = socket.socketpair()
-        with theirs:
-            self.process = subprocess.Popen(  # noqa: S603  # this interpreter, a module of ours
-                command(__name__, str(theirs.fileno())),
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                env=dict(variables),
-            )
-        # at exit, a server that has children ends them
-        weakref.finalize(self, _end, self.requests, self.process).atexit = False
+    requests: socket.socket
+    process: subprocess.Popen[bytes]
 
-
-def _end(requests: socket.socket, process: subprocess.Popen[bytes]) -> None:
-    requests.close()
-    process.kill()  # does nothing in a fork of its parent
-    process.wait()
+    def __del__(self) -> None:
+        self.requests.close()
+        try:
+            self.process.wait(_PATIENCE)  # returns at once in a fork of the parent
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
 
 
 @lru_cache(maxsize=1)
 def _server(variables: frozenset[tuple[str, str]], directory: tuple[int, int]) -> _ForkServer:
     del directory  # it is inherited
-    return _ForkServer(variables)
+    ours, theirs = socket.socketpair()
+    with theirs:
+        process = subprocess.Popen(  # noqa: S603  # this interpreter, a module of ours
+            command(__name__, str(theirs.fileno())),
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            env=dict(variables),
+        )
+    return _ForkServer(ours, process)
 
 
 os.register_at_fork(after_in_child=_server.cache_clear)

@@ -20,6 +20,7 @@ from icevirt.archive.scanned import SourceFile
 from icevirt.catalog import parts as catalog
 from icevirt.catalog.in_progress import ScanNotes
 from icevirt.errors import BuildError, ScanError, ScanTimeoutError
+from icevirt.execution import process_pool
 from icevirt.scan import registry
 from icevirt.scan.contract import ScannerOptions
 from icevirt.storage.local import LocalStorage
@@ -148,7 +149,6 @@ USER = """
 
     held = open(sys.argv[1])
     os.set_inheritable(held.fileno(), True)
-    os.register_at_fork(before=lambda: None)
     threads = [threading.Thread(target=use, args=(n, 600)) for n in range(3)]
     for each in threads:
         each.start()
@@ -163,10 +163,7 @@ def test_children_of_a_killed_process_end_and_hold_nothing_of_it(tmp_path):
         for pid in pids:
             there = [os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir()]
             assert str(tmp_path / "held") not in there
-            # its line, and what tells the server that it lives
-            assert [each.partition(":")[0] for each in sorted(there) if ":" in each].count(
-                "socket"
-            ) == 1
+            assert len([each for each in there if each.startswith("socket:")]) == 1  # its line
         user.kill()
     wait_for(lambda: not any(map(is_alive, pids)))
 
@@ -194,6 +191,14 @@ def test_children_of_one_process_come_from_one_server():
     assert len(parents) == 1
     assert forked(lambda: os._exit(_parent_of_a_child() in parents)) == 0
     assert {_parent_of_a_child()} == parents  # which the end of the fork left alone
+
+
+@pytest.mark.parametrize("module", ["icevirt.tasks.verify_values", process_pool.__name__])
+def test_a_server_has_one_thread_when_it_forks(module):
+    child = forkserver.Child(module)
+    server = child.ask(None, os.getppid)
+    assert len(os.listdir(f"/proc/{server}/task")) == 1
+    assert child.end() == child.end() == 0
 
 
 def _parent_of_a_child():

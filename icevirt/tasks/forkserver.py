@@ -21,6 +21,7 @@ import subprocess
 import sys
 import threading
 import traceback
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -138,14 +139,6 @@ class _ForkServer:
     requests: socket.socket
     process: subprocess.Popen[bytes]
 
-    def __del__(self) -> None:
-        self.requests.close()
-        try:
-            self.process.wait(_PATIENCE)  # returns at once in a fork of the parent
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-
 
 @lru_cache(maxsize=1)
 def _server(variables: frozenset[tuple[str, str]], directory: tuple[int, int]) -> _ForkServer:
@@ -159,11 +152,22 @@ def _server(variables: frozenset[tuple[str, str]], directory: tuple[int, int]) -
             stdout=subprocess.DEVNULL,
             env=dict(variables),
         )
-    return _ForkServer(ours, process)
+    server = _ForkServer(ours, process)
+    weakref.finalize(server, _end, ours, process).atexit = False
+    atexit.register(_server.cache_clear)  # runs before `finalize` stops to work
+    return server
+
+
+def _end(requests: socket.socket, process: subprocess.Popen[bytes]) -> None:
+    requests.close()
+    try:
+        process.wait(_PATIENCE)  # returns at once in a fork of the parent
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 os.register_at_fork(after_in_child=_server.cache_clear)
-atexit.register(_server.cache_clear)
 
 
 def prepare(names: Sequence[str] = STAGES) -> None:

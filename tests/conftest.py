@@ -37,6 +37,18 @@ _AS_OTHERS_START_IT = {
 }
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_fixture_setup() -> None:
+    """Let tests share a fork server, which starts anew where a variable changed."""
+    os.environ.pop("PYTEST_CURRENT_TEST", None)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call() -> None:
+    """Do the same in tests without fixtures."""
+    pytest_fixture_setup()
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[object]:
     """One local Spark session for all tests that are marked so, which plans as the callers' do."""
@@ -48,13 +60,11 @@ def spark() -> Iterator[object]:
 
 
 @pytest.fixture
-def in_process(monkeypatch: pytest.MonkeyPatch) -> "Iterator[Executor]":
+def in_process() -> "Iterator[Executor]":
     """Tasks run in this process, one after the other; a test may act between the stages."""
-    from builds.forked_children import fork_children
     from executors import StagedExecutor
     from icevirt.execution.selection import default_executor
 
-    fork_children(monkeypatch)
     executor = StagedExecutor()
     with default_executor(executor):
         yield executor

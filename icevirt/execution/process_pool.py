@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import os
 import pickle
+import tempfile
 import threading
+import traceback
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Any, Self
+from typing import IO, Any, Self
 
 from icevirt.archive.limits import ATTEMPTS
 from icevirt.errors import SparkJobError
-from icevirt.execution.executor import Done, Watch, results_of
-from icevirt.execution.forkserver import Child, ForkServer
+from icevirt.execution.executor import Done, Watch, results_of, run_pickled
 from icevirt.execution.local_shuffle import LocalShuffle
 from icevirt.storage.protocol import Storage
+from icevirt.tasks.forkserver import Child, how
 
 _TAIL = 4000  # bytes of the cause of a failure
 _WAITING = 2  # pickled tasks for each process, so that none is idle and not all are held at once
@@ -42,8 +44,10 @@ class ProcessExecutor(LocalShuffle):
         self._stopped = False
         self._lock = threading.Lock()
         self._idle: SimpleQueue[Child] = SimpleQueue()
-        self._families: list[ForkServer] = []
-        self._add(count)
+        self._children: list[Child] = []
+        self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # `close` closes it
+        for _ in range(count):
+            self._add()
 
     def run[T, R](
         self,
@@ -92,14 +96,13 @@ class ProcessExecutor(LocalShuffle):
         for _ in range(ATTEMPTS):
             child = self._idle.get()
             try:
-                ok, found = child.ask(function, payload)
+                ok, found = child.ask(None, _run, function, payload)
             except (EOFError, OSError):
                 if self._stopped:
                     self._idle.put(child)  # for another thread that waits for one, to hear the same
                     raise
-                cause = child.end()
-                child.family.children.remove(child)
-                self._add(1)
+                cause = f"a process ended with {how(child.end())}: {self._last_said()}"
+                self._add()
                 continue
             self._idle.put(child)
             if ok is not None:
@@ -111,23 +114,31 @@ class ProcessExecutor(LocalShuffle):
             cause=cause[-_TAIL:],
         )
 
-    def _add(self, count: int) -> None:
+    def _add(self) -> None:
         with self._lock:
-            if self._stopped:  # meanwhile, and nothing would end these
+            if self._stopped:  # meanwhile, and nothing would end this one
                 raise InterruptedError("the processes are stopped")
-            family = ForkServer(count)
-            self._families.append(family)
-        for child in family.children:
-            self._idle.put(child)
+            child = Child(__name__, self._said.fileno())
+            self._children.append(child)
+        self._idle.put(child)
+
+    def _last_said(self) -> str:
+        """Return what the processes said last."""
+        with self._lock:
+            if self._said.closed:
+                return ""
+            size = os.fstat(self._said.fileno()).st_size
+            last = os.pread(self._said.fileno(), _TAIL, max(0, size - _TAIL))
+        return last.decode(errors="replace").strip()
 
     def close(self) -> None:
         """End all children at once."""
         with self._lock:
             self._stopped = True
-        for family in self._families:
-            for child in family.children:
-                child.end()
-            family.close()
+        for child in self._children:
+            child.end()
+        with self._lock:
+            self._said.close()
 
     def __enter__(self) -> Self:
         return self
@@ -139,6 +150,14 @@ class ProcessExecutor(LocalShuffle):
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _run(function: Callable[[Any], Any], payload: bytes) -> tuple[bool | None, bytes]:
+    """Run a task in a child; (None, a traceback) where it raised what no task should."""
+    try:
+        return run_pickled(function, payload)
+    except Exception:  # noqa: BLE001  # the parent tries again, as Spark would
+        return None, traceback.format_exc().encode()
 
 
 def usable_cores() -> int:

@@ -8,8 +8,8 @@ it.
 
 from __future__ import annotations
 
-from icevirt.execution.preload import STAGES, prepare
 from icevirt.import_path import take_told
+from icevirt.tasks.forkserver import STAGES, prepare
 
 NEEDED = ("pyspark.worker", *STAGES)
 

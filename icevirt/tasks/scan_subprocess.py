@@ -2,17 +2,16 @@
 
 Damaged files can make libhdf5 crash or run forever. Files suspected of having killed a process are
 scanned so, and comparisons always run so: one child reads file after file, and another starts only
-if it dies. The child runs `icevirt.tasks.scan_subprocess_child`.
+if it dies. See `icevirt.tasks.forkserver`.
 """
 
 from __future__ import annotations
 
-import multiprocessing
+import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable
-from multiprocessing.connection import Connection
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -26,12 +25,15 @@ from icevirt.errors import (
     ScanMemoryError,
     ScanTimeoutError,
 )
-from icevirt.import_path import command, environment
 from icevirt.objects.source_access import SourceAccess, granted, in_force
 from icevirt.scan.contract import ScannerOptions
+from icevirt.scan.registry import scanners
+from icevirt.tasks.forkserver import Child, how
+from icevirt.tasks.limit_enforcement import held_to
 from icevirt.tasks.scan_file import attempt
 
 _START = 120.0  # seconds for Python and the scanners to come up on a busy machine
+_GRACE = 5.0  # seconds in which the parent's deadline comes before the child's
 
 
 class Apart:
@@ -39,8 +41,7 @@ class Apart:
 
     def __init__(self, limits: ScanLimits = DEFAULT) -> None:
         self._limits = limits
-        self._child: subprocess.Popen[bytes] | None = None
-        self._line: Connection[Any, Any] | None = None
+        self._child: Child | None = None
 
     def call[**P, R](self, url: str, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Do the work about a file in a child, which is started where there is none.
@@ -55,50 +56,32 @@ class Apart:
             ScanCrashError: The child died, `ScanTimeoutError` if it took too long,
                 `ScanMemoryError` if the system ended it.
         """
-        line = self._ready()
+        child = self._ready(work.__module__)
         try:
-            line.send((work, args, kwargs))
-            if line.poll(self._limits.seconds):
-                found: R = line.recv()
-                return found
+            return child.ask(self._limits.seconds, _limited, self._limits, work, args, kwargs)
+        except TimeoutError:
+            raise self._too_slow(url) from None
         except (EOFError, OSError):
             raise self._crashed(url) from None
-        raise self._too_slow(url)
 
-    def _ready(self) -> Connection[Any, Any]:
-        """Return the line to a child that waits for a file."""
-        if self._line is not None and self._child is not None and self._child.poll() is None:
-            return self._line
+    def _ready(self, module: str) -> Child:
+        """Return a child that waits for a file."""
+        if self._child is not None and not self._child.has_ended():
+            return self._child
         self._stop()
-        self._line = self._start()
+        self._child = Child(module)
         try:
-            if self._line.poll(_START) and self._line.recv():
-                return self._line
+            self._child.ask(_START, _come_up)
         except (EOFError, OSError):
-            pass
-        raise BuildError(
-            "the child process that scans suspicious files does not start",
-            do="Its output is in the log of the worker.",
-            exit_code=self._stop(),
-        )
-
-    def _start(self) -> Connection[Any, Any]:
-        ours, theirs = multiprocessing.Pipe()
-        arguments = theirs.fileno(), self._limits.memory, self._limits.seconds
-        with theirs:
-            self._child = subprocess.Popen(  # noqa: S603  # this interpreter, a module of ours
-                command("icevirt.tasks.scan_subprocess_child", *map(str, arguments)),
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                env=environment(),
-            )
-        return ours
+            raise BuildError(
+                "the child process that scans suspicious files does not start",
+                do="Its output is in the log of the worker.",
+                exit_code=self._stop(),
+            ) from None
+        return self._child
 
     def _too_slow(self, url: str) -> IcevirtError:
-        if self._child is not None:
-            self._child.kill()
-        self._stop()
+        self._stop(patience=0)
         return ScanTimeoutError(
             "the scan of the file took longer than its limit",
             do="Leave it out, or raise file_timeout (--file-timeout).",
@@ -120,21 +103,13 @@ class Apart:
             "the scan of the file crashes its process",
             do="The file is damaged in a way that crashes its library: leave it out.",
             file=url,
-            cause=signal.strsignal(-code) if code < 0 else f"exit code {code}",
+            cause=how(code),
         )
 
-    def _stop(self) -> int:
+    def _stop(self, patience: float = 1.0) -> int:
         """End the child, if there is one, and return its exit code; a dead one keeps its own."""
-        line, child, self._line, self._child = self._line, self._child, None, None
-        if line is not None:
-            line.close()
-        if child is None:
-            return 0
-        try:
-            return child.wait(timeout=1)  # the line's end makes an idle child leave
-        except subprocess.TimeoutExpired:
-            child.kill()
-            return child.wait()
+        child, self._child = self._child, None
+        return 0 if child is None else child.end(patience)
 
     def __enter__(self) -> Self:
         return self
@@ -174,3 +149,17 @@ def attempt_as(
     """Scan a file with the access of somebody else."""
     with granted(access):
         return attempt(file, options, piece=piece)
+
+
+def _come_up() -> int:
+    """Import what is not to be counted as the first file's."""
+    scanners()
+    return os.getpid()
+
+
+def _limited[R](
+    limits: ScanLimits, work: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> R:
+    """Do the work in a child; an alarm ends it where its parent does not."""
+    with held_to(replace(limits, seconds=limits.seconds + _GRACE)):
+        return work(*args, **kwargs)

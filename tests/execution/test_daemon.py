@@ -11,7 +11,7 @@ from icevirt.execution.spark_executor import SparkExecutor
 
 THREADS = """
 import json, os, sys
-from icevirt.execution.preload import prepare
+from icevirt.tasks.forkserver import prepare
 from icevirt.execution.spark_daemon import NEEDED
 prepare(NEEDED)
 print(json.dumps([len(os.listdir("/proc/self/task")), "zarr" in sys.modules]))

@@ -12,7 +12,6 @@ import icevirt
 from builds.support import assert_same_dataset, expected_dataset, opened, write_days
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import FormatError, InvalidInputError, SparkJobError
-from icevirt.execution.preload import STAGES
 from icevirt.execution.process_pool import ProcessExecutor, usable_cores
 from icevirt.execution.selection import (
     FEW_FILES,
@@ -22,6 +21,7 @@ from icevirt.execution.selection import (
     suitable,
     work_of,
 )
+from icevirt.tasks.forkserver import STAGES
 from icevirt.tasks.limit_enforcement import in_worker
 
 pytestmark = [pytest.mark.ci, pytest.mark.slow]
@@ -32,14 +32,14 @@ def workers():
     """Processes that several tests share; a job that fails closes its processes."""
     with ProcessExecutor(2) as made:
         yield made
-    assert all(family._process.poll() is not None for family in made._families)
+    assert all(child._code is not None for child in made._children)
 
 
 @pytest.fixture
 def workers_of_one_test():
     with ProcessExecutor(2) as made:
         yield made
-    assert all(family._process.poll() is not None for family in made._families)
+    assert all(child._code is not None for child in made._children)
 
 
 def whose(_):
@@ -91,8 +91,8 @@ def test_processes_are_forked_with_all_they_need(workers):
 def test_processes_outlive_the_one_that_forked_them(workers_of_one_test, tmp_path):
     workers = workers_of_one_test
     workers.run(whose, range(2))
-    workers._families[0]._process.kill()
-    workers._families[0]._process.wait()
+    workers._children[0]._server.process.kill()
+    workers._children[0]._server.process.wait()
     paths = [str(tmp_path / name) for name in "abc"]
     assert workers.run(dying_once, paths) == paths
 
@@ -123,7 +123,7 @@ def test_who_is_interrupted_leaves_no_process_behind():
     with pytest.raises(KeyboardInterrupt), made:
         made.run(waiting, [1, 2, 3])
     signal.signal(signal.SIGALRM, before)
-    assert all(family._process.poll() is not None for family in made._families)
+    assert all(child._code is not None for child in made._children)
 
 
 def test_few_files_are_built_without_spark_and_the_same_way(tmp_path):

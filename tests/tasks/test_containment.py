@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
+from pathlib import Path
 
 import pytest
 
@@ -18,12 +20,13 @@ from icevirt.archive.scanned import SourceFile
 from icevirt.catalog import parts as catalog
 from icevirt.catalog.in_progress import ScanNotes
 from icevirt.errors import BuildError, ScanError, ScanTimeoutError
+from icevirt.execution import process_pool
 from icevirt.scan import registry
 from icevirt.scan.contract import ScannerOptions
 from icevirt.storage.local import LocalStorage
-from icevirt.tasks import scan_subprocess
+from icevirt.tasks import forkserver
 from icevirt.tasks.scan import ScanTask, run_scan
-from icevirt.tasks.scan_subprocess import Containment
+from icevirt.tasks.scan_subprocess import Apart, Containment
 from tasks.stub_scanner import install
 
 pytestmark = [pytest.mark.ci, pytest.mark.slow]
@@ -83,26 +86,37 @@ def test_each_death_has_its_name_and_the_next_file_is_scanned(tmp_path):
     assert "Segmentation fault" in str(outcomes[0].error)
 
 
-def test_one_child_scans_many_files_and_is_gone_in_the_end(tmp_path, monkeypatch):
-    started = []
-    popen = subprocess.Popen
-    monkeypatch.setattr(
-        scan_subprocess.subprocess,
-        "Popen",
-        lambda *a, **k: started.append(popen(*a, **k)) or started[-1],
-    )
+def test_one_child_scans_many_files_and_is_gone_in_the_end(tmp_path):
     files = [write(tmp_path / f"{n}.stub", "nothing") for n in range(20)]
     with Containment(ScannerOptions(), QUICK) as contained:
+        first = contained.call("", os.getpid)
         assert not any(contained.attempt(file).error for file in files)
-        assert started[0].poll() is None
-        started[0].kill()  # by somebody, while it waits: no file is to blame
-        started[0].wait()
+        assert contained.call("", os.getpid) == first
+        os.kill(first, signal.SIGKILL)  # by somebody, while it waits: no file is to blame
+        wait_for(lambda: not is_alive(first))
         assert contained.attempt(files[0]).error is None
-    assert [child.returncode for child in started] == [-signal.SIGKILL, 0]
+        second = contained.call("", os.getpid)
+        assert second != first
+        assert is_alive(second)
+    assert not is_alive(second)
+
+
+def is_alive(pid):
+    """Say whether there is such a process, dead ones that nobody waited for included."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def wait_for(condition):
+    while not condition():
+        time.sleep(0.01)
 
 
 def test_a_child_whose_parent_is_gone_does_not_outlive_a_hanging_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(scan_subprocess.Connection, "poll", lambda self, seconds: True)
+    monkeypatch.setattr(forkserver.Connection, "poll", lambda self, seconds: True)
     alarmed = ScanTimeoutError("alarmed")
     monkeypatch.setattr("icevirt.tasks.scan_subprocess.Containment._too_slow", lambda *_: alarmed)
     file = write(tmp_path / "a.stub", "hang")
@@ -114,11 +128,87 @@ def test_a_child_whose_parent_is_gone_does_not_outlive_a_hanging_file(tmp_path, 
 
 def test_a_child_that_does_not_start_is_no_fault_of_the_file(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
+    monkeypatch.setenv("ANOTHER", "server")
     with (
         Containment(ScannerOptions(), QUICK) as contained,
         pytest.raises(BuildError, match=r"does not start.*exit_code=1"),
     ):
         contained.attempt(write(tmp_path / "a.stub", "nothing"))
+
+
+USER = """
+    import os, sys, threading
+    from icevirt.archive.limits import ScanLimits
+    from icevirt.tasks.scan_subprocess import Apart
+    import time
+
+    def use(number, seconds):
+        with Apart(ScanLimits(seconds=600)) as apart:
+            print(apart.call("", os.getpid), flush=True)
+            apart.call("", time.sleep, seconds)
+
+    held = open(sys.argv[1])
+    os.set_inheritable(held.fileno(), True)
+    threads = [threading.Thread(target=use, args=(n, 600)) for n in range(3)]
+    for each in threads:
+        each.start()
+"""
+
+
+def test_children_of_a_killed_process_end_and_hold_nothing_of_it(tmp_path):
+    (tmp_path / "held").touch()
+    words = [sys.executable, "-c", textwrap.dedent(USER), tmp_path / "held"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as user:
+        pids = [int(user.stdout.readline()) for _ in range(3)]
+        for pid in pids:
+            there = [os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir()]
+            assert str(tmp_path / "held") not in there
+            assert len([each for each in there if each.startswith("socket:")]) == 1  # its line
+        user.kill()
+    wait_for(lambda: not any(map(is_alive, pids)))
+
+
+def here(name):
+    return os.environ.get(name), os.getcwd(), sys.path[0]
+
+
+def test_children_live_where_their_caller_does_at_that_time(tmp_path, monkeypatch):
+    for number in range(2):
+        place = tmp_path / str(number)
+        place.mkdir()
+        monkeypatch.chdir(place)
+        monkeypatch.setenv("SOME", str(number))
+        monkeypatch.syspath_prepend(str(place / "code"))
+        with Apart() as apart:
+            assert apart.call("", here, "SOME") == (str(number), str(place), str(place / "code"))
+
+
+def test_children_of_one_process_come_from_one_server():
+    parents = set()
+    for _ in range(3):
+        with Apart() as apart:
+            parents.add(apart.call("", os.getppid))
+    assert len(parents) == 1
+    assert forked(lambda: os._exit(_parent_of_a_child() in parents)) == 0
+    assert {_parent_of_a_child()} == parents  # which the end of the fork left alone
+
+
+@pytest.mark.parametrize("module", ["icevirt.tasks.verify_values", process_pool.__name__])
+def test_a_server_has_one_thread_when_it_forks(module):
+    child = forkserver.Child(module)
+    server = child.ask(None, os.getppid)
+    assert len(os.listdir(f"/proc/{server}/task")) == 1
+    assert child.end() == child.end() == 0
+
+
+def _parent_of_a_child():
+    with Apart() as apart:
+        return apart.call("", os.getppid)
+
+
+def test_a_child_has_children_of_its_own():
+    with Apart() as apart:
+        assert apart.call("", _parent_of_a_child) not in (apart.call("", os.getppid), os.getpid())
 
 
 def task_of(tmp_path, deeds):
@@ -154,7 +244,7 @@ def test_one_death_is_enough_for_all_poisonous_files_of_a_task(tmp_path):
 
 def test_where_nothing_died_no_child_is_started(tmp_path, monkeypatch):
     task = task_of(tmp_path, ["nothing"] * 4)
-    monkeypatch.setattr(scan_subprocess, "multiprocessing", None)
+    monkeypatch.setattr(forkserver, "multiprocessing", None)
     noted = []
     put = LocalStorage.put
     monkeypatch.setattr(

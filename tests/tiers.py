@@ -60,9 +60,8 @@ def _choose(config: pytest.Config) -> None:
     if option.tier is None:
         option.tier = "all" if named else "fast"
     if option.numprocesses is None and not (named or option.usepdb or option.collectonly):
-        # the second tier waits much: for processes to end, for servers that are slow on purpose
-        waiting = 0 if option.tier == "fast" else 1
-        option.numprocesses = min(4, max(2, len(os.sched_getaffinity(0)))) + waiting
+        # one more than there are cores: tests wait for the disk, for processes and slow servers
+        option.numprocesses = min(4, max(2, len(os.sched_getaffinity(0)))) + 1
     if option.numprocesses and option.dist == "no":
         option.dist = "loadgroup"
         option.loadscopereorder = False

@@ -13,25 +13,15 @@ from numpy.typing import NDArray
 
 from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId8, ObjectId12
+from icevirt.model.ranges import Places, ascends
 from icevirt.model.transaction_log import Move, NodeType, TransactionLog
-from icevirt.wire import frame, header
+from icevirt.wire import header
 from icevirt.wire.flatbuffer.builder import Builder
-from icevirt.wire.flatbuffer.columns_read import Tables
+from icevirt.wire.flatbuffer.columns_read import Payload, Tables
 from icevirt.wire.flatbuffer.columns_write import BLOCK, Records, Rows, Tail, vector_blocks
-from icevirt.wire.flatbuffer.payload import Payload
 from icevirt.wire.flatbuffer.reader import Damage, FlatBufferReader, reading
-from icevirt.wire.flatbuffer.schema import CHUNK_INDICES, TRANSACTION_LOG, Values
+from icevirt.wire.flatbuffer.schema import CHUNK_INDICES, NODE_SETS, TRANSACTION_LOG, Values
 from icevirt.wire.header import FileKind
-from icevirt.wire.row_order import Places, ascends
-
-NODE_SETS = (
-    "new_groups",
-    "new_arrays",
-    "deleted_groups",
-    "deleted_arrays",
-    "updated_arrays",
-    "updated_groups",
-)
 
 
 def encode(
@@ -58,7 +48,7 @@ def encode(
         small.link(place, _write_chunks(tail, index))
     parts = chain([np.frombuffer(small.out, np.uint8)], tail.blocks())
     head = header.head(FileKind.transaction_log, spec_version)
-    return head + frame.compress(parts, tail.end, level, checksum=True)
+    return head + header.compress(parts, tail.end, level, checksum=True)
 
 
 def decode(raw: bytes) -> TransactionLog:
@@ -136,8 +126,7 @@ def _read_chunks(
         if left < 0 or node in found:
             raise Damage("an array is listed twice, or its chunks are", each["chunks"].start)
         rows = Tables(payload, each["chunks"], CHUNK_INDICES)
-        if rows.stores_from(CHUNK_INDICES.slots["coords"] + 1):
-            newer.add(CHUNK_INDICES.name)
+        rows.look_beyond(newer)
         index = rows.coordinates("coords").copy()  # the log outlives its bytes
         index.flags.writeable = False
         found[node] = index

@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.errors import InvalidInputError
-from icevirt.wire.flatbuffer.layout import TableLayout, layout
+from icevirt.model.ranges import Bytes, Places, copy_ranges
+from icevirt.wire.flatbuffer.builder import TableLayout, layout
 from icevirt.wire.flatbuffer.schema import Table
 from icevirt.wire.header import MAX_PAYLOAD
-from icevirt.wire.row_order import Bytes, Places, copy_ranges
 
 BLOCK = 1 << 13  # rows made at once
 _POOL_BLOCK = 1 << 19  # bytes

@@ -10,8 +10,8 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
+from icevirt.model.ranges import Bytes, Places
 from icevirt.wire.flatbuffer.reader import Damage
-from icevirt.wire.row_order import Bytes, Places
 
 MAX_LOCATION = 1024
 _MAGIC = 0xFD2FB528

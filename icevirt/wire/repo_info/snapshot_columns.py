@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from icevirt.errors import InvalidInputError
 from icevirt.ids import ObjectId12
+from icevirt.model.ranges import Bytes, Places, gather
 from icevirt.model.repo_info import SnapshotSummary
 from icevirt.model.strings import Strings
 from icevirt.wire.documents import metadata
-from icevirt.wire.row_order import Bytes, Places, gather
 
 NO_PARENT = -1
 

@@ -1,6 +1,8 @@
-"""Read the list of snapshots in the repo info: bytes to columns, and a mapping over them.
+"""Read and write the list of snapshots in the repo info, and map ids to snapshots.
 
-Spec: "Repo Info File", SnapshotInfo. Snapshots are sorted by id and referred to by their row.
+Spec: "Repo Info File", SnapshotInfo. Snapshots are sorted by id and referred to by their row. Each
+record is followed by its message: the distance to the message is then constant, and so is the
+distance to an empty list of metadata, which zstd compresses to almost nothing.
 """
 
 from __future__ import annotations
@@ -13,10 +15,20 @@ from numpy.typing import NDArray
 
 from icevirt.ids import ObjectId12
 from icevirt.model.lazy import Lazy
+from icevirt.model.ranges import Bytes, Places, copy_ranges, gather
 from icevirt.model.repo_info import SnapshotSummary
 from icevirt.wire.documents import metadata
-from icevirt.wire.flatbuffer.columns_read import Tables
-from icevirt.wire.flatbuffer.payload import Payload
+from icevirt.wire.flatbuffer.columns_read import Payload, Tables, text
+from icevirt.wire.flatbuffer.columns_write import (
+    BLOCK,
+    Pool,
+    Records,
+    Rows,
+    Tail,
+    pooled,
+    references,
+    vector_blocks,
+)
 from icevirt.wire.flatbuffer.reader import (
     ALWAYS_ALLOWED,
     MAX_SHARING,
@@ -27,13 +39,16 @@ from icevirt.wire.flatbuffer.reader import (
 )
 from icevirt.wire.flatbuffer.schema import METADATA_ITEM, SNAPSHOT_INFO
 from icevirt.wire.header import FileKind
-from icevirt.wire.manifests.locations_read import text
 from icevirt.wire.repo_info.snapshot_columns import EMPTY, NO_PARENT, Items, Lists, SnapshotColumns
-from icevirt.wire.row_order import Bytes, Places, gather
 
 _MANY_CHANGES = 64
-_FEW = 32  # snapshots that are asked for one by one
+_FEW = 32  # snapshots that are read one by one
 _PRUNED = "pruned_ancestor_tx_logs"
+_FIELDS = frozenset({"id", "parent_offset", "flushed_at", "message", "metadata"})
+_ITEM = frozenset({"name", "value"})
+_ALIGN = 8
+_KINDS: tuple[tuple[str, ...], ...] = ((), ("metadata",), (_PRUNED,), ("metadata", _PRUNED))
+"""What the records of each kind refer to, beside their message."""
 
 
 class _Facts(NamedTuple):
@@ -82,7 +97,7 @@ class SnapshotInfos(Lazy[ObjectId12, SnapshotSummary]):
         return len(self._rows) - gone + sum(info is not None for info in self._changed.values())
 
     @property
-    def listed(self) -> int:
+    def size(self) -> int:
         """How many snapshots the file lists."""
         return len(self._columns)
 
@@ -117,17 +132,17 @@ class SnapshotInfos(Lazy[ObjectId12, SnapshotSummary]):
         if (row := self._rows.get(key)) is None:
             return None
         self._left -= 1
-        if self._left == 0:  # somebody walks the history
+        if self._left == 0:  # a walk through the history
             self._facts = _Facts(*(np.asarray(column).tolist() for column in self._facts))
-        columns, facts = self._columns, self._facts
-        parent, low, high = int(facts.parent[row]), facts.pruned[row], facts.pruned[row + 1]
+        columns, facts, parent = self._columns, self._facts, int(self._facts.parent[row])
+        pruned = columns.pruned[facts.pruned[row] : facts.pruned[row + 1]]
         return SnapshotSummary(
             id=key,
             parent_id=None if parent == NO_PARENT else columns.key(parent),
             flushed_at=int(facts.flushed_at[row]),
             message=columns.message[row],
             metadata=self._metadata(facts.items[row], facts.items[row + 1]),
-            pruned_ancestor_tx_logs=None if low == high else tuple(_keys(columns.pruned[low:high])),
+            pruned_ancestor_tx_logs=tuple(ObjectId12(each.tobytes()) for each in pruned) or None,
         )
 
     def _metadata(self, low: int, high: int) -> dict[str, Any]:
@@ -140,10 +155,6 @@ class SnapshotInfos(Lazy[ObjectId12, SnapshotSummary]):
         ]
         with reading(FileKind.repo_info.name):
             return metadata.from_items(values, self._spec_version)
-
-
-def _keys(ids: Bytes) -> Iterator[ObjectId12]:
-    return (ObjectId12(each.tobytes()) for each in ids)
 
 
 def columns_of(snapshots: Mapping[ObjectId12, SnapshotSummary]) -> SnapshotColumns:
@@ -161,8 +172,7 @@ def read(payload: Payload, span: Span, spec_version: int, newer: set[str]) -> Sn
     if not span.count:
         return SnapshotInfos(EMPTY, spec_version)
     tables = Tables(payload, span, SNAPSHOT_INFO)
-    if tables.stores_from(SNAPSHOT_INFO.slots[_PRUNED] + 1):
-        newer.add(SNAPSHOT_INFO.name)
+    tables.look_beyond(newer)
     parent = tables.numbers("parent_offset", 4).view("<i4").astype(np.int64)
     if int(parent.min()) < NO_PARENT or int(parent.max()) >= len(tables):
         raise Damage("the parent of a snapshot is not in the list", 0)
@@ -189,8 +199,7 @@ def _items(payload: Payload, tables: Tables, newer: set[str]) -> tuple[Lists, It
     if not len(slots):
         return items_of, Items.of([])
     items = Tables(payload, slots, METADATA_ITEM)
-    if items.stores_from(METADATA_ITEM.slots["value"] + 1):
-        newer.add(METADATA_ITEM.name)
+    items.look_beyond(newer)
     values, starts = _strings(payload, items, "value")
     names = text(*_strings(payload, items, "name"))
     return items_of, Items(names=names, values=values, starts=starts)
@@ -217,3 +226,107 @@ def _strings(payload: Payload, tables: Tables, name: str) -> tuple[Bytes, Places
 def _check_sharing(payload: Payload, cost: int) -> None:
     if cost > MAX_SHARING * payload.size + ALWAYS_ALLOWED:
         raise Damage("parts of the file are referenced too many times", 0)
+
+
+# -- writing --------------------------------------------------------------------------------------
+
+
+def write(tail: Tail, columns: SnapshotColumns) -> int:
+    """Append the list and return where it stands; its bytes are made with the file."""
+    kind = (columns.items_of.counts > 0) + 2 * (columns.pruned_of.counts > 0)
+    records = [  # metadata that is empty is part of them
+        Records.of(
+            SNAPSHOT_INFO,
+            _FIELDS | set(referred),
+            vector=None if "metadata" in referred else "metadata",
+            align=_ALIGN,
+        )
+        for referred in _KINDS
+    ]
+    strides, tables = np.array([(each.stride, each.table_at) for each in records]).T
+    stride = strides[kind]
+    message = 4 + columns.message.lengths + 1
+    ends = np.cumsum(stride + message + -message % _ALIGN)
+    at = np.concatenate([[0], ends])[:-1]  # in the block
+
+    def vector() -> Iterator[Bytes]:
+        return vector_blocks(start, len(columns), [block + at + tables[kind]])
+
+    def parts() -> Iterator[Bytes]:
+        made = np.zeros(int(ends.max(initial=0)), np.uint8)
+        for number in np.unique(kind).tolist():
+            each, rows = records[number], np.flatnonzero(kind == number)
+            part = Rows(
+                count=len(rows),
+                columns={
+                    "id": columns.ids[rows],
+                    "parent_offset": columns.parent[rows].astype("<i4"),
+                    "flushed_at": columns.flushed_at[rows],
+                },
+                targets={
+                    "message": block + at[rows] + stride[rows],
+                    **{name: targets[name][rows] for name in _KINDS[number]},
+                },
+            )
+            raw = each.scattered(block + at[rows], part).reshape(-1)
+            begin = each.stride * np.arange(len(rows))
+            copy_ranges(raw, begin, made, at[rows], stride[rows])
+        text_at = at + stride
+        made.view("<u4")[text_at // 4] = columns.message.lengths
+        copy_ranges(
+            columns.message.data,
+            columns.message.starts[:-1],
+            made,
+            text_at + 4,
+            columns.message.lengths,
+        )
+        yield made
+
+    start = tail.add(4 + 4 * len(columns), vector, align=4)
+    block = tail.add(int(ends.max(initial=0)), parts, align=_ALIGN)
+    targets = {"metadata": _write_items(tail, columns), _PRUNED: _write_pruned(tail, columns)}
+    return start
+
+
+def _write_pruned(tail: Tail, columns: SnapshotColumns) -> Places:
+    """Append the lists of pruned logs that are not empty, and return where each row's stands."""
+    ids, lists = columns.pruned, columns.pruned_of
+    rows, size = np.flatnonzero(lists.counts), ids.shape[1]
+    pool = Pool.of(
+        ids.reshape(-1), size * lists.first[rows], size * lists.counts[rows], element=size
+    )
+    places = np.zeros(len(columns), np.int64)
+    places[rows] = pooled(tail, pool)
+    return places
+
+
+def _write_items(tail: Tail, columns: SnapshotColumns) -> Places:
+    """Append the lists of metadata that are not empty, and return where each row's stands."""
+    counts, first, items = columns.items_of.counts, columns.items_of.first, columns.items
+    sizes = np.where(counts > 0, 4 + 4 * counts, 0)
+    at = np.cumsum(sizes) - sizes
+    number = np.arange(len(items.names))
+
+    def vectors() -> Iterator[Bytes]:
+        made = np.zeros(int(sizes.sum()) // 4, "<u4")
+        rows = np.flatnonzero(counts)
+        made[at[rows] // 4] = counts[rows]
+        slots = np.repeat(at + 4 - 4 * first[:-1], counts) + 4 * number
+        made[slots // 4] = references(start + slots, records.places(block, len(number)))
+        yield made.view(np.uint8)
+
+    def parts() -> Iterator[Rows]:
+        for low in range(0, len(number), BLOCK):
+            targets = {name: places[low : low + BLOCK] for name, places in held.items()}
+            yield Rows(count=len(targets["name"]), targets=targets)
+
+    start = tail.add(int(sizes.sum()), vectors, align=4)
+    records = Records.of(METADATA_ITEM, _ITEM)
+    block = tail.add(
+        len(number) * records.stride, lambda: records.blocks(block, len(number), parts())
+    )
+    held = {
+        "name": pooled(tail, Pool.of_strings(items.names.data, items.names.starts)),
+        "value": pooled(tail, Pool.of_strings(items.values, items.starts)),
+    }
+    return start + at

@@ -212,7 +212,7 @@ class _Shards(ShardingCodec):
 
 
 def _plain(codecs: Sequence[Codec]) -> tuple[Codec, ...]:
-    """Return codecs without limits; those of shards stay, for they know their own."""
+    """Return codecs without limits; the ones of shards stay, for they know their own."""
     return tuple(codec.codec if isinstance(codec, _Decoder) else codec for codec in codecs)
 
 

@@ -1,7 +1,7 @@
 """Read and write snapshot files: the nodes of one version, and their manifests.
 
 Spec: "Snapshot Files". Both V2 and V1 files are read and written; upgraded repositories hold both.
-The twin fields tell them apart: ``shape`` or ``shape_v2``, ``manifest_files`` or
+Twin fields distinguish them: ``shape`` or ``shape_v2``, ``manifest_files`` or
 ``manifest_files_v2``.
 """
 
@@ -156,7 +156,7 @@ def _array_values(node: ArrayNode, spec_version: int) -> Values:
     if spec_version > 1:
         return values | {
             "shape": [],
-            # present even when empty: that it is there is what says V2
+            # present even when empty: its presence means V2
             "shape_v2": [
                 {"array_length": length, "num_chunks": count}
                 for length, count in zip(node.shape, node.num_chunks, strict=True)

@@ -39,7 +39,15 @@ def encode(
             {"node_id": node, "chunks": log.updated_chunks[node]}
             for node in sorted(log.updated_chunks)
         ],
-        "moved_nodes": [_move_values(move) for move in sorted(log.moved_nodes, key=_by_target)],
+        "moved_nodes": [
+            {
+                "from": move.from_path,
+                "to": move.to_path,
+                "node_id": move.node_id,
+                "node_type": int(move.node_type),
+            }
+            for move in sorted(log.moved_nodes, key=_by_target)
+        ],
         "extra": log.extra,
     }
     small = Builder().root(TRANSACTION_LOG, values)
@@ -70,15 +78,6 @@ def decode(raw: bytes) -> TransactionLog:
 def _by_target(move: Move) -> list[bytes]:
     """Order moves component by component, unlike the nodes of a snapshot."""
     return [part.encode() for part in move.to_path.split("/")]
-
-
-def _move_values(move: Move) -> Values:
-    return {
-        "from": move.from_path,
-        "to": move.to_path,
-        "node_id": move.node_id,
-        "node_type": int(move.node_type),
-    }
 
 
 def _move(values: Values) -> Move:

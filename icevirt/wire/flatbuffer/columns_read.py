@@ -28,13 +28,7 @@ class Tables:
     """Tables of one schema, a row each."""
 
     def __init__(self, payload: Payload, where: Span | Places, table: Table) -> None:
-        """Check that they are there.
-
-        Args:
-            payload: The file.
-            where: Their vector, or places of references to them.
-            table: Their schema.
-        """
+        """Check the tables of a vector, or at places of references. Raises ``Damage``."""
         slots: Where = (
             range(where.start, where.start + 4 * where.count, 4)
             if isinstance(where, Span)
@@ -140,7 +134,7 @@ class Tables:
         vtable, row = np.unique(array(self._vtable)[long], return_index=True)
         count = self._entries[long][row] - known
         if int(count.sum()) > self._payload.size:
-            return True  # vtables inside one another: whoever wrote them, they are not ours
+            return True  # vtables inside one another: no writer that we know makes them
         return bool(gather(self._payload.bytes, vtable + known, count)[0].any())
 
     def look_beyond(self, newer: set[str]) -> None:
@@ -301,7 +295,7 @@ def condensed(at: Places) -> Where:
     if len(at) < 2 or (step := int(at[1] - at[0])) == 0:
         return at
     even = range(int(at[0]), int(at[0]) + step * len(at), step)
-    # the last one tells most other cases apart without looking at every place
+    # the last one rules out most other cases without a look at every place
     return even if at[-1] == even[-1] and bool((np.diff(at) == step).all()) else at
 
 

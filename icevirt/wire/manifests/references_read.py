@@ -145,8 +145,11 @@ class LocationReader:
     def read(self, refs: Tables, rows: Rows) -> tuple[Locations, Places]:
         """Return the distinct locations of ``rows`` of the references, and each row's number."""
         url, rank = self._urls(refs, rows)
-        etag, etag_rank = self._etags(refs, rows)
-        seconds = self._seconds(refs, rows)
+        etags = _ranges(refs, "checksum_etag", rows)
+        etag, etag_rank = (Strings.empty(0), None) if etags is None else self._strings(*etags)
+        seconds = None
+        if refs.places("checksum_last_modified") is not None:
+            seconds = refs.numbers("checksum_last_modified", 4)[rows].astype(np.int64)
         if etag_rank is None and seconds is None:
             nothing = np.zeros(len(url), np.uint32)
             return Locations(url=url, etag=Strings.empty(len(url)), last_modified=nothing), rank
@@ -180,17 +183,6 @@ class LocationReader:
         both = np.empty(len(hidden), np.int64)
         both[~hidden], both[hidden] = rank, more_rank + len(names)
         return names + more, both
-
-    def _etags(self, refs: Tables, rows: Rows) -> tuple[Strings, Places | None]:
-        """Return the distinct etags, and every row's number; None where no row has one."""
-        found = _ranges(refs, "checksum_etag", rows)
-        return (Strings.empty(0), None) if found is None else self._strings(*found)
-
-    def _seconds(self, refs: Tables, rows: Rows) -> Places | None:
-        """Return when the object of every row was last modified; None where no row says so."""
-        if refs.places("checksum_last_modified") is None:
-            return None
-        return refs.numbers("checksum_last_modified", 4)[rows].astype(np.int64)
 
     def _strings(self, start: Places, length: Places) -> tuple[Strings, Places]:
         """Return the distinct strings among these, and every row's number."""
@@ -245,7 +237,7 @@ class Frames(StringsWithin):
         vars(self)["_left"] -= 1
         if self._left > 0:
             return self._gathered(np.array([row]))[0]
-        return self._all[row]  # whoever asks for so many one by one wants all
+        return self._all[row]  # after so many reads one by one, all are wanted
 
     def _gathered(self, rows: NDArray[np.int64]) -> Strings:
         frames = super()._gathered(rows)

@@ -239,7 +239,7 @@ _RANGES = {  # whatever a configuration says
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocationCompression:
-    """How locations are compressed; fields and defaults are those of the repository's config.
+    """How locations are compressed; with the fields and defaults of the repository's config.
 
     Spec: config, ``manifest.virtual_chunk_location_compression``.
     """
@@ -268,7 +268,7 @@ MIN_SAMPLE = 8  # bytes; when half of the samples are shorter, they are not wort
 
 
 def trained(tables: Sequence[ChunkTable], settings: LocationCompression) -> Dictionary | None:
-    """Return the dictionary that the locations of these tables are to be compressed with."""
+    """Return the dictionary to compress the locations of these tables with."""
     if settings.encoding is LocationEncoding.plain:
         return None
     virtual = sum(table.count(ChunkType.virtual) for table in tables)
@@ -293,7 +293,7 @@ class _Compressed:
 
 
 def _compressed(locations: Locations, dictionary: Dictionary | None, level: int) -> _Compressed:
-    """Compress what a reader will accept compressed."""
+    """Compress the locations that a reader accepts compressed."""
     url, data = locations.url, np.zeros(0, np.uint8)
     hidden, sizes = np.zeros(len(url), np.bool_), np.zeros(len(url), np.int64)
     if dictionary is not None:

@@ -200,7 +200,7 @@ def _copies(form: _Form, log: OpsLog, rows: Places) -> Bytes:
 
 @lru_cache(_REMEMBERED)
 def _form(kind: UpdateKind, length: int) -> _Form:
-    """Make an entry with marks where ids, times and the name of a backup are to be."""
+    """Make an entry with marks in the places of ids, time and the name of a backup."""
     marks = {name: os.urandom(ObjectId12.SIZE) for name in IDS if hasattr(kind, name)}
     marked = with_ids(kind, {name: ObjectId12(mark) for name, mark in marks.items()})
     time, backup = os.urandom(8), os.urandom(length).hex()[:length]

@@ -8,7 +8,7 @@ distance to an empty list of metadata, which zstd compresses to almost nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from icevirt.ids import ObjectId12
 from icevirt.model.lazy import Lazy
 from icevirt.model.ranges import Bytes, Places, copy_ranges, gather
 from icevirt.model.repo_info import SnapshotSummary
+from icevirt.model.strings import Strings
 from icevirt.wire.documents import metadata
 from icevirt.wire.flatbuffer.columns_read import Payload, Tables, text
 from icevirt.wire.flatbuffer.columns_write import (
@@ -39,7 +40,7 @@ from icevirt.wire.flatbuffer.reader import (
 )
 from icevirt.wire.flatbuffer.schema import METADATA_ITEM, SNAPSHOT_INFO
 from icevirt.wire.header import FileKind
-from icevirt.wire.repo_info.snapshot_columns import EMPTY, NO_PARENT, Items, Lists, SnapshotColumns
+from icevirt.wire.repo_info.snapshot_columns import EMPTY, NO_PARENT, Lists, SnapshotColumns
 
 _MANY_CHANGES = 64
 _FEW = 32  # snapshots that are read one by one
@@ -51,17 +52,8 @@ _KINDS: tuple[tuple[str, ...], ...] = ((), ("metadata",), (_PRUNED,), ("metadata
 """What the records of each kind refer to, beside their message."""
 
 
-class _Facts(NamedTuple):
-    """Columns of which single numbers are asked for: arrays, or lists, which are faster at it."""
-
-    parent: Sequence[int] | NDArray[np.integer]
-    flushed_at: Sequence[int] | NDArray[np.integer]
-    items: Sequence[int] | NDArray[np.integer]
-    pruned: Sequence[int] | NDArray[np.integer]
-
-
 class SnapshotInfos(Lazy[ObjectId12, SnapshotSummary]):
-    """The snapshots of a repository by id; a value is made when it is asked for."""
+    """The snapshots of a repository by id; a value is made on access."""
 
     def __init__(
         self,
@@ -70,20 +62,17 @@ class SnapshotInfos(Lazy[ObjectId12, SnapshotSummary]):
         changed: Mapping[ObjectId12, SnapshotSummary | None] | None = None,
         rows: dict[bytes, int] | None = None,
     ) -> None:
-        """Make the mapping.
-
-        Args:
-            columns: What was read.
-            spec_version: Of the file, which says how metadata is encoded.
-            changed: Values in the place of those that were read; None says that there is none.
-            rows: The row of each id.
-        """
+        """Take over columns of a file, values that replace them (None: removed), and rows by id."""
         super().__init__(self._info, self._ids, changed)
         self._columns = columns
         self._spec_version = spec_version
         self._rows = columns.rows() if rows is None else rows
-        self._facts = _Facts(
-            columns.parent, columns.flushed_at, columns.items_of.first, columns.pruned_of.first
+        # columns of which single numbers are read: arrays, or lists, which are faster at it
+        self._facts: tuple[Sequence[int] | NDArray[np.integer], ...] = (
+            columns.parent,
+            columns.flushed_at,
+            columns.items_of.first,
+            columns.pruned_of.first,
         )
         self._left = _FEW
 
@@ -133,24 +122,26 @@ class SnapshotInfos(Lazy[ObjectId12, SnapshotSummary]):
             return None
         self._left -= 1
         if self._left == 0:  # a walk through the history
-            self._facts = _Facts(*(np.asarray(column).tolist() for column in self._facts))
-        columns, facts, parent = self._columns, self._facts, int(self._facts.parent[row])
-        pruned = columns.pruned[facts.pruned[row] : facts.pruned[row + 1]]
+            self._facts = tuple(np.asarray(column).tolist() for column in self._facts)
+        columns = self._columns
+        parents, flushed_at, items, pruned_of = self._facts
+        parent, pruned = int(parents[row]), columns.pruned[pruned_of[row] : pruned_of[row + 1]]
         return SnapshotSummary(
             id=key,
             parent_id=None if parent == NO_PARENT else columns.key(parent),
-            flushed_at=int(facts.flushed_at[row]),
+            flushed_at=int(flushed_at[row]),
             message=columns.message[row],
-            metadata=self._metadata(facts.items[row], facts.items[row + 1]),
+            metadata=self._metadata(items[row], items[row + 1]),
             pruned_ancestor_tx_logs=tuple(ObjectId12(each.tobytes()) for each in pruned) or None,
         )
 
     def _metadata(self, low: int, high: int) -> dict[str, Any]:
         if low == high:
             return {}
-        items, starts = self._columns.items, self._columns.items.starts
+        names, encoded = self._columns.names, self._columns.values
+        data, starts = encoded.data, encoded.starts
         values = [
-            {"name": items.names[at], "value": items.values[starts[at] : starts[at + 1]].tobytes()}
+            {"name": names[at], "value": data[starts[at] : starts[at + 1]].tobytes()}
             for at in range(low, high)
         ]
         with reading(FileKind.repo_info.name):
@@ -176,7 +167,7 @@ def read(payload: Payload, span: Span, spec_version: int, newer: set[str]) -> Sn
     parent = tables.numbers("parent_offset", 4).view("<i4").astype(np.int64)
     if int(parent.min()) < NO_PARENT or int(parent.max()) >= len(tables):
         raise Damage("the parent of a snapshot is not in the list", 0)
-    items_of, items = _items(payload, tables, newer)
+    items_of, names, values = _items(payload, tables, newer)
     pruned_of, pruned = _elements(payload, tables, _PRUNED, ObjectId12.SIZE)
     columns = SnapshotColumns(
         ids=tables.structs("id"),
@@ -184,7 +175,8 @@ def read(payload: Payload, span: Span, spec_version: int, newer: set[str]) -> Sn
         flushed_at=tables.numbers("flushed_at", 8).astype(np.uint64),
         message=text(*_strings(payload, tables, "message")),
         items_of=items_of,
-        items=items,
+        names=names,
+        values=values,
         pruned_of=pruned_of,
         pruned=payload.bytes[pruned[:, None] + np.arange(ObjectId12.SIZE)],
     )
@@ -194,15 +186,13 @@ def read(payload: Payload, span: Span, spec_version: int, newer: set[str]) -> Sn
     return found
 
 
-def _items(payload: Payload, tables: Tables, newer: set[str]) -> tuple[Lists, Items]:
+def _items(payload: Payload, tables: Tables, newer: set[str]) -> tuple[Lists, Strings, Strings]:
+    """Return how many items of metadata each row has, their names and their encoded values."""
     items_of, slots = _elements(payload, tables, "metadata", 4, cost=TABLE_COST)
-    if not len(slots):
-        return items_of, Items.of([])
     items = Tables(payload, slots, METADATA_ITEM)
     items.look_beyond(newer)
-    values, starts = _strings(payload, items, "value")
-    names = text(*_strings(payload, items, "name"))
-    return items_of, Items(names=names, values=values, starts=starts)
+    values = Strings(*_strings(payload, items, "value"))
+    return items_of, text(*_strings(payload, items, "name")), values
 
 
 def _elements(
@@ -302,10 +292,10 @@ def _write_pruned(tail: Tail, columns: SnapshotColumns) -> Places:
 
 def _write_items(tail: Tail, columns: SnapshotColumns) -> Places:
     """Append the lists of metadata that are not empty, and return where each row's stands."""
-    counts, first, items = columns.items_of.counts, columns.items_of.first, columns.items
+    counts, first = columns.items_of.counts, columns.items_of.first
     sizes = np.where(counts > 0, 4 + 4 * counts, 0)
     at = np.cumsum(sizes) - sizes
-    number = np.arange(len(items.names))
+    number = np.arange(len(columns.names))
 
     def vectors() -> Iterator[Bytes]:
         made = np.zeros(int(sizes.sum()) // 4, "<u4")
@@ -326,7 +316,7 @@ def _write_items(tail: Tail, columns: SnapshotColumns) -> Places:
         len(number) * records.stride, lambda: records.blocks(block, len(number), parts())
     )
     held = {
-        "name": pooled(tail, Pool.of_strings(items.names.data, items.names.starts)),
-        "value": pooled(tail, Pool.of_strings(items.values, items.starts)),
+        "name": pooled(tail, Pool.of_strings(columns.names)),
+        "value": pooled(tail, Pool.of_strings(columns.values)),
     }
     return start + at

@@ -102,7 +102,7 @@ from icevirt.connect.credentials.object_stores import (
     s3_refreshable_credentials,
     s3_static_credentials,
 )
-from icevirt.connect.store_configs import (
+from icevirt.connect.options import (
     azure_store,
     gcs_store,
     http_store,

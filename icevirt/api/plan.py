@@ -30,7 +30,7 @@ from icevirt.objects.source_access import SourceAccess, granted
 from icevirt.planning.eras.group_plan import combine_eras
 from icevirt.planning.schedule.cost_estimate import costs_of
 from icevirt.scan.options import bad_files_allowed
-from icevirt.storage.resolve import StorageLike
+from icevirt.storage.constructors import StorageLike
 
 
 @names_replacements

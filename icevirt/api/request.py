@@ -13,7 +13,7 @@ from icevirt.api.sources.nested_lists import NestedSources
 from icevirt.archive.scanned import SourceFile
 from icevirt.execution.selection import ExecutorChoice
 from icevirt.scan.contract import ScannerOptions
-from icevirt.storage.resolve import StorageLike
+from icevirt.storage.constructors import StorageLike
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

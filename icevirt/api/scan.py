@@ -38,7 +38,7 @@ from icevirt.planning.combine.options import CombineOptions
 from icevirt.scan import registry
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.options import ScanOptions, bad_files_allowed
-from icevirt.storage.resolve import StorageLike
+from icevirt.storage.constructors import StorageLike
 from icevirt.tasks.scan_subprocess import Containment
 
 

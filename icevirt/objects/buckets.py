@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from icevirt.connect.credentials.common import Anonymous, FromEnv
-from icevirt.connect.failures import asked, is_refusal
-from icevirt.connect.library import obstore
+from icevirt.connect.library import asked, is_refusal, obstore
 from icevirt.connect.retry import RetryState
 from icevirt.connect.stores import Bucket
 from icevirt.errors import ObjectNotFoundError, StorageError

@@ -8,9 +8,9 @@ name that server too.
 from __future__ import annotations
 
 from icevirt.connect.container import endpoint_of, without_server
-from icevirt.connect.endpoint import plain
 from icevirt.connect.options import azure_endpoint_of_environment
 from icevirt.connect.stores import bucket_of
+from icevirt.connect.urls import plain
 from icevirt.errors import InvalidInputError
 from icevirt.model.config.document import VirtualChunkContainer
 

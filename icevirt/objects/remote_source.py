@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from icevirt.archive.scanned import SourceFile
-from icevirt.connect.address import Address
+from icevirt.connect.urls import Address
 from icevirt.errors import NotFoundError, ObjectNotFoundError, ScanError, StaleReferenceError
 from icevirt.objects import answers
 from icevirt.objects.answers import Body, Meta, ObjectBytes

@@ -23,7 +23,6 @@ from icevirt.storage.protocol import Storage, Written
 from icevirt.versioning import chunk_tables
 from icevirt.versioning.id_columns import column
 from icevirt.wire import snapshot as snapshot_file
-from icevirt.wire import snapshot_summary
 from icevirt.wire import transaction_log as log_file
 from icevirt.wire.manifests import manifest as manifest_file
 from icevirt.wire.manifests.manifest import ManifestEncoding
@@ -102,7 +101,7 @@ class Assets:
 
     def read_summary(self, key: ObjectId12) -> SnapshotSummary:
         """Return what a V1 snapshot says of itself without its nodes; raises as `snapshot`."""
-        return _same(key, snapshot_summary.decode(self.storage.get(layout.snapshot(key))))
+        return _same(key, snapshot_file.decode_summary(self.storage.get(layout.snapshot(key))))
 
     def transaction_log(self, key: ObjectId12) -> TransactionLog:
         """Return the transaction log of a snapshot; raises as `snapshot` does."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
-from icevirt.connect.jitter import jitter
+from icevirt.connect.retry import jitter
 from icevirt.errors import (
     ObjectNotFoundError,
     ReadOnlyError,

@@ -22,8 +22,8 @@ from icevirt.repo.refs import BranchesAndTags
 from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.repo.sessions import Sessions
 from icevirt.repo.settings import Settings
+from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.storage.protocol import Storage
-from icevirt.storage.resolve import StorageLike, storage_of
 from icevirt.wire.manifests.manifest import ManifestEncoding
 
 

@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.scanned import SourceFile
-from icevirt.connect.address import Address
-from icevirt.connect.urls import file_url, is_url, local_path
+from icevirt.connect.urls import Address, file_url, is_url, local_path
 from icevirt.errors import NotFoundError, ScanError, StaleReferenceError, UnsupportedError
 from icevirt.model.chunks import Locations
 from icevirt.model.strings import Strings

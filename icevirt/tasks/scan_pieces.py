@@ -28,8 +28,7 @@ from icevirt.catalog import references
 from icevirt.catalog.part_builder import PartRows, findings_json
 from icevirt.catalog.parts import PartTables, complete_parts, write_part
 from icevirt.errors import ScanCrashError, ScanMemoryError, ScanTimeoutError
-from icevirt.storage.below import Below
-from icevirt.storage.protocol import Storage
+from icevirt.storage.protocol import Below, Storage
 from icevirt.version import __version__
 
 _FOLDER = "pieces"

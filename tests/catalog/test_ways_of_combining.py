@@ -20,7 +20,7 @@ from icevirt.errors import CombineError, InvalidInputError, SourcesChangedError
 from icevirt.ids import ObjectId12
 from icevirt.objects.source import LocalSource
 from icevirt.repo.assets import Assets
-from icevirt.storage.resolve import storage_of
+from icevirt.storage.constructors import storage_of
 from icevirt.tasks import scan as scan_tasks
 
 FORMATS = ("NETCDF4", "NETCDF3_64BIT_OFFSET")

@@ -28,8 +28,7 @@ from icevirt.repo.history import walks
 from icevirt.repo.layout import WORK
 from icevirt.repo.maintenance import content_names
 from icevirt.repo.repo_info_file import RepoInfoFile, refuse_read_only
-from icevirt.storage.below import Below
-from icevirt.storage.protocol import Storage
+from icevirt.storage.protocol import Below, Storage
 from icevirt.versioning import repo_updates
 from icevirt.versioning.id_columns import column
 from icevirt.versioning.merge import build_merge

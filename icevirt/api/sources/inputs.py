@@ -16,8 +16,7 @@ from typing import Any, Protocol
 from icevirt.api.sources.packed_rows import PackedRows
 from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
-from icevirt.connect.address import Address
-from icevirt.connect.urls import is_url
+from icevirt.connect.urls import Address, is_url
 from icevirt.errors import IcevirtError, InvalidInputError
 from icevirt.objects.answers import opaque
 from icevirt.objects.locations import object_key

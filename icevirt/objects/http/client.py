@@ -18,9 +18,8 @@ from email.utils import parsedate_to_datetime
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from icevirt.connect.credentials.common import Refreshable
-from icevirt.connect.credentials.http_tokens import TOKENS, Token
-from icevirt.connect.jitter import jitter
-from icevirt.connect.retry import SERVERS, Server
+from icevirt.connect.credentials.http import TOKENS, Token
+from icevirt.connect.retry import SERVERS, Server, jitter
 from icevirt.errors import IcevirtError, InvalidInputError, StorageError, UnauthorizedError
 from icevirt.objects import answers
 from icevirt.objects.answers import Check, Meta, ObjectBytes
@@ -82,7 +81,7 @@ class Site:
         anywhere else.
         """
         asked = _Asked(self, url, begin, end, check, query)
-        server = SERVERS.of(self.origin)
+        server = SERVERS.setdefault(self.origin, Server())
         server.check(url)
         began, failed, renewed = time.monotonic(), 0, 0
         while True:

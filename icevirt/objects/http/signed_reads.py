@@ -16,8 +16,7 @@ from datetime import timedelta
 from urllib.parse import quote
 
 from icevirt.connect.credentials.common import Anonymous
-from icevirt.connect.failures import asked
-from icevirt.connect.library import obstore
+from icevirt.connect.library import asked, obstore
 from icevirt.connect.stores import Bucket
 from icevirt.errors import StorageError
 from icevirt.objects.answers import Check, ObjectBytes

@@ -14,10 +14,10 @@ from itertools import takewhile
 from typing import Any
 
 from icevirt.archive.scanned import SourceFile
-from icevirt.connect.address import Address
 from icevirt.connect.library import obstore
 from icevirt.connect.retry import on_store
 from icevirt.connect.stores import Bucket
+from icevirt.connect.urls import Address
 from icevirt.errors import InvalidInputError, NotFoundError, ObjectNotFoundError, ScanError
 from icevirt.objects.answers import Meta
 from icevirt.objects.change_text import change

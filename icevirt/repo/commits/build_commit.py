@@ -30,8 +30,8 @@ from icevirt.repo.history import walks
 from icevirt.repo.repo_info_file import RepoInfoFile, pause, refuse_read_only
 from icevirt.repo.repo_state import RepoState
 from icevirt.repo.settings import as_json
+from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.storage.protocol import Storage
-from icevirt.storage.resolve import StorageLike, storage_of
 from icevirt.versioning import diff, repo_updates
 from icevirt.versioning.config_merge import persistable
 from icevirt.versioning.history.timestamps import stamp

@@ -24,8 +24,8 @@ from icevirt.repo.maintenance.chunk_sizes import ChunkSizes
 from icevirt.repo.repo_info_file import RepoInfoFile
 from icevirt.repo.v1 import files
 from icevirt.repo.v1.upgrade import left_behind
+from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.storage.protocol import ObjectInfo, Storage
-from icevirt.storage.resolve import StorageLike, storage_of
 from icevirt.versioning.id_columns import ID, id_at
 from icevirt.versioning.invariants.manifest import of_window
 from icevirt.versioning.invariants.problem import Problem

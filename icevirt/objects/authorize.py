@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from icevirt.connect import urls
-from icevirt.connect.container import endpoint_of
+from icevirt.connect.container import endpoint_of, without_server
+from icevirt.connect.endpoint import plain
+from icevirt.connect.options import azure_endpoint_of_environment
+from icevirt.connect.stores import bucket_of
 from icevirt.errors import InvalidInputError, UnauthorizedError
 from icevirt.model.config.document import VirtualChunkContainer
-from icevirt.objects.endpoints import endpoint_if_valid
-from icevirt.objects.locations import object_key
 
 _NAMED = "vcc://"
 
@@ -176,3 +178,103 @@ def entry_text(container: VirtualChunkContainer) -> str:
 def _quoted(text: str) -> str:
     """Return a Python literal in double quotes, so that it can be pasted."""
     return '"' + repr(text)[1:-1].replace('"', '\\"') + '"'
+
+
+type Prefix = str | tuple[str, str]
+"""A url_prefix, or one with the endpoint that the container names."""
+
+
+def entry_of(container: VirtualChunkContainer) -> Prefix:
+    """Return what authorises a container; its prefix where its options are not valid."""
+    endpoint = endpoint_if_valid(container)
+    return container.url_prefix if endpoint is None else (container.url_prefix, endpoint)
+
+
+def endpoint_if_valid(container: VirtualChunkContainer) -> str | None:
+    """Return the server that has to be authorised; None too where the options are not valid.
+
+    For what only shows a container. Whatever reads it asks `endpoint_of`.
+    """
+    try:
+        return endpoint_of(container)
+    except InvalidInputError:
+        return None
+
+
+def allowed_endpoints(
+    container: VirtualChunkContainer, authorized: frozenset[str]
+) -> frozenset[str]:
+    """Return where a container's requests may go: the server that it names, if authorised.
+
+    The server that prefix and environment of the reader lead to by themselves is always allowed.
+
+    Raises:
+        InvalidInputError: The container's options are not valid.
+    """
+    named = endpoint_of(container)
+    found = {named} & authorized
+    try:
+        found.add(bucket_of(container.url_prefix, without_server(container)).endpoint)
+    except InvalidInputError:  # of Azure, whose account is not known then
+        if (said := azure_endpoint_of_environment()) is not None:
+            found.add(plain(said))
+    return frozenset(each for each in found if each is not None)
+
+
+_HTTP = ("http", "https")
+_RENAME = "Rename the object: readers disagree about which object such a URL names."
+_DO = "Refer to the object by its plain percent-encoded URL."
+_DO_APART = (
+    "Name it without user, password and query: references are stored and published. Pass what opens"
+    ' it apart: access={"https://host/": icevirt.http_credentials(...)} to a build (--access on the'
+    " command line), authorize_virtual_chunk_access to a reader. For a presigned URL or SAS token,"
+    " name the object as s3://, gs:// or az:// and pass the credentials of its bucket."
+)
+
+
+def object_key(url: str, *, has_bucket: bool) -> str:
+    """Return the percent-decoded key of an object: below its bucket, or with all that follows //.
+
+    Args:
+        url: The location, with the name of a container resolved.
+        has_bucket: Whether a host or bucket comes first that is not part of the key.
+
+    Raises:
+        InvalidInputError: It is not the plain URL of one object.
+    """
+    scheme, _, rest = url.partition("://")
+    if any(ord(character) < 0x20 or character in "\\\x7f" for character in url):
+        raise _refused("it has a backslash or control character", url)
+    if "?" in url or "#" in url:
+        raise _refused("it has a query or fragment", url, _DO_APART)
+    try:
+        authority = urlsplit(url).netloc
+        decoded = unquote(rest.partition("/")[2] if has_bucket else rest, errors="strict")
+    except ValueError as error:
+        raise _refused("it is malformed", url) from error
+    named = "@" in authority and not scheme.startswith("abfs")  # there it parts container, account
+    if has_bucket and named:
+        raise _refused("it has a user name", url, _DO_APART)
+    if has_bucket and (not authority or "%" in authority):
+        raise _refused("it has no host or bucket, or an encoded one", url)
+    if scheme in _HTTP and "%2f" in rest.lower():
+        raise _refused("it has an encoded slash", url)
+    if not has_bucket and "::" in decoded:
+        raise _refused("it is a chain of URLs", url)
+    _check_segments(decoded, url)
+    return decoded
+
+
+def _check_segments(decoded: str, url: str) -> None:
+    if any(segment in ("", ".", "..") for segment in decoded.split("/")):
+        raise _refused("a part of its path is empty, '.' or '..'", url, _RENAME)
+    if any(ord(character) < 0x20 or character in "\\\x7f" for character in decoded):
+        raise _refused("it has an encoded backslash or control character", url, _RENAME)
+
+
+def _refused(why: str, url: str, do: str = _DO) -> InvalidInputError:
+    return InvalidInputError(
+        f"the location of a virtual chunk is not a plain object URL: {why}",
+        do=do,
+        location=url,
+    )

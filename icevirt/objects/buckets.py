@@ -15,7 +15,7 @@ from icevirt.connect.stores import Bucket
 from icevirt.errors import ObjectNotFoundError, StorageError
 from icevirt.objects import answers
 from icevirt.objects.answers import Check, Meta, ObjectBytes
-from icevirt.objects.http.host_limits import HOSTS
+from icevirt.objects.http.connections import HOSTS
 
 
 @dataclass(frozen=True, slots=True)

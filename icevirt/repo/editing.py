@@ -15,7 +15,7 @@ from icevirt.model import paths
 from icevirt.model.arguments import checked, index_row
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.snapshot import ArrayNode, Snapshot
-from icevirt.repo.commits import reference_checks, validation
+from icevirt.repo.commits import validation
 from icevirt.repo.commits.change_set import ChangeSet, check_grid
 from icevirt.repo.view import SessionMode, View
 from icevirt.versioning import chunk_tables, hierarchy, move_and_reindex
@@ -235,7 +235,7 @@ class Editing(View):
         return path
 
     def _check_chunks(self, path: str, chunks: ChunkTable) -> None:
-        reference_checks.check_chunks(self.config, path, chunks)
+        validation.check_chunks(self.config, path, chunks)
 
 
 def _native(index: NDArray[np.int64], key: ObjectId12, length: int) -> ChunkTable:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,12 +77,12 @@ class ArrayReader:
             yield at[there], indexed.table.take(rows[there])
 
     def table(self, refs: tuple[ManifestRef, ...] | None = None) -> ChunkTable:
-        """Return all references of the array, or those of some of its manifests."""
+        """Return the references of all manifests of the array, or of some."""
         wanted = self._node.manifests if refs is None else refs
         return self._joined(self._assets.read_manifest(ref.object_id) for ref in wanted)
 
     def table_to_rewrite(self, refs: tuple[ManifestRef, ...]) -> ChunkTable:
-        """Return the references of manifests that others are to replace.
+        """Return the references of manifests that new ones will replace.
 
         Raises:
             FormatError: They hold facts of a newer client, which would be lost.
@@ -95,12 +95,9 @@ class ArrayReader:
     def _joined(self, manifests: Iterable[Manifest]) -> ChunkTable:
         found = (manifest.arrays.get(self._node.id) for manifest in manifests)
         held = [table for table in found if table is not None]
-        return ChunkTable.concatenate(held) if held else self.nothing
-
-    @property
-    def nothing(self) -> ChunkTable:
-        """The table without references."""
-        return ChunkTable.empty(len(self._node.num_chunks))
+        return (
+            ChunkTable.concatenate(held) if held else ChunkTable.empty(len(self._node.num_chunks))
+        )
 
 
 def joined(parts: list[tuple[NDArray[np.int64], ChunkTable]], count: int, ndim: int) -> FoundChunks:
@@ -109,39 +106,18 @@ def joined(parts: list[tuple[NDArray[np.int64], ChunkTable]], count: int, ndim: 
         return FoundChunks.of(ChunkTable.empty(ndim), np.zeros(0, np.int64), count)
     if len(parts) == 1:
         return FoundChunks.of(parts[0][1], parts[0][0], count)
-    return FoundChunks.of(_end_to_end([table for _, table in parts]), _places(parts), count)
-
-
-def _places(parts: list[tuple[NDArray[np.int64], ChunkTable]]) -> NDArray[np.int64]:
-    return np.concatenate([at for at, _ in parts])
-
-
-def _end_to_end(parts: list[ChunkTable]) -> ChunkTable:
-    """Join tables row after row; their rows keep their places, so the index becomes a number."""
-    start = np.cumsum([0, *(len(part) for part in parts)])
-    return ChunkTable.concatenate(
-        [
-            _numbered(chunk_tables.compact(part), int(at))
-            for part, at in zip(parts, start, strict=False)
-        ]
-    )
-
-
-def _numbered(part: ChunkTable, start: int) -> ChunkTable:
-    number = np.arange(start, start + len(part), dtype=np.uint32)[:, None]
-    return ChunkTable(
-        index=number,
-        kind=part.kind,
-        source=part.source,
-        offset=part.offset,
-        length=part.length,
-        locations=part.locations,
-        chunk_ids=part.chunk_ids,
-        inline=part.inline,
-    )
+    ends = np.cumsum([len(at) for at, _ in parts])[:-1]
+    # the rows of all parts end to end: the index becomes a number, which keeps their order
+    numbers = np.split(np.arange(sum(len(at) for at, _ in parts), dtype=np.uint32)[:, None], ends)
+    tables = [
+        replace(chunk_tables.compact(table), index=number)
+        for (_, table), number in zip(parts, numbers, strict=True)
+    ]
+    places = np.concatenate([at for at, _ in parts])
+    return FoundChunks.of(ChunkTable.concatenate(tables), places, count)
 
 
 def is_there(found: FoundChunks) -> NDArray[np.bool_]:
-    """Say which of the chunks asked for were ever written."""
+    """Say which of the requested chunks were ever written."""
     there: NDArray[np.bool_] = found.kind != ChunkType.uninitialized
     return there

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from icevirt.errors import StorageError
+
 
 def rebased(
     base: Mapping[str, Any], mine: Mapping[str, Any], theirs: Mapping[str, Any]
@@ -33,3 +35,26 @@ def rebased(
 def persistable(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is written: never the defaults of a kind of storage, which would not travel."""
     return {**document, "storage": document.get("storage")}
+
+
+_SETTING = "unsafe_use_conditional_update"
+_ONE_MACHINE = ("file:", "memory:")  # no place for the official client to write at the same time
+
+
+def refuse_unconditional(config: Mapping[str, Any] | None, url: str) -> None:
+    """Check a configuration with which the repository at ``url`` would be published.
+
+    Raises:
+        StorageError: Other writers to this object store would not write conditionally.
+    """
+    settings = (config or {}).get("storage")
+    if url.startswith(_ONE_MACHINE) or not isinstance(settings, Mapping):
+        return
+    if settings.get(_SETTING) is False:
+        raise StorageError(
+            "the configuration of this repository allows unconditional writes, as on a local "
+            "disk: commits would be lost",
+            do="Stop other writers, then run `repo.config.storage = None; repo.save_config()`.",
+            repo=url,
+            setting=f"storage.{_SETTING}",
+        )

@@ -19,9 +19,8 @@ from icevirt.connect.library import obstore
 from icevirt.connect.retry import on_store
 from icevirt.connect.stores import Bucket
 from icevirt.errors import InvalidInputError, NotFoundError, ObjectNotFoundError, ScanError
-from icevirt.objects.answers import Meta
-from icevirt.objects.change_text import change
-from icevirt.objects.http.host_limits import HOSTS
+from icevirt.objects.answers import Meta, change
+from icevirt.objects.http.connections import HOSTS
 from icevirt.objects.remote_source import reach_for, source_file
 from icevirt.objects.source_access import carrying, in_force
 from icevirt.objects.source_lists.globs import is_pattern, natural

@@ -15,6 +15,7 @@ from icevirt.errors import ObjectNotFoundError, StaleReferenceError, StorageErro
 
 type Body = bytes | memoryview
 
+GONE = "it is gone"
 RESCAN = "Run `icevirt build` again, so that it refers to the files as they are now."
 
 
@@ -176,9 +177,6 @@ def _unverifiable(url: str, recorded: object, found: object) -> StorageError:
         recorded=recorded,
         found=found,
     )
-
-
-GONE = "it is gone"
 
 
 def change(now: SourceFile | None, then: SourceFile) -> str | None:

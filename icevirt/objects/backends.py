@@ -18,9 +18,11 @@ from icevirt.model.config.document import ObjectStoreConfig, VirtualChunkContain
 from icevirt.objects import answers
 from icevirt.objects.answers import Check, Meta, ObjectBytes
 from icevirt.objects.authorize import RemoteGrant, allowed_endpoints
-from icevirt.objects.buckets import BucketReach
+from icevirt.objects.buckets import BucketReach, SignedReach, repeats_secrets
 from icevirt.objects.http.client import Site, site_of
-from icevirt.objects.http.signed_reads import SignedReach, repeats_secrets
+
+_TIMES = ("mtime", "last_modified", "LastModified", "Last-Modified", "updated")
+_ETAGS = ("ETag", "etag", "e_tag")
 
 
 class Backend(Protocol):
@@ -28,7 +30,7 @@ class Backend(Protocol):
 
     @property
     def host(self) -> str:
-        """Whose limit of requests counts."""
+        """The limit of requests to this host counts."""
 
     def get(self, key: str, begin: int, end: int, check: Check) -> ObjectBytes:
         """Return bytes of an object, fewer only at its end; blocks."""
@@ -69,14 +71,12 @@ def bucket_reach(bucket: Bucket, prefix: str) -> Backend:
 
 def _foreign(container: VirtualChunkContainer, filesystem: Any) -> ForeignReach:
     from fsspec import AbstractFileSystem  # type: ignore[import-untyped]
-    from fsspec.implementations.local import (  # type: ignore[import-untyped]
-        LocalFileSystem,
-    )
+    from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]
 
     if not isinstance(filesystem, AbstractFileSystem) or isinstance(filesystem, LocalFileSystem):
         raise InvalidInputError(
             "this container needs an fsspec file system, which the reader has to pass",
-            do="Pass authorize_virtual_chunk_access={{container.url_prefix!r}: "
+            do=f"Pass authorize_virtual_chunk_access={{{container.url_prefix!r}: "
             "fsspec.filesystem(...)}; for local files, use a file:// container.",
             container=container.url_prefix,
             found=type(filesystem).__name__,
@@ -124,27 +124,27 @@ def site_for(prefix: str, store: ObjectStoreConfig | None, credentials: Any) -> 
     )
 
 
-_TIMES = ("mtime", "last_modified", "LastModified", "Last-Modified", "updated")
-_ETAGS = ("ETag", "etag", "e_tag")
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class ForeignReach:
-    """The files of a file system, below one prefix."""
+    """The files of an fsspec file system that the caller passed, below one prefix.
+
+    A repository never decides which file system is made: its URLs could name other protocols, hosts
+    and files of this machine.
+    """
 
     filesystem: Any
     prefix: str
 
     @property
     def host(self) -> str:
-        """Whose limit of requests counts."""
+        """The limit of requests to this host counts."""
         return self.prefix
 
     def get(self, key: str, begin: int, end: int, check: Check) -> ObjectBytes:
         """Return bytes ``begin`` to ``end`` of a file.
 
-        What the file system tells about the file does not come with the bytes. It is asked after
-        them, so that a file that changes meanwhile does not pass.
+        The facts about the file do not come with the bytes. They are read after the bytes, so that
+        a file that changes meanwhile does not pass.
 
         Raises:
             ObjectNotFoundError: There is no such file.

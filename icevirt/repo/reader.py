@@ -1,19 +1,25 @@
-"""Look up references of many chunks at once across a snapshot's manifests."""
+"""Look up references of many chunks at once, and compare the chunks of two arrays."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from icevirt.archive.schema import DECODING
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
 from icevirt.model.manifest import Manifest
-from icevirt.model.snapshot import ArrayNode, ManifestRef
+from icevirt.model.ranges import gather
+from icevirt.model.snapshot import ArrayNode, ManifestRef, Node
 from icevirt.repo.assets import Assets
 from icevirt.versioning import chunk_tables
 from icevirt.versioning.manifest_splitting import Boxes
+from icevirt.versioning.merge.build_merge import BuiltArray
+
+_DECIDES = ("shape", "data_type", "chunk_grid", "codecs", "fill_value")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -121,3 +127,41 @@ def is_there(found: FoundChunks) -> NDArray[np.bool_]:
     """Say which of the requested chunks were ever written."""
     there: NDArray[np.bool_] = found.kind != ChunkType.uninitialized
     return there
+
+
+def has_same_values(assets: Assets, there: Node, built: BuiltArray) -> bool:
+    """Say whether a built coordinate holds the values of the existing one.
+
+    Chunks are compared by name: builds name those that they store by their content, and references
+    into files carry checksums. Values that are equal but stored otherwise count as others.
+    """
+    if not isinstance(there, ArrayNode) or _facts(there.user_data) != _facts(built.zarr_json):
+        return False
+    new = replace(there, id=built.node_id, manifests=tuple(built.manifests))
+    before, after = (ArrayReader(assets, node).table() for node in (there, new))
+    return _chunks(before) == _chunks(after)
+
+
+def _facts(zarr_json: bytes) -> str:
+    """Return the metadata of an array that decides about its values."""
+    document = json.loads(zarr_json)
+    attributes = document.get("attributes") or {}
+    facts = [document.get(key) for key in _DECIDES], [attributes.get(name) for name in DECODING]
+    return json.dumps(facts, sort_keys=True)
+
+
+def _chunks(table: ChunkTable) -> tuple[list[bytes], Locations]:
+    """Return what identifies the bytes of the chunks."""
+    inline, virtual, native = (
+        table.kind == kind for kind in (ChunkType.inline, ChunkType.virtual, ChunkType.native)
+    )
+    at, length = (column[inline].astype(np.int64) for column in (table.offset, table.length))
+    columns = [
+        table.index,
+        table.kind,
+        table.length,
+        table.offset[~inline],
+        table.chunk_ids[table.source[native]],
+        gather(table.inline, at, length)[0],
+    ]
+    return [column.tobytes() for column in columns], table.locations.take(table.source[virtual])

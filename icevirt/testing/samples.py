@@ -1,4 +1,4 @@
-"""Define the input of a conformance suite: sample files and their variables' values."""
+"""Define the input of a conformance suite: sample files, damaged copies, and values."""
 
 from __future__ import annotations
 

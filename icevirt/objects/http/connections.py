@@ -1,4 +1,7 @@
-"""Keep connections to web servers open between requests. Thread-safe; a fork starts anew."""
+"""Keep connections to web servers open between requests, and limit requests to one host.
+
+Safe in threads. A forked child starts without connections and threads.
+"""
 
 from __future__ import annotations
 
@@ -39,16 +42,22 @@ class Origin:
         return cls(parts.scheme, (parts.hostname or "").lower(), parts.port or default)
 
     @property
+    def _has_default_port(self) -> bool:
+        return self.port == (443 if self.scheme == "https" else 80)
+
+    @property
     def names(self) -> frozenset[str]:
         """How a list of hosts may name it."""
         with_port = f"{self.host}:{self.port}"
-        is_default = self.port == (443 if self.scheme == "https" else 80)
-        return frozenset({self.host, with_port} if is_default else {with_port})
+        return frozenset({self.host, with_port} if self._has_default_port else {with_port})
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        is_default = self.port == (443 if self.scheme == "https" else 80)
-        return f"{self.scheme}://{host}" if is_default else f"{self.scheme}://{host}:{self.port}"
+        return (
+            f"{self.scheme}://{host}"
+            if self._has_default_port
+            else f"{self.scheme}://{host}:{self.port}"
+        )
 
 
 class HungUpError(OSError):

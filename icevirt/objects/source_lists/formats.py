@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from typing import IO, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from icevirt.connect.urls import as_local_path, is_url
@@ -38,12 +37,15 @@ from icevirt.objects.source_lists.rows import (
     row_of,
     row_of_item,
 )
-from icevirt.objects.source_lists.s3_inventory import inventory_rows, is_inventory
+from icevirt.objects.source_lists.s3_inventory import inventory_rows, is_inventory, plain
 
 _PARQUET = (".parquet", ".pq")
 _CSV = (".csv", ".tsv")
 _DOCUMENT = (".json", ".geojson")
 _AT_ONCE = 1 << 16  # rows
+LONGEST_LINE = 16 << 20  # bytes; a STAC item with all its assets takes a hundredth
+LARGEST_DOCUMENT = 512 << 20  # bytes of JSON, or of Parquet on stdin
+_BUFFER = 8 << 20
 _DAMAGED = (pa.ArrowException, EOFError, gzip.BadGzipFile, zlib.error, csv.Error)
 
 
@@ -233,25 +235,11 @@ def _batches(batches: Any, name: str, schema: Any = None) -> Iterator[Row]:
     line = 0
     for batch in batches:
         columns = [
-            [None] * len(batch) if each is None else _plain(batch.column(each)) for each in wanted
+            [None] * len(batch) if each is None else plain(batch.column(each)) for each in wanted
         ]
         for values in zip(*columns, strict=True):
             line += 1
             yield row(values, name, line)
-
-
-def _plain(column: Any) -> list[Any]:
-    """Return Python values; a moment as microseconds allow, which pandas is not needed for."""
-    if pa.types.is_timestamp(column.type):
-        zone = column.type.tz
-        column = pc.cast(column, pa.timestamp("us", zone), safe=False)
-    values: list[Any] = column.to_pylist()
-    return values
-
-
-LONGEST_LINE = 16 << 20  # bytes; a STAC item with all its assets takes a hundredth
-LARGEST_DOCUMENT = 512 << 20  # bytes of JSON, or of Parquet on stdin
-_BUFFER = 8 << 20
 
 
 class RemoteStream(io.RawIOBase):

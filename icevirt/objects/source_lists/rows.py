@@ -1,4 +1,4 @@
-"""Read one row of a list of source files, in all spellings of its fields."""
+"""Read one row of a list of source files: fields in all their spellings, or a STAC item."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ MODIFIED = ("last_modified", "mtime")
 _SECOND = 1_000_000_000
 _END = 1 << 32  # seconds since 1970: what a reference can carry
 _DO = "Correct the list."
+_TYPES = ("netcdf", "hdf", "x-hdf5")
+"""What the media types of NetCDF and HDF5 files have in their names."""
 
 
 class Row(NamedTuple):
@@ -134,10 +136,6 @@ def _nanoseconds(given: Any) -> int:
 
 def _is_number(text: str) -> bool:
     return text.strip().replace(".", "", 1).isdecimal()
-
-
-_TYPES = ("netcdf", "hdf", "x-hdf5")
-"""What the media types of NetCDF and HDF5 files have in their names."""
 
 
 def is_stac(found: Any) -> bool:

@@ -1,6 +1,9 @@
 """Replay our changes on top of one commit that came first.
 
-The decision is made here, over values; `icevirt.repo.commits.rebase` fetches them.
+The decision is made here, over values; `icevirt.repo.commits.rebase` fetches them. An append can
+follow another append to the same array without copying chunks. That needs whole chunks at both
+seams, and metadata that differs only in length. Values are not compared: two writers that append
+the same data append it twice.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ class Replayed:
     behind: Mapping[ObjectId8, AppendBehind] = field(default_factory=dict)
 
     def chunks(self, node: ObjectId8, table: ChunkTable) -> ChunkTable:
-        """Return what becomes of our staged references of an array."""
+        """Return our staged references of an array as they are after the rebase."""
         if node in self.dropped:
             table = chunk_tables.without(table, self.dropped[node])
         return self.behind[node].moved(table) if node in self.behind else table
@@ -49,7 +52,7 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """What the solver left to a person."""
+    """The conflicts that the solver did not resolve."""
 
     conflicts: Conflicts
 
@@ -72,7 +75,9 @@ def step(
     """
     unsolved: list[Conflict] = []
     dropped: dict[ObjectId8, NDArray[np.uint32]] = {}
-    behind = _appended(ours, log, theirs, solver)
+    behind: dict[ObjectId8, AppendBehind] = {}
+    if isinstance(solver, AppendConflictSolver):
+        behind = reconciled(ours, log, theirs, solver.append_dim)
     for conflict in _left(find(ours, log, theirs), behind):
         match conflict.conflict_type, solver.choose(conflict):
             case ConflictType.ChunkDoubleUpdate, VersionSelection.UseOurs:
@@ -93,14 +98,6 @@ def step(
     replayed = _replayed(ours, theirs, new_id)
     replayed |= {each.node.path: each.node for each in behind.values()}
     return Replayed(nodes=replayed, dropped=dropped, behind=behind)
-
-
-def _appended(
-    ours: Ours, log: TransactionLog, theirs: Snapshot, solver: ConflictSolver
-) -> dict[ObjectId8, AppendBehind]:
-    if not isinstance(solver, AppendConflictSolver):
-        return {}
-    return reconciled(ours, log, theirs, solver.append_dim)
 
 
 def _left(
@@ -130,14 +127,12 @@ def _replayed(ours: Ours, theirs: Snapshot, new_id: Callable[[], ObjectId8]) -> 
             nodes.add_parents(result, node.path, new_id)
             result[node.path] = node
         elif node.id in updated:
-            result[node.path] = _with_manifests_of(result[node.path], node)
+            there = result[node.path]
+            if isinstance(node, ArrayNode) and isinstance(there, ArrayNode):
+                result[node.path] = replace(node, manifests=there.manifests)
+            else:
+                result[node.path] = node
     return result
-
-
-def _with_manifests_of(theirs: Node, ours: Node) -> Node:
-    if isinstance(ours, ArrayNode) and isinstance(theirs, ArrayNode):
-        return replace(ours, manifests=theirs.manifests)
-    return ours
 
 
 def _moved(ours: Ours, theirs: Snapshot) -> dict[str, Node]:

@@ -70,7 +70,7 @@ _EXPORTS = {
     "icevirt.repo.history.types": "ManifestFileInfo RepoStatus SnapshotInfo Update UpdateType",
     "icevirt.repo.maintenance.garbage_collection": "GCSummary",
     "icevirt.repo.maintenance.ops_log_trimming": "OpsLogTrimSummary",
-    "icevirt.repo.maintenance.stats": "ChunkStorageStats",
+    "icevirt.repo.maintenance.chunk_sizes": "ChunkStorageStats",
     "icevirt.repo.repository": "Repository",
     "icevirt.repo.session": "ForkSession Session SessionMode",
     "icevirt.scan.contract": "ScannerOptions",

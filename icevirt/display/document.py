@@ -21,7 +21,7 @@ from icevirt.archive.scanned import ScannedFile
 from icevirt.display.plan import array_of
 from icevirt.display.scanned import summary_of
 from icevirt.model.json import JSON
-from icevirt.objects.endpoints import entry_of
+from icevirt.objects.authorize import entry_of
 from icevirt.planning.schedule.cost_estimate import costs_of
 from icevirt.repo.maintenance.check import CheckReport
 

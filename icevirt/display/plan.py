@@ -15,7 +15,7 @@ from icevirt.display.arrays import array_table, facts
 from icevirt.display.eras import eras
 from icevirt.display.report import bad_file, listed
 from icevirt.display.text import count, entry, references, size, words
-from icevirt.objects.endpoints import entry_of
+from icevirt.objects.authorize import entry_of
 from icevirt.planning.reader_support import named, readers_of_json
 from icevirt.planning.schedule.cost_estimate import costs_of, windows_of
 

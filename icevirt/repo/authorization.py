@@ -14,8 +14,7 @@ from icevirt.connect.credentials.keywords import credentials_named
 from icevirt.connect.urls import PROVIDERS, plain
 from icevirt.errors import InvalidInputError
 from icevirt.model.config.document import RepositoryConfig
-from icevirt.objects.authorize import GrantedAccess, normalized
-from icevirt.objects.endpoints import Prefix, endpoint_if_valid
+from icevirt.objects.authorize import GrantedAccess, Prefix, endpoint_if_valid, normalized
 
 type Authorization = Mapping[Prefix, Any] | Mapping[str, Any] | Iterable[Prefix] | None
 """Prefixes, or prefixes with the credentials to use below each (None: those of the environment).

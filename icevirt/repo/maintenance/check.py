@@ -27,11 +27,7 @@ from icevirt.repo.v1.upgrade import left_behind
 from icevirt.storage.constructors import StorageLike, storage_of
 from icevirt.storage.protocol import ObjectInfo, Storage
 from icevirt.versioning.id_columns import ID, id_at
-from icevirt.versioning.invariants.manifest import of_window
-from icevirt.versioning.invariants.problem import Problem
-from icevirt.versioning.invariants.repo_info import of_repo_info
-from icevirt.versioning.invariants.snapshot import of_snapshot
-from icevirt.versioning.invariants.transaction_log import of_log
+from icevirt.versioning.invariants import Problem, of_log, of_repo_info, of_snapshot, of_window
 from icevirt.wire import header
 from icevirt.wire.manifests import manifest as manifest_file
 

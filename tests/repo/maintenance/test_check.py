@@ -14,7 +14,7 @@ from icevirt.model.snapshot import ManifestFile
 from icevirt.model.strings import Strings
 from icevirt.repo.maintenance.check import check
 from icevirt.storage.local import LocalStorage
-from icevirt.versioning.invariants.repo_info import of_repo_info
+from icevirt.versioning.invariants import of_repo_info
 from icevirt.wire import header
 from icevirt.wire import snapshot as snapshot_file
 from icevirt.wire import transaction_log as log_file

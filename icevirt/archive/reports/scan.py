@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from icevirt.archive.reports.build import BadFile, BadFiles, ReferenceCounts
+from icevirt.archive.reports.build import BadFile, BadFiles, Readers, ReferenceCounts
 from icevirt.archive.reports.card import card, plural, volume
-from icevirt.archive.reports.readers import Readers
 
 _SHOWN = 20  # arrays, findings and files in a picture
 

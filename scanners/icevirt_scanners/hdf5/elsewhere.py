@@ -15,7 +15,7 @@ from typing import Any
 from h5py import h5d, h5i, h5p
 
 from icevirt.errors import ScanError, UnsupportedError
-from icevirt_scanners.hdf5.context import FileContext
+from icevirt_scanners.hdf5.files import FileContext
 
 REMEDY = "Leave it out with drop_variables."
 

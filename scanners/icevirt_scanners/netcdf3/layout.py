@@ -15,9 +15,7 @@ from math import prod
 from icevirt.errors import ScanError
 from icevirt.model import paths
 from icevirt.model.names import node_name
-from icevirt_scanners.netcdf3.cursor import DamagedError
-from icevirt_scanners.netcdf3.header import FileHeader, NetCDF3Variable
-from icevirt_scanners.netcdf3.kinds import Kind
+from icevirt_scanners.netcdf3.header import DamagedError, FileHeader, Kind, NetCDF3Variable
 
 _LONGEST_EMPTY = 2**36  # bytes of a record, where no record shows that they exist
 

@@ -16,8 +16,8 @@ from icevirt_scanners import blocks
 from icevirt_scanners.context import ScanContext
 from icevirt_scanners.encoding import bytes_codec, spelt
 from icevirt_scanners.netcdf3 import values
-from icevirt_scanners.netcdf3.attributes import fill_of
 from icevirt_scanners.netcdf3.layout import PlacedVariable
+from icevirt_scanners.netcdf3.values import fill_of
 
 _REFERENCE = 16  # bytes of a run that is not worth a reference
 

@@ -3,71 +3,34 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from icevirt.archive.scanned import ScannedArray
 from icevirt.errors import UnsupportedError
-from icevirt.model.attributes import Attributes
-from icevirt.model.chunks import ChunkTable
-from icevirt.model.names import dimension_name
-from icevirt_scanners.kerchunk.columns import ReferenceColumns
+from icevirt_scanners.given import GivenArray, ReferenceColumns
+from icevirt_scanners.kerchunk.arrays import regular_array
 
 _INLINE = "__inlined__"  # VirtualiZarr's word for a chunk whose bytes are in the manifest
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundArray:
-    """A manifest array."""
-
-    scanned: ScannedArray  # without references
-    dtype: np.dtype[Any]
-    columns: ReferenceColumns
-
-    @property
-    def grid(self) -> tuple[int, ...]:
-        """How many chunks the array has along each axis."""
-        edges = zip(self.scanned.shape, self.scanned.chunk_shape, strict=True)
-        return tuple(-(-length // edge) for length, edge in edges)
-
-
-def found_array(path: str, array: Any, file: str) -> FoundArray:
-    """Take a manifest array apart.
+def given_array(path: str, array: Any, file: str) -> GivenArray:
+    """Describe a manifest array.
 
     Raises:
         UnsupportedError: Its chunk grid is not regular.
     """
     document = _document(array.metadata)
-    grid = document["chunk_grid"]
-    if grid["name"] != "regular":
+    if document["chunk_grid"]["name"] != "regular":
         raise UnsupportedError(
             "an array with a chunk grid that is not regular",
             do="Leave it out with drop_variables.",
             file=file,
             variable=path,
         )
-    shape = tuple(document["shape"])
     dtype = array.dtype if array.dtype.kind != "T" else np.dtype(object)
-    return FoundArray(
-        scanned=ScannedArray(
-            path=path,
-            dimension_names=tuple(
-                dimension_name(name)
-                for name in document.get("dimension_names") or [None] * len(shape)
-            ),
-            shape=shape,
-            chunk_shape=tuple(max(edge, 1) for edge in grid["configuration"]["chunk_shape"]),
-            data_type=document["data_type"],
-            codecs=tuple(document["codecs"]),
-            fill_value=document["fill_value"],
-            attributes=Attributes.of(array.metadata.attributes),
-            references=ChunkTable.empty(len(shape)),
-        ),
-        dtype=dtype.newbyteorder("=") if dtype.names is None else dtype,
-        columns=_columns(array.manifest),
-    )
+    dtype = dtype.newbyteorder("=") if dtype.names is None else dtype
+    return regular_array(path, document, dtype, array.metadata.attributes)
 
 
 def _document(metadata: Any) -> dict[str, Any]:
@@ -78,7 +41,8 @@ def _document(metadata: Any) -> dict[str, Any]:
     return document
 
 
-def _columns(manifest: Any) -> ReferenceColumns:
+def columns_of(manifest: Any) -> ReferenceColumns:
+    """Return the references of a manifest."""
     # what is public of a manifest is an object for each chunk
     located = manifest._paths  # noqa: SLF001
     linked = (located != "") & (located != _INLINE)

@@ -8,8 +8,6 @@ HDF5 and NetCDF, icevirt's own scanners decode more files, and know which they c
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from icevirt.archive.scanned import ScannedArray, ScannedFile, ScannedGroup
@@ -18,12 +16,10 @@ from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.model.names import node_name
 from icevirt.scan.contract import ByteSource, ScannerOptions
-from icevirt.scan.elsewhere import Elsewhere, Targets
+from icevirt.scan.elsewhere import Elsewhere
 from icevirt_scanners.context import ScanContext
 from icevirt_scanners.given import completed, tell_unverifiable
-from icevirt_scanners.kerchunk.columns import table_of
-from icevirt_scanners.sizes import encoded_size
-from icevirt_scanners.virtualizarr.arrays import found_array
+from icevirt_scanners.virtualizarr.arrays import columns_of, given_array
 from icevirt_scanners.virtualizarr.parser import Parser, installed_version, parsed, parser_of
 
 
@@ -60,7 +56,6 @@ class VirtualizarrScanner:
         context.tell(paths.ROOT, "by-virtualizarr", f"described by VirtualiZarr's {self._label}")
         with Elsewhere(source, options.allow_references_to) as elsewhere:
             root = self._root(source, elsewhere, options.group)
-            targets: list[Targets] = []
             nodes = list(_below(paths.ROOT, root, context))
             context.equal = options.equal_in_files(
                 (
@@ -70,13 +65,14 @@ class VirtualizarrScanner:
                 ),
                 ((path, node.metadata.attributes) for path, node in nodes if _is_group(node)),
             )
-            made = (
-                context.represented(path, partial(_array, path, node, context, elsewhere, targets))
-                for path, node in nodes
-                if not _is_group(node) and context.wants(path)
-            )
-            arrays = tuple(array for array in made if array is not None)
-            tell_unverifiable(iter(targets), context)
+
+            def make(path: str, node: Any) -> ScannedArray:
+                array = given_array(path, node, source.file.url)
+                return completed(array, columns_of(node.manifest), context, elsewhere)
+
+            scanned = ((path, node) for path, node in nodes if not _is_group(node))
+            arrays = context.arrays(scanned, make)
+            tell_unverifiable(context)
         return context.described(
             self,
             tuple(
@@ -123,21 +119,3 @@ def _inside(path: str, name: object, context: ScanContext) -> str:
     if escaped:
         context.tell(inside, "renamed", f"the name {name!r} is not a valid node name in Zarr")
     return inside
-
-
-def _array(
-    path: str, node: Any, context: ScanContext, elsewhere: Elsewhere, targets: list[Targets]
-) -> ScannedArray:
-    url = context.source.file.url
-    found = found_array(path, node, url)
-    fixed = None if found.dtype.hasobject else found.dtype.itemsize
-    table, led_to = table_of(
-        found.columns,
-        found.grid,
-        elsewhere.targets,
-        url,
-        path,
-        nbytes=None if fixed is None else encoded_size(found.scanned, fixed),
-    )
-    targets.append(led_to)
-    return completed(replace(found.scanned, references=table), found.dtype, context, elsewhere)

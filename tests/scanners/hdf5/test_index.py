@@ -23,15 +23,14 @@ from icevirt.errors import ScanError
 from icevirt.objects.source import open_source
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.elsewhere import Elsewhere
-from icevirt_scanners.hdf5.context import FileContext
-from icevirt_scanners.hdf5.files import HeldFile
+from icevirt_scanners.hdf5.files import FileContext, HeldFile
 from icevirt_scanners.hdf5.index import btree2
-from icevirt_scanners.hdf5.index.chunks import found_chunks
-from icevirt_scanners.hdf5.index.layout import layout_of
-from icevirt_scanners.hdf5.raw import fields, header, space
-from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError
+from icevirt_scanners.hdf5.index.chunks import found_chunks, layout_of
+from icevirt_scanners.hdf5.raw import header, space
+from icevirt_scanners.hdf5.raw import space as fields
 from icevirt_scanners.hdf5.raw.file import RawFile
 from icevirt_scanners.hdf5.raw.header import layout_message, messages, space_of
+from icevirt_scanners.hdf5.raw.space import NotUnderstoodError
 from icevirt_scanners.hdf5.values import chunk_references
 from open_files import open_below
 from scanners.materialise import materialise

@@ -21,8 +21,8 @@ from icevirt_scanners.hdf5.hierarchy.walk import Walk
 from icevirt_scanners.hdf5.raw import header as raw_header
 from icevirt_scanners.hdf5.raw import space as raw_space
 from icevirt_scanners.hdf5.raw.attributes import listed
-from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError
 from icevirt_scanners.hdf5.raw.file import RawFile
+from icevirt_scanners.hdf5.raw.space import NotUnderstoodError
 from icevirt_scanners.hdf5.types.attributes import attributes_of
 
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections import deque
 
 from icevirt.model import paths
-from icevirt_scanners.hdf5.files import HeldFile
-from icevirt_scanners.hdf5.hierarchy.walk import FoundDataset, FoundGroup, Handle, Walk, is_odd
+from icevirt_scanners.hdf5.files import Handle, HeldFile
+from icevirt_scanners.hdf5.hierarchy.walk import FoundDataset, FoundGroup, Walk, is_odd
 from icevirt_scanners.hdf5.raw.dataset import DATASPACE, DATATYPE, extent_of
-from icevirt_scanners.hdf5.raw.fields import require
 from icevirt_scanners.hdf5.raw.file import ObjectHeader, RawFile
 from icevirt_scanners.hdf5.raw.header import (
     GUESS,
@@ -23,6 +22,7 @@ from icevirt_scanners.hdf5.raw.header import (
     layout_message,
 )
 from icevirt_scanners.hdf5.raw.links import HARD, links_of
+from icevirt_scanners.hdf5.raw.space import require
 
 _GROUP, _DATASET, _TYPE = "group", "dataset", "named datatype"
 _NEW, _VIRTUAL = b"\4", b"\3"  # version of layout messages that know virtual datasets, their class

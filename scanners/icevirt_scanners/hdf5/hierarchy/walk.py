@@ -18,36 +18,9 @@ from icevirt.archive.scanned import Finding, Severity
 from icevirt.errors import ScanError
 from icevirt.model import paths
 from icevirt.model.names import node_name
-from icevirt_scanners.hdf5.files import HeldFile, explained
-from icevirt_scanners.hdf5.hierarchy.links import follow
-from icevirt_scanners.hdf5.hierarchy.names import variable_name
+from icevirt_scanners.hdf5.files import Handle, explained
+from icevirt_scanners.hdf5.hierarchy.links import follow, variable_name
 from icevirt_scanners.hdf5.raw.file import ObjectHeader
-
-
-class Handle:
-    """A group or dataset that libhdf5 opens when it is first asked for."""
-
-    __slots__ = ("_file", "_id", "_path")
-
-    def __init__(self, *, id: Any = None, file: HeldFile | None = None, path: bytes = b"") -> None:  # noqa: A002
-        self._id, self._file, self._path = id, file, path
-
-    @property
-    def id(self) -> Any:
-        """The h5py id."""
-        if self._id is None:
-            assert self._file is not None, "an object has an id or a file"
-            self._id = h5o.open(self._file.fid, self._path)
-        return self._id
-
-    @property
-    def is_open(self) -> bool:
-        """Whether libhdf5 opened it."""
-        return self._id is not None
-
-    def plist(self) -> Any:
-        """Return a copy of a dataset's creation properties, which is dear to make."""
-        return self.id.get_create_plist()
 
 
 @dataclass(slots=True, kw_only=True)

@@ -16,10 +16,10 @@ from icevirt.archive.shares import Weight
 from icevirt.model.chunks import ChunkTable
 from icevirt.scan.policy import Policy
 from icevirt_scanners.blocks import grid_of_block
-from icevirt_scanners.hdf5.context import FileContext
-from icevirt_scanners.hdf5.index.layout import layout_of
-from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError
+from icevirt_scanners.hdf5.files import FileContext
+from icevirt_scanners.hdf5.index.chunks import layout_of
 from icevirt_scanners.hdf5.raw.header import layout_message
+from icevirt_scanners.hdf5.raw.space import NotUnderstoodError
 from icevirt_scanners.hdf5.values.whole import wants_whole
 from icevirt_scanners.hdf5.variable import HDF5Variable
 

@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from icevirt_scanners.hdf5.index.entries import ChunkEntries, ChunkGrid, EntryFormat
 from icevirt_scanners.hdf5.raw.btree2 import DEEPEST, PREFIX, widths_of
-from icevirt_scanners.hdf5.raw.fields import (
+from icevirt_scanners.hdf5.raw.space import (
     CHECKSUM,
     Rows,
+    Space,
     check_heads,
     check_sum,
     number,
@@ -19,7 +20,6 @@ from icevirt_scanners.hdf5.raw.fields import (
     require,
     signed,
 )
-from icevirt_scanners.hdf5.raw.space import Space
 
 _UNFILTERED, _FILTERED = 10, 11
 

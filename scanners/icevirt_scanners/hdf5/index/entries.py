@@ -9,8 +9,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt_scanners.hdf5.raw.fields import Rows, defined, numbers, require, signed
-from icevirt_scanners.hdf5.raw.space import Space
+from icevirt_scanners.hdf5.raw.space import Rows, Space, defined, numbers, require, signed
 
 _MASK = 4  # bytes of a filter mask
 

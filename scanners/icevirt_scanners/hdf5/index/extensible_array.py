@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt_scanners.hdf5.index.entries import ChunkEntries, ChunkGrid, EntryFormat
-from icevirt_scanners.hdf5.raw.fields import (
+from icevirt_scanners.hdf5.raw.space import (
     CHECKSUM,
     Rows,
+    Space,
     check_heads,
     check_sums,
     defined,
@@ -24,7 +25,6 @@ from icevirt_scanners.hdf5.raw.fields import (
     require,
     signed,
 )
-from icevirt_scanners.hdf5.raw.space import Space
 
 
 def chunks(space: Space, address: int, grid: ChunkGrid) -> ChunkEntries:

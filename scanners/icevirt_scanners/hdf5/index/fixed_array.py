@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt_scanners.hdf5.index.entries import ChunkEntries, ChunkGrid, EntryFormat
-from icevirt_scanners.hdf5.raw.fields import CHECKSUM, Rows, check_sums, number, require
-from icevirt_scanners.hdf5.raw.space import Space
+from icevirt_scanners.hdf5.raw.space import CHECKSUM, Rows, Space, check_sums, number, require
 
 
 def implicit_chunks(space: Space, address: int, grid: ChunkGrid) -> ChunkEntries:

@@ -11,14 +11,14 @@ from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
 
-from icevirt_scanners.hdf5.raw.fields import (
+from icevirt_scanners.hdf5.raw.space import (
     CHECKSUM,
     NotUnderstoodError,
+    Space,
     check_sum,
     number,
     require,
 )
-from icevirt_scanners.hdf5.raw.space import Space
 
 SHARED = 2  # flag of a message that stands elsewhere
 LAYOUT, ATTRIBUTE, ATTRIBUTE_INFO = 0x08, 0x0C, 0x15  # kinds of messages

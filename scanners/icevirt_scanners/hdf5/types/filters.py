@@ -7,13 +7,14 @@ wrongly) is not an error here: the translation gives the reason, and the values 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from h5py import h5z
 
 from icevirt.model.json import JSON
+from icevirt_scanners.hdf5.raw.dataset import Filter
 
 BUILT_IN = frozenset({h5z.FILTER_DEFLATE, h5z.FILTER_SHUFFLE, h5z.FILTER_FLETCHER32})
 """Filters that need no plugin."""
@@ -60,13 +61,17 @@ class Pipeline:
         )
 
 
-def pipeline_of(plist: Any, chunk_bytes: int) -> Pipeline:
-    """Translate the filters of a dataset's creation property list."""
+def filters_of_plist(plist: Any) -> tuple[Filter, ...]:
+    """Return the filters of a dataset's creation property list."""
+    return tuple(map(plist.get_filter, range(plist.get_nfilters())))
+
+
+def pipeline_of(filters: Iterable[Filter], chunk_bytes: int) -> Pipeline:
+    """Translate the filters of a dataset whose chunks have ``chunk_bytes`` before encoding."""
     codecs: list[JSON | None] = []
     reason = missing = ""
     length: int | None = chunk_bytes  # of what the next filter is fed; None when it varies
-    for number in range(plist.get_nfilters()):
-        code, _, values, raw = plist.get_filter(number)
+    for code, _, values, raw in filters:
         name = _NAMES.get(code) or raw.decode("utf-8", "replace") or f"filter {code}"
         if not h5z.filter_avail(code):
             missing = missing or f"{name} (filter {code})"

@@ -20,7 +20,7 @@ from icevirt.model.chunks import ChunkTable
 from icevirt.scan.policy import Policy
 from icevirt_scanners import blocks
 from icevirt_scanners.given import digest_of
-from icevirt_scanners.hdf5.context import FileContext
+from icevirt_scanners.hdf5.files import FileContext
 from icevirt_scanners.hdf5.types.datatypes import bytes_codec
 from icevirt_scanners.hdf5.values import libhdf5_values
 from icevirt_scanners.hdf5.values.chunk_references import Stored, stored_chunks

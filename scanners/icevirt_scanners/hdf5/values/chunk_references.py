@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from icevirt.errors import UnsupportedError
 from icevirt_scanners.context import Budget
-from icevirt_scanners.hdf5.context import FileContext
+from icevirt_scanners.hdf5.files import FileContext
 from icevirt_scanners.hdf5.index.chunks import found_chunks
-from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError, require
 from icevirt_scanners.hdf5.raw.header import layout_message
+from icevirt_scanners.hdf5.raw.space import NotUnderstoodError, require
 from icevirt_scanners.hdf5.variable import HDF5Variable
 
 STORED = 1 << 31  # in a mask, where no filter is: a chunk that must be stored whatever it skips

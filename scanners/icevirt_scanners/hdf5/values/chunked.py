@@ -12,10 +12,9 @@ from icevirt.errors import UnsupportedError
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.json import JSON
 from icevirt_scanners import blocks
-from icevirt_scanners.hdf5.context import FileContext
-from icevirt_scanners.hdf5.plugins import REMEDY
-from icevirt_scanners.hdf5.raw.fields import NotUnderstoodError, number
+from icevirt_scanners.hdf5.files import REMEDY, FileContext
 from icevirt_scanners.hdf5.raw.header import layout_message
+from icevirt_scanners.hdf5.raw.space import NotUnderstoodError, number
 from icevirt_scanners.hdf5.values.chunk_references import STORED, Stored
 from icevirt_scanners.hdf5.values.stored import store_some
 from icevirt_scanners.hdf5.variable import HDF5Variable

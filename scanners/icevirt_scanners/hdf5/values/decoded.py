@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.model.json import JSON
-from icevirt_scanners.hdf5.context import FileContext
+from icevirt_scanners.hdf5.files import FileContext
 from icevirt_scanners.hdf5.values.chunk_references import Stored, stored_chunks
 from icevirt_scanners.hdf5.values.chunked import odd_chunks
 from icevirt_scanners.hdf5.variable import HDF5Variable

@@ -16,13 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.scan.contract import prefetch
-from icevirt_scanners.digest import PIECE
-from icevirt_scanners.hdf5.context import FileContext
+from icevirt_scanners.encoding import PIECE
+from icevirt_scanners.hdf5.files import FileContext
 from icevirt_scanners.hdf5.raw.dataset import DATATYPE
 from icevirt_scanners.hdf5.raw.header import FILTERS
-from icevirt_scanners.hdf5.types.fill import fill_json
+from icevirt_scanners.hdf5.types.filters import filters_of_plist
 from icevirt_scanners.hdf5.values import libhdf5_values
 from icevirt_scanners.hdf5.values.chunk_references import Stored
+from icevirt_scanners.hdf5.values.libhdf5_values import fill_json
 from icevirt_scanners.hdf5.variable import HDF5Variable
 
 _REMEMBERED = 4096  # digests; about 200 bytes each
@@ -46,7 +47,7 @@ def digest_of_dataset(variable: HDF5Variable, found: Stored | None, context: Fil
         ends = found.offset + found.length
         prefetch(context.source, list(zip(found.offset.tolist(), ends.tolist(), strict=True)))
     if variable.pipeline.undecodable:
-        return _encoded(_told(variable), found, context).hex()
+        return _encoded(_facts(variable), found, context).hex()
     key = _encoded(_head(variable), found, context)
     known = _known.pop(key, None) or _decoded(variable)
     _known[key] = known  # the latest stands last
@@ -104,20 +105,18 @@ def _head(variable: HDF5Variable) -> bytes:
         fill = fill_json(variable.fill, variable.element)
         shapes = variable.own_shape, variable.chunk
         return repr((variable.element.data_type, known, shapes, fill)).encode()
-    return _told(variable)
+    return _facts(variable)
 
 
-def _told(variable: HDF5Variable) -> bytes:
-    """Return the same as libhdf5 tells it, alike for all files."""
-    plist = variable.plist
-    filters = range(plist.get_nfilters())
+def _facts(variable: HDF5Variable) -> bytes:
+    """Return the same by libhdf5, equal in all files."""
     facts: tuple[Any, ...] = (
         variable.element.data_type,
         variable.element.big_endian,
         variable.element.not_plain,
         variable.own_shape,
         variable.chunk,
-        [plist.get_filter(number) for number in filters],
+        list(filters_of_plist(variable.plist)),
         fill_json(variable.fill, variable.element),
         variable.dsid.get_type().encode(),
     )

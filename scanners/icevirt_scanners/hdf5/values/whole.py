@@ -21,8 +21,7 @@ from icevirt.model.chunks import ChunkTable
 from icevirt.scan import values as values_by_zarr
 from icevirt.scan.policy import Policy
 from icevirt_scanners.blocks import virtual
-from icevirt_scanners.hdf5.context import FileContext
-from icevirt_scanners.hdf5.plugins import REMEDY
+from icevirt_scanners.hdf5.files import REMEDY, FileContext
 from icevirt_scanners.hdf5.types.datatypes import bytes_codec
 from icevirt_scanners.hdf5.values import libhdf5_values
 from icevirt_scanners.hdf5.values.chunk_references import stored_chunks

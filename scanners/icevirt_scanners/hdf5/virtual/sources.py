@@ -19,9 +19,8 @@ from h5py import h5d, h5o
 from icevirt.errors import ScanError, UnsupportedError
 from icevirt.scan.contract import ByteSource
 from icevirt.scan.elsewhere import beside
-from icevirt_scanners.hdf5.context import FileContext
 from icevirt_scanners.hdf5.elsewhere import REMEDY, outside
-from icevirt_scanners.hdf5.files import HeldFile, explained, held
+from icevirt_scanners.hdf5.files import FileContext, HeldFile, explained, held
 from icevirt_scanners.hdf5.hierarchy.dimensions import VariableAxis
 from icevirt_scanners.hdf5.hierarchy.links import object_at
 from icevirt_scanners.hdf5.hierarchy.walk import FoundDataset, found_dataset

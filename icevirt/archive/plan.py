@@ -20,7 +20,7 @@ from icevirt.archive.facts import Coded, FileColumns
 from icevirt.archive.hybrid import AxisGrid, Hybrid, Recoding
 from icevirt.archive.joining import Form
 from icevirt.archive.reports.build import BadFile, ReferenceCounts
-from icevirt.archive.reports.card import card, line, plural, volume
+from icevirt.archive.reports.card import card, line, listing, plural, volume
 from icevirt.archive.reports.plan import PlanCost, PlanDifference
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import FormatError
@@ -163,8 +163,7 @@ class BuildPlan:
             repr(self),
             {
                 "group": self.group,
-                "arrays": ", ".join(array.path for array in self.arrays[:_SHOWN])
-                + (", ..." if len(self.arrays) > _SHOWN else ""),
+                "arrays": listing([array.path for array in self.arrays], _SHOWN),
                 "stays in the files": volume(counts.bytes_referenced),
                 "to be stored": volume(counts.bytes_stored),
                 "eras": None if self.eras is None else self.eras.count,

@@ -22,6 +22,8 @@ from icevirt.model.chunks import Locations
 from icevirt.scan.contract import ByteSource, Scanner, ScannerOptions
 from icevirt.scan.policy import Policy
 
+LEAVE_OUT = "Leave the variable out with drop_variables."
+
 
 @dataclass(slots=True)
 class Budget:
@@ -154,6 +156,13 @@ class ScanContext:
             labels_dtype=array.labels_dtype,
             values=replace(array, digest="", labels=None, labels_dtype=""),
         )
+
+    def refusal(
+        self, path: str, what: str, *, do: str = LEAVE_OUT, **facts: Any
+    ) -> UnsupportedError:
+        """Return the error for a variable that cannot be represented."""
+        file = self.source.file.url
+        return UnsupportedError(what, do=do, file=file, variable=path, **facts)
 
     def skip(self, path: str, cause: str) -> None:
         """Leave a variable out, and say so."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from icevirt.archive.reports.card import card, line, plural, table, volume
+from icevirt.archive.reports.card import card, line, listing, plural, table, volume
 from icevirt.model.json import JSON
 
 if TYPE_CHECKING:
@@ -196,8 +196,7 @@ class BuildReport:
             {
                 "repository": self.repo,
                 "group": self.group,
-                "arrays": ", ".join(array.path for array in self.arrays[:_SHOWN])
-                + (", ..." if len(self.arrays) > _SHOWN else ""),
+                "arrays": listing([array.path for array in self.arrays], _SHOWN),
                 "stays in the files": volume(counts.bytes_referenced),
                 "stored": volume(counts.bytes_stored),
                 "already built": "yes" if self.already_built else "",

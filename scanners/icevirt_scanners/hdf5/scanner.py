@@ -31,15 +31,13 @@ from icevirt_scanners.hdf5.hierarchy.dimensions import (
     is_scale,
 )
 from icevirt_scanners.hdf5.hierarchy.links import object_at
-from icevirt_scanners.hdf5.hierarchy.plain_walk import plain_walk
-from icevirt_scanners.hdf5.hierarchy.walk import FoundDataset, FoundGroup, Walk
-from icevirt_scanners.hdf5.hierarchy.weights import LEAST, weight_of
+from icevirt_scanners.hdf5.hierarchy.walk import FoundDataset, FoundGroup, Walk, plain_walk
 from icevirt_scanners.hdf5.index.chunks import layout_of
 from icevirt_scanners.hdf5.oracle import read_values
 from icevirt_scanners.hdf5.raw.attributes import heaps_of
-from icevirt_scanners.hdf5.raw.dataset import DATATYPE, only, placed
+from icevirt_scanners.hdf5.raw.dataset import DATATYPE, placed
 from icevirt_scanners.hdf5.raw.file import ObjectHeader, RawFile
-from icevirt_scanners.hdf5.raw.header import layout_message
+from icevirt_scanners.hdf5.raw.header import LAYOUT, only
 from icevirt_scanners.hdf5.raw.space import NotUnderstoodError, Space
 from icevirt_scanners.hdf5.types.attributes import UNREAD, FoundAttributes, attributes_of
 from icevirt_scanners.hdf5.types.datatypes import (
@@ -48,7 +46,7 @@ from icevirt_scanners.hdf5.types.datatypes import (
     element_of,
     encoded_element,
 )
-from icevirt_scanners.hdf5.types.representation import represent
+from icevirt_scanners.hdf5.types.representation import LEAST, represent, weight_of
 from icevirt_scanners.hdf5.values.libhdf5_values import UnfaithfulError
 from icevirt_scanners.hdf5.variable import HDF5Variable, netcdf_shape, variable_of
 
@@ -303,11 +301,9 @@ def _faithful(context: FileContext, path: str) -> Iterator[None]:
     try:
         yield
     except UnfaithfulError as error:
-        raise UnsupportedError(
+        raise context.refusal(
+            path,
             "zarr cannot represent these values exactly",
-            do="Leave the variable out with drop_variables.",
-            file=context.source.file.url,
-            variable=path,
             cause=str(error),
         ) from error
 
@@ -330,7 +326,7 @@ def _places(header: ObjectHeader, space: Space) -> Iterator[tuple[int, int]]:
     with suppress(NotUnderstoodError):
         yield from ((heap, _HEAP) for heap in set(heaps_of(header.messages, UNREAD)))
     with suppress(NotUnderstoodError):
-        message = layout_message(header.messages)
+        message = only(header.messages, LAYOUT)
         with suppress(NotUnderstoodError):
             layout = layout_of(message, space)
             if layout.address is not None:

@@ -23,12 +23,12 @@ from icevirt_scanners.hdf5.files import FileContext, Handle
 from icevirt_scanners.hdf5.hierarchy.dimensions import Dimensions, VariableAxis
 from icevirt_scanners.hdf5.hierarchy.walk import FoundDataset
 from icevirt_scanners.hdf5.index.chunks import layout_of
-from icevirt_scanners.hdf5.raw.dataset import DATASPACE, DATATYPE, StorageLayout, only
+from icevirt_scanners.hdf5.raw.dataset import DATASPACE, DATATYPE, StorageLayout
 from icevirt_scanners.hdf5.raw.dataset import fill_of as fill_in
 from icevirt_scanners.hdf5.raw.dataset import filters_of as filters_in
 from icevirt_scanners.hdf5.raw.dataset import placed as placed_by
 from icevirt_scanners.hdf5.raw.file import ObjectHeader
-from icevirt_scanners.hdf5.raw.header import EXTERNAL_FILES, FILL, FILTERS, LAYOUT, layout_message
+from icevirt_scanners.hdf5.raw.header import EXTERNAL_FILES, FILL, FILTERS, LAYOUT, only
 from icevirt_scanners.hdf5.raw.space import NotUnderstoodError, number, require
 from icevirt_scanners.hdf5.types.attributes import FoundAttributes
 from icevirt_scanners.hdf5.types.datatypes import Element
@@ -260,7 +260,7 @@ def _chunk_in_header(found: FoundDataset, context: FileContext) -> tuple[int, ..
     if found.header is None or context.raw is None:
         return None
     try:
-        layout = layout_of(layout_message(found.header.messages), context.raw.space)
+        layout = layout_of(only(found.header.messages, LAYOUT), context.raw.space)
         size = number(only(found.header.messages, DATATYPE), 4, 4)
         require(layout.edges[-1] == size, "chunks of other elements")
     except NotUnderstoodError:
@@ -280,7 +280,7 @@ def _place_in_header(found: FoundDataset, context: FileContext) -> StorageLayout
     if any(message.kind == EXTERNAL_FILES for message in messages):
         return None
     try:
-        placed = placed_by(layout_message(messages), context.raw.space)
+        placed = placed_by(only(messages, LAYOUT), context.raw.space)
         wanted = prod(found.shape or ()) * number(only(messages, DATATYPE), 4, 4)
     except NotUnderstoodError:
         return None

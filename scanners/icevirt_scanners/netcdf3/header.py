@@ -1,11 +1,12 @@
 """Read the header of a NetCDF-3 file, in the words and the order of the specification.
 
-Only the bytes of the header are read: a first piece, and more while it continues.
+Only the bytes of the header are read: a first piece, and more while it continues. Attributes are
+shown as by netCDF4-python: scalars, arrays and text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 
 from icevirt.model.json import JSON
 from icevirt.scan.contract import ByteSource
+from icevirt_scanners.cf import FILL, default_fill
 
 MAGIC = b"CDF"
 VERSIONS = (1, 2, 5)  # classic, 64-bit offset, 64-bit data
@@ -54,7 +56,7 @@ class NetCDF3Variable:
 class FileHeader:
     """All that a file says about itself."""
 
-    records: int | None  # None: "streaming", whoever wrote it did not know how many would come
+    records: int | None  # None: "streaming": not known when the header was written
     dimensions: tuple[Dimension, ...]
     attributes: tuple[Attribute, ...]
     variables: tuple[NetCDF3Variable, ...]
@@ -217,8 +219,13 @@ class Kind:
     """An external type."""
 
     stored: np.dtype[Any]  # as it lies in the file: big-endian
-    data_type: JSON  # of zarr
-    default_fill: Any  # what netCDF writes where nobody wrote a value
+
+    @property
+    def data_type(self) -> JSON:
+        """The zarr data type."""
+        if self.text:
+            return {"name": "null_terminated_bytes", "configuration": {"length_bytes": 1}}
+        return self.dtype.name
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -236,20 +243,42 @@ class Kind:
         return self.stored.itemsize
 
 
-_CHARACTER: JSON = {"name": "null_terminated_bytes", "configuration": {"length_bytes": 1}}
-_FLOAT_FILL = 9.969209968386869e36  # 15 * 2**119, exact in both sizes
-
-KINDS = {
-    1: Kind(np.dtype("i1"), "int8", -127),
-    2: Kind(np.dtype("S1"), _CHARACTER, b""),
-    3: Kind(np.dtype(">i2"), "int16", -(2**15) + 1),
-    4: Kind(np.dtype(">i4"), "int32", -(2**31) + 1),
-    5: Kind(np.dtype(">f4"), "float32", _FLOAT_FILL),
-    6: Kind(np.dtype(">f8"), "float64", _FLOAT_FILL),
-    7: Kind(np.dtype("u1"), "uint8", 2**8 - 1),
-    8: Kind(np.dtype(">u2"), "uint16", 2**16 - 1),
-    9: Kind(np.dtype(">u4"), "uint32", 2**32 - 1),
-    10: Kind(np.dtype(">i8"), "int64", -(2**63) + 2),
-    11: Kind(np.dtype(">u8"), "uint64", 2**64 - 2),
-}
+_TYPES = ("i1", "S1", ">i2", ">i4", ">f4", ">f8", "u1", ">u2", ">u4", ">i8", ">u8")
+KINDS = {number: Kind(np.dtype(text)) for number, text in enumerate(_TYPES, 1)}  # by `nc_type`
 CLASSIC = 6  # the last type of the formats before CDF-5
+
+
+def shown(attributes: Sequence[Attribute], tell: Callable[[str, str], None]) -> dict[str, Any]:
+    """Return the attributes of the file or of a variable; ``tell`` takes code and message."""
+    found: dict[str, Any] = {}
+    for attribute in attributes:
+        name = attribute.name.decode("utf-8", "backslashreplace")
+        if name in found:  # netCDF finds the first one
+            tell("attribute-left-out", f"attribute {name!r}: another attribute has this name")
+            continue
+        if attribute.kind.text:
+            found[name] = _text(attribute.raw, name, tell)
+        else:
+            values = np.frombuffer(attribute.raw, attribute.kind.stored)
+            values = values.astype(attribute.kind.dtype)
+            found[name] = values[0] if values.size == 1 else values
+    return found
+
+
+def _text(raw: bytes, name: str, tell: Callable[[str, str], None]) -> str:
+    text = raw.replace(b"\0", b"")
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        tell("attribute-latin1", f"attribute {name!r} is not UTF-8")
+        return text.decode("latin-1")
+
+
+def fill_of(attributes: Sequence[Attribute], kind: Kind) -> Any:
+    """Return what netCDF reads where nothing was written: ``_FillValue``, or the type's default."""
+    for attribute in attributes:
+        if attribute.name == FILL.encode() and attribute.kind == kind:
+            values = np.frombuffer(attribute.raw, kind.stored).astype(kind.dtype)
+            if values.size == 1:
+                return values[0]
+    return np.array(b"" if kind.text else default_fill(kind.dtype), kind.dtype)[()]

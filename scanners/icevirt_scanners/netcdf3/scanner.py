@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from icevirt.archive.scanned import ScannedArray, ScannedFile, ScannedGroup
-from icevirt.errors import ScanError, UnsupportedError
+from icevirt.errors import ScanError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.model.names import node_name
@@ -26,11 +26,11 @@ from icevirt_scanners.netcdf3.header import (
     DamagedError,
     FileHeader,
     read_header,
+    shown,
 )
 from icevirt_scanners.netcdf3.layout import FileLayout, PlacedVariable, layout_of
 from icevirt_scanners.netcdf3.oracle import read_values
 from icevirt_scanners.netcdf3.represent import represent
-from icevirt_scanners.netcdf3.values import shown
 
 _MOST_AXES = 32  # of HDF5, and of many readers
 
@@ -106,11 +106,9 @@ def _root(header: FileHeader, context: ScanContext) -> ScannedGroup:
 def _array(context: ScanContext, path: str, placed: PlacedVariable) -> ScannedArray:
     variable = placed.variable
     if len(placed.shape) > _MOST_AXES:
-        raise UnsupportedError(
+        raise context.refusal(
+            path,
             f"a variable of more than {_MOST_AXES} dimensions",
-            do="Leave it out with drop_variables.",
-            file=context.source.file.url,
-            variable=path,
         )
     if node_name(variable.name)[1]:
         context.tell(

@@ -7,20 +7,25 @@ HDF5 and NetCDF, icevirt's own scanners decode more files, and know which they c
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from icevirt.archive.scanned import ScannedArray, ScannedFile, ScannedGroup
-from icevirt.errors import InvalidInputError, ScanError
+from icevirt.errors import InvalidInputError, ScanError, UnsupportedError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.model.names import node_name
 from icevirt.scan.contract import ByteSource, ScannerOptions
 from icevirt.scan.elsewhere import Elsewhere
 from icevirt_scanners.context import ScanContext
-from icevirt_scanners.given import completed, tell_unverifiable
-from icevirt_scanners.virtualizarr.arrays import columns_of, given_array
+from icevirt_scanners.given import GivenArray, ReferenceColumns, completed, tell_unverifiable
+from icevirt_scanners.kerchunk.arrays import regular_array
 from icevirt_scanners.virtualizarr.parser import Parser, installed_version, parsed, parser_of
+
+_INLINE = "__inlined__"  # VirtualiZarr's word for a chunk whose bytes are in the manifest
 
 
 class VirtualizarrScanner:
@@ -67,8 +72,8 @@ class VirtualizarrScanner:
             )
 
             def make(path: str, node: Any) -> ScannedArray:
-                array = given_array(path, node, source.file.url)
-                return completed(array, columns_of(node.manifest), context, elsewhere)
+                array = _given_array(path, node, source.file.url)
+                return completed(array, _columns_of(node.manifest), context, elsewhere)
 
             scanned = ((path, node) for path, node in nodes if not _is_group(node))
             arrays = context.arrays(scanned, make)
@@ -119,3 +124,48 @@ def _inside(path: str, name: object, context: ScanContext) -> str:
     if escaped:
         context.tell(inside, "renamed", f"the name {name!r} is not a valid node name in Zarr")
     return inside
+
+
+def _given_array(path: str, array: Any, file: str) -> GivenArray:
+    """Describe a manifest array.
+
+    Raises:
+        UnsupportedError: Its chunk grid is not regular.
+    """
+    document = _document(array.metadata)
+    if document["chunk_grid"]["name"] != "regular":
+        raise UnsupportedError(
+            "an array with a chunk grid that is not regular",
+            do="Leave it out with drop_variables.",
+            file=file,
+            variable=path,
+        )
+    dtype = array.dtype if array.dtype.kind != "T" else np.dtype(object)
+    dtype = dtype.newbyteorder("=") if dtype.names is None else dtype
+    return regular_array(path, document, dtype, array.metadata.attributes)
+
+
+def _document(metadata: Any) -> dict[str, Any]:
+    from zarr.core.buffer import default_buffer_prototype
+
+    raw = metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"].to_bytes()
+    document: dict[str, Any] = json.loads(raw)
+    return document
+
+
+def _columns_of(manifest: Any) -> ReferenceColumns:
+    # what is public of a manifest is an object for each chunk
+    located = manifest._paths  # noqa: SLF001
+    linked = (located != "") & (located != _INLINE)
+    index = np.argwhere(linked).reshape(int(linked.sum()), located.ndim)
+    names, codes = np.unique(located[linked], return_inverse=True)
+    inline = dict(manifest._inlined)  # noqa: SLF001
+    return ReferenceColumns(
+        index=index.astype(np.int64),
+        name=codes.astype(np.int64).reshape(-1),
+        names=tuple(str(name) for name in names),
+        offset=manifest._offsets[linked].astype(np.int64).reshape(-1),  # noqa: SLF001
+        length=manifest._lengths[linked].astype(np.int64).reshape(-1),  # noqa: SLF001
+        inline_index=np.array(list(inline), np.int64).reshape(len(inline), located.ndim),
+        inline=tuple(bytes(body) for body in inline.values()),
+    )

@@ -56,10 +56,10 @@ def compare(path):
             assert told(ours) == told(theirs)
             if ours.scales is not None:
                 references = _dimension_list(oid)
-                assert ours.scales == [
-                    [h5o.get_info(h5py.h5r.dereference(one, file.id)).addr for one in some]
+                assert ours.scales == tuple(
+                    tuple(h5o.get_info(h5py.h5r.dereference(one, file.id)).addr for one in some)
                     for some in references
-                ]
+                )
     return len(found)
 
 

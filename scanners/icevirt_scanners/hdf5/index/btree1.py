@@ -94,7 +94,7 @@ class _Node:
         require(np.array_equal(index * edges, within), "a corner off the grid")
         return ChunkEntries(
             index=index,
-            address=child,
+            offset=child,
             length=entries["length"].astype(np.int64),
             mask=entries["mask"].astype(np.uint32),
         )

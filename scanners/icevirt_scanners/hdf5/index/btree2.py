@@ -35,7 +35,7 @@ def chunks(space: Space, address: int, grid: ChunkGrid) -> ChunkEntries:
         nodes = tree.descend(nodes, depth, parts)
     tree.leaves(nodes, parts)
     found = ChunkEntries.joined(parts, len(grid.chunk))
-    require(len(found.address) == tree.total, "records that are missing")
+    require(len(found.offset) == tree.total, "records that are missing")
     return found
 
 

@@ -35,7 +35,7 @@ def found_chunks(
 
     Args:
         space: The file.
-        message: As `header.layout_message` returns it.
+        message: As `header.only` returns it.
         chunk: Edges of a chunk, which the layout message must repeat.
         shape: Of the dataset.
         limits: How far its axes may grow; None without limit.

@@ -22,7 +22,7 @@ def implicit_chunks(space: Space, address: int, grid: ChunkGrid) -> ChunkEntries
     place, index = place[inside], index[inside]
     return ChunkEntries(
         index=index,
-        address=address + place * grid.chunk_bytes,
+        offset=address + place * grid.chunk_bytes,
         length=np.full(len(place), grid.chunk_bytes, np.int64),
         mask=np.zeros(len(place), np.uint32),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-from icevirt_scanners.hdf5.raw.header import SHARED, Message
+from icevirt_scanners.hdf5.raw.header import Message, only
 from icevirt_scanners.hdf5.raw.space import Space, number, require
 
 DATASPACE, DATATYPE, FILL_VALUE, FILTER_PIPELINE = 0x01, 0x03, 0x05, 0x0B
@@ -33,13 +33,6 @@ class StorageLayout(NamedTuple):
     inside: bytes | None  # the values themselves, of a compact one
     address: int | None  # of a contiguous one; None where nothing was ever written
     nbytes: int
-
-
-def only(messages: list[Message], kind: int) -> bytes:
-    """Return the one message of a kind that stands here. Raises `NotUnderstoodError`."""
-    found = [message for message in messages if message.kind == kind]
-    require(len(found) == 1 and not found[0].flags & SHARED, "no such message, or elsewhere")
-    return found[0].data
 
 
 def extent_of(messages: list[Message], space: Space) -> Extent:

@@ -20,6 +20,10 @@ from icevirt_scanners.hdf5.raw.space import (
     require,
 )
 
+_OLD_FIXED, _NEW_FIXED = 24, 12  # bytes before the addresses
+_INDEXED = 1  # the version that says more about chunked datasets
+_SHARED_TABLE, _DRIVER = 0x0F, 0x14  # messages of an extension that change how a file is read
+
 
 class ObjectHeader(NamedTuple):
     """The messages of one object."""
@@ -48,8 +52,13 @@ class RawFile:
 
     @property
     def root(self) -> int:
-        """The address of the root group. Raises `NotUnderstoodError` where libhdf5 must judge."""
-        return root_of(self.space)
+        """The address of the root group. Raises `NotUnderstoodError` where libhdf5 must judge.
+
+        libhdf5 checks some things when it opens a file. Anything unusual (a file cut short, still
+        open for writing, of several parts) is left to it, for the error or for the answer.
+        """
+        version = number(self.space.begin().at_most(0, 16), 8, 1)
+        return _old_root(self.space, version) if version <= _INDEXED else _new_root(self.space)
 
     @classmethod
     def of(cls, source: ByteSource, *, base: int) -> Self | None:
@@ -71,22 +80,6 @@ class RawFile:
             found = ObjectHeader(messages(self.space.begin(), address), self.heap)
         self._headers[address] = found
         return found
-
-
-_OLD_FIXED, _NEW_FIXED = 24, 12  # bytes before the addresses
-_INDEXED = 1  # the version that says more about chunked datasets
-_SHARED_TABLE, _DRIVER = 0x0F, 0x14  # messages of an extension that change how a file is read
-
-
-def root_of(space: Space) -> int:
-    """Return the address of the root group.
-
-    Raises:
-        NotUnderstoodError: libhdf5 must say whether the file can be read at all.
-    """
-    space.begin()
-    version = number(space.at_most(0, 16), 8, 1)
-    return _old_root(space, version) if version <= _INDEXED else _new_root(space)
 
 
 def _old_root(space: Space, version: int) -> int:

@@ -156,11 +156,7 @@ def _known(plain: StoredAttributes) -> FoundAttributes | None:
         wanted = name not in UNREAD and name != _SCALES
         if wanted and (value is None or isinstance(value, References)):
             return None
-    return _found(plain.values, _nothing)
-
-
-def _nothing() -> Any:
-    raise AssertionError("all values are known")
+    return _found(plain.values, lambda: None)  # all values are known
 
 
 def _plainly(header: ObjectHeader | None) -> StoredAttributes | None:

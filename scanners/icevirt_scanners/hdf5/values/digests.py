@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from icevirt.scan.contract import prefetch
 from icevirt_scanners.encoding import PIECE
 from icevirt_scanners.hdf5.files import FileContext
+from icevirt_scanners.hdf5.index.entries import ChunkEntries
 from icevirt_scanners.hdf5.raw.dataset import DATATYPE
 from icevirt_scanners.hdf5.raw.header import FILTERS
 from icevirt_scanners.hdf5.types.filters import filters_of_plist
 from icevirt_scanners.hdf5.values import libhdf5_values
-from icevirt_scanners.hdf5.values.chunk_references import Stored
 from icevirt_scanners.hdf5.values.libhdf5_values import fill_json
 from icevirt_scanners.hdf5.variable import HDF5Variable
 
@@ -33,7 +33,9 @@ _KEPT = 12 * 1024 * 1024  # bytes that a source on a server surely holds at a ti
 _known: OrderedDict[bytes, str] = OrderedDict()
 
 
-def digest_of_dataset(variable: HDF5Variable, found: Stored | None, context: FileContext) -> str:
+def digest_of_dataset(
+    variable: HDF5Variable, found: ChunkEntries | None, context: FileContext
+) -> str:
     """Hash type, shape and values; encoded chunks where this libhdf5 cannot decode them.
 
     ``found`` is where the chunks of a chunked dataset lie.
@@ -60,7 +62,7 @@ def _decoded(variable: HDF5Variable) -> str:
     return libhdf5_values.digest(variable.dsid, variable.element, variable.own_chunk or None)
 
 
-def _encoded(head: bytes, found: Stored, context: FileContext) -> bytes:
+def _encoded(head: bytes, found: ChunkEntries, context: FileContext) -> bytes:
     """Hash the chunks as they lie in the file, with all that decides what they decode to."""
     total = hashlib.blake2b(head, digest_size=16)
     order = np.lexsort(found.index.T[::-1])

@@ -26,8 +26,17 @@ from icevirt_scanners.hdf5.files import FileContext
 from icevirt_scanners.hdf5.values.chunk_references import stored_chunks
 from icevirt_scanners.hdf5.values.chunked import offset_of, reference_chunks
 from icevirt_scanners.hdf5.variable import HDF5Variable
-from icevirt_scanners.hdf5.virtual.alignment import Fit, Shape, grid_of_runs, is_run, overlap
-from icevirt_scanners.hdf5.virtual.mappings import Box, Mapping, OddNameError, mappings_of
+from icevirt_scanners.hdf5.virtual.mappings import (
+    Box,
+    Fit,
+    Mapping,
+    OddNameError,
+    Shape,
+    grid_of_runs,
+    is_run,
+    mappings_of,
+    overlap,
+)
 from icevirt_scanners.hdf5.virtual.sources import source_dataset, source_file
 
 _MOST_COUNTED = 1 << 28  # chunks of a grid in which overlaps are looked for

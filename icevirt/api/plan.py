@@ -23,7 +23,7 @@ from icevirt.api.sources.inputs import Sources
 from icevirt.api.sources.published_urls import published
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.reports.build import BuildReport, Progress
-from icevirt.archive.reports.difference import PlanDifference
+from icevirt.archive.reports.plan import PlanDifference
 from icevirt.display.plain_text import as_text
 from icevirt.execution.selection import ExecutorChoice, executor_of, work_of
 from icevirt.objects.source_access import SourceAccess, granted

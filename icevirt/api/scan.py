@@ -26,8 +26,7 @@ from icevirt.api.sources.catalog_inputs import scans_alike
 from icevirt.api.sources.inputs import Inputs, Sources
 from icevirt.archive.facts import ArrayColumns, Counts
 from icevirt.archive.limits import ScanLimits
-from icevirt.archive.reports.build import BadFiles, Progress, ReferenceCounts
-from icevirt.archive.reports.readers import Readers
+from icevirt.archive.reports.build import BadFiles, Progress, Readers, ReferenceCounts
 from icevirt.archive.reports.scan import PathSummary, ScanReport
 from icevirt.archive.scanned import ScannedFile, SourceFile
 from icevirt.execution.selection import ExecutorChoice, executor_of, work_of

@@ -14,7 +14,7 @@ from typing import Any
 from icevirt.archive.eras import Era
 from icevirt.archive.plan import BuildPlan
 from icevirt.archive.reports.build import BuildReport
-from icevirt.archive.reports.cost import PlanCost, ReadCost
+from icevirt.archive.reports.plan import PlanCost, ReadCost
 from icevirt.archive.reports.scan import ScanReport
 from icevirt.archive.reports.verification import VerifyReport
 from icevirt.archive.scanned import ScannedFile

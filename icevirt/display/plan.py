@@ -9,8 +9,7 @@ from rich.text import Text
 
 from icevirt.archive.plan import BuildPlan, PlannedArray
 from icevirt.archive.reports.build import ArraySummary
-from icevirt.archive.reports.cost import ArrayCost, ReadCost
-from icevirt.archive.reports.difference import PlanDifference
+from icevirt.archive.reports.plan import ArrayCost, PlanDifference, ReadCost
 from icevirt.display.arrays import array_table, facts
 from icevirt.display.eras import eras
 from icevirt.display.report import bad_file, listed

@@ -20,8 +20,7 @@ from icevirt.archive.blocks.packing import PackedBlock
 from icevirt.archive.catalog import CatalogPart
 from icevirt.archive.joining import Fact
 from icevirt.archive.limits import ScanLimits
-from icevirt.archive.outcome import ScanOutcome
-from icevirt.archive.scanned import Finding, ScannedArray, Severity
+from icevirt.archive.scanned import Finding, ScannedArray, ScanOutcome, Severity
 from icevirt.archive.schema import file_signature
 from icevirt.archive.shares import Share
 from icevirt.catalog import references

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from icevirt.api.pipeline.provenance import provenance_of
 from icevirt.api.pipeline.target import Target
 from icevirt.archive.plan import BuildPlan
-from icevirt.archive.reports.difference import PlanChange, PlanDifference
+from icevirt.archive.reports.plan import PlanChange, PlanDifference
 from icevirt.errors import PlanChangedError
 from icevirt.model.json import JSON
 from icevirt.model.metadata import document_of

@@ -15,11 +15,9 @@ from typing import TYPE_CHECKING, Literal
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import InvalidInputError
 from icevirt.execution.executor import Executor
-from icevirt.execution.in_process import InProcessExecutor
-from icevirt.execution.process_pool import ProcessExecutor, usable_cores
+from icevirt.execution.local_executors import InProcessExecutor, ProcessExecutor, usable_cores
 from icevirt.execution.spark_executor import SparkExecutor
-from icevirt.execution.spark_jvm import stop
-from icevirt.execution.spark_session import is_submitted, local_session, running_session
+from icevirt.execution.spark_session import is_submitted, local_session, running_session, stop
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

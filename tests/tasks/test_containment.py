@@ -20,7 +20,7 @@ from icevirt.archive.scanned import SourceFile
 from icevirt.catalog import parts as catalog
 from icevirt.catalog.in_progress import ScanNotes
 from icevirt.errors import BuildError, ScanError, ScanTimeoutError
-from icevirt.execution import process_pool
+from icevirt.execution import local_executors
 from icevirt.scan import registry
 from icevirt.scan.contract import ScannerOptions
 from icevirt.storage.local import LocalStorage
@@ -193,7 +193,7 @@ def test_children_of_one_process_come_from_one_server():
     assert {_parent_of_a_child()} == parents  # which the end of the fork left alone
 
 
-@pytest.mark.parametrize("module", ["icevirt.tasks.verify_values", process_pool.__name__])
+@pytest.mark.parametrize("module", ["icevirt.tasks.verify_values", local_executors.__name__])
 def test_a_server_has_one_thread_when_it_forks(module):
     child = forkserver.Child(module)
     server = child.ask(None, os.getppid)

@@ -34,8 +34,7 @@ from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.registry import in_use
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.limit_enforcement import held_to, in_worker
-from icevirt.tasks.prefetch import Prefetcher
-from icevirt.tasks.scan_file import attempt
+from icevirt.tasks.scan_file import Prefetcher, attempt
 from icevirt.tasks.scan_pieces import Pieces
 from icevirt.tasks.scan_subprocess import Apart, Containment, attempt_as
 

@@ -25,7 +25,7 @@ from icevirt.planning.edits.file_edits import FileEdit
 from icevirt.repo.assets import Assets
 from icevirt.repo.repository import Repository
 from icevirt.storage.protocol import Storage
-from icevirt.tasks.index_ranges import region_of
+from icevirt.tasks.verify_matching import file_of, region_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class VerifyTask:
     snapshot_id: str
     access: Mapping[str, Any]  # credentials by authorised prefix
     manifests: tuple[bytes, ...]
-    tolerance: Mapping[str, float] = field(default_factory=dict)  # by name, as the build was told
+    tolerance: Mapping[str, float] = field(default_factory=dict)  # by name, as the build was given
     edit: FileEdit = field(default_factory=FileEdit)  # attributes that the build set in all files
     preprocessed: bool = False  # whether a function may have set more
     rows: tuple[Any, ...] = ()  # for `compare_values`: by manifest, which references
@@ -95,8 +95,7 @@ def _collect(
         if node not in names:
             continue  # deleted in this snapshot; its window is not part of it
         for number, end, count in _by_location(table):
-            key_of_file = table.locations.url[number], checksum_of(table, number)
-            reach = reaches.setdefault(key_of_file, _Reach())
+            reach = reaches.setdefault(file_of(table, number), _Reach())
             reach.references += count
             reach.end = max(reach.end, end)
 
@@ -116,20 +115,13 @@ def _concerned(
         for node, table in assets.read_manifest(ObjectId12(key)).arrays.items():
             virtual = table.take(table.kind == ChunkType.virtual)
             for number in np.unique(virtual.source).tolist() if node in names else ():
-                file = (table.locations.url[number], checksum_of(table, number))
-                if file not in files:
+                if (file := file_of(table, number)) not in files:
                     continue
                 indexes = virtual.index[virtual.source == number]
                 if (known := corners.get((file, names[node]))) is not None:
                     indexes = np.concatenate([known, indexes])
                 corners[file, names[node]] = np.stack([indexes.min(0), indexes.max(0)])
     return corners.items()
-
-
-def checksum_of(table: ChunkTable, number: int) -> Checksum:
-    """Return what a location of a table was when it was scanned."""
-    places = table.locations
-    return Checksum(etag=places.etag[number], last_modified=int(places.last_modified[number]))
 
 
 def _by_location(table: ChunkTable) -> Sequence[tuple[int, int, int]]:
@@ -144,7 +136,7 @@ def _by_location(table: ChunkTable) -> Sequence[tuple[int, int, int]]:
 
 
 def look(authorizer: Authorizer, url: str, checksum: Checksum, *, end: int) -> Difference | None:
-    """Say what became of a file since it was scanned; its last byte is at ``end``."""
+    """Return how a file changed since it was scanned; references end at byte ``end``."""
     try:
         length = min(1, end)
         read(authorizer.grant(url), offset=end - length, length=length, checksum=checksum)

@@ -9,6 +9,7 @@ its values are right.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -51,26 +52,22 @@ from icevirt.scan.contract import ByteSource, ScannerOptions
 from icevirt.scan.oracle import Oracle, oracle_for
 from icevirt.scan.registry import scan
 from icevirt.storage.memory import MemoryStorage
-from icevirt.tasks.index_ranges import (
+from icevirt.tasks.scan_subprocess import Apart
+from icevirt.tasks.verify_matching import (
     Box,
+    ChunkToCompare,
     bounds,
     box_at,
     box_of,
-    describe_box,
-    dimensions_of,
-    length_of,
-    names_of,
-    region_of,
-)
-from icevirt.tasks.scan_subprocess import Apart
-from icevirt.tasks.verify_matching import (
-    ChunkToCompare,
     chosen_of,
     covers,
+    describe_box,
+    dimensions_of,
     group_of,
     is_elsewhere,
     regions_of,
     row_of,
+    shape_of,
 )
 from icevirt.tasks.verify_references import VerifyTask, kind_of, look
 
@@ -193,7 +190,7 @@ class _Comparison:
         url = self._source.file.url
         try:
             held = open_array(self._session.store, wanted.array)
-            found = self._find(wanted, names_of(held))
+            found = self._find(wanted, dimensions_of(held))
             if found is None:
                 return self._of_another_name(wanted, held)
             array, index = found
@@ -201,21 +198,15 @@ class _Comparison:
             there = box_at(index, array.chunk_shape, array.shape)
             new = len(here) - len(there)  # axes along which files were stacked
             self._call(array.dimension_names, dimensions_of(held)[new:])
-            if [length_of(part) for part in here] != [1] * new + [
-                length_of(part) for part in there
-            ]:
-                return self._wrong(
-                    DifferenceKind.place, wanted, f"the file has {describe_box(there)}"
-                )
+            if shape_of(here) != (1,) * new + shape_of(there):
+                return self._misplaced(wanted, f"the file has {describe_box(there)}")
             checked = self._compare(wanted.array, here, array.path, there)
             stacks = {
                 name: part
                 for name, part in zip(dimensions_of(held), here[:new], strict=False)
                 if name
             }
-            return replace(checked, chunks=checked.arrays, arrays=0) + self._beside(
-                wanted, array, here, there, stacks
-            )
+            return _as_chunk(checked) + self._beside(wanted, array, here, there, stacks)
         except UnsupportedError as error:
             return Checked(not_compared=((wanted.array, str(error)),))
         except IcevirtError as error:
@@ -285,12 +276,12 @@ class _Comparison:
                     here = box_of(held, wanted.index, wanted.index)
                     index = array.references.index[row].tolist()
                     there = box_at(tuple(index), array.chunk_shape, array.shape)
-                    return self._compare_form(wanted.array, here, array.path, there)
+                    return _as_chunk(self._compare_form(wanted.array, here, array.path, there))
             for array in arrays:
                 if covers(wanted, array):
                     reason = f"it is a part of {array.path}, which scans now split differently"
                     return Checked(not_compared=((wanted.array, reason),))
-        return self._wrong(DifferenceKind.place, wanted, "the file has no chunk there")
+        return self._misplaced(wanted, "the file has no chunk there")
 
     def _compare_form(self, path: str, here: Box, variable: str, there: Box) -> Checked:
         """Compare boxes that may differ in axes of length 1, and in where the array ends."""
@@ -302,18 +293,7 @@ class _Comparison:
             equal = same_values(mine, theirs[tuple(slice(length) for length in mine.shape)])
         if equal is None:
             return Checked(not_compared=((path, f"its shape differs from {variable}"),))
-        if equal:
-            return Checked(chunks=1, values=mine.size, compared=frozenset((path,)))
-        what = f"its values are not those of {variable} at {describe_box(there)}"
-        difference = Difference(
-            kind=DifferenceKind.value,
-            file=self._source.file.url,
-            array=path,
-            region=describe_box(here),
-            what=what,
-        )
-        seen = frozenset((path,))
-        return Checked(chunks=1, values=mine.size, compared=seen, differences=(difference,))
+        return self._judged(path, here, variable, there, is_equal=equal)
 
     @staticmethod
     def _read(held: Any, box: Box) -> np.ndarray[Any, Any]:
@@ -353,8 +333,12 @@ class _Comparison:
         if equal is None:
             reason = f"{theirs.dtype} in the file, {mine.dtype} in the repository"
             return Checked(not_compared=((path, reason),))
-        if equal:
-            return Checked(arrays=1, values=mine.size, compared=frozenset((path,)))
+        return self._judged(path, here, variable, there, is_equal=equal)
+
+    def _judged(
+        self, path: str, here: Box, variable: str, there: Box, *, is_equal: bool
+    ) -> Checked:
+        """Return what the comparison of a box found."""
         difference = Difference(
             kind=DifferenceKind.value,
             file=self._source.file.url,
@@ -362,8 +346,12 @@ class _Comparison:
             region=describe_box(here),
             what=f"its values are not those of {variable} at {describe_box(there)}",
         )
-        seen = frozenset((path,))
-        return Checked(arrays=1, values=mine.size, compared=seen, differences=(difference,))
+        return Checked(
+            arrays=1,
+            values=math.prod(shape_of(here)),
+            compared=frozenset((path,)),
+            differences=() if is_equal else (difference,),
+        )
 
     def _mean_the_same(
         self, mine: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any], path: str, variable: str
@@ -506,15 +494,12 @@ class _Comparison:
         kind = self._session.chunk_type(path, index)
         return kind in (ChunkType.native, ChunkType.inline)
 
-    def _region(self, wanted: ChunkToCompare) -> str:
-        return region_of(self._session, wanted.array, np.array([wanted.index]))
+    def _misplaced(self, wanted: ChunkToCompare, what: str) -> Checked:
+        url = self._source.file.url
+        difference = Difference(kind=DifferenceKind.place, file=url, what=what)
+        return regions_of(self._session, difference, [wanted])
 
-    def _wrong(self, kind: DifferenceKind, wanted: ChunkToCompare, what: str) -> Checked:
-        difference = Difference(
-            kind=kind,
-            file=self._source.file.url,
-            array=wanted.array,
-            region=self._region(wanted),
-            what=what,
-        )
-        return Checked(differences=(difference,))
+
+def _as_chunk(checked: Checked) -> Checked:
+    """Count what was compared as a chunk, not as an array beside one."""
+    return replace(checked, chunks=checked.arrays, arrays=0)

@@ -6,6 +6,7 @@ covers them, so a retried, speculative or late attempt writes the same object ag
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -36,7 +37,7 @@ from icevirt.planning.relative_urls import with_names
 from icevirt.repo.maintenance import content_names
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.chunk_encoding import decode_whole, encode_chunks, fill_of, plain_dtype
-from icevirt.tasks.materialize import Sink, plain_only, rechunked
+from icevirt.tasks.materialize import Sink, plain_only, rechunked, stored
 from icevirt.tasks.shuffle import Arrived, Bound, bounds_of, within
 from icevirt.tasks.source_values import Reading
 from icevirt.tasks.task_payload import PackedTasks
@@ -164,10 +165,10 @@ def _table(
     window: WindowTask,
 ) -> tuple[ChunkTable, int]:
     """Return the chunks of a window, and how many references were replaced by stored chunks."""
-    table = _stored(window_table(refs, files, plain_only(window)), task)
+    sink = Sink(repo=task.repo, inline_threshold=task.inline_threshold)
+    table = stored(window_table(refs, files, plain_only(window)), sink)
     if window.hybrid is None:
         return table, 0
-    sink = Sink(repo=task.repo, inline_threshold=task.inline_threshold)
     return rechunked(table, refs, origin or files.named(), window, sink, task.reading)
 
 
@@ -484,7 +485,7 @@ def _assembled(window: WindowTask, pieces: Mapping[tuple[int, ...], NDArray[Any]
     if sum(piece.size for piece in pieces.values()) == math.prod(window.shape):
         values = np.empty(window.shape, dtype)
     else:
-        values = np.full(window.shape, fill_of(window.zarr_json), dtype)
+        values = np.full(window.shape, fill_of(json.loads(window.zarr_json)), dtype)
     for start, piece in pieces.items():
         box = (slice(at, at + n) for at, n in zip(start, piece.shape, strict=True))
         values[tuple(box)] = piece
@@ -532,30 +533,3 @@ def _recoded(
 
 def _chunks_in(shape: tuple[int, ...], edges: tuple[int, ...]) -> int:
     return math.prod(-(-n // edge) for n, edge in zip(shape, edges, strict=True))
-
-
-# -- chunks too large to be inline ---------------------------------------------------------------
-
-
-def _stored(table: ChunkTable, task: WriteTask) -> ChunkTable:
-    """Put inline chunks above the threshold into chunk objects; ids cover their content."""
-    large = np.flatnonzero(
-        (table.kind == ChunkType.inline) & (table.length > task.inline_threshold)
-    )
-    if not len(large):
-        return table
-    kind, source, offset = table.kind.copy(), table.source.copy(), table.offset.copy()
-    ids = []
-    for row in large.tolist():
-        at, size = int(table.offset[row]), int(table.length[row])
-        body = table.inline[at : at + size].tobytes()
-        ids.append(ObjectId12.of_content(body))
-        task.repo.put(f"chunks/{ids[-1]}", body)
-    kind[large], source[large], offset[large] = ChunkType.native, np.arange(len(ids)), 0
-    return replace(
-        table,
-        kind=kind,
-        source=source,
-        offset=offset,
-        chunk_ids=np.frombuffer(b"".join(ids), np.uint8).reshape(-1, 12).copy(),
-    )

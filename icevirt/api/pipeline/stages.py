@@ -55,9 +55,8 @@ from icevirt.tasks.recheck_targets import TargetTask, look_at_targets
 from icevirt.tasks.scan import FactsTask, ScanTask, WantedFacts, run_scan, run_take_facts
 from icevirt.tasks.scan_pieces import clear
 from icevirt.tasks.shuffle import Needs, run_map
-from icevirt.tasks.source_values import Reading
+from icevirt.tasks.source_values import Differences, Reading
 from icevirt.tasks.task_payload import PackedTasks
-from icevirt.tasks.value_difference import Differences
 from icevirt.tasks.write_manifests import (
     WriteTask,
     record_path,

@@ -102,7 +102,7 @@ class LabelColumns:
         self._dtypes = Codes(check_labels_dtype)
 
     def add(self, before: int, labels: Any, dtypes: Any) -> None:
-        """Append those of more rows, ``before`` of which there were."""
+        """Append labels of more rows, after ``before`` rows."""
         rows = np.flatnonzero(known(labels.combine_chunks()))
         if not len(rows):
             return
@@ -211,6 +211,23 @@ def numbers_of(column: Any) -> NDArray[Any]:
     if held is None:
         return np.zeros(0, kind)
     return np.frombuffer(held, kind)[one.offset : one.offset + len(one)]
+
+
+def places_by_part(part: NDArray[np.integer], count: int) -> list[NDArray[np.int64]]:
+    """Return the places of the files of each of ``count`` parts, given the part of each file."""
+    order = np.argsort(part, kind="stable")
+    return np.split(order, np.searchsorted(part[order], np.arange(1, count)))
+
+
+def place_of(
+    numbers: NDArray[np.integer], rows: NDArray[np.integer], places: NDArray[np.integer]
+) -> NDArray[np.int64]:
+    """Return for each number the place of the row that it equals, -1 if it is none of ``rows``."""
+    size = 1 + max(int(rows.max(initial=0)), int(numbers.max(initial=0)))
+    place = np.full(size, -1, np.int64)
+    place[rows] = places
+    found: NDArray[np.int64] = place[numbers]
+    return found
 
 
 def rows_of(table: Any, rows: NDArray[np.int64]) -> Any:

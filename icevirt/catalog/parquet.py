@@ -24,12 +24,20 @@ _TOLD = 200  # characters of a cause
 _AHEAD = 16  # tables that are read or waited for at a time
 _MOST = (1 << 31) - 1  # bytes of the texts of one array
 _RUN = b"icevirt_run"
+REQUESTED = (
+    ("url", "string"),
+    ("size", "int64"),
+    ("etag", "string"),
+    ("last_modified", "int64"),  # nanoseconds since 1970
+)
+"""The columns of a note of requested files."""
 _TYPES = {
     table: {name: getattr(pa, kind)() for name, kind in columns}
     for table, columns in (
         ("files", catalog.FILES),
         ("arrays", catalog.ARRAYS),
         ("more", catalog.MORE),
+        ("asked", REQUESTED),
     )
 }
 _MAY_LACK = ("labels", "labels_dtype", "digest", "values")  # columns with missing values
@@ -92,12 +100,7 @@ def _array(values: Any, kind: pa.DataType) -> Any:
 
 
 def read_table(
-    storage: Storage,
-    path: str,
-    columns: Sequence[str],
-    *,
-    coded: Sequence[str] = (),
-    schema: Mapping[str, pa.DataType] | None = None,
+    storage: Storage, path: str, columns: Sequence[str], *, coded: Sequence[str] = ()
 ) -> Any:
     """Return columns of a stored table.
 
@@ -105,16 +108,13 @@ def read_table(
         storage: The catalog.
         path: Of the table in it.
         columns: Their names.
-        coded: Those whose texts are numbered.
-        schema: Types of the columns, where they are to be just these.
+        coded: Columns whose texts are numbered.
 
     Raises:
         FormatError: It is damaged.
         ObjectNotFoundError: It is not there.
     """
-    table = _table(storage.get(path), path, columns, coded)
-    with telling_damage(path):
-        return table if schema is None else table.select(list(schema)).cast(pa.schema(schema))
+    return _table(storage.get(path), path, columns, coded)
 
 
 def read_tables(

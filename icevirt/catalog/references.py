@@ -239,17 +239,6 @@ class _Finder:
                 yield part_of(block, rows, at[rows])
 
 
-def places_of(
-    block: Block, rows: NDArray[np.integer], places: NDArray[np.integer]
-) -> NDArray[np.int64]:
-    """Return the place of each reference's file, -1 where it is none of ``rows``."""
-    size = 1 + max(int(rows.max(initial=0)), int(block.file.max(initial=0)))
-    place = np.full(size, -1, np.int64)
-    place[rows] = places
-    found: NDArray[np.int64] = place[block.file]
-    return found
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
     """An encoded part, of which nothing but the metadata is decoded."""

@@ -20,7 +20,7 @@ from icevirt.archive.blocks.packing import Block
 from icevirt.archive.facts import FileColumns
 from icevirt.archive.hybrid import Hybrid
 from icevirt.archive.plan import FileRows, WindowTask
-from icevirt.catalog.window_blocks import WindowBlocks
+from icevirt.catalog.task_inputs import WindowBlocks
 from icevirt.errors import CombineError, FormatError
 from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType

@@ -18,9 +18,9 @@ from icevirt.archive.limits import DEFAULT, ScanLimits
 from icevirt.archive.outcome import ScanOutcome
 from icevirt.archive.scanned import FactsBeside, ScannedArray, SourceFile
 from icevirt.catalog.facts_beside import fact_row, write_facts
-from icevirt.catalog.in_progress import ScanNotes
 from icevirt.catalog.part_builder import PartRows
 from icevirt.catalog.parts import complete_parts, write_part
+from icevirt.catalog.scan_notes import ScanNotes
 from icevirt.errors import (
     IcevirtError,
     NotFoundError,

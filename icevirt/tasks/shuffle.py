@@ -23,7 +23,8 @@ from icevirt.archive.blocks.packing import Block
 from icevirt.archive.blocks.unpacking import unpack
 from icevirt.archive.joining import Form
 from icevirt.archive.plan import ArrayMode, FileRows, ManifestTask, WindowTask
-from icevirt.catalog.references import RefsReader, places_of
+from icevirt.catalog.arrow_columns import place_of, places_by_part
+from icevirt.catalog.references import RefsReader
 from icevirt.storage.protocol import Storage
 
 _AT_ONCE = 4_000_000
@@ -77,9 +78,8 @@ class Needs:
     def add(self, to: int, item: ManifestTask) -> None:
         """Note what an item needs; windows whose values the plan holds need nothing."""
         files = item.files
-        order = np.argsort(files.part, kind="stable")
-        ends = np.searchsorted(files.part[order], np.arange(len(files.parts)), side="right")
-        for name, places in zip(files.parts, np.split(order, ends[:-1]), strict=True):
+        runs = places_by_part(files.part, len(files.parts))
+        for name, places in zip(files.parts, runs, strict=True):
             need = _Need(
                 item=to,
                 boxes=_boxes(item, places),
@@ -192,7 +192,7 @@ class _Outbox:
 
     def put(self, need: _Need, path: str, block: Block) -> Iterator[tuple[int, bytes]]:
         """Take what the item needs of a block; yield what is worth a row now."""
-        mine_of = places_of(block, need.rows, np.arange(len(need.rows)))
+        mine_of = place_of(block.file, need.rows, np.arange(len(need.rows)))
         rows = np.flatnonzero(mine_of >= 0)
         rows = within(block, rows, need.boxes[path], mine_of)
         if not len(rows):

@@ -22,9 +22,8 @@ from icevirt.archive.plan import ArrayMode, ManifestTask, WindowResult, WindowTa
 from icevirt.archive.record import dump_result, load_result
 from icevirt.archive.reports.build import ReferenceCounts
 from icevirt.catalog.facts_beside import ValuesReader
-from icevirt.catalog.file_names import TaskFiles
 from icevirt.catalog.references import RefsReader, naming
-from icevirt.catalog.window_blocks import WindowBlocks
+from icevirt.catalog.task_inputs import TaskFiles, WindowBlocks
 from icevirt.errors import CombineError, FormatError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations

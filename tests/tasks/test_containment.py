@@ -18,7 +18,7 @@ from icevirt.archive.catalog import CatalogPart, parts_of, run_of
 from icevirt.archive.limits import ScanLimits
 from icevirt.archive.scanned import SourceFile
 from icevirt.catalog import parts as catalog
-from icevirt.catalog.in_progress import ScanNotes
+from icevirt.catalog.scan_notes import ScanNotes
 from icevirt.errors import BuildError, ScanError, ScanTimeoutError
 from icevirt.execution import local_executors
 from icevirt.scan import registry

@@ -25,8 +25,7 @@ from icevirt.catalog.facts_beside import read_beside
 from icevirt.catalog.facts_reader import ClosedCatalog, read_facts
 from icevirt.catalog.lookup import CatalogLookup, forget, settled
 from icevirt.catalog.parquet import damaged
-from icevirt.catalog.requested_files import note_asked
-from icevirt.catalog.scan_identities import describe_scan
+from icevirt.catalog.scan_notes import describe_scan, note_asked
 from icevirt.errors import (
     BuildError,
     FormatError,

@@ -49,7 +49,7 @@ from icevirt.planning.schedule.balance_writes import dealt
 from icevirt.planning.schedule.manifest_units import drafts
 from icevirt.planning.schedule.write_tasks import bundles
 from icevirt.storage.local import LocalStorage
-from icevirt.tasks.task_payload import PackedTasks
+from icevirt.tasks.write_manifests import PackedTasks
 
 PART = 256
 IDENTITY = "bench"

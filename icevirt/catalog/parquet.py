@@ -203,9 +203,14 @@ def damaged(path: str, cause: str) -> FormatError:
     """Return the error of a damaged object of a catalog."""
     folder, _, name = path.rpartition("/")
     if folder in ("files", "arrays", "refs"):
-        do = f"Delete files/{name} from the catalog; the next scan writes this part again."
+        do = rewritten(name.removesuffix(".parquet"))
     elif folder in ("forgotten", "more", "scans"):
         do = f"Delete {path} from the catalog; the next scan writes it again if needed."
     else:
         do = "Pass the sources, or choose another directory for the catalog."
     return FormatError("a table of a catalog is damaged", do=do, path=path, cause=cause)
+
+
+def rewritten(part: str) -> str:
+    """Return what to do to have a part written again."""
+    return f"Delete files/{part}.parquet from the catalog; the next scan writes this part again."

@@ -78,6 +78,13 @@ class TaskFiles:
         url: str = table["url"][at].as_py()
         return url
 
+    def remedy(self, place: int) -> str:
+        """Return what to do if the part that describes a file is damaged."""
+        part = self.rows.parts[int(self.rows.part[place])]
+        return (
+            f"Delete files/{part}.parquet from the catalog; the next scan writes this part again."
+        )
+
     def _read(self) -> FileColumns:
         part = self.rows.part
         runs = places_by_part(part, len(self.rows.parts))

@@ -55,8 +55,8 @@ from icevirt.tasks.scan import FactsTask, ScanTask, WantedFacts, run_scan, run_t
 from icevirt.tasks.scan_pieces import clear
 from icevirt.tasks.shuffle import Needs, run_map
 from icevirt.tasks.source_values import Differences, Reading
-from icevirt.tasks.task_payload import PackedTasks
 from icevirt.tasks.write_manifests import (
+    PackedTasks,
     WriteTask,
     record_path,
     recorded_chunks,

@@ -135,7 +135,7 @@ def _template(archive: Archive, files, seed: int):
 def _tables(archive: Archive, files, seed: int):
     from icevirt.archive.outcome import ScanOutcome
     from icevirt.archive.scanned import ScannedFile, ScannedGroup
-    from icevirt.catalog.part_builder import tables_of
+    from icevirt.catalog.parts import tables_of
 
     rng = np.random.default_rng(seed)
     return tables_of(

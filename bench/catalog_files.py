@@ -36,8 +36,7 @@ from icevirt.archive.outcome import ScanOutcome
 from icevirt.archive.scanned import ScannedFile, SourceFile
 from icevirt.catalog.facts_reader import read_facts
 from icevirt.catalog.lookup import settled
-from icevirt.catalog.part_builder import tables_of
-from icevirt.catalog.parts import mark, write_part
+from icevirt.catalog.parts import mark, tables_of, write_part
 from icevirt.model.chunks import ChunkType, Locations
 from icevirt.model.strings import Strings
 from icevirt.storage.local import LocalStorage

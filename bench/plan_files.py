@@ -39,8 +39,7 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.facts_reader import read_facts
 from icevirt.catalog.lookup import settled
-from icevirt.catalog.part_builder import tables_of
-from icevirt.catalog.parts import mark, write_part
+from icevirt.catalog.parts import mark, tables_of, write_part
 from icevirt.errors import CombineError
 from icevirt.model.attributes import Attributes
 from icevirt.planning.combine.options import Wish

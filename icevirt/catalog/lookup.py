@@ -38,7 +38,7 @@ class CatalogLookup:
     part: NDArray[np.int32]  # (files,) index into ``parts``, -1: not described yet
     row: NDArray[np.int32]  # (files,)
     attempt: int  # how often bad files were forgotten
-    outgrown: Chosen  # rows that lower limits stopped, which are not among those of the files
+    outgrown: Chosen  # rows that lower limits stopped; not among `row`
 
     @property
     def missing(self) -> NDArray[np.int64]:
@@ -102,7 +102,7 @@ class _FileRows:
 
 
 class _Wanted:
-    """The files that are looked for, by a number that tells URLs apart nearly always."""
+    """The files that are looked for, by a hash of their URL that is nearly always unique."""
 
     def __init__(self, files: SourceFiles) -> None:
         self._files = files
@@ -128,22 +128,20 @@ def forget(storage: Storage, parts: Sequence[str], rows: Chosen) -> None:
 
     The note is named by what it says: two scans that forget at once keep each other's.
     """
-    told = [
-        [parts[part], row] for part, row in zip(rows.part.tolist(), rows.row.tolist(), strict=True)
-    ]
-    note = json.dumps(told).encode()
+    pairs = zip(rows.part.tolist(), rows.row.tolist(), strict=True)
+    note = json.dumps([[parts[part], row] for part, row in pairs]).encode()
     name = hashlib.blake2b(note, digest_size=16).hexdigest()
     storage.put(f"{_FORGOTTEN}/{name}.json", note)
 
 
 def rows_forgotten(storage: Storage) -> list[list[tuple[str, int]]]:
     """Return part and row of the bad files that were to be tried again, for each time."""
-    return [_forgotten(storage.get(info.path), info.path) for info in storage.list(_FORGOTTEN)]
-
-
-def _forgotten(raw: bytes, path: str) -> list[tuple[str, int]]:
-    with telling_damage(path):
-        return [(str(part), int(row)) for part, row in json.loads(raw)]
+    found = []
+    for info in storage.list(_FORGOTTEN):
+        note = storage.get(info.path)
+        with telling_damage(info.path):
+            found.append([(str(part), int(row)) for part, row in json.loads(note)])
+    return found
 
 
 def _rows(table: Any, limits: ScanLimits) -> _FileRows:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from icevirt.archive import catalog
-from icevirt.errors import FormatError
+from icevirt.errors import FormatError, IcevirtError
 from icevirt.storage.protocol import Storage
 
 _TOLD = 200  # characters of a cause
@@ -214,3 +214,27 @@ def damaged(path: str, cause: str) -> FormatError:
 def rewritten(part: str) -> str:
     """Return what to do to have a part written again."""
     return f"Delete files/{part}.parquet from the catalog; the next scan writes this part again."
+
+
+@contextmanager
+def naming(parts: Sequence[str]) -> Iterator[None]:
+    """Name the parts of references that do not fit together.
+
+    Raises:
+        FormatError: They do not fit.
+    """
+    try:
+        yield
+    except (FormatError, ValueError) as error:
+        if isinstance(error, IcevirtError) and error.facts.keys() & {"file", "path"}:
+            raise  # it says which part
+        what = error.what if isinstance(error, FormatError) else str(error)
+        path = catalog.path_of("refs", parts[0])
+        if len(parts) == 1:
+            raise damaged(path, what) from error
+        raise FormatError(
+            f"tables of a catalog are damaged: {what}",
+            do="Delete these parts from the folder files/ of the catalog; the next scan writes them"
+            " again.",
+            parts=[f"{part}.parquet" for part in parts],
+        ) from error

@@ -31,8 +31,9 @@ def described_scans(storage: Storage) -> dict[str, Any]:
     """Return the options of the scans of a catalog, by identity."""
     found = {}
     for info in storage.list(_SCANS):
+        note = storage.get(info.path)
         with telling_damage(info.path):
-            scan = json.loads(storage.get(info.path))
+            scan = json.loads(note)
             if not all(isinstance(scan[kind], dict) for kind in ("options", "scanners")):
                 raise TypeError("it does not describe a scan")
         found[info.path.rpartition("/")[2].removesuffix(".json")] = scan

@@ -23,6 +23,7 @@ from icevirt.archive.catalog_view import TABLES
 from icevirt.archive.schema import ArraySchema
 from icevirt.catalog.lookup import rows_forgotten
 from icevirt.catalog.parquet import read_table
+from icevirt.catalog.parts import complete_parts
 from icevirt.catalog.references import RefsReader
 from icevirt.model.chunks import ChunkType
 from icevirt.storage.protocol import Storage
@@ -78,11 +79,7 @@ def newest(storage: Storage, scan: str | None = None) -> list[PartView]:
 
     A file that was scanned with several options counts once for each of them. ``scan`` takes one.
     """
-    times = {
-        info.path.removeprefix("files/").removesuffix(".parquet"): info.last_modified
-        for info in storage.list("files")
-        if info.path.endswith(".parquet")
-    }
+    times = complete_parts(storage)
     names = sorted(
         (name for name in times if scan is None or catalog.scan_of(name) == scan),
         key=lambda name: (times[name], name),

@@ -21,7 +21,7 @@ from icevirt.objects.source_access import SourceAccess, granted
 from icevirt.objects.source_lists.listing import changed_since
 from icevirt.storage.protocol import Storage
 
-_TOLD = 20  # changed files that a task brings home; the others are counted
+_SHOWN = 20  # changed files that a task returns; the others are counted
 _SECOND = 1_000_000_000  # nanoseconds
 
 
@@ -47,7 +47,7 @@ class TargetsChanged:
 def look_at_targets(task: TargetTask) -> TargetsChanged:
     """Compare the targets of references with what they were when they were scanned.
 
-    Those without a checksum, of which the scan told, are passed over.
+    Targets without a checksum are skipped; the scan reported them.
     """
     reader = RefsReader(task.catalog)
     everything = np.ones(len(task.files), np.bool_)
@@ -63,7 +63,7 @@ def look_at_targets(task: TargetTask) -> TargetsChanged:
     with granted(task.access):
         changed = changed_since(files)
     return TargetsChanged(
-        looked=len(files), changed=len(changed), how=dict(islice(changed.items(), _TOLD))
+        looked=len(files), changed=len(changed), how=dict(islice(changed.items(), _SHOWN))
     )
 
 

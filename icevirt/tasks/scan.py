@@ -18,8 +18,7 @@ from icevirt.archive.limits import DEFAULT, ScanLimits
 from icevirt.archive.outcome import ScanOutcome
 from icevirt.archive.scanned import FactsBeside, ScannedArray, SourceFile
 from icevirt.catalog.facts_beside import fact_row, write_facts
-from icevirt.catalog.part_builder import PartRows
-from icevirt.catalog.parts import complete_parts, write_part
+from icevirt.catalog.parts import PartRows, complete_parts, write_part
 from icevirt.catalog.scan_notes import ScanNotes
 from icevirt.errors import (
     IcevirtError,
@@ -69,8 +68,8 @@ def _wanted(options: ScannerOptions, array: ScannedArray) -> Fact:
 def run_scan(task: ScanTask) -> int:
     """Scan the parts of a task and return the number of their files.
 
-    A part is written as soon as its last file is scanned, or the last piece of its huge file by
-    whoever comes last. What an earlier try of the task wrote before it died is left as it is.
+    A part is written as soon as its last file is scanned, or by the task that scans the last piece
+    of its huge file. What an earlier try of the task wrote before it died is left as it is.
     """
     journal = ScanNotes(task.catalog)
     done = {run_of(name) for name in complete_parts(task.catalog)}

@@ -25,8 +25,7 @@ from icevirt.archive.scanned import Finding, ScannedArray, Severity
 from icevirt.archive.schema import file_signature
 from icevirt.archive.shares import Share
 from icevirt.catalog import references
-from icevirt.catalog.part_builder import PartRows, findings_json
-from icevirt.catalog.parts import PartTables, complete_parts, write_part
+from icevirt.catalog.parts import PartRows, PartTables, complete_parts, findings_json, write_part
 from icevirt.errors import ScanCrashError, ScanMemoryError, ScanTimeoutError
 from icevirt.storage.below import Below
 from icevirt.storage.protocol import Storage
@@ -256,7 +255,7 @@ def _file(found: Sequence[_PieceResult], arrays: Sequence[Mapping[str, Any]]) ->
 
 
 def _places(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Say where references lead, as one task would: see `icevirt.catalog.part_builder`."""
+    """Say where references lead, as one task would: see `icevirt.catalog.parts`."""
     texts = {row["places"] for row in rows}
     others = {place for text in texts if text for place in json.loads(text)}
     if not others:

@@ -142,7 +142,7 @@ def within(
     bounds: Sequence[Bound],
     place: NDArray[np.integer],
 ) -> NDArray[np.int64]:
-    """Return those of some rows of a block that a window wants.
+    """Return the rows of a block that a window wants, among some of them.
 
     Args:
         block: References of one array.

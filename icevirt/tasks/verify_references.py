@@ -24,6 +24,7 @@ from icevirt.objects.fetch import read
 from icevirt.planning.edits.file_edits import FileEdit
 from icevirt.repo.assets import Assets
 from icevirt.repo.repository import Repository
+from icevirt.repo.session import Session
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.verify_matching import file_of, region_of
 
@@ -41,6 +42,11 @@ class VerifyTask:
     preprocessed: bool = False  # whether a function may have set more
     rows: tuple[Any, ...] = ()  # for `compare_values`: by manifest, which references
 
+    def session(self) -> Session:
+        """Open the version that is verified."""
+        opened = Repository.open(self.repo, authorize_virtual_chunk_access=self.access)
+        return opened.readonly_session(snapshot_id=self.snapshot_id)
+
 
 @dataclass(slots=True)
 class _Reach:
@@ -52,9 +58,7 @@ class _Reach:
 
 def check_references(task: VerifyTask) -> Checked:
     """Look at every file that the manifests refer to, each once."""
-    session = Repository.open(
-        task.repo, authorize_virtual_chunk_access=task.access
-    ).readonly_session(snapshot_id=task.snapshot_id)
+    session = task.session()
     names = {node.id: node.path for node in session.snapshot.arrays()}
     reaches: dict[tuple[str, Checksum], _Reach] = {}
     for key in task.manifests:

@@ -1,7 +1,7 @@
 """Compare values: chunks read through the repository with the file's own library.
 
-The position of a chunk's bytes in its file tells the box of the variable that it should hold. h5py
-or netCDF4 reads that box. The same match gives the file's position in the dataset, so its
+The position of a chunk's bytes in its file determines the box of the variable that it should hold.
+h5py or netCDF4 reads that box. The same match gives the file's position in the dataset, so its
 coordinates and other stored values are compared too: a file in the wrong place is found although
 its values are right.
 """
@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -46,7 +45,6 @@ from icevirt.planning.edits.corrections import COUNTING
 from icevirt.planning.edits.renames import with_attributes
 from icevirt.planning.equality import same_values
 from icevirt.repo.commits.validation import any_grid
-from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
 from icevirt.scan.contract import ByteSource, ScannerOptions
 from icevirt.scan.oracle import Oracle, oracle_for
@@ -73,11 +71,11 @@ from icevirt.tasks.verify_references import VerifyTask, kind_of, look
 
 
 def compare_values(task: VerifyTask) -> Checked:
-    """Compare the chunks of the task, file by file, where a file cannot do harm.
+    """Compare the chunks of the task, file by file, in a child process that a file may crash.
 
-    A repository in memory is not to be seen from another process; its files are compared here.
+    Another process cannot see a repository in memory; its files are compared here.
     """
-    session = session_of(task)
+    session = task.session()
     chosen = [
         (url, wanted)
         for key, rows in zip(task.manifests, task.rows, strict=True)
@@ -89,12 +87,6 @@ def compare_values(task: VerifyTask) -> Checked:
     place = replace(task, manifests=(), rows=())
     with Apart() as apart:
         return total(_compare_apart(apart, session, place, url, wanted) for url, wanted in chosen)
-
-
-def session_of(task: VerifyTask) -> Session:
-    """Open the version that is verified."""
-    opened = Repository.open(task.repo, authorize_virtual_chunk_access=task.access)
-    return opened.readonly_session(snapshot_id=task.snapshot_id)
 
 
 def _compare_apart(
@@ -113,18 +105,17 @@ def compare_file(place: VerifyTask, url: str, wanted: list[ChunkToCompare]) -> C
     """Compare chunks of one file, in a child."""
     key = (place.repo.url, place.snapshot_id)
     if key not in _sessions:
-        _sessions[key] = session_of(place)
+        _sessions[key] = place.session()
     session = _sessions[key]
     try:
         with granted(_access_of(place, session)), any_grid():
             return _compare_file(session, place, url, wanted)
     except MemoryError:
-        memory = ScanMemoryError(
+        raise ScanMemoryError(
             "the file needs more memory than is available",
             do="Compare it on a machine with more memory.",
             file=url,
-        )
-        return _failed(session, url, wanted, memory)
+        ) from None
 
 
 def _access_of(task: VerifyTask, session: Session) -> SourceAccess:
@@ -148,17 +139,15 @@ def _compare_file(
         if difference is not None
     )
     wanted = [each for each in wanted if wrong[each.file] is None]
-    with ExitStack() as stack:
-        try:
-            source: ByteSource = stack.enter_context(open_source(url))
+    try:
+        with open_source(url) as source:
             comparison = _Comparison(session, source, oracle_for(source), task)
-        except UnsupportedError as error:
-            return checked + Checked(
-                not_compared=tuple((each.array, str(error)) for each in wanted)
-            )
-        except IcevirtError as error:
-            return checked + _failed(session, url, wanted, error)
-        return checked + total(comparison.chunk(each) for each in wanted)
+            return checked + total(comparison.chunk(each) for each in wanted)
+    except UnsupportedError as error:
+        reason = str(error)
+        return checked + Checked(not_compared=tuple((each.array, reason) for each in wanted))
+    except IcevirtError as error:
+        return checked + _failed(session, url, wanted, error)
 
 
 def _failed(
@@ -220,8 +209,8 @@ class _Comparison:
         """Find the variable and the chunk of the file that lie where the reference points.
 
         How a contiguous variable is cut depends on the dimension that files were concatenated
-        along, which the repository does not tell; so all of the array's are tried. Nor does it tell
-        which group of the file became the root.
+        along, which the repository does not record; so all dimensions of the array are tried. Nor
+        does it record which group of the file became the root.
         """
         others: list[str] = []
         for scanned in self._cuts(names):
@@ -259,7 +248,7 @@ class _Comparison:
                 self._scans.clear()
 
     def _of_another_name(self, wanted: ChunkToCompare, held: Any) -> Checked:
-        """Compare a chunk that lies in a variable of another name, as those of virtual datasets do.
+        """Compare a chunk that lies in a variable of another name, as in virtual datasets.
 
         Where the file has a variable of the array's own name, the chunk should be of that.
         """
@@ -369,17 +358,17 @@ class _Comparison:
 
     def _meant(self, array: ScannedArray) -> Attributes:
         """Return what the file says of a variable, as the build corrected it."""
-        told, wanted = array.attributes, self._edit.wanted(self._called(array.path))
+        given, wanted = array.attributes, self._edit.wanted(self._called(array.path))
         for other in self._scan(None).arrays:
             if array.path in bounds_of(other.path, other.attributes.values):  # which inherit
                 inherited = self._edit.wanted(self._called(other.path))
-                own = (name for name in COUNTING if name in told.values)
+                own = (name for name in COUNTING if name in given.values)
                 wanted = {name: inherited[name] for name in own if name in inherited} | wanted
                 kept = with_attributes(other.path, other.attributes, inherited, other.data_type)
                 if "calendar" in kept.values:
                     calendar = kept.values["calendar"]
-                    told = replace(told, values={"calendar": calendar, **told.values})
-        return with_attributes(array.path, told, wanted, array.data_type)
+                    given = replace(given, values={"calendar": calendar, **given.values})
+        return with_attributes(array.path, given, wanted, array.data_type)
 
     def _packing(self, path: str, dtype: np.dtype[Any]) -> dict[str, Any]:
         """Return the attributes by which an array of the repository is packed."""
@@ -388,7 +377,7 @@ class _Comparison:
     def _is_near(
         self, mine: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any], variable: str, held: Any
     ) -> bool:
-        """Say whether all values of an array differ by no more than the build was told."""
+        """Say whether no value of an array differs by more than the tolerance of the build."""
         limit = limit_for(self._tolerance, self._called(variable), dimensions_of(held))
         if limit is None or not mine.shape == theirs.shape == held.shape:
             return False
@@ -469,7 +458,7 @@ class _Comparison:
             held = open_array(self._session.store, path)
             more = [stacks.get(name or "") for name in dimensions_of(held)[: held.ndim - len(here)]]
             if None in more:
-                return Checked()  # what is stored once does not tell where the file lies
+                return Checked()  # what is stored once has no place of the file
             here = (*(part for part in more if part is not None), *here)
         if 0 in other.shape or is_elsewhere(node, other, shift):
             return Checked()

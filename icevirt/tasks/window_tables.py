@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from icevirt.archive.blocks.cutting import joined, part_of
 from icevirt.archive.blocks.packing import Block
 from icevirt.archive.plan import ArrayMode, WindowTask
-from icevirt.catalog.references import naming
+from icevirt.catalog.parquet import naming
 from icevirt.catalog.task_inputs import TaskFiles, WindowBlocks
 from icevirt.errors import CombineError, FormatError
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations

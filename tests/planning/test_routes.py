@@ -22,7 +22,7 @@ from icevirt.archive.blocks.packing import Block
 from icevirt.archive.blocks.unpacking import unpack
 from icevirt.archive.outcome import ScanOutcome
 from icevirt.archive.plan import FileRows
-from icevirt.catalog import part_builder as rows
+from icevirt.catalog import parts as rows
 from icevirt.catalog import references as refs
 from icevirt.catalog.parts import write_part
 from icevirt.errors import FormatError, IcevirtError

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from icevirt.archive.facts import Coded, Labels, by_first_appearance
 from icevirt.catalog.row_checks import check_labels_dtype
 from icevirt.model.ranges import gather
-from icevirt.model.strings import Strings
 
 _SHORT = 64  # bytes of labels that are not looked up among others
 _ROWS = 1 << 12  # that a column has room for at first
@@ -80,14 +79,9 @@ class TextColumn:
         self._data.add(data)
         return np.arange(first, self._starts.rows - 1)
 
-    def raw(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    def taken(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         """Return the bytes, and where each text begins and the last one ends."""
         return self._data.taken(), self._starts.taken()
-
-    def taken(self, order: NDArray[np.int64] | None) -> Strings:
-        """Return the texts in an order."""
-        texts = Strings(*self.raw())
-        return texts if order is None else texts[order]
 
 
 class LabelColumns:
@@ -126,7 +120,7 @@ class LabelColumns:
 
     def taken(self) -> Labels:
         """Return all of them."""
-        data, starts = self._values.raw()
+        data, starts = self._values.taken()
         columns, _ = self._columns.taken()
         return Labels(
             row=columns["place"],

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -134,7 +134,7 @@ class ValuesReader:
     """Reads values that lie beside the references of arrays."""
 
     storage: Storage
-    _objects: dict[str, list[str]] | None = None
+    _objects: dict[str, list[str]] = field(default_factory=dict)
 
     def located(
         self,
@@ -151,8 +151,6 @@ class ValuesReader:
             row: (n,) Its row in the part.
             path: Of the array.
         """
-        if self._objects is None:
-            self._objects = _objects(self.storage, parts)
         used = [parts[number] for number in np.unique(part[part >= 0]).tolist()]
         if any(name not in self._objects for name in used):
             self._objects |= _objects(self.storage, parts)

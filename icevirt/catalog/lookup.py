@@ -84,8 +84,10 @@ def settled(
         free = ~stopped & (part[at] < 0)
         at, found = at[free][::-1], found[free][::-1]  # of a file's rows the first is set last
         part[at], row[at] = number, rows.row[found]
+    columns = np.array(outgrown, np.int32).reshape(-1, 2)
+    stopped_rows = Chosen(part=columns[:, 0], row=columns[:, 1])
     return CatalogLookup(
-        parts=parts, part=part, row=row, attempt=len(forgotten), outgrown=_chosen(outgrown)
+        parts=parts, part=part, row=row, attempt=len(forgotten), outgrown=stopped_rows
     )
 
 
@@ -159,8 +161,3 @@ def _rows(table: Any, limits: ScanLimits) -> _FileRows:
         stopped=(are(code, ScanTimeoutError.code) & (numbers_of(seconds) < limits.seconds))
         | (are(code, ScanMemoryError.code) & (numbers_of(memory) < limits.memory)),
     )
-
-
-def _chosen(rows: Sequence[tuple[int, int]]) -> Chosen:
-    columns = np.array(rows, np.int32).reshape(-1, 2)
-    return Chosen(part=columns[:, 0], row=columns[:, 1])

@@ -20,7 +20,7 @@ from icevirt.archive import catalog
 from icevirt.errors import FormatError, IcevirtError
 from icevirt.storage.protocol import Storage
 
-_TOLD = 200  # characters of a cause
+_SHOWN = 200  # characters of a cause
 _AHEAD = 16  # tables that are read or waited for at a time
 _MOST = (1 << 31) - 1  # bytes of the texts of one array
 _RUN = b"icevirt_run"
@@ -60,16 +60,16 @@ def of_run(schema: pa.Schema, run: str) -> pa.Schema:
 
 
 def check_run(schema: pa.Schema, path: str) -> None:
-    """Make sure that a table is the one of its part; those of earlier versions do not say.
+    """Make sure that a table belongs to its part; tables of earlier versions do not say.
 
     Tables of different parts fit each other: offsets of one file would be taken for another's.
 
     Raises:
         FormatError: It is another part's.
     """
-    told = (schema.metadata or {}).get(_RUN)
+    run = (schema.metadata or {}).get(_RUN)
     part = path.rpartition("/")[2].removesuffix(".parquet")
-    if told is not None and told.decode("utf-8", "replace") != catalog.run_of(part):
+    if run is not None and run.decode("utf-8", "replace") != catalog.run_of(part):
         raise damaged(path, "it belongs to another part")
 
 
@@ -122,29 +122,27 @@ def read_tables(
 ) -> Iterator[Any]:
     """Yield columns of stored tables, in their order; raises as `read_table` does.
 
-    Those that come next are asked for meanwhile: a bucket answers after milliseconds in which
-    nothing else would happen. They are decoded one by one, because threads that decode keep
-    waiting for one another's turn of the interpreter, in a third more processor time.
+    The next tables are requested meanwhile: a bucket answers after milliseconds in which nothing
+    else would happen. They are decoded one by one, because threads that decode keep waiting for
+    each other's turn of the interpreter, in a third more processor time.
     """
     under_way: deque[tuple[str, Future[bytes]]] = deque()
+
+    def following() -> Any:
+        path, raw = under_way.popleft()
+        return _table(raw.result(), path, columns, coded)
+
     with ThreadPoolExecutor(_AHEAD, thread_name_prefix="icevirt-catalog") as pool:
         try:
             for path in paths:
                 under_way.append((path, pool.submit(storage.get, path)))
                 if len(under_way) == _AHEAD:
-                    yield _next(under_way, columns, coded)
+                    yield following()
             while under_way:
-                yield _next(under_way, columns, coded)
+                yield following()
         finally:
             for _, each in under_way:
                 each.cancel()
-
-
-def _next(
-    under_way: deque[tuple[str, Future[bytes]]], columns: Sequence[str], coded: Sequence[str]
-) -> Any:
-    path, raw = under_way.popleft()
-    return _table(raw.result(), path, columns, coded)
 
 
 def _table(raw: bytes, path: str, columns: Sequence[str], coded: Sequence[str]) -> Any:
@@ -195,7 +193,7 @@ def telling_damage(path: str) -> Iterator[None]:
         yield
     except _DAMAGE as error:
         raise damaged(
-            path, str(error).partition("\n")[0][:_TOLD] or type(error).__name__
+            path, str(error).partition("\n")[0][:_SHOWN] or type(error).__name__
         ) from error
 
 

@@ -285,24 +285,24 @@ class _Blocks:
 
     def packed(self) -> Iterator[PackedBlock]:
         """Yield the blocks, the last one not full."""
-        yield from map(_thawed, self._full)
+        yield from map(thawed, self._full)
         if self._run:
             yield _packed(self._run, self._urls)
 
     def _close(self) -> None:
-        self._full.append(_frozen(_packed(self._run, self._urls)))
+        self._full.append(frozen(_packed(self._run, self._urls)))
         self._run, self._refs, self._data = [], 0, 0
 
 
-def _frozen(block: PackedBlock) -> bytes:
-    raw = zstandard.ZstdCompressor(level=1).compress(pickle.dumps(block))
+def frozen(value: object) -> bytes:
+    """Return a value pickled and compressed."""
+    raw = zstandard.ZstdCompressor(level=1).compress(pickle.dumps(value))
     return bytes(memoryview(raw))  # it keeps a buffer of the size that it might have needed
 
 
-def _thawed(raw: bytes) -> PackedBlock:
-    raw = zstandard.ZstdDecompressor().decompress(raw)
-    block: PackedBlock = pickle.loads(raw)  # noqa: S301  # made by `_frozen`
-    return block
+def thawed(raw: bytes) -> Any:
+    """Return the value of which `frozen` was called, in this job."""
+    return pickle.loads(zstandard.ZstdDecompressor().decompress(raw))  # noqa: S301
 
 
 def _pieces(table: ChunkTable) -> Iterator[ChunkTable]:

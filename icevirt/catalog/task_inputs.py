@@ -25,7 +25,7 @@ from icevirt.archive.joining import Form, itemsize_of
 from icevirt.archive.plan import FileRows, WindowTask
 from icevirt.catalog.arrow_columns import bytes_of, numbers_of, places_by_part, rows_of
 from icevirt.catalog.facts_beside import ValuesReader
-from icevirt.catalog.parquet import read_table
+from icevirt.catalog.parquet import read_table, rewritten
 from icevirt.catalog.references import WindowReferences
 from icevirt.errors import FormatError
 from icevirt.model.chunks import ChunkType
@@ -81,9 +81,7 @@ class TaskFiles:
     def remedy(self, place: int) -> str:
         """Return what to do if the part that describes a file is damaged."""
         part = self.rows.parts[int(self.rows.part[place])]
-        return (
-            f"Delete files/{part}.parquet from the catalog; the next scan writes this part again."
-        )
+        return rewritten(part)
 
     def _read(self) -> FileColumns:
         part = self.rows.part

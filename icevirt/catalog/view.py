@@ -189,7 +189,8 @@ def _arrays(part: PartView, path: str | None) -> Iterator[pa.RecordBatch]:
     found = part.read("arrays", ["path", "schema", "shape", *counts])
     if path is not None:
         found = found.filter(pa.array([each == path for each in found["path"].to_pylist()]))
-    urls = _by_row(part.read("files", ["url"]), "url")
+    files = part.read("files", ["url"])
+    urls = dict(zip(files["row"].to_pylist(), files["url"].to_pylist(), strict=True))
     schemas = [_parse(text) for text in found["schema"].to_pylist()]
     yield _batch(
         "arrays",
@@ -219,10 +220,6 @@ def _parse(text: str | None) -> dict[str, Any]:
         "fill_value": json.dumps(found.fill_value),
         "attributes": json.dumps(dict(found.attributes.values), ensure_ascii=False),
     }
-
-
-def _by_row(table: Any, name: str) -> dict[int, Any]:
-    return dict(zip(table["row"].to_pylist(), table[name].to_pylist(), strict=True))
 
 
 def _references(part: PartView, path: str | None) -> Iterator[pa.RecordBatch]:

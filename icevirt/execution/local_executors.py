@@ -80,13 +80,12 @@ def _map[M](
 
 def _reduce[T, R](function: Callable[[T, list[bytes]], R], given: tuple[T, list[_Span]]) -> R:
     task, spans = given
-    return function(task, [_row(*span) for span in spans])
-
-
-def _row(path: str, offset: int, length: int) -> bytes:
-    with Path(path).open("rb") as file:
-        file.seek(offset)
-        return file.read(length)
+    rows = []
+    for path, offset, length in spans:
+        with Path(path).open("rb") as file:
+            file.seek(offset)
+            rows.append(file.read(length))
+    return function(task, rows)
 
 
 class InProcessExecutor(LocalShuffle):

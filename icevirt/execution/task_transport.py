@@ -36,7 +36,7 @@ TOGETHER = 1 << 20
 _SECRET = (SourceAccess, GrantedAccess, Refreshable, PickledFunction, Bucket, Secret)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Left:
     """Where a task lies, and what it has to be."""
 
@@ -51,8 +51,8 @@ class _Left:
         """Return the task.
 
         Raises:
-            BuildError: Somebody replaced it.
-            ObjectNotFoundError: Somebody deleted it.
+            BuildError: Another program replaced it.
+            ObjectNotFoundError: Another program deleted it.
         """
         raw = self.storage.get_range(self.path, offset=self.offset, length=self.length)
         if _digest(raw) != self.digest:
@@ -72,7 +72,7 @@ def packed(
     through_spark: int = THROUGH_SPARK,
     together: int = TOGETHER,
 ) -> Iterator[Iterator[bytes]]:
-    """Yield the tasks as Spark shall carry them; what lies in the storage is removed at the end.
+    """Yield the tasks as Spark carries them; those in the storage are removed at the end.
 
     Args:
         tasks: They pickle.
@@ -87,15 +87,18 @@ def packed(
     try:
         yield folder.take(tasks, through_spark, together)
     finally:
-        folder.remove()
+        if folder.objects:
+            with suppress(StorageError):  # what remains does no harm
+                storage.delete_below(folder.path)
 
 
+@dataclass(slots=True)
 class _Folder:
     """Where the tasks of one job lie."""
 
-    def __init__(self, storage: Storage, path: str) -> None:
-        self._storage, self._path = storage, path
-        self._objects = 0
+    storage: Storage
+    path: str
+    objects: int = 0
 
     def take(self, tasks: Iterable[Any], through_spark: int, together: int) -> Iterator[bytes]:
         """Yield the first tasks as they are, and where the others lie."""
@@ -112,33 +115,19 @@ class _Folder:
             waiting += len(held[-1][0])
             if waiting > together:
                 yield from self._put(held)
-                held.clear()
-                waiting = 0
+                held, waiting = [], 0
         if held:
             yield from self._put(held)
 
     def _put(self, tasks: Sequence[tuple[bytes, tuple[Any, ...]]]) -> Iterator[bytes]:
-        path = f"{self._path}/{self._objects}"
-        self._objects += 1
-        self._storage.put(path, b"".join(raw for raw, _ in tasks))
+        path = f"{self.path}/{self.objects}"
+        self.objects += 1
+        self.storage.put(path, b"".join(raw for raw, _ in tasks))
         offset = 0
         for raw, held in tasks:
-            where = _Left(
-                storage=self._storage,
-                path=path,
-                offset=offset,
-                length=len(raw),
-                digest=_digest(raw),
-                secrets=held,
-            )
+            left = _Left(self.storage, path, offset, len(raw), _digest(raw), held)
             offset += len(raw)
-            yield pickle.dumps(where)
-
-    def remove(self) -> None:
-        """Remove what was written."""
-        if self._objects:
-            with suppress(StorageError):  # it is in nobody's way
-                self._storage.delete_below(self._path)
+            yield pickle.dumps(left)
 
 
 class _Emptied(pickle.Pickler):

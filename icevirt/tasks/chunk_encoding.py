@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -95,13 +95,15 @@ def fill_of(document: Mapping[str, Any]) -> Any:
 class ChunkEncoder:
     """Encodes chunks of one array as its metadata says, one at a time."""
 
-    def __init__(self, document: Mapping[str, Any], dtype: np.dtype[Any]) -> None:
+    def __init__(self, document: Mapping[str, Any]) -> None:
         self._document = document
-        self._dtype = dtype
         self._plain = plain_dtype(document["data_type"], document["codecs"])
-        self._pack = bytes
+        self._pack: Callable[[bytes], bytes] = bytes
         if self._plain is not None and len(document["codecs"]) > 1:
-            self._pack = compressor(document["codecs"][1])
+            codec = document["codecs"][1].get("configuration") or {}
+            self._pack = zstandard.ZstdCompressor(
+                level=codec.get("level", 0), write_checksum=bool(codec.get("checksum", False))
+            ).compress
 
     def encode(self, chunk: NDArray[Any]) -> bytes:
         """Return the bytes of a full chunk.
@@ -110,7 +112,7 @@ class ChunkEncoder:
             ValueError: The codecs cannot encode, or what they encode decodes to something else.
         """
         if self._plain is not None:
-            raw: bytes = self._pack(chunk.astype(self._plain).tobytes())
+            raw: bytes = self._pack(chunk.astype(self._plain, copy=False).tobytes())
             return raw
         edges = list(chunk.shape)
         document = {**self._document, "shape": edges, "chunk_grid": _grid(edges), "attributes": {}}
@@ -140,14 +142,13 @@ def plain_dtype(data_type: object, codecs: Sequence[Any]) -> np.dtype[Any] | Non
 def _encode_plain(
     document: dict[str, Any], values: NDArray[Any], at: tuple[int, ...]
 ) -> dict[tuple[int, ...], bytes]:
-    edges, codecs = document["chunk_grid"]["configuration"]["chunk_shape"], document["codecs"]
+    edges = document["chunk_grid"]["configuration"]["chunk_shape"]
     grids = [AxisGrid(total=n, edge=e) for n, e in zip(document["shape"], edges, strict=True)]
     first = [a // edge for a, edge in zip(at, edges, strict=True)]
     counts = [-(-n // edge) for n, edge in zip(values.shape, edges, strict=True)]
     box = tuple((low, low + count) for low, count in zip(first, counts, strict=True))
-    pack = compressor(codecs[1]) if len(codecs) > 1 else bytes
-    chunks = chunks_of(values, at, box, grids, fill_of(document))
-    return {index: pack(chunk.tobytes()) for index, chunk in chunks}
+    encoder, chunks = ChunkEncoder(document), chunks_of(values, at, box, grids, fill_of(document))
+    return {index: encoder.encode(chunk) for index, chunk in chunks}
 
 
 def chunks_of(
@@ -185,15 +186,6 @@ def _spans(grid: AxisGrid, chunks: tuple[int, int], at: int) -> list[tuple[int, 
         (number, slice(*span), grid.edge_of(number))
         for number, span in zip(range(*chunks), itertools.pairwise(ends), strict=True)
     ]
-
-
-def compressor(codec: Mapping[str, Any]) -> Any:
-    """Return the function that compresses as a ``zstd`` codec says."""
-    configuration = codec.get("configuration") or {}
-    return zstandard.ZstdCompressor(
-        level=configuration.get("level", 0),
-        write_checksum=bool(configuration.get("checksum", False)),
-    ).compress
 
 
 # -- everything else, by zarr --------------------------------------------------------------------

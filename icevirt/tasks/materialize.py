@@ -83,9 +83,9 @@ def rechunked(  # noqa: PLR0917 - one window and where it comes from
     kept = referenced.take(~_among(referenced.index[:, list(axes)], chunks))
     dtype = np.dtype(str(window.hybrid.target.data_type))
     with SourceValues(files, how) as source:
-        assembly = _Assembly(window, window.hybrid, files, source, refs, dtype)
+        assembly = _Assembly(window, files, source, refs)
         document = json.loads(window.zarr_json)
-        encoder, fill = ChunkEncoder(document, dtype), _number(document["fill_value"], dtype)
+        encoder, fill = ChunkEncoder(document), _number(document["fill_value"], dtype)
         tables = [kept] if len(kept) else []
         for box in slabs(chunks, axes, window.box, window.grids, dtype.itemsize):
             parts = chunks_of(*assembly.values(box), box, window.grids, fill)
@@ -126,18 +126,13 @@ def _among(index: NDArray[np.uint32], chunks: NDArray[np.int64]) -> NDArray[np.b
 class _Assembly:
     """Values of the array, from whatever files they lie in."""
 
-    def __init__(  # noqa: PLR0917 - the parts of one window
-        self,
-        window: WindowTask,
-        hybrid: Hybrid,
-        files: FileColumns,
-        source: SourceValues,
-        refs: WindowBlocks,
-        dtype: np.dtype[Any],
+    def __init__(
+        self, window: WindowTask, files: FileColumns, source: SourceValues, refs: WindowBlocks
     ) -> None:
-        self._window, self._hybrid, self._files = window, hybrid, files
-        self._rows = FileRows.of(files)
-        self._source, self._refs, self._dtype = source, refs, dtype
+        assert window.hybrid is not None
+        self._window, self._hybrid, self._files = window, window.hybrid, files
+        self._source, self._refs = source, refs
+        hybrid, self._dtype = window.hybrid, np.dtype(str(window.hybrid.target.data_type))
         self._packing = packing_of(hybrid.target.attributes)
         self._alike = [
             each.data_type == hybrid.target.data_type
@@ -145,7 +140,7 @@ class _Assembly:
             for each in hybrid.schemas
         ]
         self._read: dict[int, bytes] = {}  # by file, of those that the scan read in one slab
-        self._fill = _number(hybrid.target.fill_value, dtype)
+        self._fill = _number(hybrid.target.fill_value, self._dtype)
 
     def values(self, box: Extents) -> tuple[NDArray[Any], tuple[int, ...]]:
         """Return the values in a box of chunks, and the element at which it begins."""
@@ -157,7 +152,9 @@ class _Assembly:
         starts, ends = self._window.starts, self._window.starts + self._window.lengths
         lows, highs = np.array(low)[axes], np.array(high)[axes]
         there = self._window.takes & ((starts < highs) & (ends > lows)).all(axis=1)
-        self._read = self._raws(there & self._window.whole)
+        recorded = there & self._window.whole
+        found = self._refs.of(FileRows.of(self._files), self._window, recorded)
+        self._read = dict(row for block in found for row in _rows(block)) if recorded.any() else {}
         for place in np.flatnonzero(there).tolist():
             here = [slice(0, h - w) for w, h in zip(low, high, strict=True)]
             inside = [slice(w, h) for w, h in zip(low, high, strict=True)]
@@ -183,14 +180,6 @@ class _Assembly:
         values = self._source.read(place, path, region[new:])
         values = checked(values, dtype, path=path, url=url)
         return values.reshape([part.stop - part.start for part in region])
-
-    def _raws(self, wanted: NDArray[np.bool_]) -> dict[int, bytes]:
-        """Return the values that the scan read of some files."""
-        if not wanted.any():
-            return {}
-        return dict(
-            row for block in self._refs.of(self._rows, self._window, wanted) for row in _rows(block)
-        )
 
     def _raw(self, place: int) -> bytes:
         try:
@@ -270,10 +259,3 @@ def stored(table: ChunkTable, sink: Sink) -> ChunkTable:
         chunk_ids=np.frombuffer(b"".join(ids), np.uint8).reshape(-1, 12).copy(),
         inline=left,
     )
-
-
-def plain_only(window: WindowTask) -> WindowTask:
-    """Return the window with only the files whose chunks are referenced."""
-    if window.hybrid is None:
-        return window
-    return replace(window, takes=window.takes & window.hybrid.plain)

@@ -6,13 +6,11 @@ so tasks read them, and check each target once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 
 import numpy as np
 
-from icevirt.archive.blocks.packing import Block
 from icevirt.archive.plan import FileRows
 from icevirt.archive.scanned import SourceFile
 from icevirt.catalog.references import RefsReader
@@ -54,7 +52,9 @@ def look_at_targets(task: TargetTask) -> TargetsChanged:
     found: set[tuple[str, str, int]] = set()
     for path in task.paths:
         for block in reader.located(task.files, everything, path):
-            found.update(_targets(block))
+            numbers = np.unique(block.source[block.kind == ChunkType.virtual].astype(np.int64))
+            held = block.targets.take(numbers[numbers > 0] - 1)
+            found.update(zip(held.url, held.etag, held.last_modified.tolist(), strict=True))
     files = [
         SourceFile(url=url, size=-1, etag=etag, last_modified=seconds * _SECOND)
         for url, etag, seconds in sorted(found)
@@ -65,10 +65,3 @@ def look_at_targets(task: TargetTask) -> TargetsChanged:
     return TargetsChanged(
         looked=len(files), changed=len(changed), how=dict(islice(changed.items(), _SHOWN))
     )
-
-
-def _targets(block: Block) -> Iterable[tuple[str, str, int]]:
-    """Return URL, etag and time in seconds of the targets that references of a block lead to."""
-    numbers = np.unique(block.source[block.kind == ChunkType.virtual].astype(np.int64))
-    held = block.targets.take(numbers[numbers > 0] - 1)
-    return zip(held.url, held.etag, held.last_modified.tolist(), strict=True)

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Protocol
 
 from icevirt.archive.catalog import VERSION, CatalogPart, run_of
 from icevirt.archive.joining import Fact
@@ -50,19 +48,17 @@ class ScanTask:
     version: int = VERSION  # of the catalog
 
     def recorded(self, outcome: ScanOutcome) -> ScanOutcome:
-        """Return what is recorded of a file; catalogs before this version know one combination."""
+        """Return what is recorded of a file; older catalogs hold one combination."""
         if outcome.scanned is None or self.version == VERSION:
             return outcome
         return replace(outcome, scanned=combined(outcome.scanned, self.options))
 
     @property
     def wanted(self) -> Callable[[ScannedArray], Fact] | None:
-        """What says which facts are looked for."""
-        return partial(_wanted, self.options) if self.version == VERSION else None
-
-
-def _wanted(options: ScannerOptions, array: ScannedArray) -> Fact:
-    return options.wanted_of(array, ())
+        """The function that says which facts are looked for."""
+        if self.version != VERSION:
+            return None
+        return lambda array: self.options.wanted_of(array, ())
 
 
 def run_scan(task: ScanTask) -> int:
@@ -85,14 +81,13 @@ def run_scan(task: ScanTask) -> int:
     return sum(len(part.files) for part in task.parts if not part.piece)
 
 
-class _Attempt(Protocol):
-    def __call__(self, file: SourceFile, piece: tuple[int, int] | None = None) -> ScanOutcome: ...
+type _Attempt = Callable[[SourceFile, tuple[int, int] | None], ScanOutcome]
 
 
 def _scan_whole(task: ScanTask, part: CatalogPart, scan_file: _Attempt) -> None:
     rows = PartRows(task.limits, task.wanted)
     for file in part.files:
-        rows.add(task.recorded(scan_file(file)))
+        rows.add(task.recorded(scan_file(file, None)))
     write_part(task.catalog, part.name, rows.tables())
 
 
@@ -121,7 +116,7 @@ def _attempts(task: ScanTask, parts: list[CatalogPart], *, suspicious: bool) -> 
 
     with Prefetcher(file for part in parts for file in part.files) as ahead:
 
-        def here(file: SourceFile, piece: tuple[int, int] | None = None) -> ScanOutcome:
+        def here(file: SourceFile, piece: tuple[int, int] | None) -> ScanOutcome:
             with held_to(task.limits):
                 return attempt(file, task.options, ahead.open, piece)
 

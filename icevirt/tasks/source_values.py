@@ -48,10 +48,7 @@ class Reading:
     access: SourceAccess = field(default_factory=SourceAccess)  # to the servers of files
 
 
-@dataclass(frozen=True, slots=True)
-class _Opened:
-    source: OpenedSource
-    oracle: Oracle
+type _Opened = tuple[OpenedSource, Oracle]
 
 
 class _Sources:
@@ -64,21 +61,21 @@ class _Sources:
         """Return the values of a box."""
         if known.url not in self._opened:
             while len(self._opened) >= _OPEN:
-                _close(self._opened.popitem(last=False)[1])
+                _close(self._opened.popitem(last=False)[1][0])
             self._opened[known.url] = _fresh(known, path)
         self._opened.move_to_end(known.url)
-        opened = self._opened[known.url]
-        values = opened.oracle.read_values(opened.source, path, region)
+        source, oracle = self._opened[known.url]
+        values = oracle.read_values(source, path, region)
         return values.astype(values.dtype.newbyteorder("="), copy=False)
 
     def close(self, *, check: bool) -> None:
         """Close all files, and look whether they are what was opened."""
         while self._opened:
-            opened = self._opened.popitem(last=False)[1]
+            source, _ = self._opened.popitem(last=False)[1]
             if check:
-                _close(opened)
+                _close(source)
             else:
-                opened.source.close()
+                source.close()
 
 
 def _fresh(known: SourceFile, path: str) -> _Opened:
@@ -88,7 +85,7 @@ def _fresh(known: SourceFile, path: str) -> _Opened:
         raise _changed(known.url) from error
     try:
         _check(known, source.file)
-        return _Opened(source, oracle_for(source))
+        return source, oracle_for(source)
     except UnsupportedError as error:
         source.close()
         raise CombineError(
@@ -112,13 +109,13 @@ def _check(known: SourceFile, found: SourceFile) -> None:
         raise _changed(known.url)
 
 
-def _close(opened: _Opened) -> None:
+def _close(source: OpenedSource) -> None:
     try:
-        opened.source.check_unchanged()
+        source.check_unchanged()
     except StaleReferenceError as error:
-        raise _changed(opened.source.file.url) from error
+        raise _changed(source.file.url) from error
     finally:
-        opened.source.close()
+        source.close()
 
 
 _here = _Sources()  # of a child, which serves one `SourceValues`

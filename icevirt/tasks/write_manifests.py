@@ -29,7 +29,7 @@ from icevirt.objects.source_access import granted
 from icevirt.planning.relative_urls import with_names
 from icevirt.repo.maintenance import content_names
 from icevirt.storage.protocol import Storage
-from icevirt.tasks.materialize import Sink, plain_only, rechunked, stored
+from icevirt.tasks.materialize import Sink, rechunked, stored
 from icevirt.tasks.shuffle import Arrived
 from icevirt.tasks.source_values import Reading
 from icevirt.tasks.window_tables import window_table
@@ -160,9 +160,10 @@ def _table(
 ) -> tuple[ChunkTable, int]:
     """Return the chunks of a window, and how many references were replaced by stored chunks."""
     sink = Sink(repo=task.repo, inline_threshold=task.inline_threshold)
-    table = stored(window_table(refs, files, plain_only(window)), sink)
     if window.hybrid is None:
-        return table, 0
+        return stored(window_table(refs, files, window), sink), 0
+    plain = replace(window, takes=window.takes & window.hybrid.plain)
+    table = stored(window_table(refs, files, plain), sink)
     return rechunked(table, refs, origin or files.named(), window, sink, task.reading)
 
 

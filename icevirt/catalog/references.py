@@ -44,7 +44,7 @@ _SCHEMA = pa.schema([(name, getattr(pa, kind)()) for name, kind in catalog.REFS]
 
 
 def encode(refs: Iterable[tuple[str, PackedBlock]], run: str = "") -> bytes:
-    """Encode blocks of a run of files, each with the path of its array; those of one are adjacent.
+    """Encode blocks of a run of files with the paths of arrays; blocks of one array are adjacent.
 
     Blocks may be made one by one: no more than a row group is in memory.
     """

@@ -126,7 +126,7 @@ def results_of[R](rows: Sequence[tuple[int, bool, bytes]]) -> list[R]:
 
 
 class Watch:
-    """Call ``progress`` now and then while the block runs, from a thread of its own.
+    """Call ``progress`` now and then while the block runs, from another thread.
 
     Args:
         progress: Called with the number of tasks that are done; None: nothing happens.

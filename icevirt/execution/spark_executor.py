@@ -181,9 +181,9 @@ def _mapping[M](
                     for to, payload in mapper(unpacked(row["payload"]), row["id"]):
                         yield _sent(to, payload)
                 except IcevirtError as error:
-                    told = pickle.dumps(error)
+                    payload = pickle.dumps(error)
                     for to in range(tasks):
-                        yield _sent(to, told, ok=None)
+                        yield _sent(to, payload, ok=None)
 
     return run
 

@@ -1,9 +1,9 @@
 """Send tasks to executors: small ones through Spark, large ones through a storage.
 
 Spark's driver holds every task several times in its JVM. The names of ten million files are too
-much for that; they lie in a storage that all executors reach while the tasks run. A digest of each
-travels through Spark, so that no one who can write to the storage can make a task run their code.
-So do credentials: others may read the repository's storage.
+much for that; they are in a storage that all executors reach while the tasks run. A digest of each
+travels through Spark, so that no other writer of the storage can make a task run their code.
+Credentials travel through Spark too: others may read the repository's storage.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ THROUGH_SPARK = 4 << 20
 """Bytes of all tasks together that Spark carries."""
 
 TOGETHER = 1 << 20
-"""Bytes of tasks that wait for one another, to lie in one object."""
+"""Bytes of tasks that are collected to share one object."""
 
-# whatever passwords, functions and stores a caller passes lies in one of these
+# all passwords, functions and stores that a caller passes are in one of these
 _SECRET = (SourceAccess, GrantedAccess, Refreshable, PickledFunction, Bucket, Secret)
 
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """Where a task lies, and what it has to be."""
+    """Where a task is in the storage, and its digest."""
 
     storage: Storage
     path: str
     offset: int
     length: int
     digest: bytes
-    secrets: tuple[Any, ...] = field(default=(), repr=False)  # what the task has of them, in order
+    secrets: tuple[Any, ...] = field(default=(), repr=False)  # of the task, in order
 
     def load(self) -> Any:
         """Return the task.
@@ -94,14 +94,14 @@ def packed(
 
 @dataclass(slots=True)
 class _Folder:
-    """Where the tasks of one job lie."""
+    """The tasks of one job in the storage."""
 
     storage: Storage
     path: str
     objects: int = 0
 
     def take(self, tasks: Iterable[Any], through_spark: int, together: int) -> Iterator[bytes]:
-        """Yield the first tasks as they are, and where the others lie."""
+        """Yield the first tasks as they are, and the places of the others."""
         sent = waiting = 0
         held: list[tuple[bytes, tuple[Any, ...]]] = []
         for task in tasks:

@@ -39,9 +39,9 @@ def attempt(
 
     Args:
         file: As it was listed.
-        options: What is asked for.
+        options: Of the scan.
         opening: Returns a file by its URL, opened; it may have opened it already.
-        piece: The number of a share and how many there are, where this share alone is scanned.
+        piece: The number of a share and how many there are; None scans the whole file.
     """
     begin = time.perf_counter()
     share, scanned, error = None, None, None

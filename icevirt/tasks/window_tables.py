@@ -121,7 +121,7 @@ def _placed(window: WindowTask, block: Block) -> tuple[Block, NDArray[np.uint32]
 
 
 def _sources(files: TaskFiles, block: Block) -> tuple[NDArray[np.uint32], Locations]:
-    """Return which location each chunk of a block lies in, and those that some lie in."""
+    """Return the number of each chunk's location, and the locations that occur."""
     _refuse_astray(files, block)
     target = block.source.astype(np.int64)
     places = np.where(target > 0, len(files) + target - 1, block.file)

@@ -133,8 +133,9 @@ def _template(archive: Archive, files, seed: int):
 
 
 def _tables(archive: Archive, files, seed: int):
+    from part_tables import tables_of
+
     from icevirt.archive.scanned import ScannedFile, ScannedGroup, ScanOutcome
-    from icevirt.catalog.part_builder import tables_of
 
     rng = np.random.default_rng(seed)
     return tables_of(
@@ -214,7 +215,7 @@ def build(archive: Archive) -> dict:
     from icevirt.archive.sources import SourceFiles
     from icevirt.catalog.facts_reader import read_facts
     from icevirt.catalog.lookup import settled
-    from icevirt.execution.memory import give_back
+    from icevirt.execution.executor import give_back
     from icevirt.execution.spark_session import local_session
     from icevirt.planning.combine.options import Wish
     from icevirt.planning.eras.group_plan import combine_eras

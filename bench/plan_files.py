@@ -38,8 +38,7 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.facts_reader import read_facts
 from icevirt.catalog.lookup import settled
-from icevirt.catalog.part_builder import tables_of
-from icevirt.catalog.parts import mark, write_part
+from icevirt.catalog.parts import mark, tables_of, write_part
 from icevirt.errors import CombineError
 from icevirt.model.attributes import Attributes
 from icevirt.planning.combine.options import Wish
@@ -48,7 +47,7 @@ from icevirt.planning.schedule.balance_writes import dealt
 from icevirt.planning.schedule.manifest_units import drafts
 from icevirt.planning.schedule.write_tasks import bundles
 from icevirt.storage.local import LocalStorage
-from icevirt.tasks.task_payload import PackedTasks
+from icevirt.tasks.write_manifests import PackedTasks
 
 PART = 256
 IDENTITY = "bench"

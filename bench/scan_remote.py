@@ -33,7 +33,7 @@ from icevirt.api.scan import scan_file
 from icevirt.archive.scanned import SourceFile
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.registry import scan
-from icevirt.tasks.prefetch import Prefetcher
+from icevirt.tasks.scan_file import Prefetcher
 
 ROW = "{:<34} {:<22} {:>9} {:>12} {:>9} {:>7}"
 

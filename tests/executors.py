@@ -1,6 +1,6 @@
 """The executor of tests: it runs tasks in this process, and lets a test act between its stages."""
 
-from icevirt.execution.in_process import InProcessExecutor
+from icevirt.execution.local_executors import InProcessExecutor
 
 
 class StagedExecutor(InProcessExecutor):

@@ -1,6 +1,7 @@
 """The layout of the package holds: rows, folders, names. ARCHITECTURE.md describes it."""
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -255,3 +256,17 @@ def test_the_stub_says_what_the_table_says():
     import icevirt
 
     assert sorted(imported) == sorted(icevirt.__all__)
+
+
+@pytest.mark.parametrize(
+    "path",
+    sorted([*ROOT.glob("bench/*.py"), *ROOT.glob("examples/*.py")], key=str),
+    ids=lambda path: path.name,
+)
+def test_programs_beside_the_package_import_names_that_exist(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("icevirt"):
+            module = importlib.import_module(str(node.module))
+            for alias in node.names:
+                if not hasattr(module, alias.name):
+                    importlib.import_module(f"{node.module}.{alias.name}")

@@ -14,10 +14,9 @@ import pyarrow.parquet as pq
 from icevirt.archive.catalog_view import TABLES
 from icevirt.archive.reports.build import BadFile, ReferenceCounts
 from icevirt.archive.reports.scan import CatalogSummary
-from icevirt.catalog.latest import newest
 from icevirt.catalog.parts import check_mark
-from icevirt.catalog.scan_identities import described_scans
-from icevirt.catalog.view import PartView, ddl, schema
+from icevirt.catalog.scan_notes import described_scans
+from icevirt.catalog.view import PartView, ddl, newest, schema
 from icevirt.errors import InvalidInputError, StorageError
 from icevirt.execution.spark_executor import SparkExecutor, batch_of
 from icevirt.model import paths

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from icevirt.archive.facts import Coded, Labels, by_first_appearance
 from icevirt.catalog.row_checks import check_labels_dtype
 from icevirt.model.ranges import gather
-from icevirt.model.strings import Strings
 
 _SHORT = 64  # bytes of labels that are not looked up among others
 _ROWS = 1 << 12  # that a column has room for at first
@@ -80,14 +79,9 @@ class TextColumn:
         self._data.add(data)
         return np.arange(first, self._starts.rows - 1)
 
-    def raw(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    def taken(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         """Return the bytes, and where each text begins and the last one ends."""
         return self._data.taken(), self._starts.taken()
-
-    def taken(self, order: NDArray[np.int64] | None) -> Strings:
-        """Return the texts in an order."""
-        texts = Strings(*self.raw())
-        return texts if order is None else texts[order]
 
 
 class LabelColumns:
@@ -102,7 +96,7 @@ class LabelColumns:
         self._dtypes = Codes(check_labels_dtype)
 
     def add(self, before: int, labels: Any, dtypes: Any) -> None:
-        """Append those of more rows, ``before`` of which there were."""
+        """Append labels of more rows, after ``before`` rows."""
         rows = np.flatnonzero(known(labels.combine_chunks()))
         if not len(rows):
             return
@@ -126,7 +120,7 @@ class LabelColumns:
 
     def taken(self) -> Labels:
         """Return all of them."""
-        data, starts = self._values.raw()
+        data, starts = self._values.taken()
         columns, _ = self._columns.taken()
         return Labels(
             row=columns["place"],
@@ -211,6 +205,23 @@ def numbers_of(column: Any) -> NDArray[Any]:
     if held is None:
         return np.zeros(0, kind)
     return np.frombuffer(held, kind)[one.offset : one.offset + len(one)]
+
+
+def places_by_part(part: NDArray[np.integer], count: int) -> list[NDArray[np.int64]]:
+    """Return the places of the files of each of ``count`` parts, given the part of each file."""
+    order = np.argsort(part, kind="stable")
+    return np.split(order, np.searchsorted(part[order], np.arange(1, count)))
+
+
+def place_of(
+    numbers: NDArray[np.integer], rows: NDArray[np.integer], places: NDArray[np.integer]
+) -> NDArray[np.int64]:
+    """Return for each number the place of the row that it equals, -1 if it is none of ``rows``."""
+    size = 1 + max(int(rows.max(initial=0)), int(numbers.max(initial=0)))
+    place = np.full(size, -1, np.int64)
+    place[rows] = places
+    found: NDArray[np.int64] = place[numbers]
+    return found
 
 
 def rows_of(table: Any, rows: NDArray[np.int64]) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,15 @@ from icevirt.archive.facts import BesideColumns, Counts
 from icevirt.archive.joining import Fact
 from icevirt.archive.scanned import FactsBeside, ScannedArray
 from icevirt.archive.schema import ArraySchema
-from icevirt.catalog.arrow_columns import Codes, Column, LabelColumns, numbers_of, rows_of
+from icevirt.catalog.arrow_columns import (
+    Codes,
+    Column,
+    LabelColumns,
+    numbers_of,
+    place_of,
+    places_by_part,
+    rows_of,
+)
 from icevirt.catalog.parquet import encode_table, read_table, read_tables, telling_damage
 from icevirt.catalog.row_checks import CHECKS, check_schema
 from icevirt.model.chunks import ChunkType, Locations
@@ -83,25 +91,22 @@ def read_beside(
     """
     objects = _objects(storage, parts)
     named = [(number, path) for number, name in enumerate(parts) for path in objects.get(name, ())]
-    order = np.argsort(part, kind="stable")
-    ends = np.searchsorted(part[order], np.arange(len(parts)), side="right")
-    begins = np.concatenate([[0], ends[:-1]]).astype(np.int64)
+    files = places_by_part(part, len(parts))
     coded = {"path": Codes(CHECKS["path"]), "digest": Codes(), "schema": Codes(_check_schema)}
     columns = {name: Column(np.dtype(np.int64)) for name in ("file", "asked", "nbytes", *coded)}
     labels = LabelColumns()
     tables = read_tables(storage, (path for _, path in named), _FACTS, coded=_CODED)
     for (number, path), table in zip(named, tables, strict=True):
-        mine = order[begins[number] : ends[number]]
+        mine = files[number]
         with telling_damage(path):
             found = numbers_of(table["row"]).astype(np.int64)
             if (found < 0).any():
                 raise ValueError("facts of no file")
-            place = np.full(1 + max(int(found.max(initial=0)), int(row[mine].max(initial=0))), -1)
-            place[row[mine]] = mine
-            kept = np.flatnonzero(place[found] >= 0)
+            place = place_of(found, row[mine], mine)
+            kept = np.flatnonzero(place >= 0)
             some = rows_of(table, kept)
             labels.add(columns["file"].rows, some["labels"], some["labels_dtype"])
-            columns["file"].add(place[found[kept]])
+            columns["file"].add(place[kept])
             for name in ("asked", "nbytes"):
                 columns[name].add(numbers_of(some[name]).astype(np.int64))
             for name, codes in coded.items():
@@ -129,7 +134,7 @@ class ValuesReader:
     """Reads values that lie beside the references of arrays."""
 
     storage: Storage
-    _objects: dict[str, list[str]] | None = None
+    _objects: dict[str, list[str]] = field(default_factory=dict)
 
     def located(
         self,
@@ -146,8 +151,6 @@ class ValuesReader:
             row: (n,) Its row in the part.
             path: Of the array.
         """
-        if self._objects is None:
-            self._objects = _objects(self.storage, parts)
         used = [parts[number] for number in np.unique(part[part >= 0]).tolist()]
         if any(name not in self._objects for name in used):
             self._objects |= _objects(self.storage, parts)
@@ -161,22 +164,11 @@ class ValuesReader:
             for each in self._objects.get(name, ()):
                 table = read_table(self.storage, each, ["row", "path", "schema", "values"])
                 with telling_damage(each):
-                    wanted = [
-                        at
-                        for at, (of, text, schema) in enumerate(
-                            zip(
-                                table["row"].to_pylist(),
-                                table["path"].to_pylist(),
-                                table["schema"].to_pylist(),
-                                strict=True,
-                            )
-                        )
-                        if text == path and schema and of in place
-                    ]
-                    for at in wanted:
-                        schema = ArraySchema.loads(table["schema"][at].as_py())
-                        ndim = len(schema.dimension_names)
-                        found[place[table["row"][at].as_py()]] = table["values"][at].as_py()
+                    columns = (table[name].to_pylist() for name in ("row", "path", "schema"))
+                    for at, (of, text, schema) in enumerate(zip(*columns, strict=True)):
+                        if text == path and schema and of in place:
+                            ndim = len(ArraySchema.loads(schema).dimension_names)
+                            found[place[of]] = table["values"][at].as_py()
         held = [(place, raw) for place, raw in sorted(found.items()) if raw]
         if not held:
             return None

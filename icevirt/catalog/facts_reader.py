@@ -29,6 +29,8 @@ from icevirt.catalog.arrow_columns import (
     first_unlike,
     narrow,
     numbers_of,
+    place_of,
+    places_by_part,
     rows_of,
 )
 from icevirt.catalog.parquet import read_table, read_tables, telling_damage
@@ -93,9 +95,7 @@ def _in_order(parts: int, part: NDArray[np.int32]) -> Iterator[tuple[int, NDArra
 
     Files of one part are neighbours nearly always, so that the columns come in order.
     """
-    order = np.argsort(part, kind="stable")
-    ends = np.searchsorted(part[order], np.arange(parts), side="right")
-    runs = np.split(order, ends[:-1])
+    runs = places_by_part(part, parts)
     for number in sorted(range(parts), key=lambda number: int(runs[number][:1].sum())):
         if len(runs[number]):
             yield number, runs[number]
@@ -162,9 +162,7 @@ class _GatheredFacts:
         found = numbers_of(arrays["row"])
         if (found < 0).any():
             raise ValueError("a variable without a file")
-        place = np.full(1 + max(int(found.max(initial=0)), int(rows.max(initial=0))), -1, np.int32)
-        place[rows] = places
-        file = place[found]
+        file = place_of(found, rows, places).astype(np.int32)
         kept = file >= 0
         if not kept.all():
             arrays, file = rows_of(arrays, np.flatnonzero(kept)), file[kept]

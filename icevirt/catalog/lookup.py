@@ -38,7 +38,7 @@ class CatalogLookup:
     part: NDArray[np.int32]  # (files,) index into ``parts``, -1: not described yet
     row: NDArray[np.int32]  # (files,)
     attempt: int  # how often bad files were forgotten
-    outgrown: Chosen  # rows that lower limits stopped, which are not among those of the files
+    outgrown: Chosen  # rows that lower limits stopped; not among `row`
 
     @property
     def missing(self) -> NDArray[np.int64]:
@@ -84,8 +84,10 @@ def settled(
         free = ~stopped & (part[at] < 0)
         at, found = at[free][::-1], found[free][::-1]  # of a file's rows the first is set last
         part[at], row[at] = number, rows.row[found]
+    columns = np.array(outgrown, np.int32).reshape(-1, 2)
+    stopped_rows = Chosen(part=columns[:, 0], row=columns[:, 1])
     return CatalogLookup(
-        parts=parts, part=part, row=row, attempt=len(forgotten), outgrown=_chosen(outgrown)
+        parts=parts, part=part, row=row, attempt=len(forgotten), outgrown=stopped_rows
     )
 
 
@@ -102,7 +104,7 @@ class _FileRows:
 
 
 class _Wanted:
-    """The files that are looked for, by a number that tells URLs apart nearly always."""
+    """The files that are looked for, by a hash of their URL that is nearly always unique."""
 
     def __init__(self, files: SourceFiles) -> None:
         self._files = files
@@ -128,22 +130,20 @@ def forget(storage: Storage, parts: Sequence[str], rows: Chosen) -> None:
 
     The note is named by what it says: two scans that forget at once keep each other's.
     """
-    told = [
-        [parts[part], row] for part, row in zip(rows.part.tolist(), rows.row.tolist(), strict=True)
-    ]
-    note = json.dumps(told).encode()
+    pairs = zip(rows.part.tolist(), rows.row.tolist(), strict=True)
+    note = json.dumps([[parts[part], row] for part, row in pairs]).encode()
     name = hashlib.blake2b(note, digest_size=16).hexdigest()
     storage.put(f"{_FORGOTTEN}/{name}.json", note)
 
 
 def rows_forgotten(storage: Storage) -> list[list[tuple[str, int]]]:
     """Return part and row of the bad files that were to be tried again, for each time."""
-    return [_forgotten(storage.get(info.path), info.path) for info in storage.list(_FORGOTTEN)]
-
-
-def _forgotten(raw: bytes, path: str) -> list[tuple[str, int]]:
-    with telling_damage(path):
-        return [(str(part), int(row)) for part, row in json.loads(raw)]
+    found = []
+    for info in storage.list(_FORGOTTEN):
+        note = storage.get(info.path)
+        with telling_damage(info.path):
+            found.append([(str(part), int(row)) for part, row in json.loads(note)])
+    return found
 
 
 def _rows(table: Any, limits: ScanLimits) -> _FileRows:
@@ -161,8 +161,3 @@ def _rows(table: Any, limits: ScanLimits) -> _FileRows:
         stopped=(are(code, ScanTimeoutError.code) & (numbers_of(seconds) < limits.seconds))
         | (are(code, ScanMemoryError.code) & (numbers_of(memory) < limits.memory)),
     )
-
-
-def _chosen(rows: Sequence[tuple[int, int]]) -> Chosen:
-    columns = np.array(rows, np.int32).reshape(-1, 2)
-    return Chosen(part=columns[:, 0], row=columns[:, 1])

@@ -17,19 +17,27 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from icevirt.archive import catalog
-from icevirt.errors import FormatError
+from icevirt.errors import FormatError, IcevirtError
 from icevirt.storage.protocol import Storage
 
-_TOLD = 200  # characters of a cause
+_SHOWN = 200  # characters of a cause
 _AHEAD = 16  # tables that are read or waited for at a time
 _MOST = (1 << 31) - 1  # bytes of the texts of one array
 _RUN = b"icevirt_run"
+REQUESTED = (
+    ("url", "string"),
+    ("size", "int64"),
+    ("etag", "string"),
+    ("last_modified", "int64"),  # nanoseconds since 1970
+)
+"""The columns of a note of requested files."""
 _TYPES = {
     table: {name: getattr(pa, kind)() for name, kind in columns}
     for table, columns in (
         ("files", catalog.FILES),
         ("arrays", catalog.ARRAYS),
         ("more", catalog.MORE),
+        ("asked", REQUESTED),
     )
 }
 _MAY_LACK = ("labels", "labels_dtype", "digest", "values")  # columns with missing values
@@ -52,16 +60,16 @@ def of_run(schema: pa.Schema, run: str) -> pa.Schema:
 
 
 def check_run(schema: pa.Schema, path: str) -> None:
-    """Make sure that a table is the one of its part; those of earlier versions do not say.
+    """Make sure that a table belongs to its part; tables of earlier versions do not say.
 
     Tables of different parts fit each other: offsets of one file would be taken for another's.
 
     Raises:
         FormatError: It is another part's.
     """
-    told = (schema.metadata or {}).get(_RUN)
+    run = (schema.metadata or {}).get(_RUN)
     part = path.rpartition("/")[2].removesuffix(".parquet")
-    if told is not None and told.decode("utf-8", "replace") != catalog.run_of(part):
+    if run is not None and run.decode("utf-8", "replace") != catalog.run_of(part):
         raise damaged(path, "it belongs to another part")
 
 
@@ -92,12 +100,7 @@ def _array(values: Any, kind: pa.DataType) -> Any:
 
 
 def read_table(
-    storage: Storage,
-    path: str,
-    columns: Sequence[str],
-    *,
-    coded: Sequence[str] = (),
-    schema: Mapping[str, pa.DataType] | None = None,
+    storage: Storage, path: str, columns: Sequence[str], *, coded: Sequence[str] = ()
 ) -> Any:
     """Return columns of a stored table.
 
@@ -105,16 +108,13 @@ def read_table(
         storage: The catalog.
         path: Of the table in it.
         columns: Their names.
-        coded: Those whose texts are numbered.
-        schema: Types of the columns, where they are to be just these.
+        coded: Columns whose texts are numbered.
 
     Raises:
         FormatError: It is damaged.
         ObjectNotFoundError: It is not there.
     """
-    table = _table(storage.get(path), path, columns, coded)
-    with telling_damage(path):
-        return table if schema is None else table.select(list(schema)).cast(pa.schema(schema))
+    return _table(storage.get(path), path, columns, coded)
 
 
 def read_tables(
@@ -122,29 +122,27 @@ def read_tables(
 ) -> Iterator[Any]:
     """Yield columns of stored tables, in their order; raises as `read_table` does.
 
-    Those that come next are asked for meanwhile: a bucket answers after milliseconds in which
-    nothing else would happen. They are decoded one by one, because threads that decode keep
-    waiting for one another's turn of the interpreter, in a third more processor time.
+    The next tables are requested meanwhile: a bucket answers after milliseconds in which nothing
+    else would happen. They are decoded one by one, because threads that decode keep waiting for
+    each other's turn of the interpreter, in a third more processor time.
     """
     under_way: deque[tuple[str, Future[bytes]]] = deque()
+
+    def following() -> Any:
+        path, raw = under_way.popleft()
+        return _table(raw.result(), path, columns, coded)
+
     with ThreadPoolExecutor(_AHEAD, thread_name_prefix="icevirt-catalog") as pool:
         try:
             for path in paths:
                 under_way.append((path, pool.submit(storage.get, path)))
                 if len(under_way) == _AHEAD:
-                    yield _next(under_way, columns, coded)
+                    yield following()
             while under_way:
-                yield _next(under_way, columns, coded)
+                yield following()
         finally:
             for _, each in under_way:
                 each.cancel()
-
-
-def _next(
-    under_way: deque[tuple[str, Future[bytes]]], columns: Sequence[str], coded: Sequence[str]
-) -> Any:
-    path, raw = under_way.popleft()
-    return _table(raw.result(), path, columns, coded)
 
 
 def _table(raw: bytes, path: str, columns: Sequence[str], coded: Sequence[str]) -> Any:
@@ -195,7 +193,7 @@ def telling_damage(path: str) -> Iterator[None]:
         yield
     except _DAMAGE as error:
         raise damaged(
-            path, str(error).partition("\n")[0][:_TOLD] or type(error).__name__
+            path, str(error).partition("\n")[0][:_SHOWN] or type(error).__name__
         ) from error
 
 
@@ -203,9 +201,38 @@ def damaged(path: str, cause: str) -> FormatError:
     """Return the error of a damaged object of a catalog."""
     folder, _, name = path.rpartition("/")
     if folder in ("files", "arrays", "refs"):
-        do = f"Delete files/{name} from the catalog; the next scan writes this part again."
+        do = rewritten(name.removesuffix(".parquet"))
     elif folder in ("forgotten", "more", "scans"):
         do = f"Delete {path} from the catalog; the next scan writes it again if needed."
     else:
         do = "Pass the sources, or choose another directory for the catalog."
     return FormatError("a table of a catalog is damaged", do=do, path=path, cause=cause)
+
+
+def rewritten(part: str) -> str:
+    """Return what to do to have a part written again."""
+    return f"Delete files/{part}.parquet from the catalog; the next scan writes this part again."
+
+
+@contextmanager
+def naming(parts: Sequence[str]) -> Iterator[None]:
+    """Name the parts of references that do not fit together.
+
+    Raises:
+        FormatError: They do not fit.
+    """
+    try:
+        yield
+    except (FormatError, ValueError) as error:
+        if isinstance(error, IcevirtError) and error.facts.keys() & {"file", "path"}:
+            raise  # it says which part
+        what = error.what if isinstance(error, FormatError) else str(error)
+        path = catalog.path_of("refs", parts[0])
+        if len(parts) == 1:
+            raise damaged(path, what) from error
+        raise FormatError(
+            f"tables of a catalog are damaged: {what}",
+            do="Delete these parts from the folder files/ of the catalog; the next scan writes them"
+            " again.",
+            parts=[f"{part}.parquet" for part in parts],
+        ) from error

@@ -3,6 +3,10 @@
 Small arrays share a row group, because finding one takes longer than reading a few kilobytes. Only
 paths have statistics; they identify the row groups of an array. The bytes depend on the content
 only.
+
+A part of small files holds a few kilobytes for each of its arrays, and opening it takes longer than
+reading them. So a task that reads one array of many parts also reads the other arrays that it will
+need from them, and keeps these compressed in a `ReferenceCache`.
 """
 
 from __future__ import annotations
@@ -10,7 +14,6 @@ from __future__ import annotations
 import io
 from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from itertools import batched, groupby
 from typing import Any, Protocol
@@ -23,11 +26,10 @@ from numpy.typing import NDArray
 from icevirt.archive import catalog
 from icevirt.archive.blocks.cutting import part_of
 from icevirt.archive.blocks.packing import Block, PackedBlock
-from icevirt.archive.blocks.unpacking import unpack_all
+from icevirt.archive.blocks.unpacking import COLUMNS, BinaryColumn, PackedBlocks, unpack_all
 from icevirt.archive.plan import FileRows
-from icevirt.catalog.parquet import check_run, damaged, of_run, opened, table_of, telling_damage
-from icevirt.catalog.reference_cache import BlockBatch, ReferenceCache, numbered, of_array
-from icevirt.errors import FormatError, IcevirtError
+from icevirt.catalog.arrow_columns import bytes_of, known, numbers_of, rows_of
+from icevirt.catalog.parquet import check_run, naming, of_run, opened, table_of, telling_damage
 from icevirt.storage.protocol import Storage
 
 _BLOCKS = 16  # of one array in a row group: what a reader of a huge file has in memory at once
@@ -35,15 +37,16 @@ _SHARED = 64 << 10  # bytes of blocks up to which arrays share a row group
 _SMALL = 1 << 20  # bytes of decoded columns up to which all arrays of a part are read at once
 _TOGETHER = 8 << 20  # bytes of decoded columns of small parts that are read at a time
 _BUDGET = 48 << 20  # bytes of encoded parts that a reader keeps
+_PART = "part"
 _METADATA = 8  # bytes that one of the encoded metadata takes in memory
 _COLUMNS = tuple(column.name for column in fields(PackedBlock))
 _SCHEMA = pa.schema([(name, getattr(pa, kind)()) for name, kind in catalog.REFS])
 
 
 def encode(refs: Iterable[tuple[str, PackedBlock]], run: str = "") -> bytes:
-    """Encode blocks of a run of files with the paths of their arrays; an array's stand together.
+    """Encode blocks of a run of files with the paths of arrays; blocks of one array are adjacent.
 
-    Of blocks that are made one by one, no more than a row group is held.
+    Blocks may be made one by one: no more than a row group is in memory.
     """
     sink = io.BytesIO()
     # bytes of blocks never repeat, and a dictionary of them takes as long again to read
@@ -105,12 +108,12 @@ class RefsReader:
         self._size = 0  # of all of them
         self._whole: tuple[str, Any] | None = None  # the small part that was decoded last
         self._expected: frozenset[str] = frozenset()
-        self._shelf = ReferenceCache(budget)
+        self._cache = ReferenceCache(budget)
 
     def expect(self, files: FileRows, paths: Collection[str]) -> None:
         """Take note of arrays that will be read of some files, each once; forget all else."""
         self._expected = frozenset(paths)
-        self._shelf.keep_only(self._expected)
+        self._cache.keep_only(self._expected)
         for name in self._parts.keys() - set(files.parts):
             self._size -= self._parts.pop(name).size
 
@@ -130,22 +133,22 @@ class RefsReader:
         Blocks hold no others, and number the files as ``files`` does.
         """
         finder = _Finder(files, takes)
-        for pile in self._piles(finder.names, path):
-            with naming([*pile.parts]):
-                yield from finder.found(pile)
+        for batch in self._batches(finder.names, path):
+            with naming([*batch.parts]):
+                yield from finder.found(batch)
 
-    def _piles(self, names: Sequence[str], path: str) -> Iterator[BlockBatch]:
+    def _batches(self, names: Sequence[str], path: str) -> Iterator[BlockBatch]:
         """Yield the blocks of one array in some parts, as they are kept or come together."""
         left = list(names)
         while left:
-            if self._shelf.holds(path, left[0]):
-                pile = self._shelf.load(path, left[0])
-                left = [name for name in left if name not in pile.parts]
-                yield pile
+            if self._cache.holds(path, left[0]):
+                batch = self._cache.load(path, left[0])
+                left = [name for name in left if name not in batch.parts]
+                yield batch
             elif self._part(left[0]).is_small:
-                count, pile = self._gathered(left, path)
+                count, batch = self._gathered(left, path)
                 left = left[count:]
-                yield pile
+                yield batch
             else:
                 name = left.pop(0)
                 for table in self._part(name).groups(path):
@@ -158,14 +161,14 @@ class RefsReader:
         size = 0
         for number, name in enumerate(names):
             full = tables and size >= _TOGETHER
-            if full or self._shelf.holds(path, name) or not self._part(name).is_small:
+            if full or self._cache.holds(path, name) or not self._part(name).is_small:
                 break
             tables.append(numbered(self._part(name).read(paths), number))
             size += tables[-1].nbytes
         parts = {name: number for number, name in enumerate(names[: len(tables)])}
         table = pa.concat_tables(tables).combine_chunks()
         for each in sorted(self._expected - {path}):
-            self._shelf.put(each, parts, of_array(table, each))
+            self._cache.put(each, parts, of_array(table, each))
         return len(parts), BlockBatch.of(parts, of_array(table, path))
 
     def _part(self, name: str) -> _Part:
@@ -179,32 +182,8 @@ class RefsReader:
         return self._parts[name]
 
 
-@contextmanager
-def naming(parts: Sequence[str]) -> Iterator[None]:
-    """Name the parts that references lie in which do not fit together.
-
-    Raises:
-        FormatError: They do not.
-    """
-    try:
-        yield
-    except (FormatError, ValueError) as error:
-        if isinstance(error, IcevirtError) and error.facts.keys() & {"file", "path"}:
-            raise  # it says which part
-        what = error.what if isinstance(error, FormatError) else str(error)
-        path = catalog.path_of("refs", parts[0])
-        if len(parts) == 1:
-            raise damaged(path, what) from error
-        raise FormatError(
-            f"tables of a catalog are damaged: {what}",
-            do="Delete these parts from the folder files/ of the catalog; the next scan writes them"
-            " again.",
-            parts=[f"{part}.parquet" for part in parts],
-        ) from error
-
-
 class _Finder:
-    """Finds some files among those of parts."""
+    """Finds some files in parts."""
 
     def __init__(self, files: FileRows, takes: NDArray[np.bool_]) -> None:
         taken = np.flatnonzero(takes)
@@ -218,36 +197,25 @@ class _Finder:
         self._code = {files.parts[code]: code for code in used}
         self.names = tuple(self._code)
 
-    def found(self, pile: BlockBatch) -> Iterator[Block]:
+    def found(self, batch: BlockBatch) -> Iterator[Block]:
         """Yield the references in these files, of which they get the places."""
-        files, blocks = self._files, pile.blocks
-        wanted = [(self._code[name], at) for name, at in pile.parts.items() if name in self._code]
+        files, blocks = self._files, batch.blocks
+        wanted = [(self._code[name], at) for name, at in batch.parts.items() if name in self._code]
         spans = [self._taken[self._starts[code] : self._starts[code + 1]] for code, _ in wanted]
         number = np.repeat([at for _, at in wanted], [len(span) for span in spans])
         mine = np.concatenate(spans)
         last = blocks.columns["files"].numbers("<i4").max(initial=0)
         stride = 1 + max(int(last), int(files.row[mine].max()))
-        place = np.full(stride * len(pile.parts), -1, np.int64)
+        place = np.full(stride * len(batch.parts), -1, np.int64)
         place[number * stride + files.row[mine]] = mine
         for low, high in blocks.runs(catalog.BLOCK_REFS):
-            block = unpack_all(blocks.part(low, high), stride * pile.part[low:high])
+            block = unpack_all(blocks.part(low, high), stride * batch.part[low:high])
             at = place[block.file]
             rows = np.flatnonzero(at >= 0)
             if len(rows) == len(block):
                 yield replace(block, file=at.astype(np.int32))
             elif len(rows):
                 yield part_of(block, rows, at[rows])
-
-
-def places_of(
-    block: Block, rows: NDArray[np.integer], places: NDArray[np.integer]
-) -> NDArray[np.int64]:
-    """Return the place of each reference's file, -1 where it is none of ``rows``."""
-    size = 1 + max(int(rows.max(initial=0)), int(block.file.max(initial=0)))
-    place = np.full(size, -1, np.int64)
-    place[rows] = places
-    found: NDArray[np.int64] = place[block.file]
-    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,8 +236,9 @@ class _Part:
             if not file.schema_arrow.equals(_SCHEMA):
                 raise pa.ArrowInvalid("it has other columns")
             check_run(file.schema_arrow, path)
-            told = file.metadata
-            spans = [_paths(told.row_group(number)) for number in range(told.num_row_groups)]
+            metadata = file.metadata
+            groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+            spans = [_paths(group) for group in groups]
         by_path: dict[str, list[int]] = defaultdict(list)
         shared: list[tuple[int, tuple[str, str] | None]] = []
         inside = 0
@@ -278,9 +247,9 @@ class _Part:
                 by_path[paths[0]].append(number)
             else:
                 shared.append((number, paths))
-            inside += told.row_group(number).total_byte_size
+            inside += groups[number].total_byte_size
         return cls(
-            size=len(raw) + _METADATA * told.serialized_size,
+            size=len(raw) + _METADATA * metadata.serialized_size,
             path=path,
             file=file,
             by_path=dict(by_path),
@@ -314,5 +283,80 @@ class _Part:
 
 def _paths(group: Any) -> tuple[str, str] | None:
     """Return the first and the last path of a row group, None where no statistics say it."""
-    told = group.column(0).statistics
-    return (told.min, told.max) if told is not None and told.has_min_max else None
+    found = group.column(0).statistics
+    return (found.min, found.max) if found is not None and found.has_min_max else None
+
+
+@dataclass(frozen=True, slots=True)
+class BlockBatch:
+    """Packed blocks of one array in some parts of the catalog."""
+
+    parts: Mapping[str, int]  # their numbers, by name
+    part: NDArray[np.int64]  # (k,) the number of each block's
+    blocks: PackedBlocks  # (k,)
+
+    @classmethod
+    def of(cls, parts: Mapping[str, int], table: Any) -> BlockBatch:
+        """Make a batch of a table that `numbered` made."""
+        part, ndim = (numbers_of(table[name]).astype(np.int64) for name in (_PART, "ndim"))
+        columns = {
+            name: BinaryColumn(*bytes_of(table[name]), known(table[name].combine_chunks()))
+            for name in COLUMNS
+        }
+        return cls(parts, part, PackedBlocks(ndim, columns))
+
+
+def numbered(table: Any, part: int) -> Any:
+    """Return a table of packed blocks with the number of their part."""
+    column = {_PART: [part] * len(table)}
+    return table.append_column(_PART, table_of(column, pa.schema({_PART: pa.int32()}))[_PART])
+
+
+def of_array(table: Any, path: str) -> Any:
+    """Return the blocks of one array; Arrow's own comparison would import pandas."""
+    rows = [row for row, each in enumerate(table["path"].to_pylist()) if each == path]
+    return rows_of(table, np.array(rows, np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    parts: Mapping[str, int]
+    raw: Any  # a buffer of Arrow: the blocks of one array
+
+
+class ReferenceCache:
+    """Keeps what was read before its time, as long as there is room.
+
+    Args:
+        budget: Bytes that may be kept, compressed.
+    """
+
+    def __init__(self, budget: int) -> None:
+        self._budget = budget
+        self._kept: dict[str, dict[str, _Kept]] = {}  # by array and part
+
+    def keep_only(self, paths: Collection[str]) -> None:
+        """Let go of all but some arrays."""
+        self._kept = {path: kept for path, kept in self._kept.items() if path in paths}
+
+    def put(self, path: str, parts: Mapping[str, int], table: Any) -> None:
+        """Keep the blocks of an array in some parts, if there is room; else they are read again."""
+        sink = pa.BufferOutputStream()
+        how = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
+        with pa.ipc.new_stream(sink, table.schema, options=how) as writer:
+            writer.write_table(table.combine_chunks())
+        kept = _Kept(parts, sink.getvalue())
+        batches = {id(each): each for held in self._kept.values() for each in held.values()}
+        if sum(each.raw.size for each in [kept, *batches.values()]) <= self._budget:
+            self._kept.setdefault(path, {}).update(dict.fromkeys(parts, kept))
+
+    def holds(self, path: str, part: str) -> bool:
+        """Say whether the blocks of an array in a part are kept."""
+        return part in self._kept.get(path, ())
+
+    def load(self, path: str, part: str) -> BlockBatch:
+        """Return the batch that holds the blocks of an array in a part."""
+        kept = self._kept[path][part]
+        how = pa.ipc.IpcReadOptions(use_threads=False)
+        with pa.ipc.open_stream(kept.raw, options=how) as reader:
+            return BlockBatch.of(kept.parts, reader.read_all())

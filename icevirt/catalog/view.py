@@ -1,15 +1,19 @@
-"""Read parts of a catalog as the tables of its view, one part at a time."""
+"""Read parts of a catalog as the tables of its view, one part at a time.
+
+Only the latest row of each file counts; it is found without Python objects per file.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from icevirt.archive import catalog
@@ -17,7 +21,9 @@ from icevirt.archive.blocks.packing import Block
 from icevirt.archive.blocks.unpacking import unpack
 from icevirt.archive.catalog_view import TABLES
 from icevirt.archive.schema import ArraySchema
+from icevirt.catalog.lookup import rows_forgotten
 from icevirt.catalog.parquet import read_table
+from icevirt.catalog.parts import complete_parts
 from icevirt.catalog.references import RefsReader
 from icevirt.model.chunks import ChunkType
 from icevirt.storage.protocol import Storage
@@ -58,12 +64,8 @@ class PartView:
 
     def batches(self, table: str, path: str | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one of `TABLES`; of arrays and references only those at ``path``."""
-        if not len(self.rows):
-            return
-        if table in ("files", "attributes"):
-            yield from _OF_FILES[table](self)
-        else:
-            yield from _OF_ARRAYS[table](self, path)
+        if len(self.rows):
+            yield from _BATCHES[table](self, path)
 
     def read(self, table: str, columns: list[str]) -> Any:
         """Read columns of a stored table for the files that count."""
@@ -72,26 +74,77 @@ class PartView:
         return found.filter(pa.array(np.isin(found["row"].to_numpy(), self.rows)))
 
 
+def newest(storage: Storage, scan: str | None = None) -> list[PartView]:
+    """Return the parts of a catalog, each with the files that no later part describes again.
+
+    A file that was scanned with several options counts once for each of them. ``scan`` takes one.
+    """
+    times = complete_parts(storage)
+    names = sorted(
+        (name for name in times if scan is None or catalog.scan_of(name) == scan),
+        key=lambda name: (times[name], name),
+    )
+    forgotten = [each for time in rows_forgotten(storage) for each in time]
+    rows = _last(storage, names, forgotten)
+    return [
+        PartView(catalog=storage, name=name, scanned_at=times[name], rows=each)
+        for name, each in zip(names, rows, strict=True)
+    ]
+
+
+def _last(
+    storage: Storage, names: Sequence[str], forgotten: Sequence[tuple[str, int]]
+) -> list[NDArray[np.int32]]:
+    """Return for each part, in the order in which they were written, the rows that count."""
+    tables = [_file_rows(storage, name, number) for number, name in enumerate(names)]
+    if not tables:
+        return []
+    found = pa.concat_tables(tables)
+    part, row = found["part"].to_numpy(), found["row"].to_numpy()
+    file = found["file"].combine_chunks().dictionary_encode().indices.to_numpy()
+    # what was tried again, or will be, gives way even within one tick of the storage's clock
+    numbers = {name: number for number, name in enumerate(names)}
+    gone = [numbers[name] << 32 | row for name, row in forgotten if name in numbers]
+    counts = ~np.isin(part.astype(np.int64) << 32 | row, gone)
+    order = np.lexsort((row, part, counts, file))
+    last = order[np.flatnonzero(np.diff(file[order], append=-1))]
+    kept = np.zeros(len(file), np.bool_)
+    kept[last] = True
+    return [np.sort(row[kept & (part == number)]) for number in range(len(names))]
+
+
+def _file_rows(storage: Storage, name: str, number: int) -> pa.Table:
+    table: Any = read_table(storage, catalog.path_of("files", name), ["url", "row"])
+    scan = catalog.scan_of(name)
+    return pa.table(
+        {
+            "file": pc.binary_join_element_wise(pa.scalar(scan), table["url"], " "),
+            "row": table["row"],
+            "part": pa.array(np.full(len(table), number, np.int32)),
+        }
+    )
+
+
 def schema(table: str) -> pa.Schema:
     """Return the Arrow schema of a table of the view."""
     return pa.schema([(name, _TYPES[kind]) for name, kind in TABLES[table]])
 
 
 def ddl(table: str) -> str:
-    """Return the schema of a table of the view in Spark's words."""
+    """Return the schema of a table of the view as Spark writes it."""
     return ", ".join(f"`{name}` {_DDL.get(kind, kind)}" for name, kind in TABLES[table])
 
 
 def _batch(table: str, columns: dict[str, Any]) -> pa.RecordBatch:
-    told = schema(table)
+    wanted = schema(table)
     arrays = [
-        column if isinstance(column, pa.Array) else pa.array(column, told.field(name).type)
-        for name, column in ((name, columns[name]) for name in told.names)
+        column if isinstance(column, pa.Array) else pa.array(column, field.type)
+        for field, column in ((field, columns[field.name]) for field in wanted)
     ]
-    return pa.RecordBatch.from_arrays(arrays, schema=told)
+    return pa.RecordBatch.from_arrays(arrays, schema=wanted)
 
 
-def _files(part: PartView) -> Iterator[pa.RecordBatch]:
+def _files(part: PartView, _: str | None) -> Iterator[pa.RecordBatch]:
     plain = ["url", "size", "status", "scanner", "scanner_version", "findings"]
     plain += ["seconds", "requests", "bytes_fetched", "time_limit", "memory_limit"]
     empty = ["etag", "code", "error", "signature"]  # where there is none
@@ -114,7 +167,7 @@ def _times(micros: NDArray[np.int64]) -> Any:
     return pa.array(micros.astype("M8[us]"), mask=micros == 0).cast(_TIME)
 
 
-def _attributes(part: PartView) -> Iterator[pa.RecordBatch]:
+def _attributes(part: PartView, _: str | None) -> Iterator[pa.RecordBatch]:
     found = part.read("files", ["url", "groups"])
     rows = [
         (part.scan, url, group["path"], name, _text(value), group["dtypes"].get(name))
@@ -136,7 +189,8 @@ def _arrays(part: PartView, path: str | None) -> Iterator[pa.RecordBatch]:
     found = part.read("arrays", ["path", "schema", "shape", *counts])
     if path is not None:
         found = found.filter(pa.array([each == path for each in found["path"].to_pylist()]))
-    urls = _by_row(part.read("files", ["url"]), "url")
+    files = part.read("files", ["url"])
+    urls = dict(zip(files["row"].to_pylist(), files["url"].to_pylist(), strict=True))
     schemas = [_parse(text) for text in found["schema"].to_pylist()]
     yield _batch(
         "arrays",
@@ -145,7 +199,7 @@ def _arrays(part: PartView, path: str | None) -> Iterator[pa.RecordBatch]:
             "url": [urls[row] for row in found["row"].to_pylist()],
             "path": found["path"].combine_chunks(),
             "shape": [json.loads(text) for text in found["shape"].to_pylist()],
-            **{name: [told[name] for told in schemas] for name in _parse(None)},
+            **{name: [each[name] for each in schemas] for name in _parse(None)},
             **{name: found[name].combine_chunks() for name in counts},
         },
     )
@@ -166,10 +220,6 @@ def _parse(text: str | None) -> dict[str, Any]:
         "fill_value": json.dumps(found.fill_value),
         "attributes": json.dumps(dict(found.attributes.values), ensure_ascii=False),
     }
-
-
-def _by_row(table: Any, name: str) -> dict[int, Any]:
-    return dict(zip(table["row"].to_pylist(), table[name].to_pylist(), strict=True))
 
 
 def _references(part: PartView, path: str | None) -> Iterator[pa.RecordBatch]:
@@ -247,22 +297,14 @@ def _inline(block: Block, rows: NDArray[np.int64], virtual: NDArray[np.bool_]) -
         return pa.nulls(len(rows), pa.binary())
     data = block.data.tobytes()
     begins, lengths = (column[rows].astype(np.int64) for column in (block.offset, block.length))
-    return pa.array(
-        [
-            None if there else data[begin : begin + length]
-            for there, begin, length in zip(
-                virtual.tolist(), begins.tolist(), lengths.tolist(), strict=True
-            )
-        ],
-        pa.binary(),
-    )
+    places = zip(virtual.tolist(), begins.tolist(), lengths.tolist(), strict=True)
+    cut = [None if there else data[begin : begin + length] for there, begin, length in places]
+    return pa.array(cut, pa.binary())
 
 
-_OF_FILES: dict[str, Callable[[PartView], Iterator[pa.RecordBatch]]] = {
+_BATCHES: dict[str, Callable[[PartView, str | None], Iterator[pa.RecordBatch]]] = {
     "files": _files,
     "attributes": _attributes,
-}
-_OF_ARRAYS: dict[str, Callable[[PartView, str | None], Iterator[pa.RecordBatch]]] = {
     "arrays": _arrays,
     "references": _references,
 }

@@ -1,24 +1,29 @@
 """Define the protocol of executors, which run the tasks of builds, plans, scans and checks.
 
-There are three: `icevirt.execution.spark_executor`, `icevirt.execution.process_pool` and
-`icevirt.execution.in_process`. They run the same functions on the same pickled tasks and return the
-same results, so that stages know none of them. `icevirt.execution.selection` decides which runs.
+There are three, in `icevirt.execution.spark_executor` and `icevirt.execution.local_executors`. They
+run the same functions on the same pickled tasks and return the same results, so that stages know
+none of them. `icevirt.execution.selection` decides which runs.
 """
 
 from __future__ import annotations
 
+import ctypes
 import pickle
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol, runtime_checkable
+
+import pyarrow as pa
 
 from icevirt.archive.reports.build import Progress
 from icevirt.errors import IcevirtError
 from icevirt.storage.protocol import Storage
 
-_INTERVAL = 0.5  # seconds between two looks at the progress
+INTERVAL = 0.5
+"""Seconds between two reports of progress."""
 
 type Done = Callable[[int], None]
 """Called now and then with the number of tasks that are done, and once when all are."""
@@ -88,16 +93,19 @@ class Executor(Protocol):
         """End what was started for this executor; it runs no task afterwards."""
 
 
-def run_pickled[T, R](
-    function: Callable[[T], R], payload: bytes, load: Callable[[bytes], T] = pickle.loads
+def run_pickled[T, *Ts, R](
+    function: Callable[[T, *Ts], R],
+    payload: bytes,
+    load: Callable[[bytes], T] = pickle.loads,
+    *args: *Ts,
 ) -> tuple[bool, bytes]:
-    """Run a function on a pickled task, where a worker does.
+    """Run a function on a pickled task and other arguments, in a worker.
 
     Returns:
         Whether there is a result, and that, or the `IcevirtError` that was raised, pickled.
     """
     try:
-        return True, pickle.dumps(function(load(payload)))
+        return True, pickle.dumps(function(load(payload), *args))
     except IcevirtError as error:
         return False, pickle.dumps(error)
 
@@ -118,7 +126,7 @@ def results_of[R](rows: Sequence[tuple[int, bool, bytes]]) -> list[R]:
 
 
 class Watch:
-    """Call ``progress`` now and then while the block runs, from a thread of its own.
+    """Call ``progress`` now and then while the block runs, from another thread.
 
     Args:
         progress: Called with the number of tasks that are done; None: nothing happens.
@@ -142,7 +150,7 @@ class Watch:
     def _run(self) -> None:
         took = 0.0
         # looking is a listing, which takes a while in a bucket of many objects
-        while not self._over.wait(max(_INTERVAL, 10 * took)):
+        while not self._over.wait(max(INTERVAL, 10 * took)):
             if self._progress is not None:
                 begin = time.perf_counter()
                 self._progress(self._done())
@@ -165,3 +173,14 @@ def reporter(
         tell(replace(step, found=first.done, seconds=time.perf_counter() - begin))
 
     return report
+
+
+def give_back() -> None:
+    """Return freed memory to the system, where the C library knows how.
+
+    glibc keeps what was freed below the top of its heap: after a million files were planned that is
+    a hundred mebibytes, while the driver only waits for tasks.
+    """
+    pa.default_memory_pool().release_unused()
+    with suppress(OSError, TypeError, AttributeError):  # another system, another C library
+        ctypes.CDLL(None).malloc_trim(0)

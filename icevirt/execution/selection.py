@@ -15,11 +15,9 @@ from typing import TYPE_CHECKING, Literal
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import InvalidInputError
 from icevirt.execution.executor import Executor
-from icevirt.execution.in_process import InProcessExecutor
-from icevirt.execution.process_pool import ProcessExecutor, usable_cores
+from icevirt.execution.local_executors import InProcessExecutor, ProcessExecutor, usable_cores
 from icevirt.execution.spark_executor import SparkExecutor
-from icevirt.execution.spark_jvm import stop
-from icevirt.execution.spark_session import is_submitted, local_session, running_session
+from icevirt.execution.spark_session import is_submitted, local_session, running_session, stop
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,14 +76,14 @@ def executor_of(choice: ExecutorChoice = None, *, work: int | None = None) -> It
     if isinstance(choice, Executor):
         yield choice
         return
-    if choice is not None and not isinstance(choice, str):
-        yield SparkExecutor(_session_of(choice))
+    if not isinstance(choice, str | None) and hasattr(choice, "createDataFrame"):
+        yield SparkExecutor(choice)  # by what it can do: Spark Connect has another class
         return
-    if choice not in (None, *_WORDS):
+    if not isinstance(choice, str | None) or choice not in (None, *_WORDS):
         raise InvalidInputError(
             "there is no such executor",
             do=f"Pass {', '.join(map(repr, _WORDS))}, or a Spark session.",
-            executor=choice,
+            executor=choice if isinstance(choice, str) else type(choice).__name__,
         )
     made = _made(choice, work)
     try:
@@ -123,18 +121,3 @@ def _made(word: str | None, work: int | None) -> Executor:
 def _may_be_running() -> bool:
     """Say whether there can be a session, without importing Spark where there cannot."""
     return "pyspark" in sys.modules or is_submitted()
-
-
-def _session_of(choice: object) -> SparkSession:
-    """Return what can only be a Spark session.
-
-    Raises:
-        InvalidInputError: It is something else.
-    """
-    if not hasattr(choice, "createDataFrame"):
-        raise InvalidInputError(
-            "this is not an executor",
-            do=f"Pass a Spark session, or one of {', '.join(map(repr, _WORDS))}.",
-            executor=type(choice).__name__,
-        )
-    return choice  # type: ignore[return-value]  # by what it can do: Spark Connect has its own class

@@ -2,8 +2,8 @@
 
 It imports what workers need before it forks the first: no worker imports it again, and all share
 its memory. Spark's own daemon imports nothing, because it cannot know which libraries start
-threads. These libraries start none once Arrow is configured; `tests/spark/test_daemon.py` checks
-it.
+threads. These libraries start none once Arrow is configured, as `tests/execution/test_daemon.py`
+checks.
 """
 
 from __future__ import annotations

@@ -7,26 +7,25 @@ and is raised in the driver, anything else is Spark's to retry. Results are smal
 from __future__ import annotations
 
 import pickle
+import secrets
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from icevirt.errors import IcevirtError, SparkJobError
 from icevirt.execution.executor import Done, Watch, results_of, run_pickled
-from icevirt.execution.spark_jvm import errors_of_spark, words_of
-from icevirt.execution.spark_progress import counted
+from icevirt.execution.spark_session import errors_of_spark, words_of
 from icevirt.execution.task_transport import packed, unpacked
 from icevirt.storage.protocol import Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_COLUMNS: dict[str, Any] = {"id": pa.int32(), "ok": pa.bool_(), "payload": pa.binary()}
-_OUT = pa.schema(_COLUMNS)
+_RESULT = "id int, ok boolean, payload binary"
+_ROW = "id int, sent boolean, payload binary"
 
 
 def stage[T, R](
@@ -44,10 +43,17 @@ def stage[T, R](
 
 
 def _result(number: int, *, ok: bool, payload: bytes) -> pa.RecordBatch:
-    columns: list[list[Any]] = [[number], [ok], [payload]]
-    return pa.RecordBatch.from_arrays(
-        [pa.array(c, f.type) for c, f in zip(columns, _OUT, strict=True)], schema=_OUT
-    )
+    return _batch(id=(number, pa.int32()), ok=(ok, pa.bool_()), payload=(payload, pa.binary()))
+
+
+def _sent(to: int, payload: bytes, *, ok: bool | None = True) -> pa.RecordBatch:
+    """Return a row of a mapper; what is neither true nor false is an error."""
+    return _batch(id=(to, pa.int32()), sent=(ok, pa.bool_()), payload=(payload, pa.binary()))
+
+
+def _batch(**columns: tuple[Any, pa.DataType]) -> pa.RecordBatch:
+    arrays: list[Any] = [pa.array([value], kind) for value, kind in columns.values()]
+    return pa.RecordBatch.from_arrays(arrays, names=[*columns])
 
 
 def batch_of[T](tasks: Iterable[T]) -> pa.Table:
@@ -104,7 +110,7 @@ class SparkExecutor:
             if not len(table):
                 return []
             spread = self.session.createDataFrame(table).repartitionById(len(table), "id")
-            done = spread.mapInArrow(stage(function), "id int, ok boolean, payload binary")
+            done = spread.mapInArrow(stage(function), _RESULT)
             return self._collected(done, len(table), progress)
 
     def shuffle[M, T, R](
@@ -118,7 +124,6 @@ class SparkExecutor:
         storage: Storage | None = None,
     ) -> list[R]:
         """Run every task with its rows; see `Executor.shuffle`."""
-        kinds = "id int, sent boolean, payload binary"
         with _failing(), packed(maps, storage) as mapped, packed(tasks, storage) as payloads:
             table = _table(payloads)
             if not len(table):
@@ -126,11 +131,11 @@ class SparkExecutor:
             sent = (
                 self.session.createDataFrame(_table(mapped))
                 .repartitionById(max(1, len(maps)), "id")
-                .mapInArrow(_mapping(mapper, len(table)), kinds)
+                .mapInArrow(_mapping(mapper, len(table)), _ROW)
             )
             given = self.session.createDataFrame(table).selectExpr("id", "false AS sent", "payload")
             frame = given.union(sent).repartitionById(len(table), "id")
-            done = frame.mapInArrow(_reducing(function), "id int, ok boolean, payload binary")
+            done = frame.mapInArrow(_reducing(function), _RESULT)
             return self._collected(done, len(table), progress)
 
     def _collected(self, done: DataFrame, count: int, progress: Done | None) -> list[Any]:
@@ -176,18 +181,11 @@ def _mapping[M](
                     for to, payload in mapper(unpacked(row["payload"]), row["id"]):
                         yield _sent(to, payload)
                 except IcevirtError as error:
-                    told = pickle.dumps(error)
+                    payload = pickle.dumps(error)
                     for to in range(tasks):
-                        yield _sent(to, told, ok=None)
+                        yield _sent(to, payload, ok=None)
 
     return run
-
-
-def _sent(to: int, payload: bytes, *, ok: bool | None = True) -> pa.RecordBatch:
-    """Return a row of a mapper; what is neither true nor false is an error."""
-    types = [pa.int32(), pa.bool_(), pa.binary()]
-    columns = [pa.array([v], t) for v, t in zip((to, ok, payload), types, strict=True)]
-    return pa.RecordBatch.from_arrays(columns, names=["id", "sent", "payload"])
 
 
 def _reducing[T, R](
@@ -209,15 +207,10 @@ def _reducing[T, R](
             if failed:
                 yield _result(number, ok=False, payload=failed[0])
             else:
-                mine = rows.pop(number, [])
-                ok, payload = run_pickled(partial(_with_rows, function, mine), task, unpacked)
+                ok, payload = run_pickled(function, task, unpacked, rows.pop(number, []))
                 yield _result(number, ok=ok, payload=payload)
 
     return run
-
-
-def _with_rows[T, R](function: Callable[[T, list[bytes]], R], rows: list[bytes], task: T) -> R:
-    return function(task, rows)
 
 
 def _short(text: str) -> str:
@@ -225,3 +218,39 @@ def _short(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     python = [line for line in lines if not line.startswith(("at ", "File ", "..."))]
     return " | ".join(python[-6:])[:2000]
+
+
+@contextmanager
+def counted(spark: SparkSession) -> Iterator[Callable[[], int]]:
+    """Yield a function that counts the finished tasks of the block's job; it never raises.
+
+    The job is found by a tag, which belongs to this thread and ends with the block. Spark Connect
+    reports only to the thread that waits for the job; there the count is 0 until the job ends.
+    """
+    try:
+        context = spark.sparkContext
+    except errors_of_spark():
+        yield lambda: 0
+        return
+    tag = f"icevirt-{secrets.token_hex(8)}"
+    context.addJobTag(tag)
+    try:
+        yield lambda: _done(context, tag)
+    finally:
+        context.removeJobTag(tag)
+
+
+def _done(context: Any, tag: str) -> int:
+    """Return how many tasks of the last stage are done, after the one that deals the tasks."""
+    done = 0
+    try:
+        # a way that Python has for groups of jobs alone, which would replace the caller's own
+        jobs = list(context._jsc.sc().statusTracker().getJobIdsForTag(tag))  # noqa: SLF001
+        tracker = context.statusTracker()
+        for job in filter(None, map(tracker.getJobInfo, jobs)):
+            stages = sorted(job.stageIds)
+            if len(stages) > 1 and (stage := tracker.getStageInfo(stages[-1])) is not None:
+                done += stage.numCompletedTasks
+    except errors_of_spark():  # Spark is gone: the thread that waits for the job raises
+        return 0
+    return done

@@ -1,29 +1,37 @@
 """Choose the Spark session of a build: the caller's, the active one, or a local one.
 
 An existing session is used as it is, neither configured nor stopped. A local session is configured
-to start fast and silently, and stopped by the code that started it.
+to start fast and silently, and stopped by the code that started it. Its files are in a folder that
+only its owner can read: tasks carry credentials, and Spark writes tasks to disk.
+
+PySpark keeps a dead JVM forever: nothing in that process could use Spark again, and stopping the
+session raises another error that hides the cause. So a JVM that died is forgotten.
 """
 
 from __future__ import annotations
 
-import contextlib
+import atexit
 import importlib.util
 import os
+import shutil
 import sys
+import tempfile
+import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from icevirt.archive.limits import ATTEMPTS
 from icevirt.errors import BuildError, InvalidInputError, SparkJobError
 from icevirt.execution.java import find_java, java_home
-from icevirt.execution.process_pool import usable_cores
-from icevirt.execution.spark_jvm import errors_of_spark, forget_jvm, words_of
-from icevirt.execution.spark_scratch import private_places
+from icevirt.execution.local_executors import usable_cores
 from icevirt.import_path import VARIABLE, import_path, python_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 _SETTINGS = {
     "spark.ui.enabled": "false",
@@ -57,6 +65,7 @@ _JAVA_OPTIONS = (
     "-XX:MaxHeapFreeRatio=20",
     "-XX:+ExitOnOutOfMemoryError",
 )
+_PLACES = "SPARK_LOCAL_DIRS"  # which Spark prefers to the setting
 
 
 def is_submitted() -> bool:
@@ -181,7 +190,7 @@ def _require_spark() -> None:
         )
 
 
-@contextlib.contextmanager
+@contextmanager
 def _environment(**variables: str) -> Iterator[None]:
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
@@ -193,3 +202,82 @@ def _environment(**variables: str) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+def private_places() -> dict[str, str]:
+    """Return the variable that makes Spark keep its files where only their owner may look.
+
+    Makes a folder in each directory that the variable names already, else in the one for temporary
+    files. The folders are removed when this process ends.
+    """
+    given = os.environ.get(_PLACES, "")
+    # a configuration of Spark may name a disk that is large enough
+    if not given and ("SPARK_CONF_DIR" in os.environ or "SPARK_HOME" in os.environ):
+        return {}
+    return {_PLACES: ",".join(map(_private, given.split(",")))}
+
+
+@cache
+def _private(place: str) -> str:
+    if place:
+        os.makedirs(place, exist_ok=True)
+    made = tempfile.mkdtemp(prefix="icevirt-spark-", dir=place or None)  # with mode 0700
+    atexit.register(_remove, made, os.getpid())
+    return made
+
+
+def _remove(folder: str, owner: int) -> None:
+    if os.getpid() == owner:  # and not a child that was forked
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def errors_of_spark() -> tuple[type[Exception], ...]:
+    """Return what is raised by Spark, and by the bridge where its JVM is gone."""
+    from pyspark.errors import PySparkException
+
+    found: list[type[Exception]] = [PySparkException, ConnectionError]
+    with suppress(ImportError):  # Spark Connect needs no bridge to Java
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+        found.append(Py4JError)
+    return tuple(found)
+
+
+def words_of(error: Exception) -> str:
+    """Return the message of an error; Java errors ask the JVM for it, which may be gone."""
+    try:
+        return str(error)
+    except errors_of_spark():
+        return type(error).__name__
+
+
+def stop(session: SparkSession) -> None:
+    """Stop a session that was started here; if its JVM died already, forget it."""
+    try:
+        with warnings.catch_warnings():  # that the JVM may have died: its user got an error
+            warnings.simplefilter("ignore", RuntimeWarning)
+            session.stop()
+    except errors_of_spark():
+        forget_jvm()
+
+
+def forget_jvm() -> None:
+    """Make PySpark start another JVM for the next session, as there is no public way to."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession, SQLContext
+
+    context: Any = SparkContext
+    if (dead := context._active_spark_context) is not None:  # noqa: SLF001
+        dead._jsc = None  # noqa: SLF001 - which it would ask the JVM to stop
+        dead.stop()
+    if (gateway := context._gateway) is not None:  # noqa: SLF001
+        gateway.close()
+        if gateway.proc is not None:  # else Python was started by Java, as by spark-submit
+            gateway.proc.stdin.close()
+            gateway.proc.terminate()
+            gateway.proc.wait()
+    context._gateway = context._jvm = None  # noqa: SLF001
+    session: Any = SparkSession
+    session._instantiatedSession = session._activeSession = None  # noqa: SLF001
+    sql: Any = SQLContext
+    sql._instantiatedContext = None  # noqa: SLF001

@@ -1,9 +1,9 @@
 """Send tasks to executors: small ones through Spark, large ones through a storage.
 
 Spark's driver holds every task several times in its JVM. The names of ten million files are too
-much for that; they lie in a storage that all executors reach while the tasks run. A digest of each
-travels through Spark, so that no one who can write to the storage can make a task run their code.
-So do credentials: others may read the repository's storage.
+much for that; they are in a storage that all executors reach while the tasks run. A digest of each
+travels through Spark, so that no other writer of the storage can make a task run their code.
+Credentials travel through Spark too: others may read the repository's storage.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ THROUGH_SPARK = 4 << 20
 """Bytes of all tasks together that Spark carries."""
 
 TOGETHER = 1 << 20
-"""Bytes of tasks that wait for one another, to lie in one object."""
+"""Bytes of tasks that are collected to share one object."""
 
-# whatever passwords, functions and stores a caller passes lies in one of these
+# all passwords, functions and stores that a caller passes are in one of these
 _SECRET = (SourceAccess, GrantedAccess, Refreshable, PickledFunction, Bucket, Secret)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Left:
-    """Where a task lies, and what it has to be."""
+    """Where a task is in the storage, and its digest."""
 
     storage: Storage
     path: str
     offset: int
     length: int
     digest: bytes
-    secrets: tuple[Any, ...] = field(default=(), repr=False)  # what the task has of them, in order
+    secrets: tuple[Any, ...] = field(default=(), repr=False)  # of the task, in order
 
     def load(self) -> Any:
         """Return the task.
 
         Raises:
-            BuildError: Somebody replaced it.
-            ObjectNotFoundError: Somebody deleted it.
+            BuildError: Another program replaced it.
+            ObjectNotFoundError: Another program deleted it.
         """
         raw = self.storage.get_range(self.path, offset=self.offset, length=self.length)
         if _digest(raw) != self.digest:
@@ -71,7 +71,7 @@ def packed(
     through_spark: int = THROUGH_SPARK,
     together: int = TOGETHER,
 ) -> Iterator[Iterator[bytes]]:
-    """Yield the tasks as Spark shall carry them; what lies in the storage is removed at the end.
+    """Yield the tasks as Spark carries them; those in the storage are removed at the end.
 
     Args:
         tasks: They pickle.
@@ -86,18 +86,21 @@ def packed(
     try:
         yield folder.take(tasks, through_spark, together)
     finally:
-        folder.remove()
+        if folder.objects:
+            with suppress(StorageError):  # what remains does no harm
+                storage.delete_below(folder.path)
 
 
+@dataclass(slots=True)
 class _Folder:
-    """Where the tasks of one job lie."""
+    """The tasks of one job in the storage."""
 
-    def __init__(self, storage: Storage, path: str) -> None:
-        self._storage, self._path = storage, path
-        self._objects = 0
+    storage: Storage
+    path: str
+    objects: int = 0
 
     def take(self, tasks: Iterable[Any], through_spark: int, together: int) -> Iterator[bytes]:
-        """Yield the first tasks as they are, and where the others lie."""
+        """Yield the first tasks as they are, and the places of the others."""
         sent = waiting = 0
         held: list[tuple[bytes, tuple[Any, ...]]] = []
         for task in tasks:
@@ -111,33 +114,19 @@ class _Folder:
             waiting += len(held[-1][0])
             if waiting > together:
                 yield from self._put(held)
-                held.clear()
-                waiting = 0
+                held, waiting = [], 0
         if held:
             yield from self._put(held)
 
     def _put(self, tasks: Sequence[tuple[bytes, tuple[Any, ...]]]) -> Iterator[bytes]:
-        path = f"{self._path}/{self._objects}"
-        self._objects += 1
-        self._storage.put(path, b"".join(raw for raw, _ in tasks))
+        path = f"{self.path}/{self.objects}"
+        self.objects += 1
+        self.storage.put(path, b"".join(raw for raw, _ in tasks))
         offset = 0
         for raw, held in tasks:
-            where = _Left(
-                storage=self._storage,
-                path=path,
-                offset=offset,
-                length=len(raw),
-                digest=_digest(raw),
-                secrets=held,
-            )
+            left = _Left(self.storage, path, offset, len(raw), _digest(raw), held)
             offset += len(raw)
-            yield pickle.dumps(where)
-
-    def remove(self) -> None:
-        """Remove what was written."""
-        if self._objects:
-            with suppress(StorageError):  # it is in nobody's way
-                self._storage.delete_below(self._path)
+            yield pickle.dumps(left)
 
 
 class _Emptied(pickle.Pickler):

@@ -10,16 +10,18 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
+from icevirt.archive.hybrid import AxisGrid
 from icevirt.archive.schema import ArraySchema
 from icevirt.errors import FormatError
 from icevirt.model.chunks import ChunkTable
+from icevirt.model.snapshot import Extents
 
 if TYPE_CHECKING:
     import zarr
@@ -75,26 +77,33 @@ def encode_chunks(
         chunks = _encode_plain(document, values.astype(dtype), at)
     if len(chunks) != expected:
         raise FormatError("values fill a wrong number of chunks", found=len(chunks), want=expected)
-    index = np.array(list(chunks), np.uint32).reshape(len(chunks), values.ndim)
+    return inline_table(chunks, values.ndim)
+
+
+def inline_table(chunks: Mapping[tuple[int, ...], bytes], ndim: int) -> ChunkTable:
+    """Return encoded chunks, by index, as inline references."""
+    index = np.array(list(chunks), np.uint32).reshape(len(chunks), ndim)
     return ChunkTable.inlined(index=index, chunks=list(chunks.values()))
 
 
-def fill_of(zarr_json: bytes) -> Any:
-    """Return the fill value of an array of plain numbers; NaN and infinities are spelt as words."""
-    fill = json.loads(zarr_json)["fill_value"]
+def fill_of(document: Mapping[str, Any]) -> Any:
+    """Return the fill value of an array of plain numbers; words mean NaN and infinities."""
+    fill = document["fill_value"]
     return float(fill) if isinstance(fill, str) else fill
 
 
 class ChunkEncoder:
     """Encodes chunks of one array as its metadata says, one at a time."""
 
-    def __init__(self, document: Mapping[str, Any], dtype: np.dtype[Any]) -> None:
+    def __init__(self, document: Mapping[str, Any]) -> None:
         self._document = document
-        self._dtype = dtype
         self._plain = plain_dtype(document["data_type"], document["codecs"])
-        self._pack = bytes
+        self._pack: Callable[[bytes], bytes] = bytes
         if self._plain is not None and len(document["codecs"]) > 1:
-            self._pack = compressor(document["codecs"][1])
+            codec = document["codecs"][1].get("configuration") or {}
+            self._pack = zstandard.ZstdCompressor(
+                level=codec.get("level", 0), write_checksum=bool(codec.get("checksum", False))
+            ).compress
 
     def encode(self, chunk: NDArray[Any]) -> bytes:
         """Return the bytes of a full chunk.
@@ -103,29 +112,19 @@ class ChunkEncoder:
             ValueError: The codecs cannot encode, or what they encode decodes to something else.
         """
         if self._plain is not None:
-            raw: bytes = self._pack(chunk.astype(self._plain).tobytes())
+            raw: bytes = self._pack(chunk.astype(self._plain, copy=False).tobytes())
             return raw
-        import zarr
-
-        document = {
-            **self._document,
-            "shape": list(chunk.shape),
-            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(chunk.shape)}},
-            "attributes": {},
-        }
-        store = _store(document)
+        edges = list(chunk.shape)
+        document = {**self._document, "shape": edges, "chunk_grid": _grid(edges), "attributes": {}}
         try:
-            # zarr looks at its setting when it opens an array, not when it writes
-            with zarr.config.set({"array.write_empty_chunks": True}):
-                array = _open(store)
-                array[...] = chunk
-            again = np.asarray(array[...])
+            store = _written(document, chunk, (0,) * chunk.ndim)
+            again = np.asarray(_open(store)[...])
         except (RuntimeError, NotImplementedError, TypeError) as error:
             raise ValueError(str(error)) from error
         if again.dtype != chunk.dtype or again.tobytes() != chunk.tobytes():
             raise ValueError("they are lossy")
-        (key,) = (key for key in store._store_dict if key != "zarr.json")  # noqa: SLF001  # ours
-        return store._store_dict[key].to_bytes()  # noqa: SLF001  # ours
+        (encoded,) = _chunks_in(store).values()
+        return encoded
 
 
 def plain_dtype(data_type: object, codecs: Sequence[Any]) -> np.dtype[Any] | None:
@@ -144,29 +143,49 @@ def _encode_plain(
     document: dict[str, Any], values: NDArray[Any], at: tuple[int, ...]
 ) -> dict[tuple[int, ...], bytes]:
     edges = document["chunk_grid"]["configuration"]["chunk_shape"]
+    grids = [AxisGrid(total=n, edge=e) for n, e in zip(document["shape"], edges, strict=True)]
+    first = [a // edge for a, edge in zip(at, edges, strict=True)]
     counts = [-(-n // edge) for n, edge in zip(values.shape, edges, strict=True)]
-    codecs = document["codecs"]
-    pack = compressor(codecs[1]) if len(codecs) > 1 else bytes
-    fill = document["fill_value"]
-    fill = float(fill) if isinstance(fill, str) else fill
-    chunks = {}
-    for cell in itertools.product(*map(range, counts)):
-        corner = [c * edge for c, edge in zip(cell, edges, strict=True)]
-        part = values[tuple(slice(c, c + e) for c, e in zip(corner, edges, strict=True))]
-        chunk = np.full(edges, fill, values.dtype)
-        chunk[tuple(slice(0, n) for n in part.shape)] = part
-        place = (a // e + c for a, e, c in zip(at, edges, cell, strict=True))
-        chunks[tuple(place)] = pack(chunk.tobytes())
-    return chunks
+    box = tuple((low, low + count) for low, count in zip(first, counts, strict=True))
+    encoder, chunks = ChunkEncoder(document), chunks_of(values, at, box, grids, fill_of(document))
+    return {index: encoder.encode(chunk) for index, chunk in chunks}
 
 
-def compressor(codec: Mapping[str, Any]) -> Any:
-    """Return the function that compresses as a ``zstd`` codec says."""
-    configuration = codec.get("configuration") or {}
-    return zstandard.ZstdCompressor(
-        level=configuration.get("level", 0),
-        write_checksum=bool(configuration.get("checksum", False)),
-    ).compress
+def chunks_of(
+    values: NDArray[Any],
+    at: Sequence[int],
+    box: Extents,
+    grids: Sequence[AxisGrid],
+    fill: Any,
+) -> Iterator[tuple[tuple[int, ...], NDArray[Any]]]:
+    """Yield index and elements of each chunk in a box, those at the end of the array filled up.
+
+    Args:
+        values: Of the box.
+        at: The element of the array at which they begin.
+        box: In chunks, along each axis.
+        grids: The chunks along each axis.
+        fill: For elements behind the end of the array.
+    """
+    spans = (_spans(*axis) for axis in zip(grids, box, at, strict=True))
+    for chunk in itertools.product(*spans):
+        inside: tuple[Any, ...] = (..., *(span for _, span, _ in chunk))  # an array even of 0-d
+        part = values[inside]
+        edges = tuple(edge for _, _, edge in chunk)
+        if part.shape != edges:
+            full = np.full(edges, fill, values.dtype)
+            full[tuple(map(slice, part.shape))] = part
+            part = full
+        yield tuple(number for number, _, _ in chunk), part
+
+
+def _spans(grid: AxisGrid, chunks: tuple[int, int], at: int) -> list[tuple[int, slice, int]]:
+    """Return number, place in values that begin at element ``at``, and length of some chunks."""
+    ends = (grid.begins(np.arange(chunks[0], chunks[1] + 1)) - at).tolist()
+    return [
+        (number, slice(*span), grid.edge_of(number))
+        for number, span in zip(range(*chunks), itertools.pairwise(ends), strict=True)
+    ]
 
 
 # -- everything else, by zarr --------------------------------------------------------------------
@@ -182,17 +201,25 @@ def _decode_by_zarr(schema: ArraySchema, shape: tuple[int, ...], raw: bytes) -> 
 def _encode_by_zarr(
     document: dict[str, Any], values: NDArray[Any], at: tuple[int, ...]
 ) -> dict[tuple[int, ...], bytes]:
+    chunks = _chunks_in(_written(document, values, at))
+    return {tuple(map(int, key.split("/")[1:])): raw for key, raw in chunks.items()}
+
+
+def _written(document: Mapping[str, Any], values: NDArray[Any], at: tuple[int, ...]) -> MemoryStore:
+    """Return a store with an array that holds values from element ``at`` on."""
     import zarr
 
     store = _store(document)
     region = tuple(slice(a, a + n) for a, n in zip(at, values.shape, strict=True))
+    # zarr looks at its setting when it opens an array, not when it writes
     with zarr.config.set({"array.write_empty_chunks": True}):
         _open(store)[region or ...] = values
-    return {
-        tuple(int(part) for part in key.split("/")[1:]): buffer.to_bytes()
-        for key, buffer in store._store_dict.items()  # noqa: SLF001  # the dict we made below
-        if key != "zarr.json"
-    }
+    return store
+
+
+def _chunks_in(store: MemoryStore) -> dict[str, bytes]:
+    held = store._store_dict.items()  # noqa: SLF001  # the dict that `_store` made
+    return {key: buffer.to_bytes() for key, buffer in held if key != "zarr.json"}
 
 
 def _document(schema: ArraySchema, shape: list[int], edges: list[int]) -> dict[str, Any]:
@@ -201,7 +228,7 @@ def _document(schema: ArraySchema, shape: list[int], edges: list[int]) -> dict[s
         "node_type": "array",
         "shape": shape,
         "data_type": schema.data_type,
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": edges}},
+        "chunk_grid": _grid(edges),
         "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
         "fill_value": schema.fill_value,
         "codecs": list(schema.codecs),
@@ -209,7 +236,11 @@ def _document(schema: ArraySchema, shape: list[int], edges: list[int]) -> dict[s
     }
 
 
-def _store(document: dict[str, Any]) -> MemoryStore:
+def _grid(edges: list[int]) -> dict[str, Any]:
+    return {"name": "regular", "configuration": {"chunk_shape": edges}}
+
+
+def _store(document: Mapping[str, Any]) -> MemoryStore:
     from zarr.storage import MemoryStore
 
     store = MemoryStore({})

@@ -123,12 +123,12 @@ class Child:
                     with suppress(OSError):  # it ended meanwhile
                         self._status.send(None)  # kills it
                 return int(self._status.recv())
-            except (EOFError, OSError):  # who forked it is gone
+            except (EOFError, OSError):  # its server is gone
                 return self._server.process.wait()
 
 
 def how(code: int) -> str:
-    """Return how a process ended, in words, by its exit code."""
+    """Return how a process ended, as text, from its exit code."""
     return str(signal.strsignal(-code)) if code < 0 else f"exit code {code}"
 
 
@@ -197,7 +197,7 @@ def main(fileno: str) -> None:
                     children.fork(given, requests)
             elif ready in children.lives:
                 children.reap(ready)
-            elif ready in children.pids:  # it is to be killed, or who uses it is gone
+            elif ready in children.pids:  # its parent kills it, or is gone
                 os.kill(children.pids.pop(ready), signal.SIGKILL)
 
 
@@ -233,7 +233,7 @@ class _Children:
 
 
 def _serve(line: Connection[Any, Any], output: Sequence[int]) -> NoReturn:
-    """Do one piece of work after the other until nobody sends more."""
+    """Do one piece of work after the other until the parent is gone."""
     become_worker()
     code = 1
     try:

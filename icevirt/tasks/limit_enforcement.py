@@ -4,21 +4,24 @@ A worker that hangs in a library is ended, so that Spark retries its task. The c
 Python, which a library that never returns blocks. A worker that wants too much memory gets a
 MemoryError. Limits apply to workers only: a process of the user's own that runs a stage is never
 ended. A system alarm does it, with a handler outside Python: a thread per file, which the clock of
-`faulthandler` needs, would cost as much as a small file.
+`faulthandler` needs, would cost as much as a small file. Memory is limited on Linux only, where a
+process can see how much it has.
 """
 
 from __future__ import annotations
 
 import faulthandler
+import resource
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
+from pathlib import Path
 
 from icevirt.archive.limits import ScanLimits
-from icevirt.tasks.limits import limited_memory
 
+_STATM = Path("/proc/self/statm")
 _STDERR = 2
 _IS_WORKER = [False]
 
@@ -29,7 +32,7 @@ def held_to(limits: ScanLimits) -> Iterator[None]:
     if not in_worker():
         yield
         return
-    _tell_where()
+    _dump_on_alarm()
     signal.setitimer(signal.ITIMER_REAL, limits.seconds)
     try:
         with limited_memory(limits.memory):
@@ -39,8 +42,8 @@ def held_to(limits: ScanLimits) -> Iterator[None]:
 
 
 @cache
-def _tell_where() -> None:
-    """Let an alarm end this process, which says first what it was doing."""
+def _dump_on_alarm() -> None:
+    """Let an alarm end this process after it prints the traceback."""
     with suppress(ValueError):  # not the main thread: it is as it is by default
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
     faulthandler.register(signal.SIGALRM, file=_STDERR, chain=True)
@@ -52,6 +55,22 @@ def become_worker() -> None:
 
 
 def in_worker() -> bool:
-    """Say whether this process works for Spark, or for a driver that does without."""
+    """Say whether this process runs tasks for Spark or for another driver."""
     module = sys.modules.get("pyspark.taskcontext")
     return _IS_WORKER[0] or (module is not None and module.TaskContext.get() is not None)
+
+
+@contextmanager
+def limited_memory(memory: int) -> Iterator[None]:
+    """Let this process take no more than ``memory`` bytes beside what it has, in the block."""
+    if not _STATM.exists():
+        yield
+        return
+    held = int(_STATM.read_bytes().split(maxsplit=1)[0]) * resource.getpagesize()
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    known = (each for each in (soft, hard) if each != resource.RLIM_INFINITY)
+    resource.setrlimit(resource.RLIMIT_AS, (min([held + memory, *known]), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))

@@ -8,7 +8,6 @@ codec, what is stored decodes to the values that were read, or the build stops.
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -21,10 +20,11 @@ from icevirt.archive.blocks.packing import Block
 from icevirt.archive.facts import FileColumns
 from icevirt.archive.hybrid import Hybrid
 from icevirt.archive.plan import FileRows, WindowTask
-from icevirt.catalog.window_blocks import WindowBlocks
+from icevirt.catalog.task_inputs import WindowBlocks
 from icevirt.errors import CombineError, FormatError
 from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType
+from icevirt.model.ranges import gather
 from icevirt.model.snapshot import Extents
 from icevirt.planning.combine.cf_packing import (
     LostValues,
@@ -35,7 +35,7 @@ from icevirt.planning.combine.cf_packing import (
 )
 from icevirt.planning.partial.chunk_alignment import native_chunks, slabs
 from icevirt.storage.protocol import Storage
-from icevirt.tasks.chunk_encoding import ChunkEncoder, decode_whole
+from icevirt.tasks.chunk_encoding import ChunkEncoder, chunks_of, decode_whole, inline_table
 from icevirt.tasks.source_values import Reading, SourceValues, checked
 
 
@@ -83,13 +83,29 @@ def rechunked(  # noqa: PLR0917 - one window and where it comes from
     kept = referenced.take(~_among(referenced.index[:, list(axes)], chunks))
     dtype = np.dtype(str(window.hybrid.target.data_type))
     with SourceValues(files, how) as source:
-        assembly = _Assembly(window, window.hybrid, files, source, refs, dtype)
-        stored = _StoredChunks(window, sink, dtype)
+        assembly = _Assembly(window, files, source, refs)
+        document = json.loads(window.zarr_json)
+        encoder, fill = ChunkEncoder(document), _number(document["fill_value"], dtype)
+        tables = [kept] if len(kept) else []
         for box in slabs(chunks, axes, window.box, window.grids, dtype.itemsize):
-            stored.put(box, *assembly.values(box))
-    tables = [each for each in (kept, stored.table()) if len(each)]
+            parts = chunks_of(*assembly.values(box), box, window.grids, fill)
+            made = {index: _encoded(window, encoder, chunk) for index, chunk in parts}
+            tables.append(stored(inline_table(made, len(window.box)), sink))
     table = ChunkTable.concatenate(tables) if tables else kept
     return table, len(referenced) - len(kept)
+
+
+def _encoded(window: WindowTask, encoder: ChunkEncoder, chunk: NDArray[Any]) -> bytes:
+    try:
+        return encoder.encode(np.ascontiguousarray(chunk))
+    except ValueError as error:
+        path = window.source_path
+        raise CombineError(
+            f"the codecs of {path} do not reproduce the encoded values: {error}",
+            do="Build the files that differ into another group, or leave the variable out"
+            f" with drop_variables=[{path!r}].",
+            variable=path,
+        ) from error
 
 
 def _own_edges(window: WindowTask, hybrid: Hybrid) -> NDArray[np.int64]:
@@ -110,18 +126,13 @@ def _among(index: NDArray[np.uint32], chunks: NDArray[np.int64]) -> NDArray[np.b
 class _Assembly:
     """Values of the array, from whatever files they lie in."""
 
-    def __init__(  # noqa: PLR0917 - the parts of one window
-        self,
-        window: WindowTask,
-        hybrid: Hybrid,
-        files: FileColumns,
-        source: SourceValues,
-        refs: WindowBlocks,
-        dtype: np.dtype[Any],
+    def __init__(
+        self, window: WindowTask, files: FileColumns, source: SourceValues, refs: WindowBlocks
     ) -> None:
-        self._window, self._hybrid, self._files = window, hybrid, files
-        self._rows = FileRows.of(files)
-        self._source, self._refs, self._dtype = source, refs, dtype
+        assert window.hybrid is not None
+        self._window, self._hybrid, self._files = window, window.hybrid, files
+        self._source, self._refs = source, refs
+        hybrid, self._dtype = window.hybrid, np.dtype(str(window.hybrid.target.data_type))
         self._packing = packing_of(hybrid.target.attributes)
         self._alike = [
             each.data_type == hybrid.target.data_type
@@ -129,19 +140,21 @@ class _Assembly:
             for each in hybrid.schemas
         ]
         self._read: dict[int, bytes] = {}  # by file, of those that the scan read in one slab
-        self.fill = fill_of(hybrid.target.fill_value, dtype)
+        self._fill = _number(hybrid.target.fill_value, self._dtype)
 
     def values(self, box: Extents) -> tuple[NDArray[Any], tuple[int, ...]]:
         """Return the values in a box of chunks, and the element at which it begins."""
         grids = self._window.grids
         low = [int(grid.begins(b)) for grid, (b, _) in zip(grids, box, strict=True)]
         high = [int(grid.begins(e)) for grid, (_, e) in zip(grids, box, strict=True)]
-        made = np.full([h - w for w, h in zip(low, high, strict=True)], self.fill, self._dtype)
+        made = np.full([h - w for w, h in zip(low, high, strict=True)], self._fill, self._dtype)
         axes = list(self._window.axes)
         starts, ends = self._window.starts, self._window.starts + self._window.lengths
         lows, highs = np.array(low)[axes], np.array(high)[axes]
         there = self._window.takes & ((starts < highs) & (ends > lows)).all(axis=1)
-        self._read = self._raws(there & self._window.whole)
+        recorded = there & self._window.whole
+        found = self._refs.of(FileRows.of(self._files), self._window, recorded)
+        self._read = dict(row for block in found for row in _rows(block)) if recorded.any() else {}
         for place in np.flatnonzero(there).tolist():
             here = [slice(0, h - w) for w, h in zip(low, high, strict=True)]
             inside = [slice(w, h) for w, h in zip(low, high, strict=True)]
@@ -167,14 +180,6 @@ class _Assembly:
         values = self._source.read(place, path, region[new:])
         values = checked(values, dtype, path=path, url=url)
         return values.reshape([part.stop - part.start for part in region])
-
-    def _raws(self, wanted: NDArray[np.bool_]) -> dict[int, bytes]:
-        """Return the values that the scan read of some files."""
-        if not wanted.any():
-            return {}
-        return dict(
-            row for block in self._refs.of(self._rows, self._window, wanted) for row in _rows(block)
-        )
 
     def _raw(self, place: int) -> bytes:
         try:
@@ -221,90 +226,36 @@ def _rows(block: Block) -> Iterator[tuple[int, bytes]]:
         yield int(block.file[row]), block.data[at : at + size].tobytes()
 
 
-def fill_of(fill: Any, dtype: np.dtype[Any]) -> Any:
+def _number(fill: Any, dtype: np.dtype[Any]) -> Any:
     """Return the fill value of zarr.json as a number."""
     from zarr.core.dtype import get_data_type_from_json
 
     return get_data_type_from_json(dtype.name, zarr_format=3).from_json_scalar(fill, zarr_format=3)
 
 
-class _StoredChunks:
-    """Chunks of one window, encoded and put away one after another."""
-
-    def __init__(self, window: WindowTask, sink: Sink, dtype: np.dtype[Any]) -> None:
-        document = json.loads(window.zarr_json)
-        self._window, self._sink = window, sink
-        self._encoder = ChunkEncoder(document, dtype)
-        self._fill = fill_of(document["fill_value"], dtype)
-        self._index: list[tuple[int, ...]] = []
-        self._length: list[int] = []
-        self._ids: list[bytes | None] = []
-        self._inline: list[bytes] = []
-
-    def put(self, box: Extents, values: NDArray[Any], at: tuple[int, ...]) -> None:
-        """Encode the chunks of a box, whose values begin at element ``at``."""
-        grids = self._window.grids
-        for index in itertools.product(*(range(low, high) for low, high in box)):
-            begins = [int(grid.begins(n)) for grid, n in zip(grids, index, strict=True)]
-            ends = [int(grid.begins(n + 1)) for grid, n in zip(grids, index, strict=True)]
-            edges = [grid.edge_of(n) for grid, n in zip(grids, index, strict=True)]
-            part = values[
-                tuple(slice(b - a, e - a) for b, e, a in zip(begins, ends, at, strict=True))
-            ]
-            if list(part.shape) != edges:
-                full = np.full(edges, self._fill, values.dtype)
-                full[tuple(slice(0, length) for length in part.shape)] = part
-                part = full
-            self._add(index, self._encoded(np.ascontiguousarray(part)))
-
-    def _encoded(self, chunk: NDArray[Any]) -> bytes:
-        try:
-            return self._encoder.encode(chunk)
-        except ValueError as error:
-            path = self._window.source_path
-            raise CombineError(
-                f"the codecs of {path} do not reproduce the encoded values: {error}",
-                do="Build the files that differ into another group, or leave the variable out"
-                f" with drop_variables=[{path!r}].",
-                variable=path,
-            ) from error
-
-    def _add(self, index: tuple[int, ...], raw: bytes) -> None:
-        self._index.append(index)
-        self._length.append(len(raw))
-        if len(raw) <= self._sink.inline_threshold:
-            self._ids.append(None)
-            self._inline.append(raw)
-            return
-        name = ObjectId12.of_content(raw)
-        self._sink.repo.put(f"chunks/{name}", raw)
-        self._ids.append(bytes(name))
-
-    def table(self) -> ChunkTable:
-        """Return the references of all chunks."""
-        ndim, length = len(self._window.chunk_shape), np.array(self._length, np.uint64)
-        inline = np.array([each is None for each in self._ids], np.bool_)
-        at = np.zeros(len(length), np.uint64)
-        sizes = length[inline]
-        at[inline] = np.cumsum(sizes) - sizes
-        source = np.where(inline, 0, np.cumsum(~inline) - 1)
-        return ChunkTable(
-            index=np.array(self._index, np.uint32).reshape(-1, ndim),
-            kind=np.where(inline, ChunkType.inline, ChunkType.native).astype(np.uint8),
-            source=source.astype(np.uint32),
-            offset=at,
-            length=length,
-            chunk_ids=np.frombuffer(
-                b"".join(each for each in self._ids if each is not None), np.uint8
-            )
-            .reshape(-1, 12)
-            .copy(),
-            inline=np.frombuffer(b"".join(self._inline), np.uint8).copy(),
-        ).sorted()
-
-
-def plain_only(window: WindowTask) -> WindowTask:
-    """Return the window with only the files whose chunks are referenced."""
-    if window.hybrid is None:
-        return window
-    return replace(window, takes=window.takes & window.hybrid.plain)
+def stored(table: ChunkTable, sink: Sink) -> ChunkTable:
+    """Put inline chunks above the threshold into chunk objects; ids cover their content."""
+    inline = table.kind == ChunkType.inline
+    is_large = inline & (table.length > sink.inline_threshold)
+    large, small = np.flatnonzero(is_large), np.flatnonzero(inline & ~is_large)
+    if not len(large):
+        return table
+    kind, source, offset = table.kind.copy(), table.source.copy(), table.offset.copy()
+    ids = []
+    for row in large.tolist():
+        at, size = int(table.offset[row]), int(table.length[row])
+        body = table.inline[at : at + size].tobytes()
+        ids.append(ObjectId12.of_content(body))
+        sink.repo.put(f"chunks/{ids[-1]}", body)
+    kind[large], source[large], offset[large] = ChunkType.native, np.arange(len(ids)), 0
+    begins, lengths = (each[small].astype(np.int64) for each in (table.offset, table.length))
+    left, starts = gather(table.inline, begins, lengths)
+    offset[small] = starts[:-1]
+    return replace(
+        table,
+        kind=kind,
+        source=source,
+        offset=offset,
+        chunk_ids=np.frombuffer(b"".join(ids), np.uint8).reshape(-1, 12).copy(),
+        inline=left,
+    )

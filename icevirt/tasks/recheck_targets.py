@@ -6,13 +6,11 @@ so tasks read them, and check each target once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 
 import numpy as np
 
-from icevirt.archive.blocks.packing import Block
 from icevirt.archive.plan import FileRows
 from icevirt.archive.scanned import SourceFile
 from icevirt.catalog.references import RefsReader
@@ -21,7 +19,7 @@ from icevirt.objects.source_access import SourceAccess, granted
 from icevirt.objects.source_lists.listing import changed_since
 from icevirt.storage.protocol import Storage
 
-_TOLD = 20  # changed files that a task brings home; the others are counted
+_SHOWN = 20  # changed files that a task returns; the others are counted
 _SECOND = 1_000_000_000  # nanoseconds
 
 
@@ -47,14 +45,16 @@ class TargetsChanged:
 def look_at_targets(task: TargetTask) -> TargetsChanged:
     """Compare the targets of references with what they were when they were scanned.
 
-    Those without a checksum, of which the scan told, are passed over.
+    Targets without a checksum are skipped; the scan reported them.
     """
     reader = RefsReader(task.catalog)
     everything = np.ones(len(task.files), np.bool_)
     found: set[tuple[str, str, int]] = set()
     for path in task.paths:
         for block in reader.located(task.files, everything, path):
-            found.update(_targets(block))
+            numbers = np.unique(block.source[block.kind == ChunkType.virtual].astype(np.int64))
+            held = block.targets.take(numbers[numbers > 0] - 1)
+            found.update(zip(held.url, held.etag, held.last_modified.tolist(), strict=True))
     files = [
         SourceFile(url=url, size=-1, etag=etag, last_modified=seconds * _SECOND)
         for url, etag, seconds in sorted(found)
@@ -63,12 +63,5 @@ def look_at_targets(task: TargetTask) -> TargetsChanged:
     with granted(task.access):
         changed = changed_since(files)
     return TargetsChanged(
-        looked=len(files), changed=len(changed), how=dict(islice(changed.items(), _TOLD))
+        looked=len(files), changed=len(changed), how=dict(islice(changed.items(), _SHOWN))
     )
-
-
-def _targets(block: Block) -> Iterable[tuple[str, str, int]]:
-    """Return URL, etag and time in seconds of the targets that references of a block lead to."""
-    numbers = np.unique(block.source[block.kind == ChunkType.virtual].astype(np.int64))
-    held = block.targets.take(numbers[numbers > 0] - 1)
-    return zip(held.url, held.etag, held.last_modified.tolist(), strict=True)

@@ -9,17 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Protocol
 
 from icevirt.archive.catalog import VERSION, CatalogPart, run_of
 from icevirt.archive.joining import Fact
 from icevirt.archive.limits import DEFAULT, ScanLimits
 from icevirt.archive.scanned import FactsBeside, ScannedArray, ScanOutcome, SourceFile
 from icevirt.catalog.facts_beside import fact_row, write_facts
-from icevirt.catalog.in_progress import ScanNotes
-from icevirt.catalog.part_builder import PartRows
-from icevirt.catalog.parts import complete_parts, write_part
+from icevirt.catalog.parts import PartRows, complete_parts, write_part
+from icevirt.catalog.scan_notes import ScanNotes
 from icevirt.errors import (
     IcevirtError,
     NotFoundError,
@@ -33,8 +30,7 @@ from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.registry import in_use
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.limit_enforcement import held_to, in_worker
-from icevirt.tasks.prefetch import Prefetcher
-from icevirt.tasks.scan_file import attempt
+from icevirt.tasks.scan_file import Prefetcher, attempt
 from icevirt.tasks.scan_pieces import Pieces
 from icevirt.tasks.scan_subprocess import Apart, Containment, attempt_as
 
@@ -51,26 +47,24 @@ class ScanTask:
     version: int = VERSION  # of the catalog
 
     def recorded(self, outcome: ScanOutcome) -> ScanOutcome:
-        """Return what is recorded of a file; catalogs before this version know one combination."""
+        """Return what is recorded of a file; older catalogs hold one combination."""
         if outcome.scanned is None or self.version == VERSION:
             return outcome
         return replace(outcome, scanned=combined(outcome.scanned, self.options))
 
     @property
     def wanted(self) -> Callable[[ScannedArray], Fact] | None:
-        """What says which facts are looked for."""
-        return partial(_wanted, self.options) if self.version == VERSION else None
-
-
-def _wanted(options: ScannerOptions, array: ScannedArray) -> Fact:
-    return options.wanted_of(array, ())
+        """The function that says which facts are looked for."""
+        if self.version != VERSION:
+            return None
+        return lambda array: self.options.wanted_of(array, ())
 
 
 def run_scan(task: ScanTask) -> int:
     """Scan the parts of a task and return the number of their files.
 
-    A part is written as soon as its last file is scanned, or the last piece of its huge file by
-    whoever comes last. What an earlier try of the task wrote before it died is left as it is.
+    A part is written as soon as its last file is scanned, or by the task that scans the last piece
+    of its huge file. What an earlier try of the task wrote before it died is left as it is.
     """
     journal = ScanNotes(task.catalog)
     done = {run_of(name) for name in complete_parts(task.catalog)}
@@ -86,14 +80,13 @@ def run_scan(task: ScanTask) -> int:
     return sum(len(part.files) for part in task.parts if not part.piece)
 
 
-class _Attempt(Protocol):
-    def __call__(self, file: SourceFile, piece: tuple[int, int] | None = None) -> ScanOutcome: ...
+type _Attempt = Callable[[SourceFile, tuple[int, int] | None], ScanOutcome]
 
 
 def _scan_whole(task: ScanTask, part: CatalogPart, scan_file: _Attempt) -> None:
     rows = PartRows(task.limits, task.wanted)
     for file in part.files:
-        rows.add(task.recorded(scan_file(file)))
+        rows.add(task.recorded(scan_file(file, None)))
     write_part(task.catalog, part.name, rows.tables())
 
 
@@ -122,7 +115,7 @@ def _attempts(task: ScanTask, parts: list[CatalogPart], *, suspicious: bool) -> 
 
     with Prefetcher(file for part in parts for file in part.files) as ahead:
 
-        def here(file: SourceFile, piece: tuple[int, int] | None = None) -> ScanOutcome:
+        def here(file: SourceFile, piece: tuple[int, int] | None) -> ScanOutcome:
             with held_to(task.limits):
                 return attempt(file, task.options, ahead.open, piece)
 

@@ -1,18 +1,31 @@
-"""Scan one file; anything wrong with it becomes its row in the catalog."""
+"""Scan one file; anything wrong with it becomes its row in the catalog.
+
+A scan is one thread, because libhdf5 is, and it waits for answers of servers. So `Prefetcher`
+meanwhile requests the beginnings of the next files, which are all of a small file.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from typing import Self
 
 from icevirt.archive.scanned import ScannedFile, ScanOutcome, SourceFile
 from icevirt.archive.shares import Share
+from icevirt.connect.urls import is_url
 from icevirt.errors import IcevirtError, ScanError, ScanMemoryError, StaleReferenceError
 from icevirt.objects.answers import opaque
+from icevirt.objects.http.connections import HOSTS
 from icevirt.objects.opened import OpenedSource
+from icevirt.objects.remote_source import reach_for
 from icevirt.objects.source import open_source
+from icevirt.objects.source_access import carrying
 from icevirt.scan.contract import ByteSource, ScannerOptions
 from icevirt.scan.registry import record, scan_share
+
+AHEAD = 8
+"""Files that are opened or waited for at a time."""
 
 
 def attempt(
@@ -25,15 +38,16 @@ def attempt(
 
     Args:
         file: As it was listed.
-        options: What is asked for.
+        options: Of the scan.
         opening: Returns a file by its URL, opened; it may have opened it already.
-        piece: The number of a share and how many there are, where this share alone is scanned.
+        piece: The number of a share and how many there are; None scans the whole file.
     """
     begin = time.perf_counter()
     share, scanned, error = None, None, None
-    cost = [0, 0]
+    source: OpenedSource | None = None
     try:
-        share, scanned = _scan(file, options, cost, opening, piece)
+        with opening(file.url) as source:
+            share, scanned = _scan(source, file, options, piece)
     except IcevirtError as refused:
         error = refused
     except MemoryError:
@@ -53,28 +67,13 @@ def attempt(
         scanned=scanned,
         error=error,
         seconds=time.perf_counter() - begin,
-        requests=cost[0],
-        bytes_fetched=cost[1],
+        requests=0 if source is None else source.requests,
+        bytes_fetched=0 if source is None else source.bytes_fetched,
         share=share,
     )
 
 
 def _scan(
-    file: SourceFile,
-    options: ScannerOptions,
-    cost: list[int],
-    opening: Callable[[str], OpenedSource],
-    piece: tuple[int, int] | None,
-) -> tuple[Share | None, ScannedFile]:
-    """Scan the file; ``cost`` becomes the requests and bytes it took, also where the scan fails."""
-    with opening(file.url) as source:
-        try:
-            return _scan_opened(source, file, options, piece)
-        finally:
-            cost[:] = source.requests, source.bytes_fetched
-
-
-def _scan_opened(
     source: ByteSource, file: SourceFile, options: ScannerOptions, piece: tuple[int, int] | None
 ) -> tuple[Share | None, ScannedFile]:
     if not _is_same(source.file, file):
@@ -87,9 +86,53 @@ def _scan_opened(
 
 
 def _is_same(opened: SourceFile, listed: SourceFile) -> bool:
-    """Compare by the stronger checksum; lists of sources may tell one and not the other."""
+    """Compare by the stronger checksum that both know; lists of sources may lack one."""
     if opened.size != listed.size:
         return False
     if opened.etag and listed.etag:
         return opaque(opened.etag) == opaque(listed.etag)
     return opened.last_modified == listed.last_modified
+
+
+class Prefetcher:
+    """Opens files on servers before they are scanned; a context that closes those left over.
+
+    Args:
+        files: In the order in which they will be scanned.
+    """
+
+    def __init__(self, files: Iterable[SourceFile]) -> None:
+        self._rest = iter(files)
+        self._opening: dict[str, Future[OpenedSource]] = {}
+
+    def open(self, url: str) -> OpenedSource:
+        """Return a file, opened. Raises as `open_source` does."""
+        self._go_on()
+        future = self._opening.pop(url, None)
+        self._go_on()
+        return open_source(url) if future is None else future.result()
+
+    def _go_on(self) -> None:
+        while len(self._opening) < AHEAD and (file := next(self._rest, None)) is not None:
+            if not is_url(file.url) or file.url.startswith("file:") or file.url in self._opening:
+                continue
+            try:
+                host = reach_for(file.url)[0].host
+            except IcevirtError:  # `open` raises it in the file's turn
+                continue
+            work = carrying(open_source)
+            self._opening[file.url] = HOSTS.submit(host, lambda work=work, url=file.url: work(url))  # type: ignore[misc]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for future in self._opening.values():
+            if not future.cancel():
+                future.add_done_callback(_close)
+        self._opening.clear()
+
+
+def _close(future: Future[OpenedSource]) -> None:
+    if future.exception() is None:
+        future.result().close()

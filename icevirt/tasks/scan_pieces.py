@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from typing import Any
 
@@ -24,8 +24,7 @@ from icevirt.archive.scanned import Finding, ScannedArray, ScanOutcome, Severity
 from icevirt.archive.schema import file_signature
 from icevirt.archive.shares import Share
 from icevirt.catalog import references
-from icevirt.catalog.part_builder import PartRows, findings_json
-from icevirt.catalog.parts import PartTables, complete_parts, write_part
+from icevirt.catalog.parts import PartRows, PartTables, complete_parts, findings_json, write_part
 from icevirt.errors import ScanCrashError, ScanMemoryError, ScanTimeoutError
 from icevirt.storage.protocol import Below, Storage
 from icevirt.version import __version__
@@ -50,57 +49,39 @@ class _PieceResult:
 
     def dumps(self) -> bytes:
         """Return it as JSON."""
-        share = self.share
-        told = {
-            "name": self.name,
-            "file": self.file,
-            "arrays": _as_json(self.arrays),
-            "more": _as_json(self.more),
-            "findings": [asdict(finding) for finding in self.findings],
-            "share": {
-                "order": share.order,
-                "whole": sorted(share.whole),
-                "runs": dict(share.runs),
-            },
-            "tally": dict(self.tally),
-        }
-        return json.dumps(told).encode()
+        return json.dumps(self, default=_as_json).encode()
 
     @classmethod
     def loads(cls, raw: bytes) -> _PieceResult:
-        """Return what `dumps` was called of."""
-        told = json.loads(raw)
-        share = told["share"]
+        """Return the result of which `dumps` was called."""
+        found = json.loads(raw, object_hook=_of_json)
+        share, findings = found.pop("share"), found.pop("findings")
         return cls(
-            name=told["name"],
-            file=told["file"],
-            arrays=_of_json(told["arrays"]),
-            more=_of_json(told.get("more", [])),
+            **found,
             findings=tuple(
-                Finding(**{**each, "severity": Severity(each["severity"])})
-                for each in told["findings"]
+                Finding(**{**each, "severity": Severity(each["severity"])}) for each in findings
             ),
             share=Share(
                 order=tuple(share["order"]),
                 whole=frozenset(share["whole"]),
                 runs={path: (low, high) for path, (low, high) in share["runs"].items()},
             ),
-            tally=told["tally"],
         )
 
 
-def _as_json(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    return [
-        {name: {"hex": v.hex()} if isinstance(v, bytes) else v for name, v in row.items()}
-        for row in rows
-    ]
+def _as_json(value: Any) -> Any:
+    """Return a value that JSON lacks as one that it has."""
+    if isinstance(value, bytes):
+        return {"hex": value.hex()}
+    if isinstance(value, frozenset):
+        return sorted(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    return {each.name: getattr(value, each.name) for each in fields(value)}
 
 
-def _of_json(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    return [
-        {name: bytes.fromhex(v["hex"]) if isinstance(v, dict) else v for name, v in row.items()}
-        for row in rows
-    ]
+def _of_json(value: dict[str, Any]) -> Any:
+    return bytes.fromhex(value["hex"]) if value.keys() == {"hex"} else value
 
 
 def clear(storage: Storage) -> None:
@@ -129,7 +110,7 @@ class Pieces:
         return self._name(self.part.piece) in self._there()
 
     def wait_to_be_joined(self) -> bool:
-        """Say whether all pieces are finished, and nobody has made the part of them."""
+        """Say whether all pieces are finished, and the part does not exist."""
         if not {self._name(number) for number in range(self.part.of)} <= self._there():
             return False
         return self.part.name not in _complete(self.catalog)
@@ -140,17 +121,15 @@ class Pieces:
         rows.add(outcome)
         tables = rows.tables()
         name, scanned = self._name(self.part.piece), outcome.scanned
-        found = _PieceResult(name=name, file=_rows(tables.files)[0], arrays=_rows(tables.arrays))
-        if scanned is not None and outcome.share is not None:
-            found = _PieceResult(
-                name=name,
-                file=found.file,
-                arrays=found.arrays,
-                findings=scanned.findings,
-                share=outcome.share,
-                tally=scanned.tally,
-                more=[dict(row) for row in tables.more],
-            )
+        found = _PieceResult(
+            name=name,
+            file=_rows(tables.files)[0],
+            arrays=_rows(tables.arrays),
+            findings=scanned.findings if scanned else (),
+            share=outcome.share or Share(),
+            tally=scanned.tally if scanned else {},
+            more=[dict(row) for row in tables.more],
+        )
         self._storage.put(
             catalog.path_of("refs", name), references.encode(tables.refs, catalog.run_of(name))
         )
@@ -223,17 +202,17 @@ def _fit(found: Sequence[_PieceResult], max_stored: int) -> bool:
 
 
 def _fits(found: Sequence[_PieceResult], path: str) -> bool:
-    """Say whether an array is in one share, or its runs follow each other and are told alike."""
+    """Say whether an array is in one share, or its runs follow each other and say the same."""
     mine = [each for each in found if each.share.covers(path)]
     runs = sorted(each.share.runs[path] for each in mine if path in each.share.runs)
     if not runs:
         return len(mine) == 1
     follow = all(one[1] == other[0] for one, other in pairwise(runs))
-    told = {
+    descriptions = {
         (_describe(each, path), frozenset(f for f in each.findings if f.path == path))
         for each in mine
     }
-    return len(runs) == len(mine) and runs[0][0] == 0 and follow and len(told) == 1
+    return len(runs) == len(mine) and runs[0][0] == 0 and follow and len(descriptions) == 1
 
 
 def _describe(found: _PieceResult, path: str) -> str:
@@ -274,12 +253,12 @@ def _file(found: Sequence[_PieceResult], arrays: Sequence[Mapping[str, Any]]) ->
 
 
 def _places(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Say where references lead, as one task would: see `icevirt.catalog.part_builder`."""
-    told = {row["places"] for row in rows}
-    others = {place for text in told if text for place in json.loads(text)}
+    """Say where references lead, as one task would: see `icevirt.catalog.parts`."""
+    texts = {row["places"] for row in rows}
+    others = {place for text in texts if text for place in json.loads(text)}
     if not others:
-        return "" if "" in told else "[]"
-    if "" in told:
+        return "" if "" in texts else "[]"
+    if "" in texts:
         others.add(str(rows[0]["url"]).rpartition("/")[0] + "/")
     return json.dumps(sorted(others))
 

@@ -1,8 +1,8 @@
 """Scan files in a child process, where a crash, a hang or memory use costs only one file.
 
 Damaged files can make libhdf5 crash or run forever. Files suspected of having killed a process are
-scanned so, and comparisons always run so: one child reads file after file, and another starts only
-if it dies. See `icevirt.tasks.forkserver`.
+scanned in a child, and all comparisons run in one: a child reads file after file, and another
+starts only if it dies. See `icevirt.tasks.forkserver`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Self
 
 from icevirt.archive.limits import DEFAULT, ScanLimits
@@ -43,25 +42,29 @@ class Apart:
         self._child: Child | None = None
 
     def call[**P, R](self, url: str, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Do the work about a file in a child, which is started where there is none.
+        """Do the work about a file in a child; start one if there is none.
 
         Args:
             url: Of the file, for errors.
-            work: A function of a module, which handles its own errors.
+            work: A function of a module.
             args: For it; they pickle.
             kwargs: The same.
 
         Raises:
+            IcevirtError: The one that the work raised.
             ScanCrashError: The child died, `ScanTimeoutError` if it took too long,
                 `ScanMemoryError` if the system ended it.
         """
         child = self._ready(work.__module__)
         try:
-            return child.ask(self._limits.seconds, _limited, self._limits, work, args, kwargs)
+            found = child.ask(self._limits.seconds, _limited, self._limits, work, args, kwargs)
         except TimeoutError:
             raise self._too_slow(url) from None
         except (EOFError, OSError):
             raise self._crashed(url) from None
+        if isinstance(found, IcevirtError):
+            raise found
+        return found
 
     def _ready(self, module: str) -> Child:
         """Return a child that waits for a file."""
@@ -92,7 +95,7 @@ class Apart:
         code = self._stop()
         if code == -signal.SIGALRM:  # its own deadline came first
             return self._too_slow(url)
-        if code == -signal.SIGKILL:  # nobody else does that
+        if code == -signal.SIGKILL:  # only the system sends it
             return ScanMemoryError(
                 "the system ended the process that scans the file, because memory ran out",
                 do="Leave it out, or scan it on a machine with more memory.",
@@ -113,12 +116,7 @@ class Apart:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop()
 
 
@@ -145,20 +143,23 @@ def attempt_as(
     options: ScannerOptions,
     piece: tuple[int, int] | None = None,
 ) -> ScanOutcome:
-    """Scan a file with the access of somebody else."""
+    """Scan a file with the access of the parent."""
     with granted(access):
         return attempt(file, options, piece=piece)
 
 
 def _come_up() -> int:
-    """Import what is not to be counted as the first file's."""
+    """Import the scanners, so that the time it takes does not count for the first file."""
     scanners()
     return os.getpid()
 
 
 def _limited[R](
     limits: ScanLimits, work: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> R:
-    """Do the work in a child; an alarm ends it where its parent does not."""
+) -> R | IcevirtError:
+    """Return the result or error of work in a child; an alarm ends what its parent does not."""
     with held_to(replace(limits, seconds=limits.seconds + _GRACE)):
-        return work(*args, **kwargs)
+        try:
+            return work(*args, **kwargs)
+        except IcevirtError as error:
+            return error

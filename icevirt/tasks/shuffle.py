@@ -14,7 +14,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import zstandard
 from numpy.typing import NDArray
 
 from icevirt.archive import catalog
@@ -23,7 +22,9 @@ from icevirt.archive.blocks.packing import Block
 from icevirt.archive.blocks.unpacking import unpack
 from icevirt.archive.joining import Form
 from icevirt.archive.plan import ArrayMode, FileRows, ManifestTask, WindowTask
-from icevirt.catalog.references import RefsReader, places_of
+from icevirt.catalog.arrow_columns import place_of, places_by_part
+from icevirt.catalog.parts import frozen, thawed
+from icevirt.catalog.references import RefsReader
 from icevirt.storage.protocol import Storage
 
 _AT_ONCE = 4_000_000
@@ -59,13 +60,8 @@ class MapTask:
     needs: bytes  # pickled and compressed: for each part its needs
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
-    """A row of the shuffle."""
-
-    path: str
-    order: tuple[int, int]  # of rows of one item and array
-    payload: bytes
+type _Sent = tuple[str, tuple[int, int], bytes]
+"""A row of the shuffle: path of the array, order among rows of one item and array, references."""
 
 
 class Needs:
@@ -77,9 +73,8 @@ class Needs:
     def add(self, to: int, item: ManifestTask) -> None:
         """Note what an item needs; windows whose values the plan holds need nothing."""
         files = item.files
-        order = np.argsort(files.part, kind="stable")
-        ends = np.searchsorted(files.part[order], np.arange(len(files.parts)), side="right")
-        for name, places in zip(files.parts, np.split(order, ends[:-1]), strict=True):
+        runs = places_by_part(files.part, len(files.parts))
+        for name, places in zip(files.parts, runs, strict=True):
             need = _Need(
                 item=to,
                 boxes=_boxes(item, places),
@@ -96,7 +91,7 @@ class Needs:
             MapTask(
                 parts=tuple(names[at] for at in run.tolist()),
                 catalog=storage,
-                needs=_frozen([self._of[names[at]] for at in run.tolist()]),
+                needs=frozen([self._of[names[at]] for at in run.tolist()]),
             )
             for run in runs
             if len(run)
@@ -142,7 +137,7 @@ def within(
     bounds: Sequence[Bound],
     place: NDArray[np.integer],
 ) -> NDArray[np.int64]:
-    """Return those of some rows of a block that a window wants.
+    """Return the rows of a block that a window wants, among some of them.
 
     Args:
         block: References of one array.
@@ -160,15 +155,9 @@ def within(
     return rows
 
 
-def _frozen(needs: list[list[_Need]]) -> bytes:
-    return zstandard.ZstdCompressor(level=1).compress(pickle.dumps(needs))
-
-
 def run_map(task: MapTask, number: int) -> Iterator[tuple[int, bytes]]:
     """Read the parts of a task and yield rows for the items; ``number`` is that of the task."""
-    needs: list[list[_Need]] = pickle.loads(  # noqa: S301  # made by `_frozen`
-        zstandard.ZstdDecompressor().decompress(task.needs)
-    )
+    needs: list[list[_Need]] = thawed(task.needs)
     refs = RefsReader(task.catalog, budget=0)
     outbox = _Outbox(number)
     for part, wanted in zip(task.parts, needs, strict=True):
@@ -192,7 +181,7 @@ class _Outbox:
 
     def put(self, need: _Need, path: str, block: Block) -> Iterator[tuple[int, bytes]]:
         """Take what the item needs of a block; yield what is worth a row now."""
-        mine_of = places_of(block, need.rows, np.arange(len(need.rows)))
+        mine_of = place_of(block.file, need.rows, np.arange(len(need.rows)))
         rows = np.flatnonzero(mine_of >= 0)
         rows = within(block, rows, need.boxes[path], mine_of)
         if not len(rows):
@@ -214,8 +203,7 @@ class _Outbox:
     def _row(self, key: tuple[int, str]) -> tuple[int, bytes]:
         self._sent += 1
         del self._counts[key], self._sizes[key]
-        payload = dumps(joined(self._held.pop(key)))
-        sent = Sent(path=key[1], order=(self._task, self._sent), payload=payload)
+        sent: _Sent = key[1], (self._task, self._sent), dumps(joined(self._held.pop(key)))
         return key[0], pickle.dumps(sent)
 
 
@@ -223,10 +211,10 @@ class Arrived:
     """The references that were sent to one item."""
 
     def __init__(self, rows: Sequence[bytes]) -> None:
-        sent: list[Sent] = [pickle.loads(row) for row in rows]  # noqa: S301  # made by `run_map`
-        self._rows: Mapping[str, list[Sent]] = defaultdict(list)
-        for row in sorted(sent, key=lambda row: row.order):
-            self._rows[row.path].append(row)
+        sent: list[_Sent] = [pickle.loads(row) for row in rows]  # noqa: S301  # made by `run_map`
+        self._rows: Mapping[str, list[bytes]] = defaultdict(list)
+        for path, _, references in sorted(sent, key=lambda row: row[1]):
+            self._rows[path].append(references)
 
     def expect(self, files: FileRows, paths: Collection[str]) -> None:
         """Do nothing: all of it is here."""
@@ -235,7 +223,7 @@ class Arrived:
         """Yield the references of one array in some of the item's files."""
         del files  # what was sent numbers them as the item does
         for row in self._rows[path]:
-            block = loads(row.payload)
+            block = loads(row)
             kept = np.flatnonzero(takes[block.file])
             if len(kept) == len(block):
                 yield block

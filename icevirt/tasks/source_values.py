@@ -6,20 +6,20 @@ scan recorded when it is opened, and again when it is closed.
 
 from __future__ import annotations
 
+import json
+import math
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.facts import FileColumns
+from icevirt.archive.facts import CatalogFacts, FileColumns
 from icevirt.archive.limits import DEFAULT, ScanLimits
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import (
     CombineError,
-    IcevirtError,
     NotFoundError,
     ScanMemoryError,
     SourcesChangedError,
@@ -29,12 +29,15 @@ from icevirt.errors import (
 from icevirt.objects.opened import OpenedSource
 from icevirt.objects.source import open_source
 from icevirt.objects.source_access import SourceAccess, granted
+from icevirt.planning.equality import first_difference
 from icevirt.scan.contract import Oracle
 from icevirt.scan.registry import oracle_for
 from icevirt.tasks.limit_enforcement import in_worker
 from icevirt.tasks.scan_subprocess import Apart
 
 _OPEN = 8  # files at a time
+_AT_ONCE = 1 << 22  # values that are compared
+_MOST = 1 << 24  # values that are looked at for the sake of a message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,10 +49,7 @@ class Reading:
     access: SourceAccess = field(default_factory=SourceAccess)  # to the servers of files
 
 
-@dataclass(frozen=True, slots=True)
-class _Opened:
-    source: OpenedSource
-    oracle: Oracle
+type _Opened = tuple[OpenedSource, Oracle]
 
 
 class _Sources:
@@ -62,21 +62,21 @@ class _Sources:
         """Return the values of a box."""
         if known.url not in self._opened:
             while len(self._opened) >= _OPEN:
-                _close(self._opened.popitem(last=False)[1])
+                _close(self._opened.popitem(last=False)[1][0])
             self._opened[known.url] = _fresh(known, path)
         self._opened.move_to_end(known.url)
-        opened = self._opened[known.url]
-        values = opened.oracle.read_values(opened.source, path, region)
+        source, oracle = self._opened[known.url]
+        values = oracle.read_values(source, path, region)
         return values.astype(values.dtype.newbyteorder("="), copy=False)
 
     def close(self, *, check: bool) -> None:
         """Close all files, and look whether they are what was opened."""
         while self._opened:
-            opened = self._opened.popitem(last=False)[1]
+            source, _ = self._opened.popitem(last=False)[1]
             if check:
-                _close(opened)
+                _close(source)
             else:
-                opened.source.close()
+                source.close()
 
 
 def _fresh(known: SourceFile, path: str) -> _Opened:
@@ -86,7 +86,7 @@ def _fresh(known: SourceFile, path: str) -> _Opened:
         raise _changed(known.url) from error
     try:
         _check(known, source.file)
-        return _Opened(source, oracle_for(source))
+        return source, oracle_for(source)
     except UnsupportedError as error:
         source.close()
         raise CombineError(
@@ -110,13 +110,13 @@ def _check(known: SourceFile, found: SourceFile) -> None:
         raise _changed(known.url)
 
 
-def _close(opened: _Opened) -> None:
+def _close(source: OpenedSource) -> None:
     try:
-        opened.source.check_unchanged()
+        source.check_unchanged()
     except StaleReferenceError as error:
-        raise _changed(opened.source.file.url) from error
+        raise _changed(source.file.url) from error
     finally:
-        opened.source.close()
+        source.close()
 
 
 _here = _Sources()  # of a child, which serves one `SourceValues`
@@ -124,40 +124,41 @@ _here = _Sources()  # of a child, which serves one `SourceValues`
 
 def read_apart(
     known: SourceFile, access: SourceAccess, path: str, region: tuple[slice, ...]
-) -> NDArray[Any] | IcevirtError:
-    """Read a box in a child; an error is the answer."""
+) -> NDArray[Any]:
+    """Read a box in a child."""
     try:
         with granted(access):
             return _here.read(known, path, region)
-    except IcevirtError as error:
-        return error
     except MemoryError:
-        return _hungry(known.url, path)
+        raise ScanMemoryError(
+            "the values of a file need more memory than is available",
+            do="Raise file_memory (--file-memory), or leave it out.",
+            file=known.url,
+            variable=path,
+        ) from None
 
 
-def close_apart(access: SourceAccess) -> IcevirtError | None:
-    """Close the files that a child opened; one that changed is the answer."""
-    try:
-        with granted(access):
-            _here.close(check=True)
-    except IcevirtError as error:
-        return error
-    return None
+def close_apart(access: SourceAccess) -> None:
+    """Close the files that a child opened, and check that none changed."""
+    with granted(access):
+        _here.close(check=True)
 
 
 class SourceValues:
     """Reads boxes of variables of some files; a context that closes them.
 
-    A Spark worker reads them in a child process, where a library that crashes or hangs on damaged
-    values costs an error that names the file.
+    Args:
+        files: As they were scanned.
+        how: To read them.
+        is_apart: Whether a child process reads, where a library that crashes or hangs on damaged
+            values costs an error that names the file. By default in Spark workers.
     """
 
-    def __init__(self, files: FileColumns, how: Reading) -> None:
-        """Take the files as they were scanned."""
-        self._files = files
-        self._how = how
+    def __init__(self, files: FileColumns, how: Reading, *, is_apart: bool | None = None) -> None:
+        self._files, self._how = files, how
         self._sources = _Sources()
-        self._apart = Apart(how.limits) if in_worker() else None
+        is_apart = in_worker() if is_apart is None else is_apart
+        self._apart = Apart(how.limits) if is_apart else None
         self._used = False
 
     def read(self, file: int, path: str, region: tuple[slice, ...]) -> NDArray[Any]:
@@ -183,37 +184,18 @@ class SourceValues:
         if self._apart is None:
             return self._sources.read(known, inside, region)
         self._used = True
-        found = self._apart.call(known.url, read_apart, known, self._how.access, inside, region)
-        if isinstance(found, IcevirtError):
-            raise found
-        return found
+        return self._apart.call(known.url, read_apart, known, self._how.access, inside, region)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._apart is None:
             self._sources.close(check=kind is None)
             return
         with self._apart as apart:
             if kind is None and self._used:
-                changed = apart.call("", close_apart, self._how.access)
-                if changed is not None:
-                    raise changed
-
-
-def _hungry(url: str, path: str) -> ScanMemoryError:
-    return ScanMemoryError(
-        "the values of a file need more memory than is available",
-        do="Raise file_memory (--file-memory), or leave it out.",
-        file=url,
-        variable=path,
-    )
+                apart.call("", close_apart, self._how.access)
 
 
 def _changed(url: str) -> SourcesChangedError:
@@ -235,3 +217,51 @@ def checked(values: NDArray[Any], dtype: np.dtype[Any], *, path: str, url: str) 
             file=url,
         )
     return values
+
+
+class Differences:
+    """Finds the first difference between one variable's values in two files, for an error.
+
+    What cannot be read says nothing: the files are refused all the same.
+    """
+
+    def __init__(self, facts: CatalogFacts, how: Reading) -> None:
+        self._facts, self._how = facts, how
+        self._known: dict[tuple[Any, ...], dict[str, Any] | None] = {}
+
+    def __call__(self, one: tuple[str, str], other: tuple[str, str]) -> dict[str, Any] | None:
+        """Return index and values of the first difference, given URL and path in each file."""
+        if (one, other) not in self._known:
+            try:
+                with SourceValues(self._facts.files, self._how, is_apart=True) as source:
+                    self._known[one, other] = self._first(source, one, other)
+            except Exception:  # noqa: BLE001 - whatever it is, it must not hide the refusal
+                self._known[one, other] = None
+        return self._known[one, other]
+
+    def _first(self, source: SourceValues, *both: tuple[str, str]) -> dict[str, Any] | None:
+        places = [(self._row(url), path) for url, path in both]
+        shape, other = (self._shape(*place) for place in places)
+        if shape is None or shape != other:
+            return None
+        row = math.prod(shape[1:])
+        step = max(1, _AT_ONCE // max(1, row))
+        rest = tuple(slice(0, length) for length in shape[1:])
+        for low in range(0, min(shape[0], _MOST // max(1, row) + 1) if shape else 1, step):
+            region = (slice(low, min(low + step, shape[0])), *rest) if shape else ()
+            left, right = (source.read(*place, region) for place in places)
+            if (found := first_difference(left, right)) is not None:
+                if shape:
+                    found["index"][0] += low
+                return found
+        return None
+
+    def _row(self, url: str) -> int:
+        return next(row for row, each in enumerate(self._facts.files.url) if each == url)
+
+    def _shape(self, file: int, path: str) -> tuple[int, ...] | None:
+        arrays = self._facts.arrays
+        if path not in arrays.path.values:
+            return None
+        mine = (arrays.file == file) & (arrays.path.codes == arrays.path.values.index(path))
+        return tuple(json.loads(arrays.shape[int(np.argmax(mine))])) if mine.any() else None

@@ -1,24 +1,26 @@
-"""Match a reference of a repository to the variable and group of its file."""
+"""Match a reference of a repository to the variable, group and elements of its file."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from icevirt.access.store.arrays import open_array
 from icevirt.archive.reports.verification import Checked, Difference
 from icevirt.archive.scanned import ScannedArray
+from icevirt.errors import FormatError
 from icevirt.ids import ObjectId12
 from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.model.snapshot import ArrayNode, Node
 from icevirt.objects.answers import Checksum
 from icevirt.objects.authorize import Authorizer
+from icevirt.repo.commits.validation import any_grid
 from icevirt.repo.session import Session
-from icevirt.tasks.index_ranges import region_of
-from icevirt.tasks.verify_references import checksum_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,59 +32,6 @@ class ChunkToCompare:
     offset: int
     length: int
     file: tuple[str, Checksum]  # URL as the reference has it, and what the scan saw
-
-
-def row_of(wanted: ChunkToCompare, array: ScannedArray) -> int | None:
-    """Return the row of a scanned array that leads to the wanted bytes."""
-    table = array.references
-    at = np.flatnonzero(
-        (table.kind == ChunkType.virtual)
-        & (table.offset == wanted.offset)
-        & (table.length == wanted.length)
-    )
-    return int(at[0]) if len(at) else None
-
-
-def covers(wanted: ChunkToCompare, array: ScannedArray) -> bool:
-    """Say whether the wanted bytes lie in the uncompressed block that an array is."""
-    table = array.references
-    virtual = table.take(table.kind == ChunkType.virtual)
-    if len(array.codecs) != 1 or not len(virtual):
-        return False
-    end = int((virtual.offset + virtual.length).max())
-    return int(virtual.offset.min()) <= wanted.offset and wanted.offset + wanted.length <= end
-
-
-def group_of(held: str, variables: Iterable[str]) -> str:
-    """Return the group of a file that became the root, as paths of one and the same chunk tell.
-
-    The path that has most of its end in common with the repository's tells it, because a dataset
-    can have several names in a file; it is the root where not even the last part is the same.
-    """
-    best, group = 0, paths.ROOT
-    for variable in variables:
-        mine, theirs = held.split("/"), variable.split("/")
-        common = 0
-        while mine and theirs and mine[-1] == theirs[-1]:
-            mine.pop()
-            theirs.pop()
-            common += 1
-        if common > best:
-            best, group = common, "/".join(theirs) or paths.ROOT
-    return group
-
-
-def is_elsewhere(node: Node | None, other: ScannedArray, shift: Mapping[str, int]) -> bool:
-    """Say whether nothing tells where a file's variable lies, along an axis missing in ``shift``.
-
-    That is one along which the dataset has more elements than the file.
-    """
-    if not isinstance(node, ArrayNode):
-        return False
-    own = zip(
-        reversed(other.dimension_names), reversed(other.shape), reversed(node.shape), strict=False
-    )
-    return any((name or "") not in shift and mine != whole for name, mine, whole in own)
 
 
 def chosen_of(
@@ -97,26 +46,27 @@ def chosen_of(
         mine = rows[(rows >= start) & (rows < start + len(table))] - start
         start += len(table)
         if node in names:
-            for url, wanted in _virtual(table.take(mine), names[node]):
-                chosen.setdefault(authorizer.absolute(url), []).append(wanted)
+            for wanted in _virtual(table.take(mine), names[node]):
+                chosen.setdefault(authorizer.absolute(wanted.file[0]), []).append(wanted)
     return chosen
 
 
-def _virtual(table: ChunkTable, array: str) -> Iterator[tuple[str, ChunkToCompare]]:
+def _virtual(table: ChunkTable, array: str) -> Iterator[ChunkToCompare]:
     for row in np.flatnonzero(table.kind == ChunkType.virtual).tolist():
-        yield (
-            table.locations.url[int(table.source[row])],
-            ChunkToCompare(
-                array=array,
-                index=tuple(table.index[row].tolist()),
-                offset=int(table.offset[row]),
-                length=int(table.length[row]),
-                file=(
-                    table.locations.url[int(table.source[row])],
-                    checksum_of(table, int(table.source[row])),
-                ),
-            ),
+        yield ChunkToCompare(
+            array=array,
+            index=tuple(table.index[row].tolist()),
+            offset=int(table.offset[row]),
+            length=int(table.length[row]),
+            file=file_of(table, int(table.source[row])),
         )
+
+
+def file_of(table: ChunkTable, number: int) -> tuple[str, Checksum]:
+    """Return a location of a table, and what it was when it was scanned."""
+    places = table.locations
+    checksum = Checksum(etag=places.etag[number], last_modified=int(places.last_modified[number]))
+    return places.url[number], checksum
 
 
 def regions_of(
@@ -132,3 +82,117 @@ def regions_of(
             for array, found in indexes.items()
         )
     )
+
+
+def row_of(wanted: ChunkToCompare, array: ScannedArray) -> int | None:
+    """Return the row of a scanned array that leads to the wanted bytes."""
+    table = array.references
+    at = np.flatnonzero(
+        (table.kind == ChunkType.virtual)
+        & (table.offset == wanted.offset)
+        & (table.length == wanted.length)
+    )
+    return int(at[0]) if len(at) else None
+
+
+def covers(wanted: ChunkToCompare, array: ScannedArray) -> bool:
+    """Say whether the wanted bytes are part of an array that is one uncompressed block."""
+    table = array.references
+    virtual = table.take(table.kind == ChunkType.virtual)
+    if len(array.codecs) != 1 or not len(virtual):
+        return False
+    end = int((virtual.offset + virtual.length).max())
+    return int(virtual.offset.min()) <= wanted.offset and wanted.offset + wanted.length <= end
+
+
+def group_of(held: str, variables: Iterable[str]) -> str:
+    """Return the group of a file that became the root, from the paths of one and the same chunk.
+
+    The path whose end has most in common with the repository's decides, because a dataset can have
+    several names in a file; it is the root if not even the last part is the same.
+    """
+    best, group = 0, paths.ROOT
+    for variable in variables:
+        mine, theirs = held.split("/"), variable.split("/")
+        common = 0
+        while mine and theirs and mine[-1] == theirs[-1]:
+            mine.pop()
+            theirs.pop()
+            common += 1
+        if common > best:
+            best, group = common, "/".join(theirs) or paths.ROOT
+    return group
+
+
+def is_elsewhere(node: Node | None, other: ScannedArray, shift: Mapping[str, int]) -> bool:
+    """Say whether the place of a file's variable is unknown, along an axis missing in ``shift``.
+
+    The dataset has more elements along such an axis than the file.
+    """
+    if not isinstance(node, ArrayNode):
+        return False
+    own = zip(
+        reversed(other.dimension_names), reversed(other.shape), reversed(node.shape), strict=False
+    )
+    return any((name or "") not in shift and mine != whole for name, mine, whole in own)
+
+
+type Box = tuple[slice, ...]
+
+
+def bounds(held: Any) -> list[NDArray[np.int64]]:
+    """Return where chunks of a zarr array begin along each axis, and where the last one ends."""
+    try:
+        return [
+            np.minimum(np.arange(-(-length // edge) + 1) * edge, length)
+            for length, edge in zip(held.shape, held.chunks, strict=True)
+        ]
+    except NotImplementedError:  # their lengths differ
+        return [np.cumsum([0, *sizes]) for sizes in held.read_chunk_sizes]
+
+
+def box_of(held: Any, first: Sequence[int], last: Sequence[int]) -> Box:
+    """Return the elements of the chunks from one index to another, both included."""
+    return tuple(
+        slice(int(edges[begin]), int(edges[end + 1]))
+        for begin, end, edges in zip(first, last, bounds(held), strict=True)
+    )
+
+
+def describe_box(box: Box) -> str:
+    """Return a box as text, like ``[3:4, 0:330]``."""
+    return "[" + ", ".join(f"{part.start}:{part.stop}" for part in box) + "]"
+
+
+def region_of(session: Session, path: str, indexes: NDArray[Any]) -> str:
+    """Return the smallest box of an array around some chunks, as text.
+
+    Args:
+        session: The version of the repository.
+        path: Path of the array.
+        indexes: Of the chunks, ``(n, ndim)``.
+    """
+    with any_grid():
+        try:
+            held = open_array(session.store, path)
+        except FormatError:
+            return "[?]"  # what is reported of the chunks says more
+        return describe_box(box_of(held, indexes.min(0).tolist(), indexes.max(0).tolist()))
+
+
+def dimensions_of(held: Any) -> tuple[str | None, ...]:
+    """Return the names of all dimensions, as far as the metadata goes."""
+    return tuple(held.metadata.dimension_names or ())
+
+
+def box_at(index: Sequence[int], edges: Sequence[int], shape: Sequence[int]) -> Box:
+    """Return the elements of a chunk of a file."""
+    return tuple(
+        slice(number * edge, min((number + 1) * edge, length))
+        for number, edge, length in zip(index, edges, shape, strict=True)
+    )
+
+
+def shape_of(box: Box) -> tuple[int, ...]:
+    """Return how many elements a box has along each axis."""
+    return tuple(int(part.stop - part.start) for part in box)

@@ -6,7 +6,8 @@ every kind of storage, and is what a reader would meet.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
@@ -16,16 +17,18 @@ from numpy.typing import NDArray
 
 from icevirt.archive.reports.verification import MOST_SHOWN, Checked, Difference, DifferenceKind
 from icevirt.errors import IcevirtError, NotFoundError, ObjectNotFoundError, StaleReferenceError
-from icevirt.ids import ObjectId8, ObjectId12
+from icevirt.ids import ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.objects.answers import Checksum
 from icevirt.objects.authorize import Authorizer
 from icevirt.objects.fetch import read
 from icevirt.planning.edits.file_edits import FileEdit
-from icevirt.repo.assets import Assets
 from icevirt.repo.repository import Repository
+from icevirt.repo.session import Session
 from icevirt.storage.protocol import Storage
-from icevirt.tasks.index_ranges import region_of
+from icevirt.tasks.verify_matching import file_of, region_of
+
+type _File = tuple[str, Checksum]  # URL, and what it was when it was scanned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,100 +39,68 @@ class VerifyTask:
     snapshot_id: str
     access: Mapping[str, Any]  # credentials by authorised prefix
     manifests: tuple[bytes, ...]
-    tolerance: Mapping[str, float] = field(default_factory=dict)  # by name, as the build was told
+    tolerance: Mapping[str, float] = field(default_factory=dict)  # by name, as the build was given
     edit: FileEdit = field(default_factory=FileEdit)  # attributes that the build set in all files
     preprocessed: bool = False  # whether a function may have set more
     rows: tuple[Any, ...] = ()  # for `compare_values`: by manifest, which references
 
-
-@dataclass(slots=True)
-class _Reach:
-    """How far references reach into one file."""
-
-    end: int = 0
-    references: int = 0
+    def session(self) -> Session:
+        """Open the version that is verified."""
+        opened = Repository.open(self.repo, authorize_virtual_chunk_access=self.access)
+        return opened.readonly_session(snapshot_id=self.snapshot_id)
 
 
 def check_references(task: VerifyTask) -> Checked:
     """Look at every file that the manifests refer to, each once."""
-    session = Repository.open(
-        task.repo, authorize_virtual_chunk_access=task.access
-    ).readonly_session(snapshot_id=task.snapshot_id)
-    names = {node.id: node.path for node in session.snapshot.arrays()}
-    reaches: dict[tuple[str, Checksum], _Reach] = {}
-    for key in task.manifests:
-        _collect(session.assets, ObjectId12(key), names, reaches)
+    session = task.session()
+    ends: dict[_File, int] = {}
+    references = Counter[_File]()
+    for _, table in _tables(session, task.manifests):
+        for number, end, count in _by_location(table):
+            file = file_of(table, number)
+            ends[file] = max(end, ends.get(file, 0))
+            references[file] += count
     authorizer = Authorizer(session.config.virtual_chunk_containers, task.access)
-    wrong = {
-        key: difference
-        for key, reach in reaches.items()
-        if (difference := look(authorizer, *key, end=reach.end)) is not None
-    }
+    looked = ((file, look(authorizer, *file, end=end)) for file, end in ends.items())
+    wrong = {file: difference for file, difference in looked if difference is not None}
     shown = dict(islice(wrong.items(), MOST_SHOWN))
     found = [
-        replace(shown[key], array=array, region=region_of(session, array, indexes))
-        for (key, array), indexes in _concerned(
-            session.assets, task.manifests if shown else (), names, shown
-        )
+        replace(shown[file], array=array, region=region_of(session, array, indexes))
+        for (file, array), indexes in _concerned(session, task.manifests if shown else (), shown)
     ]
     return Checked(
-        references=sum(reach.references for reach in reaches.values()),
-        files=len(reaches),
-        unverifiable=sum(
-            reach.references
-            for (_, checksum), reach in reaches.items()
-            if not checksum.is_verifiable
-        ),
+        references=references.total(),
+        files=len(ends),
+        unverifiable=sum(references[file] for file in ends if not file[1].is_verifiable),
         differences=tuple(found[:MOST_SHOWN]),
         more=len(wrong) - len(shown) + max(0, len(found) - MOST_SHOWN),
     )
 
 
-def _collect(
-    assets: Assets,
-    key: ObjectId12,
-    names: Mapping[ObjectId8, str],
-    reaches: dict[tuple[str, Checksum], _Reach],
-) -> None:
-    for node, table in assets.read_manifest(key).arrays.items():
-        if node not in names:
-            continue  # deleted in this snapshot; its window is not part of it
-        for number, end, count in _by_location(table):
-            key_of_file = table.locations.url[number], checksum_of(table, number)
-            reach = reaches.setdefault(key_of_file, _Reach())
-            reach.references += count
-            reach.end = max(reach.end, end)
-
-
-type _File = tuple[str, Checksum]  # URL, and what it was when it was scanned
+def _tables(session: Session, manifests: Iterable[bytes]) -> Iterator[tuple[str, ChunkTable]]:
+    """Yield path and references of arrays; those deleted in this version are not part of it."""
+    names = {node.id: node.path for node in session.snapshot.arrays()}
+    for key in manifests:
+        for node, table in session.assets.read_manifest(ObjectId12(key)).arrays.items():
+            if node in names:
+                yield names[node], table
 
 
 def _concerned(
-    assets: Assets,
-    manifests: Iterable[bytes],
-    names: Mapping[ObjectId8, str],
-    files: Container[_File],
+    session: Session, manifests: Iterable[bytes], files: Container[_File]
 ) -> Iterable[tuple[tuple[_File, str], NDArray[np.uint32]]]:
     """Return by file and array the corners of the box of its chunks, ``(2, ndim)``."""
     corners: dict[tuple[_File, str], NDArray[np.uint32]] = {}
-    for key in manifests:
-        for node, table in assets.read_manifest(ObjectId12(key)).arrays.items():
-            virtual = table.take(table.kind == ChunkType.virtual)
-            for number in np.unique(virtual.source).tolist() if node in names else ():
-                file = (table.locations.url[number], checksum_of(table, number))
-                if file not in files:
-                    continue
-                indexes = virtual.index[virtual.source == number]
-                if (known := corners.get((file, names[node]))) is not None:
-                    indexes = np.concatenate([known, indexes])
-                corners[file, names[node]] = np.stack([indexes.min(0), indexes.max(0)])
+    for array, table in _tables(session, manifests):
+        virtual = table.take(table.kind == ChunkType.virtual)
+        for number in np.unique(virtual.source).tolist():
+            if (file := file_of(table, number)) not in files:
+                continue
+            indexes = virtual.index[virtual.source == number]
+            if (known := corners.get((file, array))) is not None:
+                indexes = np.concatenate([known, indexes])
+            corners[file, array] = np.stack([indexes.min(0), indexes.max(0)])
     return corners.items()
-
-
-def checksum_of(table: ChunkTable, number: int) -> Checksum:
-    """Return what a location of a table was when it was scanned."""
-    places = table.locations
-    return Checksum(etag=places.etag[number], last_modified=int(places.last_modified[number]))
 
 
 def _by_location(table: ChunkTable) -> Sequence[tuple[int, int, int]]:
@@ -144,7 +115,7 @@ def _by_location(table: ChunkTable) -> Sequence[tuple[int, int, int]]:
 
 
 def look(authorizer: Authorizer, url: str, checksum: Checksum, *, end: int) -> Difference | None:
-    """Say what became of a file since it was scanned; its last byte is at ``end``."""
+    """Return how a file changed since it was scanned; references end at byte ``end``."""
     try:
         length = min(1, end)
         read(authorizer.grant(url), offset=end - length, length=length, checksum=checksum)

@@ -1,7 +1,7 @@
 """Compare values: chunks read through the repository with the file's own library.
 
-The position of a chunk's bytes in its file tells the box of the variable that it should hold. h5py
-or netCDF4 reads that box. The same match gives the file's position in the dataset, so its
+The position of a chunk's bytes in its file determines the box of the variable that it should hold.
+h5py or netCDF4 reads that box. The same match gives the file's position in the dataset, so its
 coordinates and other stored values are compared too: a file in the wrong place is found although
 its values are right.
 """
@@ -9,8 +9,8 @@ its values are right.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -45,41 +45,36 @@ from icevirt.planning.edits.corrections import COUNTING
 from icevirt.planning.edits.renames import with_attributes
 from icevirt.planning.equality import same_values
 from icevirt.repo.commits.validation import any_grid
-from icevirt.repo.repository import Repository
 from icevirt.repo.session import Session
 from icevirt.scan.contract import ByteSource, Oracle, ScannerOptions
 from icevirt.scan.registry import oracle_for, scan
 from icevirt.storage.memory import MemoryStorage
-from icevirt.tasks.index_ranges import (
+from icevirt.tasks.scan_subprocess import Apart
+from icevirt.tasks.verify_matching import (
     Box,
+    ChunkToCompare,
     bounds,
     box_at,
     box_of,
-    describe_box,
-    dimensions_of,
-    length_of,
-    names_of,
-    region_of,
-)
-from icevirt.tasks.scan_subprocess import Apart
-from icevirt.tasks.verify_matching import (
-    ChunkToCompare,
     chosen_of,
     covers,
+    describe_box,
+    dimensions_of,
     group_of,
     is_elsewhere,
     regions_of,
     row_of,
+    shape_of,
 )
 from icevirt.tasks.verify_references import VerifyTask, kind_of, look
 
 
 def compare_values(task: VerifyTask) -> Checked:
-    """Compare the chunks of the task, file by file, where a file cannot do harm.
+    """Compare the chunks of the task, file by file, in a child process that a file may crash.
 
-    A repository in memory is not to be seen from another process; its files are compared here.
+    Another process cannot see a repository in memory; its files are compared here.
     """
-    session = session_of(task)
+    session = task.session()
     chosen = [
         (url, wanted)
         for key, rows in zip(task.manifests, task.rows, strict=True)
@@ -91,12 +86,6 @@ def compare_values(task: VerifyTask) -> Checked:
     place = replace(task, manifests=(), rows=())
     with Apart() as apart:
         return total(_compare_apart(apart, session, place, url, wanted) for url, wanted in chosen)
-
-
-def session_of(task: VerifyTask) -> Session:
-    """Open the version that is verified."""
-    opened = Repository.open(task.repo, authorize_virtual_chunk_access=task.access)
-    return opened.readonly_session(snapshot_id=task.snapshot_id)
 
 
 def _compare_apart(
@@ -115,18 +104,17 @@ def compare_file(place: VerifyTask, url: str, wanted: list[ChunkToCompare]) -> C
     """Compare chunks of one file, in a child."""
     key = (place.repo.url, place.snapshot_id)
     if key not in _sessions:
-        _sessions[key] = session_of(place)
+        _sessions[key] = place.session()
     session = _sessions[key]
     try:
         with granted(_access_of(place, session)), any_grid():
             return _compare_file(session, place, url, wanted)
     except MemoryError:
-        memory = ScanMemoryError(
+        raise ScanMemoryError(
             "the file needs more memory than is available",
             do="Compare it on a machine with more memory.",
             file=url,
-        )
-        return _failed(session, url, wanted, memory)
+        ) from None
 
 
 def _access_of(task: VerifyTask, session: Session) -> SourceAccess:
@@ -150,17 +138,15 @@ def _compare_file(
         if difference is not None
     )
     wanted = [each for each in wanted if wrong[each.file] is None]
-    with ExitStack() as stack:
-        try:
-            source: ByteSource = stack.enter_context(open_source(url))
+    try:
+        with open_source(url) as source:
             comparison = _Comparison(session, source, oracle_for(source), task)
-        except UnsupportedError as error:
-            return checked + Checked(
-                not_compared=tuple((each.array, str(error)) for each in wanted)
-            )
-        except IcevirtError as error:
-            return checked + _failed(session, url, wanted, error)
-        return checked + total(comparison.chunk(each) for each in wanted)
+            return checked + total(comparison.chunk(each) for each in wanted)
+    except UnsupportedError as error:
+        reason = str(error)
+        return checked + Checked(not_compared=tuple((each.array, reason) for each in wanted))
+    except IcevirtError as error:
+        return checked + _failed(session, url, wanted, error)
 
 
 def _failed(
@@ -192,7 +178,7 @@ class _Comparison:
         url = self._source.file.url
         try:
             held = open_array(self._session.store, wanted.array)
-            found = self._find(wanted, names_of(held))
+            found = self._find(wanted, dimensions_of(held))
             if found is None:
                 return self._of_another_name(wanted, held)
             array, index = found
@@ -200,21 +186,15 @@ class _Comparison:
             there = box_at(index, array.chunk_shape, array.shape)
             new = len(here) - len(there)  # axes along which files were stacked
             self._call(array.dimension_names, dimensions_of(held)[new:])
-            if [length_of(part) for part in here] != [1] * new + [
-                length_of(part) for part in there
-            ]:
-                return self._wrong(
-                    DifferenceKind.place, wanted, f"the file has {describe_box(there)}"
-                )
+            if shape_of(here) != (1,) * new + shape_of(there):
+                return self._misplaced(wanted, f"the file has {describe_box(there)}")
             checked = self._compare(wanted.array, here, array.path, there)
             stacks = {
                 name: part
                 for name, part in zip(dimensions_of(held), here[:new], strict=False)
                 if name
             }
-            return replace(checked, chunks=checked.arrays, arrays=0) + self._beside(
-                wanted, array, here, there, stacks
-            )
+            return _as_chunk(checked) + self._beside(wanted, array, here, there, stacks)
         except UnsupportedError as error:
             return Checked(not_compared=((wanted.array, str(error)),))
         except IcevirtError as error:
@@ -228,8 +208,8 @@ class _Comparison:
         """Find the variable and the chunk of the file that lie where the reference points.
 
         How a contiguous variable is cut depends on the dimension that files were concatenated
-        along, which the repository does not tell; so all of the array's are tried. Nor does it tell
-        which group of the file became the root.
+        along, which the repository does not record; so all dimensions of the array are tried. Nor
+        does it record which group of the file became the root.
         """
         others: list[str] = []
         for scanned in self._cuts(names):
@@ -267,7 +247,7 @@ class _Comparison:
                 self._scans.clear()
 
     def _of_another_name(self, wanted: ChunkToCompare, held: Any) -> Checked:
-        """Compare a chunk that lies in a variable of another name, as those of virtual datasets do.
+        """Compare a chunk that lies in a variable of another name, as in virtual datasets.
 
         Where the file has a variable of the array's own name, the chunk should be of that.
         """
@@ -284,12 +264,12 @@ class _Comparison:
                     here = box_of(held, wanted.index, wanted.index)
                     index = array.references.index[row].tolist()
                     there = box_at(tuple(index), array.chunk_shape, array.shape)
-                    return self._compare_form(wanted.array, here, array.path, there)
+                    return _as_chunk(self._compare_form(wanted.array, here, array.path, there))
             for array in arrays:
                 if covers(wanted, array):
                     reason = f"it is a part of {array.path}, which scans now split differently"
                     return Checked(not_compared=((wanted.array, reason),))
-        return self._wrong(DifferenceKind.place, wanted, "the file has no chunk there")
+        return self._misplaced(wanted, "the file has no chunk there")
 
     def _compare_form(self, path: str, here: Box, variable: str, there: Box) -> Checked:
         """Compare boxes that may differ in axes of length 1, and in where the array ends."""
@@ -301,18 +281,7 @@ class _Comparison:
             equal = same_values(mine, theirs[tuple(slice(length) for length in mine.shape)])
         if equal is None:
             return Checked(not_compared=((path, f"its shape differs from {variable}"),))
-        if equal:
-            return Checked(chunks=1, values=mine.size, compared=frozenset((path,)))
-        what = f"its values are not those of {variable} at {describe_box(there)}"
-        difference = Difference(
-            kind=DifferenceKind.value,
-            file=self._source.file.url,
-            array=path,
-            region=describe_box(here),
-            what=what,
-        )
-        seen = frozenset((path,))
-        return Checked(chunks=1, values=mine.size, compared=seen, differences=(difference,))
+        return self._judged(path, here, variable, there, is_equal=equal)
 
     @staticmethod
     def _read(held: Any, box: Box) -> np.ndarray[Any, Any]:
@@ -352,8 +321,12 @@ class _Comparison:
         if equal is None:
             reason = f"{theirs.dtype} in the file, {mine.dtype} in the repository"
             return Checked(not_compared=((path, reason),))
-        if equal:
-            return Checked(arrays=1, values=mine.size, compared=frozenset((path,)))
+        return self._judged(path, here, variable, there, is_equal=equal)
+
+    def _judged(
+        self, path: str, here: Box, variable: str, there: Box, *, is_equal: bool
+    ) -> Checked:
+        """Return what the comparison of a box found."""
         difference = Difference(
             kind=DifferenceKind.value,
             file=self._source.file.url,
@@ -361,8 +334,12 @@ class _Comparison:
             region=describe_box(here),
             what=f"its values are not those of {variable} at {describe_box(there)}",
         )
-        seen = frozenset((path,))
-        return Checked(arrays=1, values=mine.size, compared=seen, differences=(difference,))
+        return Checked(
+            arrays=1,
+            values=math.prod(shape_of(here)),
+            compared=frozenset((path,)),
+            differences=() if is_equal else (difference,),
+        )
 
     def _mean_the_same(
         self, mine: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any], path: str, variable: str
@@ -380,17 +357,17 @@ class _Comparison:
 
     def _meant(self, array: ScannedArray) -> Attributes:
         """Return what the file says of a variable, as the build corrected it."""
-        told, wanted = array.attributes, self._edit.wanted(self._called(array.path))
+        given, wanted = array.attributes, self._edit.wanted(self._called(array.path))
         for other in self._scan(None).arrays:
             if array.path in bounds_of(other.path, other.attributes.values):  # which inherit
                 inherited = self._edit.wanted(self._called(other.path))
-                own = (name for name in COUNTING if name in told.values)
+                own = (name for name in COUNTING if name in given.values)
                 wanted = {name: inherited[name] for name in own if name in inherited} | wanted
                 kept = with_attributes(other.path, other.attributes, inherited, other.data_type)
                 if "calendar" in kept.values:
                     calendar = kept.values["calendar"]
-                    told = replace(told, values={"calendar": calendar, **told.values})
-        return with_attributes(array.path, told, wanted, array.data_type)
+                    given = replace(given, values={"calendar": calendar, **given.values})
+        return with_attributes(array.path, given, wanted, array.data_type)
 
     def _packing(self, path: str, dtype: np.dtype[Any]) -> dict[str, Any]:
         """Return the attributes by which an array of the repository is packed."""
@@ -399,7 +376,7 @@ class _Comparison:
     def _is_near(
         self, mine: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any], variable: str, held: Any
     ) -> bool:
-        """Say whether all values of an array differ by no more than the build was told."""
+        """Say whether no value of an array differs by more than the tolerance of the build."""
         limit = limit_for(self._tolerance, self._called(variable), dimensions_of(held))
         if limit is None or not mine.shape == theirs.shape == held.shape:
             return False
@@ -480,7 +457,7 @@ class _Comparison:
             held = open_array(self._session.store, path)
             more = [stacks.get(name or "") for name in dimensions_of(held)[: held.ndim - len(here)]]
             if None in more:
-                return Checked()  # what is stored once does not tell where the file lies
+                return Checked()  # what is stored once has no place of the file
             here = (*(part for part in more if part is not None), *here)
         if 0 in other.shape or is_elsewhere(node, other, shift):
             return Checked()
@@ -505,15 +482,12 @@ class _Comparison:
         kind = self._session.chunk_type(path, index)
         return kind in (ChunkType.native, ChunkType.inline)
 
-    def _region(self, wanted: ChunkToCompare) -> str:
-        return region_of(self._session, wanted.array, np.array([wanted.index]))
+    def _misplaced(self, wanted: ChunkToCompare, what: str) -> Checked:
+        url = self._source.file.url
+        difference = Difference(kind=DifferenceKind.place, file=url, what=what)
+        return regions_of(self._session, difference, [wanted])
 
-    def _wrong(self, kind: DifferenceKind, wanted: ChunkToCompare, what: str) -> Checked:
-        difference = Difference(
-            kind=kind,
-            file=self._source.file.url,
-            array=wanted.array,
-            region=self._region(wanted),
-            what=what,
-        )
-        return Checked(differences=(difference,))
+
+def _as_chunk(checked: Checked) -> Checked:
+    """Count what was compared as a chunk, not as an array beside one."""
+    return replace(checked, chunks=checked.arrays, arrays=0)

@@ -6,19 +6,18 @@ covers them, so a retried, speculative or late attempt writes the same object ag
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+import io
+import pickle
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import zstandard
 from numpy.typing import NDArray
 
-from icevirt.archive.blocks.cutting import joined, part_of
-from icevirt.archive.blocks.packing import Block
 from icevirt.archive.facts import FileColumns
 from icevirt.archive.plan import (
-    ArrayMode,
     ManifestTask,
     WindowResult,
     WindowTask,
@@ -28,28 +27,23 @@ from icevirt.archive.plan import (
 )
 from icevirt.archive.reports.build import ReferenceCounts
 from icevirt.catalog.facts_beside import ValuesReader
-from icevirt.catalog.file_names import TaskFiles
-from icevirt.catalog.references import RefsReader, naming
-from icevirt.catalog.window_blocks import WindowBlocks
-from icevirt.errors import CombineError, FormatError
+from icevirt.catalog.references import RefsReader
+from icevirt.catalog.task_inputs import TaskFiles, WindowBlocks
 from icevirt.ids import ObjectId8, ObjectId12
-from icevirt.model.chunks import ChunkTable, ChunkType, Locations
-from icevirt.model.container_coverage import begins
-from icevirt.model.ranges import copy_ranges
+from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.objects.source_access import granted
-from icevirt.planning.axes.time_recoding import recoded_values
-from icevirt.planning.equality import first_difference, same_values
 from icevirt.planning.relative_urls import with_names
 from icevirt.repo.maintenance import content_names
 from icevirt.storage.protocol import Storage
-from icevirt.tasks.chunk_encoding import decode_whole, encode_chunks, fill_of, plain_dtype
-from icevirt.tasks.materialize import Sink, plain_only, rechunked
-from icevirt.tasks.shuffle import Arrived, Bound, bounds_of, within
+from icevirt.tasks.materialize import Sink, rechunked, stored
+from icevirt.tasks.shuffle import Arrived
 from icevirt.tasks.source_values import Reading
-from icevirt.tasks.task_payload import PackedTasks
+from icevirt.tasks.window_tables import window_table
 from icevirt.versioning.id_columns import column
 from icevirt.wire.manifests import manifest
 from icevirt.wire.manifests.manifest import ManifestEncoding
+
+_FEW = 64  # numbers that are not worth packing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +64,7 @@ class WriteTask:
 def run_write(task: WriteTask) -> tuple[WriteResult, ...]:
     """Write the manifests of a task, skipping those that an earlier run finished.
 
-    The names of chunk objects stay in the record: the driver is told manifests only.
+    The names of chunk objects stay in the record: only manifests return to the driver.
     """
     return _run(task, WindowBlocks(RefsReader(task.catalog), ValuesReader(task.catalog)))
 
@@ -171,10 +165,11 @@ def _table(
     window: WindowTask,
 ) -> tuple[ChunkTable, int]:
     """Return the chunks of a window, and how many references were replaced by stored chunks."""
-    table = _stored(window_table(refs, files, plain_only(window)), task)
-    if window.hybrid is None:
-        return table, 0
     sink = Sink(repo=task.repo, inline_threshold=task.inline_threshold)
+    if window.hybrid is None:
+        return stored(window_table(refs, files, window), sink), 0
+    plain = replace(window, takes=window.takes & window.hybrid.plain)
+    table = stored(window_table(refs, files, plain), sink)
     return rechunked(table, refs, origin or files.named(), window, sink, task.reading)
 
 
@@ -194,375 +189,69 @@ def _window_result(node_id: ObjectId8, table: ChunkTable, replaced: int) -> Wind
     )
 
 
-# -- references of one window --------------------------------------------------------------------
+# -- packing -------------------------------------------------------------------------------------
 
 
-def window_table(refs: WindowBlocks, files: TaskFiles, window: WindowTask) -> ChunkTable:
-    """Collect the references of a window: virtual and inline rows.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedTasks:
+    """Items of the same files, packed as small as possible for the way to an executor.
 
-    Raises:
-        FormatError: A value-bearing chunk of the plan is not there.
+    Rows of the catalog and positions of files nearly always ascend in equal steps, so their
+    differences compress a thousand to one.
     """
-    if window.values is not None:
-        return _clipped(_encoded_values(window, window.values), window)
-    if window.mode is ArrayMode.join:
-        return _clipped(_joined(files, window, refs), window)
-    block = _wanted(files, window, refs)
-    if block is None:
-        return ChunkTable.empty(len(window.chunk_shape))
-    with naming(files.rows.parts):
-        return _clipped(ChunkTable.concatenate([*_shifted(files, window, block)]), window)
+
+    numbers: tuple[int, ...]  # of the items
+    payload: bytes
+
+    @classmethod
+    def of(cls, items: Sequence[ManifestTask]) -> PackedTasks:
+        """Pack items; what they share is packed once, and shared again when it is unpacked."""
+        raw = io.BytesIO()
+        _Pickler(raw).dump(tuple(items))
+        packed = zstandard.ZstdCompressor(level=1).compress(raw.getbuffer())
+        # a copy: what the compressor returns keeps the room that it might have needed
+        return cls(numbers=tuple(item.number for item in items), payload=bytes(memoryview(packed)))
+
+    def unpack(self) -> tuple[ManifestTask, ...]:
+        """Return the items."""
+        raw = zstandard.ZstdDecompressor().decompress(self.payload)
+        items: tuple[ManifestTask, ...] = pickle.loads(raw)  # noqa: S301  # made by `of`
+        return items
 
 
-def _wanted(files: TaskFiles, window: WindowTask, refs: WindowBlocks) -> Block | None:
-    """Return what a window wants of its files; None where that is nothing."""
-    bounds = bounds_of(window, np.arange(len(files)))
-    blocks = [kept for block in _found(files, window, refs) for kept in _inside(block, bounds)]
-    return joined(blocks) if blocks else None
+class _Pickler(pickle.Pickler):
+    """Writes columns of whole numbers as differences, and what is alike everywhere once."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if type(value) is not np.ndarray or len(value.shape) == 0 or len(value) < _FEW:
+            return NotImplemented
+        if value.dtype.kind not in "iub" or not value.dtype.isnative:
+            return NotImplemented
+        head = value[:1].tobytes(), value.dtype.str, value.shape
+        signed = value.view(f"i{value.itemsize}")
+        steps = signed[1:] - signed[:-1]
+        if not steps.any():
+            return _repeated, head
+        narrow = _narrowed(steps)
+        return _summed, (*head, narrow.tobytes(), narrow.dtype.str)
 
 
-def _found(files: TaskFiles, window: WindowTask, refs: WindowBlocks) -> Iterator[Block]:
-    yield from refs.of(files.rows, window, window.takes)
+def _narrowed(steps: NDArray[np.signedinteger]) -> NDArray[np.integer]:
+    ends = (np.min_scalar_type(int(end)) for end in (steps.min(), steps.max()))
+    kind = np.promote_types(*ends)
+    return steps.astype(kind) if kind.kind in "iu" and kind.itemsize < steps.itemsize else steps
 
 
-def _inside(block: Block, bounds: Sequence[Bound]) -> Iterator[Block]:
-    """Yield what the window wants of a block, so that no array of a huge file is ever whole."""
-    rows = within(block, np.arange(len(block)), bounds, block.file)
-    if len(rows) == len(block):
-        yield block
-    elif len(rows):
-        yield part_of(block, rows, block.file[rows])
+def _repeated(first: bytes, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Return a column of equal rows, which takes the memory of one."""
+    return np.broadcast_to(np.frombuffer(first, dtype).reshape(1, *shape[1:]), shape)
 
 
-def _clipped(table: ChunkTable, window: WindowTask) -> ChunkTable:
-    if not window.box or not len(table):
-        return table
-    inside = np.ones(len(table), np.bool_)
-    for at, (low, high) in enumerate(np.array(window.box, np.int64)):
-        inside &= (table.index[:, at] >= low) & (table.index[:, at] < high)
-    return table if inside.all() else table.take(inside)
-
-
-def _shifted(files: TaskFiles, window: WindowTask, block: Block) -> Iterator[ChunkTable]:
-    """Yield the chunks where the plan puts their files, encoding those stored whole."""
-    whole = window.whole[block.file]
-    if not window.direct and whole.any():
-        for row in np.flatnonzero(whole).tolist():
-            yield _encoded(window, int(block.file[row]), _data(block, row), block.index.shape[1])
-        rows = np.flatnonzero(~whole)
-        block = part_of(block, rows, block.file[rows])
-    yield _moved(files, window, block)
-
-
-def _moved(files: TaskFiles, window: WindowTask, block: Block) -> ChunkTable:
-    block, places = _placed(window, block)
-    source, locations = _sources(files, block)
-    return ChunkTable(
-        index=places,
-        kind=block.kind,
-        source=source,
-        offset=block.offset,
-        length=block.length,
-        locations=locations,
-        inline=block.data,
-    ).sorted()
-
-
-def _placed(window: WindowTask, block: Block) -> tuple[Block, NDArray[np.uint32]]:
-    """Return chunks and where they lie in the array, each once for every step of its file.
-
-    There are several along a dimension of the file which its variable does not have.
-    """
-    given = range(len(window.chunk_shape) - block.index.shape[1])
-    index = _with_new_axes(block.index.astype(np.int64), len(window.chunk_shape))
-    for at, axis in enumerate(window.axes):
-        index[:, axis] += window.grids[axis].chunk_at(window.starts[:, at])[block.file]
-    for at, axis in enumerate(window.axes):
-        if axis not in given or ((times := window.lengths[block.file, at]) == 1).all():
-            continue
-        # a file may have millions of steps, of which a window has a few
-        low, high = window.box[axis] if window.box else (0, window.shape[axis])
-        first = np.maximum(index[:, axis], low)
-        times = np.maximum(np.minimum(index[:, axis] + times, high) - first, 0)
-        rows = np.repeat(np.arange(len(index)), times)
-        index = index[rows]
-        index[:, axis] = first[rows] + np.arange(len(rows)) - (np.cumsum(times) - times)[rows]
-        block = part_of(block, rows, block.file[rows])
-    return block, index.astype(np.uint32)
-
-
-def _sources(files: TaskFiles, block: Block) -> tuple[NDArray[np.uint32], Locations]:
-    """Return which location each chunk of a block lies in, and those that some lie in."""
-    _refuse_astray(files, block)
-    target = block.source.astype(np.int64)
-    places = np.where(target > 0, len(files) + target - 1, block.file)
-    occurs = np.zeros(len(files) + len(block.targets), np.bool_)
-    occurs[places] = True
-    used, source = np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[places]
-    own = used < len(files)
-    virtual = block.kind == ChunkType.virtual
-    return (
-        np.where(virtual, source, 0).astype(np.uint32),
-        _locations(files, used[own], block.targets.take(used[~own] - len(files))),
-    )
-
-
-def _refuse_astray(files: TaskFiles, block: Block) -> None:
-    """Refuse references that lead out of their files, and were never let.
-
-    Raises:
-        FormatError: The catalog says of some what no scan would.
-    """
-    beyond = _beyond(files, block)
-    there = np.zeros(len(block.targets), np.bool_)
-    for prefix in files.led:
-        there |= begins(block.targets.url, np.arange(len(there)), prefix.encode())
-    row = int(beyond[0]) if len(beyond) else -1
-    if len(astray := np.flatnonzero(~there)):
-        found = np.flatnonzero(block.source == astray[0] + 1)
-        row = int(found[0]) if len(found) else row
-    if row >= 0:
-        place = int(block.file[row])
-        part = files.rows.parts[int(files.rows.part[place])]
-        raise FormatError(
-            "a reference points beyond the end of its file, or to another file",
-            do=f"Delete files/{part}.parquet from the catalog; the next scan writes this part"
-            " again.",
-            file=files.url(place),
-            offset=int(block.offset[row]),
-            length=int(block.length[row]),
-        )
-
-
-def _beyond(files: TaskFiles, block: Block) -> NDArray[np.int64]:
-    """Return the references into the files themselves that end behind these."""
-    end = block.offset + block.length
-    wrapped, sizes = end < block.offset, files.named().size.astype(np.uint64)
-    if not len(end) or (not wrapped.any() and end.max() <= sizes.min()):
-        return np.zeros(0, np.int64)
-    own = (block.kind == ChunkType.virtual) & (block.source == 0)
-    return np.flatnonzero(own & (wrapped | (end > sizes[block.file])))
-
-
-def _with_new_axes(index: NDArray[np.int64], ndim: int) -> NDArray[np.int64]:
-    """Put the axes before those of the files along which these are stacked."""
-    return np.pad(index, ((0, 0), (ndim - index.shape[1], 0)))
-
-
-def _locations(files: TaskFiles, rows: NDArray[np.int64], targets: Locations) -> Locations:
-    """Return files with the checksum of their scan, in whole seconds rounded up, and others."""
-    if not len(rows):
-        return targets
-    named = files.named()
-    etag = named.etag[rows]
-    seconds = -(-named.last_modified[rows] // 1_000_000_000)
-    own = Locations(
-        url=named.url[rows],
-        etag=etag,
-        last_modified=np.where(etag.lengths > 0, 0, seconds).astype(np.uint32),
-    )
-    return own + targets if len(targets) else own
-
-
-# -- values that were read at scan time ----------------------------------------------------------
-
-
-def _data(block: Block, row: int) -> bytes:
-    at, size = int(block.offset[row]), int(block.length[row])
-    return block.data[at : at + size].tobytes()
-
-
-def _file_shape(window: WindowTask, place: int) -> tuple[int, ...]:
-    shape = list(window.shape)
-    for axis, length in zip(window.axes, window.lengths[place].tolist(), strict=True):
-        shape[axis] = length
-    return tuple(shape)
-
-
-def _corner(window: WindowTask, place: int) -> tuple[int, ...]:
-    """Return where the box of a file begins in the array, in elements."""
-    at = [0] * len(window.shape)
-    for axis, start in zip(window.axes, window.starts[place].tolist(), strict=True):
-        at[axis] = start
-    return tuple(at)
-
-
-def _decoded(window: WindowTask, place: int, raw: bytes, ndim: int) -> NDArray[Any]:
-    """Return the values of one file, whose variable has the last ``ndim`` axes of the array."""
-    assert window.whole_schema is not None
-    shape = _file_shape(window, place)
-    given = len(shape) - ndim
-    values = decode_whole(window.whole_schema, (*[1] * given, *shape[given:]), raw)
-    return np.broadcast_to(values, shape)
-
-
-def _encoded(window: WindowTask, place: int, raw: bytes, ndim: int) -> ChunkTable:
-    """Encode the values of one file for the grid that the other files' chunks have."""
-    values = _decoded(window, place, raw, ndim)
-    return encode_chunks(
-        window.zarr_json,
-        values,
-        _corner(window, place),
-        _chunks_in(values.shape, window.chunk_shape),
-    )
-
-
-def _joined(files: TaskFiles, window: WindowTask, refs: WindowBlocks) -> ChunkTable:
-    """Put the values of all files where their boxes lie, and encode them.
-
-    Boxes that no file fills hold the array's fill value, which the plan made the missing one.
-    """
-    assert window.whole_schema is not None
-    if (values := _in_a_row(window, _found(files, window, refs))) is not None:
-        return _encoded_values(window, values)
-    pieces: dict[tuple[int, ...], NDArray[Any]] = {}  # by where they begin
-    origin: dict[tuple[int, ...], int] = {}
-    for block in _found(files, window, refs):
-        for row, place in enumerate(block.file.tolist()):
-            values = _decoded(window, place, _data(block, row), block.index.shape[1])
-            values = _recoded(files, window, place, values)
-            start = _corner(window, place)
-            if start in pieces and values.size:
-                _refuse_unlike(files, window, (origin[start], place), pieces[start], values)
-            elif values.size:
-                pieces[start], origin[start] = values, place
-    lacking = [
-        place
-        for place in np.flatnonzero(window.takes).tolist()
-        if _corner(window, place) not in pieces and 0 not in _file_shape(window, place)
-    ]
-    if lacking:
-        part = files.rows.parts[int(files.rows.part[lacking[0]])]
-        raise FormatError(
-            "the catalog lacks values that the plan needs",
-            do=f"Delete files/{part}.parquet from the catalog; the next scan writes this part"
-            " again.",
-            variable=window.source_path,
-            file=files.url(lacking[0]),
-        )
-    if not pieces:
-        return ChunkTable.empty(len(window.chunk_shape))
-    return _encoded_values(window, _assembled(window, pieces))
-
-
-def _in_a_row(window: WindowTask, blocks: Iterator[Block]) -> NDArray[Any] | None:
-    """Return the values of an array whose files lie end to end along its first axis.
-
-    They are put in their places as they come. None where anything is not as plain as that: a box
-    that no file or several files fill, values that are recoded, or no plain numbers.
-    """
-    schema = window.whole_schema
-    assert schema is not None
-    dtype = plain_dtype(schema.data_type, schema.codecs)
-    plain = dtype is not None and len(schema.codecs) == 1 and window.times is None
-    if dtype is None or not plain or window.axes != (0,) or not _end_to_end(window):
-        return None
-    row = dtype.itemsize * math.prod(window.shape[1:])
-    values = np.empty(row * window.shape[0], np.uint8)
-    lacking = window.takes.copy()
-    for block in blocks:
-        place, size = block.file, row * window.lengths[block.file, 0]
-        alike = len(np.unique(place)) == len(place) and (block.length == size).all()
-        if not alike or not lacking[place].all():
-            return None
-        lacking[place] = False
-        at = row * window.starts[place, 0]
-        copy_ranges(block.data, block.offset.astype(np.int64), values, at, size)
-    return None if lacking.any() else decode_whole(schema, window.shape, values.data)
-
-
-def _end_to_end(window: WindowTask) -> bool:
-    """Say whether the boxes of the files fill the first axis, each once and none of them empty."""
-    begin, count = window.starts[:, 0], window.lengths[:, 0]
-    if not window.takes.all():
-        begin, count = begin[window.takes], count[window.takes]
-    if (begin[1:] < begin[:-1]).any():
-        order = np.argsort(begin, kind="stable")
-        begin, count = begin[order], count[order]
-    if not len(begin) or begin[0] != 0 or (count <= 0).any():
-        return False
-    ends = begin + count
-    return bool(ends[-1] == window.shape[0] and (ends[:-1] == begin[1:]).all())
-
-
-def _assembled(window: WindowTask, pieces: Mapping[tuple[int, ...], NDArray[Any]]) -> NDArray[Any]:
-    """Return the values of the whole array; its boxes do not overlap."""
-    dtype = next(iter(pieces.values())).dtype
-    if sum(piece.size for piece in pieces.values()) == math.prod(window.shape):
-        values = np.empty(window.shape, dtype)
-    else:
-        values = np.full(window.shape, fill_of(window.zarr_json), dtype)
-    for start, piece in pieces.items():
-        box = (slice(at, at + n) for at, n in zip(start, piece.shape, strict=True))
-        values[tuple(box)] = piece
-    return values
-
-
-def _encoded_values(window: WindowTask, values: NDArray[Any]) -> ChunkTable:
-    """Encode the values of a whole array."""
-    return encode_chunks(
-        window.zarr_json, values, (0,) * values.ndim, _chunks_in(values.shape, window.chunk_shape)
-    )
-
-
-def _refuse_unlike(
-    files: TaskFiles,
-    window: WindowTask,
-    places: tuple[int, int],
-    one: NDArray[Any],
-    other: NDArray[Any],
-) -> None:
-    """Refuse values of the same steps that differ between files."""
-    if same_values(one, other) is not True:
-        raise CombineError(
-            f"two files hold different values of {window.source_path} for the same steps",
-            do="Leave one of them out, or leave the variable out with "
-            f"drop_variables=[{window.source_path!r}]; or, if the files differ along a "
-            "dimension that the variable lacks, add that dimension with data_vars (--data-vars "
-            f"DIMENSION:{window.source_path}).",
-            variable=window.source_path,
-            first=files.url(places[0]),
-            second=files.url(places[1]),
-            **(first_difference(one, other) or {}),
-        )
-
-
-def _recoded(
-    files: TaskFiles, window: WindowTask, place: int, values: NDArray[Any]
+def _summed(
+    first: bytes, dtype: str, shape: tuple[int, ...], steps: bytes, narrow: str
 ) -> NDArray[Any]:
-    if window.times is None:
-        return values
-    return recoded_values(
-        values, window.times, place, path=window.source_path, url=files.url(place)
-    )
-
-
-def _chunks_in(shape: tuple[int, ...], edges: tuple[int, ...]) -> int:
-    return math.prod(-(-n // edge) for n, edge in zip(shape, edges, strict=True))
-
-
-# -- chunks too large to be inline ---------------------------------------------------------------
-
-
-def _stored(table: ChunkTable, task: WriteTask) -> ChunkTable:
-    """Put inline chunks above the threshold into chunk objects; ids cover their content."""
-    large = np.flatnonzero(
-        (table.kind == ChunkType.inline) & (table.length > task.inline_threshold)
-    )
-    if not len(large):
-        return table
-    kind, source, offset = table.kind.copy(), table.source.copy(), table.offset.copy()
-    ids = []
-    for row in large.tolist():
-        at, size = int(table.offset[row]), int(table.length[row])
-        body = table.inline[at : at + size].tobytes()
-        ids.append(ObjectId12.of_content(body))
-        task.repo.put(f"chunks/{ids[-1]}", body)
-    kind[large], source[large], offset[large] = ChunkType.native, np.arange(len(ids)), 0
-    return replace(
-        table,
-        kind=kind,
-        source=source,
-        offset=offset,
-        chunk_ids=np.frombuffer(b"".join(ids), np.uint8).reshape(-1, 12).copy(),
-    )
+    """Undo the differences; sums wrap as these did."""
+    column = np.empty(shape, f"i{np.dtype(dtype).itemsize}")
+    column[0] = np.frombuffer(first, column.dtype).reshape(shape[1:])
+    column[1:] = np.frombuffer(steps, narrow).reshape(shape[0] - 1, *shape[1:])
+    return np.cumsum(column, axis=0, dtype=column.dtype, out=column).view(dtype)

@@ -19,7 +19,7 @@ from icevirt.archive.scanned import SourceFile
 from icevirt.archive.sources import SourceFiles
 from icevirt.catalog.facts_reader import Chosen, read_facts
 from icevirt.catalog.parquet import read_table
-from icevirt.catalog.part_builder import PartRows
+from icevirt.catalog.parts import PartRows
 
 
 def tables_of(outcomes, limits=DEFAULT):

@@ -2,8 +2,7 @@
 
 import time
 
-from icevirt.execution.spark_executor import SparkExecutor
-from icevirt.execution.spark_progress import counted
+from icevirt.execution.spark_executor import SparkExecutor, counted
 
 
 def test_tasks_are_counted_while_they_run_and_those_of_others_are_not(spark):

@@ -78,7 +78,7 @@ def assert_nothing_is_half_committed(repo, days):
 
 BUSY = """
     import os, sys, time
-    from icevirt.execution.process_pool import ProcessExecutor
+    from icevirt.execution.local_executors import ProcessExecutor
     from noting import nap
 
     with ProcessExecutor(2) as processes:

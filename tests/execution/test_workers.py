@@ -12,7 +12,7 @@ import icevirt
 from builds.support import assert_same_dataset, expected_dataset, opened, write_days
 from icevirt.archive.scanned import SourceFile
 from icevirt.errors import FormatError, InvalidInputError, SparkJobError
-from icevirt.execution.process_pool import ProcessExecutor, usable_cores
+from icevirt.execution.local_executors import ProcessExecutor, usable_cores
 from icevirt.execution.selection import (
     FEW_FILES,
     LARGE,
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.ci, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def workers():
-    """Processes that several tests share; a job that fails closes its processes."""
+    """Processes that several tests share; a job that fails replaces them."""
     with ProcessExecutor(2) as made:
         yield made
     assert all(child._code is not None for child in made._children)
@@ -114,6 +114,26 @@ def test_a_task_that_always_fails_ends_the_job_with_its_cause(workers_of_one_tes
     with pytest.raises(SparkJobError) as raised:
         workers_of_one_test.run(task, [1])
     assert told in raised.value.facts["cause"]
+
+
+def test_the_next_job_after_one_that_failed_gets_other_processes(workers_of_one_test):
+    """What a failed job printed is not in the cause of the next failure."""
+    ended = list(workers_of_one_test._children)
+    with pytest.raises(SparkJobError, match="it hurts"):
+        workers_of_one_test.run(dying, [1])
+    assert workers_of_one_test.run(str, range(5)) == list("01234")
+    assert all(child._code is not None for child in ended)
+    with pytest.raises(SparkJobError) as raised:
+        workers_of_one_test.run(failing, [1])
+    assert "it hurts" not in raised.value.facts["cause"]
+
+
+def test_a_closed_executor_says_how_to_get_another():
+    with ProcessExecutor(1) as made:
+        pass
+    with pytest.raises(InvalidInputError, match="closed") as raised:
+        made.run(str, [1])
+    assert 'executor="processes"' in str(raised.value)
 
 
 def test_who_is_interrupted_leaves_no_process_behind():

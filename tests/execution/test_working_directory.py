@@ -77,7 +77,7 @@ class OfDriver(PathFinder):
 sys.meta_path[sys.meta_path.index(PathFinder)] = OfDriver
 assert "" in sys.path or os.getcwd() in sys.path
 from icevirt.execution.spark_session import local_session
-from icevirt.execution.process_pool import ProcessExecutor
+from icevirt.execution.local_executors import ProcessExecutor
 
 with contextlib.ExitStack() as held:
     if WHERE == "spark":
@@ -188,7 +188,7 @@ import os
 from operator import methodcaller
 import beside, folder.deep, icevirt
 from icevirt.import_path import is_trusted
-from icevirt.execution.process_pool import ProcessExecutor
+from icevirt.execution.local_executors import ProcessExecutor
 
 def own():
     return icevirt.http_credentials(bearer_token="own")

@@ -22,7 +22,7 @@ from icevirt.archive.blocks.packing import Block
 from icevirt.archive.blocks.unpacking import unpack
 from icevirt.archive.plan import FileRows
 from icevirt.archive.scanned import ScanOutcome
-from icevirt.catalog import part_builder as rows
+from icevirt.catalog import parts as rows
 from icevirt.catalog import references as refs
 from icevirt.catalog.parts import write_part
 from icevirt.errors import FormatError, IcevirtError
@@ -37,8 +37,8 @@ from icevirt.planning.schedule.manifest_units import drafts
 from icevirt.planning.schedule.routing import Route, route_of
 from icevirt.planning.schedule.write_tasks import bundles, write_items
 from icevirt.storage.memory import MemoryStorage
-from icevirt.tasks import shuffle, write_manifests
-from icevirt.tasks.task_payload import PackedTasks
+from icevirt.tasks import shuffle, window_tables, write_manifests
+from icevirt.tasks.write_manifests import PackedTasks
 from icevirt.wire.manifests.manifest import ManifestEncoding
 from planning.test_combine import data, facts_of, file, static, time
 
@@ -196,13 +196,13 @@ def test_a_huge_array_is_cut_into_blocks_that_nobody_has_to_hold_together(monkey
     assert [len(unpack(block)) for block in blocks] == [7] * 7 + [1]
     found = np.concatenate([unpack(block).index for block in blocks])
     assert found.tolist() == [[n, 0] for n in range(50)]
-    held, join = [], write_manifests.joined
+    held, join = [], window_tables.joined
 
     def counted(blocks):
         held.append(sum(map(len, blocks)))
         return join(blocks)
 
-    monkeypatch.setattr(write_manifests, "joined", counted)
+    monkeypatch.setattr(window_tables, "joined", counted)
     direct = written(catalog, plan, shuffled=False)
     assert max(held) <= 9  # what a window holds, and not the array
     assert sum(held) == 50 + 1  # and the coordinate

@@ -10,8 +10,7 @@ from icevirt.archive.scanned import SourceFile
 from icevirt.errors import NotFoundError
 from icevirt.objects.source import open_source
 from icevirt.scan.contract import ScannerOptions
-from icevirt.tasks.prefetch import AHEAD, Prefetcher
-from icevirt.tasks.scan_file import attempt
+from icevirt.tasks.scan_file import AHEAD, Prefetcher, attempt
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ from icevirt.archive.catalog import CatalogPart, parts_of, run_of
 from icevirt.archive.limits import ScanLimits
 from icevirt.archive.scanned import SourceFile
 from icevirt.catalog import parts as catalog
-from icevirt.catalog.in_progress import ScanNotes
+from icevirt.catalog.scan_notes import ScanNotes
 from icevirt.errors import BuildError, ScanError, ScanTimeoutError
-from icevirt.execution import process_pool
+from icevirt.execution import local_executors
 from icevirt.scan import registry
 from icevirt.scan.contract import ScannerOptions
 from icevirt.storage.local import LocalStorage
@@ -193,7 +193,7 @@ def test_children_of_one_process_come_from_one_server():
     assert {_parent_of_a_child()} == parents  # which the end of the fork left alone
 
 
-@pytest.mark.parametrize("module", ["icevirt.tasks.verify_values", process_pool.__name__])
+@pytest.mark.parametrize("module", ["icevirt.tasks.verify_values", local_executors.__name__])
 def test_a_server_has_one_thread_when_it_forks(module):
     child = forkserver.Child(module)
     server = child.ask(None, os.getppid)
@@ -234,7 +234,7 @@ def test_one_death_is_enough_for_all_poisonous_files_of_a_task(tmp_path):
     deeds = ["nothing", "crash", "nothing", "hang", "nothing", "crash", "eat", "nothing"]
     task = task_of(tmp_path, deeds)
     assert forked(lambda: run_scan(task)) == -signal.SIGSEGV
-    assert catalog.complete_parts(task.catalog) == frozenset()
+    assert not catalog.complete_parts(task.catalog)
     assert run_scan(task) == 8
     closed = closed_of(task.catalog, sorted_as(task))
     assert len(closed.facts.files.url) == 4

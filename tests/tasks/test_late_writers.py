@@ -22,7 +22,7 @@ from icevirt.api.pipeline import build_steps as build_module
 from icevirt.errors import BuildError, ObjectNotFoundError, StorageError
 from icevirt.model.chunks import ChunkType
 from icevirt.storage import durable
-from icevirt.tasks import write_manifests
+from icevirt.tasks import window_tables, write_manifests
 
 pytestmark = pytest.mark.ci
 
@@ -108,7 +108,7 @@ def test_a_zombie_that_read_something_else_writes_something_else(
 ):
     """The same window twice at once, with other references: other bytes have another name."""
     repo = tmp_path / "repo"
-    moved = write_manifests._moved
+    moved = window_tables._moved
 
     def elsewhere(files, window, block):
         table = moved(files, window, block)
@@ -119,15 +119,15 @@ def test_a_zombie_that_read_something_else_writes_something_else(
 
     def run(task):
         tasks.append(task)
-        monkeypatch.setattr(write_manifests, "_moved", elsewhere)
+        monkeypatch.setattr(window_tables, "_moved", elsewhere)
         write_manifests.run_write(task)  # an attempt that another one overtakes
         forget(task)
-        monkeypatch.setattr(write_manifests, "_moved", moved)
+        monkeypatch.setattr(window_tables, "_moved", moved)
         results = write_manifests.run_write(task)
-        monkeypatch.setattr(write_manifests, "_moved", elsewhere)
+        monkeypatch.setattr(window_tables, "_moved", elsewhere)
         forget(task)
         write_manifests.run_write(task)  # one that comes too late, and overwrites the record
-        monkeypatch.setattr(write_manifests, "_moved", moved)
+        monkeypatch.setattr(window_tables, "_moved", moved)
         return results
 
     in_process.instead[write_manifests.run_write] = run

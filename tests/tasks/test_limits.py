@@ -13,11 +13,11 @@ from builds.support import (
     write_days,
 )
 from grouping import grouped
-from icevirt.catalog.in_progress import ScanNotes
+from icevirt.catalog.scan_notes import ScanNotes
 from icevirt.errors import InvalidInputError
 from icevirt.scan import registry
 from icevirt.scan.options import ScanOptions
-from icevirt.tasks.limits import limited_memory
+from icevirt.tasks.limit_enforcement import limited_memory
 from tasks.stub_scanner import install
 
 

@@ -9,7 +9,7 @@ import icevirt
 from api.sources.test_object_stores import access_to, below, manifests, uploaded
 from builds.support import assert_same_dataset, expected_dataset, told
 from grouping import grouped
-from icevirt.catalog.in_progress import ScanNotes
+from icevirt.catalog.scan_notes import ScanNotes
 from icevirt.scan import registry
 from tasks.stub_scanner import install
 from tasks.test_pieces import counted, in_pieces, write_many

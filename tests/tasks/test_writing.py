@@ -19,9 +19,9 @@ from icevirt.planning.schedule.balance_writes import balanced
 from icevirt.planning.schedule.manifest_units import drafts
 from icevirt.planning.schedule.write_tasks import bundles
 from icevirt.storage.memory import MemoryStorage
-from icevirt.tasks import write_manifests
+from icevirt.tasks import window_tables, write_manifests
 from icevirt.tasks.chunk_encoding import encode_chunks
-from icevirt.tasks.task_payload import PackedTasks
+from icevirt.tasks.write_manifests import PackedTasks
 from icevirt.wire.manifests import manifest
 from icevirt.wire.manifests.manifest import ManifestEncoding
 from planning.test_combine import BYTES, data, file, static, time
@@ -115,7 +115,7 @@ def test_values_are_put_in_their_places_as_the_general_way_puts_them(order, leng
     found = tables(plan, results, repo)["/time"]
     expected = np.arange(sum(lengths)) * 0.5
     assert np.frombuffer(found.inline.tobytes(), "<f8").tolist() == expected.tolist()
-    monkeypatch.setattr(write_manifests, "_end_to_end", lambda window: False)
+    monkeypatch.setattr(window_tables, "_end_to_end", lambda window: False)
     assert run(files)[1] == results
 
 

@@ -55,8 +55,7 @@ from icevirt.errors import (
     SparkJobError,
     StorageError,
 )
-from icevirt.execution.executor import Executor
-from icevirt.execution.memory import give_back
+from icevirt.execution.executor import Executor, give_back
 from icevirt.execution.selection import ExecutorChoice, executor_of, work_of
 from icevirt.model.json import JSON
 from icevirt.planning.combine.options import Wish

@@ -25,8 +25,7 @@ from icevirt.catalog.facts_beside import read_beside
 from icevirt.catalog.facts_reader import ClosedCatalog, read_facts
 from icevirt.catalog.lookup import CatalogLookup, forget, settled
 from icevirt.catalog.parquet import damaged
-from icevirt.catalog.requested_files import note_asked
-from icevirt.catalog.scan_identities import describe_scan
+from icevirt.catalog.scan_notes import describe_scan, note_asked
 from icevirt.errors import (
     BuildError,
     FormatError,
@@ -54,10 +53,9 @@ from icevirt.tasks.recheck_targets import TargetTask, look_at_targets
 from icevirt.tasks.scan import FactsTask, ScanTask, WantedFacts, run_scan, run_take_facts
 from icevirt.tasks.scan_pieces import clear
 from icevirt.tasks.shuffle import Needs, run_map
-from icevirt.tasks.source_values import Reading
-from icevirt.tasks.task_payload import PackedTasks
-from icevirt.tasks.value_difference import Differences
+from icevirt.tasks.source_values import Differences, Reading
 from icevirt.tasks.write_manifests import (
+    PackedTasks,
     WriteTask,
     record_path,
     recorded_chunks,

@@ -12,8 +12,7 @@ from icevirt.api.sources.inputs import Inputs, Sources
 from icevirt.archive.catalog import BEFORE
 from icevirt.archive.limits import ScanLimits
 from icevirt.catalog.parts import check_mark, version_of
-from icevirt.catalog.requested_files import files_asked
-from icevirt.catalog.scan_identities import described_scans
+from icevirt.catalog.scan_notes import described_scans, files_asked
 from icevirt.errors import InvalidInputError
 from icevirt.scan.contract import ScannerOptions
 from icevirt.storage.constructors import StorageLike

@@ -17,7 +17,7 @@ from grouping import grouped
 from icevirt.api.pipeline import stages
 from icevirt.connect import retry, stores
 from icevirt.errors import ScanError, StorageError
-from icevirt.execution.process_pool import ProcessExecutor
+from icevirt.execution.local_executors import ProcessExecutor
 from icevirt.execution.selection import default_executor
 from icevirt.planning.schedule.routing import Route
 from icevirt.storage import object_store

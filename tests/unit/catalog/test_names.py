@@ -6,8 +6,8 @@ import pytest
 from icevirt.archive.catalog import FILES, path_of
 from icevirt.archive.facts import FileColumns
 from icevirt.archive.plan import FileRows
-from icevirt.catalog.file_names import TaskFiles
 from icevirt.catalog.parquet import encode_table
+from icevirt.catalog.task_inputs import TaskFiles
 from icevirt.errors import FormatError, ObjectNotFoundError
 from icevirt.model.strings import Strings
 from icevirt.storage.memory import MemoryStorage

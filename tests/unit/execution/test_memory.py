@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from icevirt.execution.memory import give_back
+from icevirt.execution.executor import give_back
 
 
 def resident():

@@ -134,7 +134,7 @@ def test_a_chunk_of_nothing_but_fill_values_is_encoded_like_any_other(value):
     shuffle = {"name": "numcodecs.shuffle", "configuration": {"elementsize": 4}}
     chunk = np.full((2, 3), value, "i4")
     raw = json.loads(document(chunk, [2, 3], [0, 0], 7, [*codecs("little", False), shuffle]))
-    made = chunk_encoding.ChunkEncoder(raw, chunk.dtype).encode(chunk)
+    made = chunk_encoding.ChunkEncoder(raw).encode(chunk)
     assert len(made) == chunk.nbytes
     shuffled = np.frombuffer(chunk.tobytes(), np.uint8).reshape(6, 4).T
     assert made == shuffled.tobytes()

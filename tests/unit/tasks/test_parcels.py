@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from icevirt.archive.plan import FileRows, ManifestTask
-from icevirt.tasks.task_payload import PackedTasks, _Pickler
+from icevirt.tasks.write_manifests import PackedTasks, _Pickler
 
 
 def passed(value):

@@ -1,0 +1,333 @@
+"""Collect the chunks of one window: references of its files, and values that the scan read.
+
+References move to where the plan puts their files. Values are joined and encoded again, where files
+hold pieces of one chunk.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icevirt.archive.blocks.cutting import joined, part_of
+from icevirt.archive.blocks.packing import Block
+from icevirt.archive.plan import ArrayMode, WindowTask
+from icevirt.catalog.parquet import naming
+from icevirt.catalog.task_inputs import TaskFiles, WindowBlocks
+from icevirt.errors import CombineError, FormatError
+from icevirt.model.chunks import ChunkTable, ChunkType, Locations
+from icevirt.model.container_coverage import begins
+from icevirt.model.ranges import copy_ranges
+from icevirt.planning.axes.time_recoding import recoded_values
+from icevirt.planning.equality import first_difference, same_values
+from icevirt.tasks.chunk_encoding import decode_whole, encode_chunks, fill_of, plain_dtype
+from icevirt.tasks.shuffle import Bound, bounds_of, within
+
+
+def window_table(refs: WindowBlocks, files: TaskFiles, window: WindowTask) -> ChunkTable:
+    """Collect the references of a window: virtual and inline rows.
+
+    Raises:
+        FormatError: A value-bearing chunk of the plan is not there.
+    """
+    if window.values is not None:
+        return _clipped(_encoded(window, window.values), window)
+    if window.mode is ArrayMode.join:
+        return _clipped(_joined(files, window, refs), window)
+    block = _wanted(files, window, refs)
+    if block is None:
+        return ChunkTable.empty(len(window.chunk_shape))
+    with naming(files.rows.parts):
+        return _clipped(ChunkTable.concatenate([*_shifted(files, window, block)]), window)
+
+
+def _wanted(files: TaskFiles, window: WindowTask, refs: WindowBlocks) -> Block | None:
+    """Return the references that a window wants of its files; None if there are none."""
+    bounds = bounds_of(window, np.arange(len(files)))
+    found = refs.of(files.rows, window, window.takes)
+    blocks = [kept for block in found for kept in _inside(block, bounds)]
+    return joined(blocks) if blocks else None
+
+
+def _inside(block: Block, bounds: Sequence[Bound]) -> Iterator[Block]:
+    """Yield what the window wants of a block, so that no array of a huge file is ever whole."""
+    rows = within(block, np.arange(len(block)), bounds, block.file)
+    if len(rows) == len(block):
+        yield block
+    elif len(rows):
+        yield part_of(block, rows, block.file[rows])
+
+
+def _clipped(table: ChunkTable, window: WindowTask) -> ChunkTable:
+    if not window.box or not len(table):
+        return table
+    inside = np.ones(len(table), np.bool_)
+    for at, (low, high) in enumerate(np.array(window.box, np.int64)):
+        inside &= (table.index[:, at] >= low) & (table.index[:, at] < high)
+    return table if inside.all() else table.take(inside)
+
+
+def _shifted(files: TaskFiles, window: WindowTask, block: Block) -> Iterator[ChunkTable]:
+    """Yield the chunks where the plan puts their files, encoding those stored whole."""
+    whole = window.whole[block.file]
+    if not window.direct and whole.any():
+        for row in np.flatnonzero(whole).tolist():
+            yield _encoded(window, _decoded(window, block, row), int(block.file[row]))
+        rows = np.flatnonzero(~whole)
+        block = part_of(block, rows, block.file[rows])
+    yield _moved(files, window, block)
+
+
+def _moved(files: TaskFiles, window: WindowTask, block: Block) -> ChunkTable:
+    block, places = _placed(window, block)
+    source, locations = _sources(files, block)
+    return ChunkTable(
+        index=places,
+        kind=block.kind,
+        source=source,
+        offset=block.offset,
+        length=block.length,
+        locations=locations,
+        inline=block.data,
+    ).sorted()
+
+
+def _placed(window: WindowTask, block: Block) -> tuple[Block, NDArray[np.uint32]]:
+    """Return chunks and where they lie in the array, each once for every step of its file.
+
+    There are several along a dimension of the file which its variable does not have.
+    """
+    given = len(window.chunk_shape) - block.index.shape[1]  # new axes, before those of the file
+    index = np.pad(block.index.astype(np.int64), ((0, 0), (given, 0)))
+    for at, axis in enumerate(window.axes):
+        index[:, axis] += window.grids[axis].chunk_at(window.starts[:, at])[block.file]
+    for at, axis in enumerate(window.axes):
+        if axis >= given or ((times := window.lengths[block.file, at]) == 1).all():
+            continue
+        # a file may have millions of steps, of which a window has a few
+        low, high = window.box[axis] if window.box else (0, window.shape[axis])
+        first = np.maximum(index[:, axis], low)
+        times = np.maximum(np.minimum(index[:, axis] + times, high) - first, 0)
+        rows = np.repeat(np.arange(len(index)), times)
+        index = index[rows]
+        index[:, axis] = first[rows] + np.arange(len(rows)) - (np.cumsum(times) - times)[rows]
+        block = part_of(block, rows, block.file[rows])
+    return block, index.astype(np.uint32)
+
+
+def _sources(files: TaskFiles, block: Block) -> tuple[NDArray[np.uint32], Locations]:
+    """Return the number of each chunk's location, and the locations that occur."""
+    _refuse_astray(files, block)
+    target = block.source.astype(np.int64)
+    places = np.where(target > 0, len(files) + target - 1, block.file)
+    occurs = np.zeros(len(files) + len(block.targets), np.bool_)
+    occurs[places] = True
+    used, source = np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[places]
+    own = used < len(files)
+    virtual = block.kind == ChunkType.virtual
+    return (
+        np.where(virtual, source, 0).astype(np.uint32),
+        _locations(files, used[own], block.targets.take(used[~own] - len(files))),
+    )
+
+
+def _refuse_astray(files: TaskFiles, block: Block) -> None:
+    """Refuse references that lead out of their files to where they may not.
+
+    Raises:
+        FormatError: The catalog has references that no scan would find.
+    """
+    beyond = _beyond(files, block)
+    there = np.zeros(len(block.targets), np.bool_)
+    for prefix in files.led:
+        there |= begins(block.targets.url, np.arange(len(there)), prefix.encode())
+    row = int(beyond[0]) if len(beyond) else -1
+    if len(astray := np.flatnonzero(~there)):
+        found = np.flatnonzero(block.source == astray[0] + 1)
+        row = int(found[0]) if len(found) else row
+    if row >= 0:
+        place = int(block.file[row])
+        raise FormatError(
+            "a reference points beyond the end of its file, or to another file",
+            do=files.remedy(place),
+            file=files.url(place),
+            offset=int(block.offset[row]),
+            length=int(block.length[row]),
+        )
+
+
+def _beyond(files: TaskFiles, block: Block) -> NDArray[np.int64]:
+    """Return the references into the files themselves that end behind their file."""
+    end = block.offset + block.length
+    wrapped, sizes = end < block.offset, files.named().size.astype(np.uint64)
+    if not len(end) or (not wrapped.any() and end.max() <= sizes.min()):
+        return np.zeros(0, np.int64)
+    own = (block.kind == ChunkType.virtual) & (block.source == 0)
+    return np.flatnonzero(own & (wrapped | (end > sizes[block.file])))
+
+
+def _locations(files: TaskFiles, rows: NDArray[np.int64], targets: Locations) -> Locations:
+    """Return files with the checksum of their scan, in whole seconds rounded up, and others."""
+    if not len(rows):
+        return targets
+    named = files.named()
+    etag = named.etag[rows]
+    seconds = -(-named.last_modified[rows] // 1_000_000_000)
+    own = Locations(
+        url=named.url[rows],
+        etag=etag,
+        last_modified=np.where(etag.lengths > 0, 0, seconds).astype(np.uint32),
+    )
+    return own + targets if len(targets) else own
+
+
+def _file_shape(window: WindowTask, place: int) -> tuple[int, ...]:
+    shape = list(window.shape)
+    for axis, length in zip(window.axes, window.lengths[place].tolist(), strict=True):
+        shape[axis] = length
+    return tuple(shape)
+
+
+def _corner(window: WindowTask, place: int) -> tuple[int, ...]:
+    """Return where the box of a file begins in the array, in elements."""
+    at = [0] * len(window.shape)
+    for axis, start in zip(window.axes, window.starts[place].tolist(), strict=True):
+        at[axis] = start
+    return tuple(at)
+
+
+def _decoded(window: WindowTask, block: Block, row: int) -> NDArray[Any]:
+    """Return the values of one file, whose variable has the last axes of the array."""
+    assert window.whole_schema is not None
+    place, at, size = (int(column[row]) for column in (block.file, block.offset, block.length))
+    shape = _file_shape(window, place)
+    given = len(shape) - block.index.shape[1]
+    raw = block.data[at : at + size].tobytes()
+    values = decode_whole(window.whole_schema, (*[1] * given, *shape[given:]), raw)
+    return np.broadcast_to(values, shape)
+
+
+def _encoded(window: WindowTask, values: NDArray[Any], place: int | None = None) -> ChunkTable:
+    """Encode values of one file, or of the whole array, for the grid of the array."""
+    at = (0,) * values.ndim if place is None else _corner(window, place)
+    sides = zip(values.shape, window.chunk_shape, strict=True)
+    chunks = math.prod(-(-length // edge) for length, edge in sides)
+    return encode_chunks(window.zarr_json, values, at, chunks)
+
+
+def _joined(files: TaskFiles, window: WindowTask, refs: WindowBlocks) -> ChunkTable:
+    """Put the values of all files where their boxes lie, and encode them.
+
+    Boxes that no file fills hold the array's fill value, which the plan made the missing one.
+    """
+    assert window.whole_schema is not None
+    if (values := _in_a_row(window, refs.of(files.rows, window, window.takes))) is not None:
+        return _encoded(window, values)
+    pieces: dict[tuple[int, ...], NDArray[Any]] = {}  # by where they begin
+    origin: dict[tuple[int, ...], int] = {}
+    for block in refs.of(files.rows, window, window.takes):
+        for row, place in enumerate(block.file.tolist()):
+            values = _decoded(window, block, row)
+            if window.times is not None:
+                path, url = window.source_path, files.url(place)
+                values = recoded_values(values, window.times, place, path=path, url=url)
+            start = _corner(window, place)
+            if start in pieces and values.size:
+                _refuse_unlike(files, window, (origin[start], place), pieces[start], values)
+            elif values.size:
+                pieces[start], origin[start] = values, place
+    lacking = [
+        place
+        for place in np.flatnonzero(window.takes).tolist()
+        if _corner(window, place) not in pieces and 0 not in _file_shape(window, place)
+    ]
+    if lacking:
+        raise FormatError(
+            "the catalog lacks values that the plan needs",
+            do=files.remedy(lacking[0]),
+            variable=window.source_path,
+            file=files.url(lacking[0]),
+        )
+    if not pieces:
+        return ChunkTable.empty(len(window.chunk_shape))
+    return _encoded(window, _assembled(window, pieces))
+
+
+def _in_a_row(window: WindowTask, blocks: Iterator[Block]) -> NDArray[Any] | None:
+    """Return the values of an array whose files lie end to end along its first axis.
+
+    They are put in their places as they come. None where anything is not as plain as that: a box
+    that no file or several files fill, values that are recoded, or no plain numbers.
+    """
+    schema = window.whole_schema
+    assert schema is not None
+    dtype = plain_dtype(schema.data_type, schema.codecs)
+    plain = dtype is not None and len(schema.codecs) == 1 and window.times is None
+    if dtype is None or not plain or window.axes != (0,) or not _end_to_end(window):
+        return None
+    row = dtype.itemsize * math.prod(window.shape[1:])
+    values = np.empty(row * window.shape[0], np.uint8)
+    lacking = window.takes.copy()
+    for block in blocks:
+        place, size = block.file, row * window.lengths[block.file, 0]
+        alike = len(np.unique(place)) == len(place) and (block.length == size).all()
+        if not alike or not lacking[place].all():
+            return None
+        lacking[place] = False
+        at = row * window.starts[place, 0]
+        copy_ranges(block.data, block.offset.astype(np.int64), values, at, size)
+    return None if lacking.any() else decode_whole(schema, window.shape, values.data)
+
+
+def _end_to_end(window: WindowTask) -> bool:
+    """Say whether the boxes of the files fill the first axis, each once and none of them empty."""
+    begin, count = window.starts[:, 0], window.lengths[:, 0]
+    if not window.takes.all():
+        begin, count = begin[window.takes], count[window.takes]
+    if (begin[1:] < begin[:-1]).any():
+        order = np.argsort(begin, kind="stable")
+        begin, count = begin[order], count[order]
+    if not len(begin) or begin[0] != 0 or (count <= 0).any():
+        return False
+    ends = begin + count
+    return bool(ends[-1] == window.shape[0] and (ends[:-1] == begin[1:]).all())
+
+
+def _assembled(window: WindowTask, pieces: Mapping[tuple[int, ...], NDArray[Any]]) -> NDArray[Any]:
+    """Return the values of the whole array; its boxes do not overlap."""
+    dtype = next(iter(pieces.values())).dtype
+    if sum(piece.size for piece in pieces.values()) == math.prod(window.shape):
+        values = np.empty(window.shape, dtype)
+    else:
+        values = np.full(window.shape, fill_of(json.loads(window.zarr_json)), dtype)
+    for start, piece in pieces.items():
+        box = (slice(at, at + n) for at, n in zip(start, piece.shape, strict=True))
+        values[tuple(box)] = piece
+    return values
+
+
+def _refuse_unlike(
+    files: TaskFiles,
+    window: WindowTask,
+    places: tuple[int, int],
+    one: NDArray[Any],
+    other: NDArray[Any],
+) -> None:
+    """Refuse values of the same steps that differ between files."""
+    if same_values(one, other) is not True:
+        raise CombineError(
+            f"two files hold different values of {window.source_path} for the same steps",
+            do="Leave one of them out, or leave the variable out with "
+            f"drop_variables=[{window.source_path!r}]; or, if the files differ along a "
+            "dimension that the variable lacks, add that dimension with data_vars (--data-vars "
+            f"DIMENSION:{window.source_path}).",
+            variable=window.source_path,
+            first=files.url(places[0]),
+            second=files.url(places[1]),
+            **(first_difference(one, other) or {}),
+        )

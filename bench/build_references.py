@@ -219,7 +219,7 @@ def build(archive: Archive) -> dict:
     from icevirt.execution.spark_session import local_session
     from icevirt.planning.combine.options import Wish
     from icevirt.planning.eras.group_plan import combine_eras
-    from icevirt.planning.schedule.routing import route_of
+    from icevirt.planning.schedule.write_tasks import route_of
     from icevirt.scan.contract import ScannerOptions
     from icevirt.storage.local import LocalStorage
 

@@ -45,9 +45,8 @@ from icevirt.errors import CombineError
 from icevirt.model.attributes import Attributes
 from icevirt.planning.combine.options import Wish
 from icevirt.planning.eras.group_plan import combine_eras
-from icevirt.planning.schedule.balance_writes import dealt
 from icevirt.planning.schedule.manifest_units import drafts
-from icevirt.planning.schedule.write_tasks import bundles
+from icevirt.planning.schedule.write_tasks import bundles, dealt
 from icevirt.storage.local import LocalStorage
 from icevirt.tasks.task_payload import PackedTasks
 

@@ -57,9 +57,9 @@ _EXPORTS = {
     ),
     "icevirt.model.config.manifests": (
         "ManifestConfig ManifestSplitCondition ManifestSplitDimCondition "
-        "ManifestSplittingConfig ManifestVirtualChunkLocationCompressionConfig"
+        "ManifestSplittingConfig ManifestVirtualChunkLocationCompressionConfig "
+        "ManifestPreloadCondition ManifestPreloadConfig"
     ),
-    "icevirt.model.config.preload": "ManifestPreloadCondition ManifestPreloadConfig",
     "icevirt.model.config.tuning": (
         "CachingConfig CompressionAlgorithm CompressionConfig RepoUpdateRetryConfig "
         "StorageConcurrencySettings StorageRetriesSettings StorageSettings "

@@ -17,8 +17,7 @@ from icevirt.model.json import JSON
 from icevirt.planning.combine.options import Preprocess, Wish
 from icevirt.planning.edits.checked_names import refuse_unknown_edits
 from icevirt.planning.edits.file_edits import FileEdit, facts_of_file
-from icevirt.planning.edits.label_edits import LabelEdits
-from icevirt.planning.edits.renames import edited
+from icevirt.planning.edits.renames import LabelEdits, edited
 
 TOLD = "preprocess"
 """Labels that the function tells."""

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.archive.scanned import ScannedGroup
-from icevirt.model.ranges import gather
-from icevirt.model.strings import Strings
+from icevirt.model.strings import Strings, gather
 
 _BLOCK = 1 << 16  # rows that are looked at together
 

@@ -1,11 +1,13 @@
 """Hold the chunk references of one array as columns, for scanners, manifests and sessions.
 
-No Python object per chunk exists: a table of a million references is a handful of numpy arrays.
+No Python object per chunk exists: a table of a million references is a handful of numpy arrays. A
+manifest is a file of such tables. Spec: "Chunk Manifest Files".
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cache
@@ -14,11 +16,12 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from icevirt.errors import FormatError
+from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.strings import Strings
 
 FARTHEST = 1 << 62
 """Bytes that no object has; the sum of an offset and a length stays within 64 bits."""
-
 _FEW = 64  # rows that Python compares faster than numpy
 _ROWS_AT_ONCE = 1 << 16  # whose order is looked at together
 
@@ -59,6 +62,15 @@ class Locations:
             last_modified=np.array([last_modified], np.uint32),
         )
 
+    @classmethod
+    def joined(cls, parts: Sequence[Locations]) -> Locations:
+        """Return several sets of locations, one behind the other."""
+        return cls(
+            url=Strings.joined([part.url for part in parts]),
+            etag=Strings.joined([part.etag for part in parts]),
+            last_modified=np.concatenate([part.last_modified for part in parts]),
+        )
+
     def __len__(self) -> int:
         return len(self.url)
 
@@ -79,11 +91,7 @@ class Locations:
         )
 
     def __add__(self, other: Locations) -> Locations:
-        return Locations(
-            url=self.url + other.url,
-            etag=self.etag + other.etag,
-            last_modified=np.concatenate([self.last_modified, other.last_modified]),
-        )
+        return Locations.joined([self, other])
 
 
 @cache
@@ -211,7 +219,7 @@ class ChunkTable:
             source=np.concatenate(source),
             offset=np.concatenate(offset),
             length=np.concatenate([table.length for table in tables]),
-            locations=_join([table.locations for table in tables]),
+            locations=Locations.joined([table.locations for table in tables]),
             chunk_ids=np.concatenate([table.chunk_ids for table in tables]),
             inline=np.concatenate([table.inline for table in tables]),
         ).sorted()
@@ -260,7 +268,7 @@ class ChunkTable:
         inside = np.all((wanted >= low) & (wanted < box[:, 1]), axis=1)
         strides = _strides(size)
         key = ((wanted - low) * strides).sum(axis=1)
-        if len(self) == _volume(size):
+        if len(self) == math.prod(size.tolist()):
             return np.where(inside, key, -1)
         keys = ((self.index.astype(np.int64) - low) * strides).sum(axis=1)
         row = np.minimum(np.searchsorted(keys, key), len(self) - 1)
@@ -325,32 +333,37 @@ _DTYPES = {
 }
 
 
-def _join(parts: Sequence[Locations]) -> Locations:
-    def strings(columns: list[Strings]) -> Strings:
-        base = np.cumsum([0] + [len(column.data) for column in columns])
-        starts = [column.starts[:-1] + at for column, at in zip(columns, base, strict=False)]
-        return Strings(
-            np.concatenate([column.data for column in columns]),
-            np.concatenate([*starts, base[-1:]]).astype(np.int64),
-        )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """Chunk tables by node id."""
 
-    return Locations(
-        url=strings([part.url for part in parts]),
-        etag=strings([part.etag for part in parts]),
-        last_modified=np.concatenate([part.last_modified for part in parts]),
-    )
+    id: ObjectId12
+    arrays: Mapping[ObjectId8, ChunkTable]
+    unkept: tuple[str, ...] = ()  # tables with facts that chunk tables have no column for
 
+    @property
+    def num_chunk_refs(self) -> int:
+        """References of all arrays together."""
+        return sum(len(table) for table in self.arrays.values())
 
-def _volume(size: NDArray[np.int64]) -> int:
-    total = 1
-    for edge in size.tolist():
-        total *= edge
-    return total
+    def refuse_loss(self) -> None:
+        """Make sure that writing these references into another manifest loses nothing.
+
+        Raises:
+            FormatError: A newer client stored facts that would be lost.
+        """
+        if self.unkept:
+            raise FormatError(
+                "a manifest holds fields of a newer client, which rewriting would lose",
+                do="Upgrade icevirt to change these arrays; reading them is safe.",
+                manifest=str(self.id),
+                tables=list(self.unkept),
+            )
 
 
 def _strides(size: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return C-order strides of a box, which must number its chunks in 63 bits."""
-    if _volume(size) >= 1 << 63:
+    if math.prod(size.tolist()) >= 1 << 63:
         raise ValueError(f"a box of {size.tolist()} chunks has no scalar keys")
     strides = np.ones(len(size), np.int64)
     np.cumprod(size[:0:-1], out=strides[-2::-1]) if len(size) > 1 else None

@@ -10,8 +10,8 @@ import numpy as np
 from icevirt.archive.schema import DECODING
 from icevirt.ids import ObjectId8
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
-from icevirt.model.ranges import gather
 from icevirt.model.snapshot import ArrayNode, ManifestRef, Node
+from icevirt.model.strings import gather
 from icevirt.repo.assets import Assets
 from icevirt.versioning.merge.build_merge import BuiltArray
 

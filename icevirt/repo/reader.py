@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.model.chunks import ChunkTable, ChunkType, Locations
-from icevirt.model.manifest import Manifest
+from icevirt.model.chunks import ChunkTable, ChunkType, Locations, Manifest
 from icevirt.model.snapshot import ArrayNode, ManifestRef
 from icevirt.repo.assets import Assets
 from icevirt.versioning import chunk_tables

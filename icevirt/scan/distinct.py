@@ -57,7 +57,7 @@ def check_dimensions(found: Iterable[str], url: str) -> None:
 def _unfit(scanned: ScannedFile, path: str, cause: str) -> ScanError:
     return ScanError(
         "the scanner returned a node that Zarr cannot store",
-        do="Fix the scanner: icevirt.model.names.node_name escapes names.",
+        do="Fix the scanner: icevirt.model.paths.node_name escapes names.",
         file=scanned.source.url,
         scanner=scanned.scanner,
         path=path,

@@ -18,7 +18,7 @@ from icevirt.archive.scanned import ScannedFile
 from icevirt.archive.shares import Share
 from icevirt.errors import InvalidInputError, ScanError, UnsupportedError
 from icevirt.model import paths
-from icevirt.planning.schedule.split_large_file import share_of
+from icevirt.planning.schedule.balance_scans import share_of
 from icevirt.scan.combined import combined
 from icevirt.scan.contract import ByteSource, Divisible, Scanner, ScannerOptions
 from icevirt.scan.distinct import check_paths

@@ -27,12 +27,11 @@ from icevirt.catalog.window_blocks import WindowBlocks
 from icevirt.errors import CombineError, FormatError
 from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType, Locations
-from icevirt.model.container_coverage import begins
-from icevirt.model.ranges import copy_ranges
+from icevirt.model.strings import copy_ranges
 from icevirt.objects.source_access import granted
 from icevirt.planning.axes.time_recoding import recoded_values
+from icevirt.planning.containers import with_names
 from icevirt.planning.equality import first_difference, same_values
-from icevirt.planning.relative_urls import with_names
 from icevirt.repo.maintenance import content_names
 from icevirt.storage.protocol import Storage
 from icevirt.tasks.chunk_encoding import decode_whole, encode_chunks, fill_of, plain_dtype
@@ -309,7 +308,7 @@ def _refuse_astray(files: TaskFiles, block: Block) -> None:
     beyond = _beyond(files, block)
     there = np.zeros(len(block.targets), np.bool_)
     for prefix in files.led:
-        there |= begins(block.targets.url, np.arange(len(there)), prefix.encode())
+        there |= block.targets.url.begin_with(np.arange(len(there)), prefix.encode())
     row = int(beyond[0]) if len(beyond) else -1
     if len(astray := np.flatnonzero(~there)):
         found = np.flatnonzero(block.source == astray[0] + 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.model.ranges import Bytes, Places, copy_ranges, gather
+from icevirt.model.strings import Bytes, Places, copy_ranges, gather
 
 __all__ = ["Bytes", "Places", "ascends", "copy_ranges", "gather"]
 

@@ -58,7 +58,7 @@ PROGRAM = """
     import sys
 
     import icevirt
-    from icevirt.planning.schedule import routing as routes
+    from icevirt.planning.schedule import write_tasks as routes
     from icevirt.planning.combine.options import Wish
     from icevirt.execution import spark_session as session
     from icevirt.execution.selection import default_executor

@@ -43,7 +43,7 @@ PROGRAM = """
     import sys
 
     import icevirt
-    from icevirt.planning.schedule import routing as routes
+    from icevirt.planning.schedule import write_tasks as routes
     from icevirt.planning.combine.options import Wish
     from icevirt.execution.spark_session import local_session
 

@@ -16,9 +16,8 @@ from icevirt.model.attributes import Attributes
 from icevirt.model.chunks import ChunkTable, Locations
 from icevirt.planning.combine.options import Wish
 from icevirt.planning.eras.group_plan import combine_eras
-from icevirt.planning.schedule.balance_writes import balanced
 from icevirt.planning.schedule.manifest_units import drafts
-from icevirt.planning.schedule.write_tasks import write_items
+from icevirt.planning.schedule.write_tasks import balanced, write_items
 from icevirt.storage.memory import MemoryStorage
 
 BYTES = ({"name": "bytes", "configuration": {"endian": "little"}},)

@@ -32,10 +32,9 @@ from icevirt.model.strings import Strings
 from icevirt.planning.combine.deviation_rules import Rules
 from icevirt.planning.combine.options import Wish
 from icevirt.planning.eras.group_plan import combine_eras
-from icevirt.planning.schedule import routing as routes
+from icevirt.planning.schedule import write_tasks as routes
 from icevirt.planning.schedule.manifest_units import drafts
-from icevirt.planning.schedule.routing import Route, route_of
-from icevirt.planning.schedule.write_tasks import bundles, write_items
+from icevirt.planning.schedule.write_tasks import Route, bundles, route_of, write_items
 from icevirt.storage.memory import MemoryStorage
 from icevirt.tasks import shuffle, write_manifests
 from icevirt.tasks.task_payload import PackedTasks

@@ -15,9 +15,8 @@ from icevirt.ids import ObjectId8, ObjectId12
 from icevirt.model.chunks import ChunkTable, ChunkType
 from icevirt.planning.combine.options import Wish
 from icevirt.planning.eras.group_plan import combine_eras
-from icevirt.planning.schedule.balance_writes import balanced
 from icevirt.planning.schedule.manifest_units import drafts
-from icevirt.planning.schedule.write_tasks import bundles
+from icevirt.planning.schedule.write_tasks import balanced, bundles
 from icevirt.storage.memory import MemoryStorage
 from icevirt.tasks import write_manifests
 from icevirt.tasks.chunk_encoding import encode_chunks

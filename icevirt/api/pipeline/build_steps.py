@@ -61,7 +61,7 @@ from icevirt.execution.selection import ExecutorChoice, executor_of, work_of
 from icevirt.model.json import JSON
 from icevirt.planning.combine.options import Wish
 from icevirt.planning.eras.group_plan import combine_eras
-from icevirt.planning.schedule.routing import route_of
+from icevirt.planning.schedule.write_tasks import route_of
 from icevirt.repo.commits.build_commit import BUILD_ID
 from icevirt.scan.contract import ScannerOptions
 from icevirt.scan.options import bad_files_allowed

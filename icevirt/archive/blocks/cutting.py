@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from icevirt.archive.blocks.packing import Block, PackedBlock, packed_columns
 from icevirt.archive.blocks.unpacking import unpack
 from icevirt.model.chunks import ChunkType, Locations
-from icevirt.model.ranges import gather
+from icevirt.model.strings import gather
 
 _FIELDS = [field.name for field in fields(PackedBlock)]
 

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from icevirt.errors import InvalidInputError
 from icevirt.model.arguments import checked
 from icevirt.model.config.manifests import ManifestConfig
@@ -22,11 +24,11 @@ from icevirt.model.config.tuning import (
     StorageSettings,
 )
 from icevirt.model.json import JSONObject
+from icevirt.model.strings import Strings
 from icevirt.redaction import redacted, without_secrets
 
 MAX_LEVEL = 22
 """The highest level of zstd; the official client takes higher ones for it."""
-
 _SCHEMES = {
     "file": ("local_file_system",),
     "s3": ("s3", "s3_compatible", "tigris"),
@@ -135,6 +137,25 @@ class VirtualChunkContainer:
             "url_prefix": self.url_prefix,
             "store": self.store.to_document(),
         }
+
+
+def prefixes_of(containers: Iterable[VirtualChunkContainer]) -> tuple[str, ...]:
+    """Return every beginning of a location that some container covers."""
+    found = []
+    for container in containers:
+        found.append(container.url_prefix)
+        if container.name is not None:
+            found.append(f"vcc://{container.name}/")
+    return tuple(found)
+
+
+def first_uncovered(urls: Strings, prefixes: Iterable[str]) -> str | None:
+    """Return the first location that begins with none of the prefixes, or None."""
+    uncovered = np.ones(len(urls), np.bool_)
+    for prefix in prefixes:
+        rows = np.flatnonzero(uncovered)
+        uncovered[rows] = ~urls.begin_with(rows, prefix.encode())
+    return urls[int(uncovered.argmax())] if uncovered.any() else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from icevirt.planning.combine.variables import CombinedVariable, members_of, pla
 from icevirt.planning.containers import containers_for
 from icevirt.planning.partial.storage_cost import describe_storage as hybrids_told
 from icevirt.planning.partial.storage_cost import refuse_expensive
-from icevirt.planning.schedule.windows import split_rules
+from icevirt.planning.schedule.manifest_units import split_rules
 
 _NEIGHBOURS = 4  # arrays before one that are looked at for equal columns
 

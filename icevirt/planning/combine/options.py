@@ -26,8 +26,8 @@ from icevirt.planning.combine.data_vars import (
 )
 from icevirt.planning.combine.deviation_rules import MAX_NATIVE_BYTES, ChunkGrid, Rules
 from icevirt.planning.combine.tolerance import ToleranceLike, tolerance_of
-from icevirt.planning.edits.label_edits import LabelEdits
-from icevirt.planning.schedule.windows import MAX_REFERENCES
+from icevirt.planning.edits.renames import LabelEdits
+from icevirt.planning.schedule.manifest_units import MAX_REFERENCES
 
 type Combine = Literal["by_coords", "nested"]
 type OnMismatch = Literal["refuse", "native", "eras"]

@@ -25,7 +25,7 @@ from icevirt.model.json import JSON
 from icevirt.planning.axes.gaps import Gap, steps_of_label
 from icevirt.planning.axes.placement import AxisPlacement, Placement
 from icevirt.planning.axes.regular_axes import AxisSteps
-from icevirt.planning.combine import unequal_values
+from icevirt.planning.combine import data_vars
 from icevirt.planning.combine.cf_packing import PACKING
 from icevirt.planning.combine.combine_attrs import combine_attributes
 from icevirt.planning.combine.options import Wish
@@ -33,7 +33,7 @@ from icevirt.planning.combine.tolerance import largest_difference, limit_of
 from icevirt.planning.combine.variables import CombinedVariable
 from icevirt.planning.partial.partial_references import Decision, Place, decide
 from icevirt.planning.partial.storage_cost import hybrid_counts, hybrid_window, with_grid
-from icevirt.planning.schedule.windows import window_of
+from icevirt.planning.schedule.manifest_units import window_of
 
 JOINED_CHUNK_BYTES = 4 << 20
 """Values that are stored in the repository are cut into chunks of about this size."""
@@ -363,8 +363,8 @@ def _refuse_unequal(
     if unlike.any() or (len(codes) > 1 and not facts.arrays.digest[int(member.rows[0])]):
         rows = int(member.rows[0]), int(member.rows[int(np.argmax(unlike)) or 1])
         names = member.schema.dimension_names
-        axis = unequal_values.lacking(facts, names, rows, cells.axes)
-        raise unequal_values.refusal(facts, (member.path, names), rows, axis, wish.dimension_rules)
+        axis = data_vars.lacking(facts, names, rows, cells.axes)
+        raise data_vars.refusal(facts, (member.path, names), rows, axis, wish.dimension_rules)
 
 
 def _edges(member: CombinedVariable, share: _Share) -> list[int]:

@@ -18,13 +18,17 @@ from icevirt.archive.schema import ArraySchema
 from icevirt.archive.times import Recoding
 from icevirt.errors import CombineError
 from icevirt.planning.axes import duplicates, time_recoding
-from icevirt.planning.axes.nested import nested_dimension, nested_places
-from icevirt.planning.axes.new_dimensions import NewDimension, new_dimension
+from icevirt.planning.axes.new_dimensions import (
+    NewDimension,
+    nested_dimension,
+    nested_places,
+    new_dimension,
+)
 from icevirt.planning.axes.placement import Placement, place_files, placed_axis
-from icevirt.planning.combine.declared_dimensions import Declared
+from icevirt.planning.combine.data_vars import Declared
 from icevirt.planning.combine.options import Wish
 from icevirt.planning.combine.stacking import stacked
-from icevirt.planning.edits.label_edits import LabelEdits
+from icevirt.planning.edits.renames import LabelEdits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

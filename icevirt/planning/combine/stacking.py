@@ -25,7 +25,7 @@ from icevirt.model import paths
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.json import JSON
 from icevirt.planning.axes.new_dimensions import NewDimension
-from icevirt.planning.combine.declared_dimensions import Declared
+from icevirt.planning.combine.data_vars import Declared
 
 _TEXT: tuple[JSON, ...] = ({"name": "vlen-utf8"},)
 _NUMBERS: tuple[JSON, ...] = ({"name": "bytes", "configuration": {"endian": "little"}},)

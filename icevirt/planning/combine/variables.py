@@ -19,7 +19,7 @@ from icevirt.archive.schema import ArraySchema, differences
 from icevirt.errors import CombineError
 from icevirt.planning.axes import duplicates
 from icevirt.planning.axes.placement import AxisPlacement, Placement
-from icevirt.planning.combine import unequal_values
+from icevirt.planning.combine import data_vars
 from icevirt.planning.combine.data_vars import DimensionRules
 from icevirt.planning.combine.deviation_rules import Rules, is_packing, is_storage, signature
 
@@ -281,9 +281,9 @@ def _refuse_twice(
     if twice.any():
         second = int(np.argmax(twice))
         rows = int(member.rows[second - 1]), int(member.rows[second])
-        axis = unequal_values.lacking(facts, member.schema.dimension_names, rows, cells.axes)
+        axis = data_vars.lacking(facts, member.schema.dimension_names, rows, cells.axes)
         if axis is not None and member.size[second - 1] == member.size[second]:
-            raise unequal_values.refusal(
+            raise data_vars.refusal(
                 facts, (member.path, member.schema.dimension_names), rows, axis, given
             )
         names = [axis.dimension for axis in member.along]
@@ -383,8 +383,8 @@ def _refuse_unlike_grids(
         if not member.axes:  # it is stored once, and so must be equal: nothing is to be padded
             rows = int(member.rows[0]), int(member.rows[other])
             dimensions = member.schema.dimension_names
-            axis = unequal_values.lacking(facts, dimensions, rows, cells.axes)
-            how = unequal_values.how_given((member.path, dimensions), axis, given)
+            axis = data_vars.lacking(facts, dimensions, rows, cells.axes)
+            how = data_vars.how_given((member.path, dimensions), axis, given)
             do = (
                 f"{how + f'and pad its ends with {pad}; or ' if how else ''}leave it out with"
                 f" drop_variables=[{member.path!r}], or build the files of each grid into a group"

@@ -17,7 +17,7 @@ from icevirt.archive.facts import CatalogFacts
 from icevirt.errors import InvalidInputError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
-from icevirt.model.names import problem
+from icevirt.model.paths import problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

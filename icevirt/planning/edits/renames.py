@@ -2,7 +2,8 @@
 
 Renaming follows xarray: a name stands for variables and dimensions alike. CF attributes that name
 variables (``coordinates``, ``bounds``, ``grid_mapping`` ...) follow. The original name stays known,
-so that the write stage finds an array's references in the catalog.
+so that the write stage finds an array's references in the catalog. Coordinates that are made from
+labels, which no file holds, get their attributes here too.
 """
 
 from __future__ import annotations
@@ -11,27 +12,28 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.facts import ArrayColumns, CatalogFacts, Coded, GroupsOf
+from icevirt.archive.facts import ArrayColumns, CatalogFacts, Coded, GroupsOf, by_first_appearance
 from icevirt.archive.roles import KEYED, LISTS, resolved
 from icevirt.archive.scanned import ScannedGroup
-from icevirt.archive.schema import ArraySchema
+from icevirt.archive.schema import DECODING, ArraySchema
 from icevirt.errors import CombineError, InvalidInputError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.model.json import JSON
+from icevirt.planning.axes.new_dimensions import NewDimension
 from icevirt.planning.axes.time_recoding import bounds_of
+from icevirt.planning.combine.combine_attrs import CombineAttrs, combine_attributes
 from icevirt.planning.edits.corrections import COUNTING, Corrections, statement, typed
 from icevirt.planning.edits.file_edits import FileEdit
 
 _NAMING = (*LISTS, *KEYED, "ancillary_variables")
 """Attributes that name variables (those of coordinates, and CF 3.4)."""
-
 _WORDS = re.compile(r"\S+?(?=:?(?:\s|$))")
 
 
@@ -256,3 +258,62 @@ def _groups_of(
         )
 
     return changed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LabelEdits:
+    """What was said of the attributes of labels: by a function of each file, then of all alike."""
+
+    edits: tuple[FileEdit, ...]
+    of_file: NDArray[np.int64]  # (files,) which of the edits each file has
+    everywhere: FileEdit
+
+    def take(self, rows: NDArray[np.integer]) -> LabelEdits:
+        """Return those of some files, in the order given."""
+        return replace(self, of_file=self.of_file[rows])
+
+    def applied(
+        self, dimension: NewDimension, rows: NDArray[np.integer], policy: CombineAttrs
+    ) -> NewDimension:
+        """Return a dimension with its attributes; ``rows`` are the files in their order.
+
+        Raises:
+            CombineError: Files say different things of what the labels mean.
+            InvalidInputError: The labels come from a variable that says something else of them.
+        """
+        path = f"/{dimension.name}"
+        kind = "" if dimension.values is None else dimension.values.dtype.name
+        used = by_first_appearance(self.of_file[rows], len(self.edits)).tolist()
+        found = [
+            self._of_edits(path, dimension.attributes, (self.edits[number], self.everywhere), kind)
+            for number in used
+        ]
+        told = [{name: statement(each, name) for name in DECODING} for each in found]
+        if any(each != told[0] for each in told):
+            raise CombineError(
+                f"preprocess sets different attributes for the labels of {dimension.name!r}",
+                do=f"Set the same {', '.join(_unlike(told))} for all files.",
+                dimension=dimension.name,
+            )
+        attributes = combine_attributes(found, policy, path=path)
+        return replace(dimension, attributes=attributes)
+
+    def _of_edits(
+        self, path: str, attributes: Attributes, edits: Sequence[FileEdit], kind: JSON
+    ) -> Attributes:
+        made = attributes
+        for edit in edits:
+            made = with_attributes(path, made, edit.wanted(path), kind)
+        for name in DECODING:
+            if name in attributes.values and statement(made, name) != statement(attributes, name):
+                raise InvalidInputError(
+                    f"the labels {path} have the {name} of the variable that they come from",
+                    do="Correct that variable in attrs instead.",
+                    variable=path,
+                    attribute=name,
+                )
+        return made
+
+
+def _unlike(told: Sequence[dict[str, object]]) -> list[str]:
+    return [name for name in told[0] if any(each[name] != told[0][name] for each in told)]

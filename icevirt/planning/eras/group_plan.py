@@ -27,9 +27,8 @@ from icevirt.planning.combine.combine import combined, split_rules_of
 from icevirt.planning.combine.options import Wish
 from icevirt.planning.combine.prepare import PreparedFacts, prepare
 from icevirt.planning.edits.checked_names import refuse_void_options
-from icevirt.planning.eras.alternatives import impossible, stored_natively
 from icevirt.planning.eras.partition import EVERYWHERE, EraPartition, comparable, part
-from icevirt.planning.eras.report import TOLD, described
+from icevirt.planning.eras.report import TOLD, described, impossible, stored_natively
 from icevirt.planning.partial.storage_cost import refuse_expensive
 
 MAX_GROUPS = 1000

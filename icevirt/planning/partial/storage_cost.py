@@ -20,7 +20,7 @@ from icevirt.errors import CombineError
 from icevirt.planning.combine.cf_packing import packing_of
 from icevirt.planning.combine.deviation_rules import is_packing, signature
 from icevirt.planning.combine.options import Wish
-from icevirt.planning.schedule.windows import window_of
+from icevirt.planning.schedule.manifest_units import window_of
 
 WINDOW_BYTES = 256 << 20
 """Values that are stored with one manifest, on average: the work of one task."""

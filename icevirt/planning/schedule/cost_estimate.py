@@ -15,7 +15,7 @@ from icevirt.archive.plan import ArrayMode, BuildPlan, PlannedArray
 from icevirt.archive.reports.build import ReferenceCounts
 from icevirt.archive.reports.cost import ArrayCost, PlanCost, ReadCost
 from icevirt.planning.schedule.manifest_units import manifests_of
-from icevirt.planning.schedule.routing import route_of
+from icevirt.planning.schedule.write_tasks import route_of
 
 SMALL_CHUNK = 10_000
 """Bytes; of smaller chunks a reader waits for requests and not for data."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from urllib.parse import unquote
 
 from icevirt.errors import InvalidInputError
-from icevirt.model import container_coverage
 from icevirt.model.arguments import checked
 from icevirt.model.chunks import ChunkTable, ChunkType
+from icevirt.model.config import document
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.versioning import chunk_tables
 
@@ -31,7 +31,7 @@ def check_chunks(config: RepositoryConfig, path: str, chunks: ChunkTable) -> Non
         return
     used = chunk_tables.compact(chunks).locations.url
     containers = config.virtual_chunk_containers.values()
-    bad = container_coverage.first_uncovered(used, container_coverage.prefixes_of(containers))
+    bad = document.first_uncovered(used, document.prefixes_of(containers))
     if bad is not None:
         raise InvalidInputError(
             "no virtual chunk container of this repository covers a location",

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from icevirt.errors import InvalidInputError
-from icevirt.model import container_coverage
 from icevirt.model.chunks import ChunkTable, ChunkType
+from icevirt.model.config import document
 from icevirt.model.config.document import RepositoryConfig
 from icevirt.model.snapshot import ArrayNode, ManifestRef
 from icevirt.versioning.invariants.problem import Problem
@@ -81,8 +81,8 @@ def _rows(
     if not virtual.any():
         return
     used = table.locations.url[np.unique(table.source[virtual])]
-    bad = container_coverage.first_uncovered(
-        used, container_coverage.prefixes_of(config.virtual_chunk_containers.values())
+    bad = document.first_uncovered(
+        used, document.prefixes_of(config.virtual_chunk_containers.values())
     )
     if bad is not None:
         yield "no-container", f"no virtual chunk container covers {bad} of {node.path}"

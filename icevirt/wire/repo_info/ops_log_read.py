@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.ids import ObjectId12
-from icevirt.model.ops_log import IDS, NO_ID, OpsLog
-from icevirt.model.repo_info import UPDATE_KINDS, UpdateKind
+from icevirt.model.repo_info import IDS, NO_ID, UPDATE_KINDS, OpsLog, UpdateKind
 from icevirt.model.strings import Strings
 from icevirt.wire.flatbuffer.columns_read import Tables
 from icevirt.wire.flatbuffer.payload import Payload, array

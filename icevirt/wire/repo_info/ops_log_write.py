@@ -13,8 +13,7 @@ from functools import lru_cache, partial
 import numpy as np
 
 from icevirt.ids import ObjectId12
-from icevirt.model.ops_log import IDS, OpsLog, with_ids
-from icevirt.model.repo_info import OpsLogEntry, UpdateKind
+from icevirt.model.repo_info import IDS, OpsLog, OpsLogEntry, UpdateKind, with_ids
 from icevirt.wire.flatbuffer.columns_write import Tail, vector_blocks
 from icevirt.wire.repo_info import updates
 from icevirt.wire.row_order import Bytes, Places

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icevirt.ids import ObjectId12
-from icevirt.model.lazy import Lazy
-from icevirt.model.repo_info import SnapshotSummary
+from icevirt.model.repo_info import Lazy, SnapshotSummary
 from icevirt.wire.documents import metadata
 from icevirt.wire.flatbuffer.columns_read import Tables
 from icevirt.wire.flatbuffer.payload import Payload

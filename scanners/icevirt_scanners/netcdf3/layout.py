@@ -14,7 +14,7 @@ from math import prod
 
 from icevirt.errors import ScanError
 from icevirt.model import paths
-from icevirt.model.names import node_name
+from icevirt.model.paths import node_name
 from icevirt_scanners.netcdf3.cursor import DamagedError
 from icevirt_scanners.netcdf3.header import FileHeader, NetCDF3Variable
 from icevirt_scanners.netcdf3.kinds import Kind

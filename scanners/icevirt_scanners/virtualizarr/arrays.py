@@ -12,7 +12,7 @@ from icevirt.archive.scanned import ScannedArray
 from icevirt.errors import UnsupportedError
 from icevirt.model.attributes import Attributes
 from icevirt.model.chunks import ChunkTable
-from icevirt.model.names import dimension_name
+from icevirt.model.paths import dimension_name
 from icevirt_scanners.kerchunk.columns import ReferenceColumns
 
 _INLINE = "__inlined__"  # VirtualiZarr's word for a chunk whose bytes are in the manifest

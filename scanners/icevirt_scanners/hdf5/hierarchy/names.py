@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from icevirt.model import names
+from icevirt.model import paths
 
 PREFIX = "_nc4_non_coord_"
 _PREFIX = PREFIX.encode()
@@ -14,4 +14,4 @@ def variable_name(raw: bytes) -> tuple[str, bool]:
     netCDF-4 prepends ``_nc4_non_coord_`` to a variable that shares its name with a dimension it
     lacks.
     """
-    return names.node_name(raw.removeprefix(_PREFIX) or raw)
+    return paths.node_name(raw.removeprefix(_PREFIX) or raw)

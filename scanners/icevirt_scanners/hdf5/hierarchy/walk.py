@@ -17,7 +17,7 @@ from h5py import h5, h5d, h5g, h5l, h5o, h5s
 from icevirt.archive.scanned import Finding, Severity
 from icevirt.errors import ScanError
 from icevirt.model import paths
-from icevirt.model.names import node_name
+from icevirt.model.paths import node_name
 from icevirt_scanners.hdf5.files import HeldFile, explained
 from icevirt_scanners.hdf5.hierarchy.links import follow
 from icevirt_scanners.hdf5.hierarchy.names import variable_name

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from icevirt.errors import CombineError
 from icevirt.model.strings import Strings
+from icevirt.planning.remedies import choose
 
 
 def decoded(raw: NDArray[np.generic], attributes: Mapping[str, object]) -> NDArray[np.generic]:
@@ -204,6 +205,6 @@ def _by_labels(urls: Sequence[str] | Strings, keys: Keys, dimension: str) -> NDA
 
 
 _AS_GIVEN = (
-    'keep all files in the order given with combine="nested" (--combine nested),'
-    " which looks at no coordinate"
+    f"keep all files in the order given with {choose(combine='nested')}, which looks at no"
+    " coordinate"
 )

@@ -25,6 +25,7 @@ from icevirt.model.json import JSON
 from icevirt.planning.axes.regular_axes import AxisSteps
 from icevirt.planning.axes.time_recoding import missing_of
 from icevirt.planning.combine.variables import CombinedVariable
+from icevirt.planning.remedies import choose, leave_out
 
 type Holes = Literal["refuse", "reserve"]
 
@@ -115,8 +116,8 @@ def _refused(
         lacking &= axis.cell == cell
     return CombineError(
         f"variable {member.path} is missing at {missing} of {count} positions along {names}",
-        do='Reserve these steps with missing="reserve", so that they read as missing; or leave'
-        f" those files out, or the variable with drop_variables=[{member.path!r}].",
+        do=f"Reserve these steps with {choose(missing='reserve')}, so that they read as missing; or"
+        f" leave those files out, or the variable with {leave_out(member.path)}.",
         variable=member.path,
         missing=[_called(member, box) for box in first],
         first=facts.files.url[int(np.argmax(lacking))] if lacking.any() else None,
@@ -185,7 +186,7 @@ def _fill(facts: CatalogFacts, member: CombinedVariable) -> JSON:
 
 
 def _cannot(facts: CatalogFacts, member: CombinedVariable, why: str) -> CombineError:
-    do = f"Leave out these files, or the variable: drop_variables=[{member.path!r}]"
+    do = f"Leave out these files, or the variable with {leave_out(member.path)}"
     if any(axis.is_new for axis in member.along):
         do += "; or, if it is the same in all files, name in data_vars (--data-vars) only the"
         do += " other variables that get the new dimension"

@@ -24,6 +24,7 @@ from icevirt.planning.axes.file_order import decoded
 from icevirt.planning.axes.placement import AxisPlacement
 from icevirt.planning.axes.time_recoding import missing_of, units_of
 from icevirt.planning.axes.time_units import InexactError, common, recoded
+from icevirt.planning.remedies import choose
 
 type Labels = Sequence[str | int | float] | str
 """Of each file in the order given; or ``regex:PATTERN`` with one group, matched in the file's URL;
@@ -168,7 +169,8 @@ def nested_dimension(
             raise InvalidInputError(
                 f"labels of nested files must be a list with one label for each of the {count} "
                 f"positions along {name!r}",
-                do='Correct them, or place files by their own labels with combine="by_coords".',
+                do="Correct them, or place files by their own labels with"
+                f" {choose(combine='by_coords')}.",
                 labels=labels if isinstance(labels, str) else list(labels)[:10],
             )
         values = array_of_labels(list(labels))

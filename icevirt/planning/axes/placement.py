@@ -23,6 +23,7 @@ from icevirt.planning.axes.coordinates import coordinate_of
 from icevirt.planning.axes.file_order import Runs, order_files
 from icevirt.planning.axes.regular_axes import AxisSteps, steps_of
 from icevirt.planning.axes.time_recoding import bounds_of
+from icevirt.planning.remedies import choose
 
 NOWHERE = -1
 """The cell of a file that has no array with the dimension."""
@@ -150,8 +151,8 @@ def _by_labels(
         raise CombineError(
             f"the positions of files along {dimension!r} are unknown: some files have the "
             "dimension without its coordinate",
-            do='Say it by nested lists of files with combine="nested", or leave the dimension out'
-            " of concat_dim.",
+            do=f"Pass nested lists of files with {choose(combine='nested')}, or leave the dimension"
+            " out of concat_dim.",
             dimension=dimension,
         )
     keys = None if found is None else found.keys()

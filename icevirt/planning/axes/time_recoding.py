@@ -24,6 +24,7 @@ from icevirt.errors import CombineError
 from icevirt.model import paths
 from icevirt.model.attributes import Attributes, restore
 from icevirt.planning.axes.time_units import InexactError, common, parse, recoded
+from icevirt.planning.remedies import leave_out
 
 _SCALING = ("scale_factor", "add_offset", "_Unsigned")
 _MISSING = ("_FillValue", "missing_value")
@@ -176,7 +177,7 @@ class _Pass:
             raise CombineError(
                 f"the times of {path} have different reference dates, and its bounds {bounds} "
                 "cannot be recoded because they are referenced, not stored",
-                do=f"Leave the bounds out with drop_variables=[{bounds!r}], or build the files of"
+                do=f"Leave the bounds out with {leave_out(bounds)}, or build the files of"
                 " each reference date into a group of its own.",
                 variable=bounds,
                 units=sorted({each.text for each in recoding.sources})[:5],

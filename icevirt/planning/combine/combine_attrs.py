@@ -8,6 +8,7 @@ from typing import Literal
 from icevirt.errors import CombineError
 from icevirt.model.attributes import Attributes
 from icevirt.model.json import JSON
+from icevirt.planning.remedies import choose
 
 type CombineAttrs = Literal["override", "drop", "identical", "no_conflicts", "drop_conflicts"]
 
@@ -78,7 +79,8 @@ def _refuse_unless(fine: bool, policy: str, path: str, conflicts: Sequence[str] 
     if not fine:
         raise CombineError(
             "the files' attributes differ",
-            do='Use combine_attrs="override" (the first file\'s) or "drop_conflicts".',
+            do=f"Keep the first file's with {choose(combine_attrs='override')}, or use"
+            " drop_conflicts.",
             path=path,
             attributes=list(conflicts) or "any",
             combine_attrs=policy,

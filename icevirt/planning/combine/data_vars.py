@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from icevirt.errors import CombineError, InvalidInputError
 from icevirt.model import paths
 from icevirt.planning.axes.new_dimensions import NewDimension
 from icevirt.planning.axes.placement import AxisPlacement
+from icevirt.planning.remedies import choose, leave_out
 
 type DataVarsLike = str | Iterable[str] | Mapping[str, str | Iterable[str]] | None
 type DataVars = Mapping[str, tuple[str, ...]]
@@ -257,8 +257,7 @@ def refusal(
             f"variable {path} does not have the {lacks}, so its values must be equal in all"
             " files, but the scan did not compare them",
             do=_sentence(
-                f"{how_given(array, axis, rules)}leave it out with drop_variables=[{path!r}]"
-                f"{_named(axis)}"
+                f"{how_given(array, axis, rules)}leave it out with {leave_out(path)}{_named(axis)}"
             ),
             variable=path,
             first=urls[0],
@@ -268,7 +267,7 @@ def refusal(
     return CombineError(
         f"variable {path} does not have the {lacks}, and its values differ between files",
         do=_sentence(
-            f"{how_given(array, axis, rules)}leave it out with drop_variables=[{path!r}], pass a "
+            f"{how_given(array, axis, rules)}leave it out with {leave_out(path)}, pass a "
             "tolerance for its values, or build the files of each grid into a group of its own."
         ),
         variable=path,
@@ -301,13 +300,8 @@ def remedy(rules: DimensionRules, path: str, dimension: str, *, is_new: bool) ->
     before = told.get(dimension, _recorded(rules, dimension) if is_new else ())
     told[dimension] = (*(word for word in before if word != MINIMAL), _short(path))
     if len(rules.dimensions) == 1:
-        flags = (f"--data-vars {quote(word)}" for word in told[dimension])
-        return f"data_vars={list(told[dimension])!r} ({' '.join(flags)})"
-    flags = (
-        f"--data-vars {quote(f'{each}:{word}')}" for each, words in told.items() for word in words
-    )
-    listed = {each: list(words) for each, words in told.items()}
-    return f"data_vars={listed!r} ({' '.join(flags)})"
+        return choose(data_vars=told[dimension])
+    return choose(data_vars=told)
 
 
 def _recorded(rules: DimensionRules, dimension: str) -> tuple[str, ...]:

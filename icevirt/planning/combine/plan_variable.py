@@ -33,6 +33,7 @@ from icevirt.planning.combine.tolerance import largest_difference, limit_of
 from icevirt.planning.combine.variables import CombinedVariable
 from icevirt.planning.partial.partial_references import Decision, Place, decide
 from icevirt.planning.partial.storage_cost import hybrid_counts, hybrid_window, with_grid
+from icevirt.planning.remedies import choose, leave_out
 from icevirt.planning.schedule.manifest_units import window_of
 
 JOINED_CHUNK_BYTES = 4 << 20
@@ -167,8 +168,8 @@ def _decision(  # noqa: PLR0917 - the facts of one array
     if len(begins) < len(share.starts):
         raise CombineError(
             f"several files hold {member.path} for the same steps, in different encodings",
-            do='Say which one counts with duplicates="newest" or "version", or leave the variable'
-            f" out with drop_variables=[{member.path!r}].",
+            do=f"Choose one with {choose(duplicates='newest')}, or version; or leave the variable"
+            f" out with {leave_out(member.path)}.",
             variable=member.path,
             why=made.hybrid.why,
         )
@@ -290,7 +291,7 @@ def _refuse_other_steps(
         raise CombineError(
             f"variable {member.path} has another length along {axis.dimension!r} than the "
             "coordinate that defines the missing steps",
-            do=f"Leave it out with drop_variables=[{member.path!r}], or leave spacing out.",
+            do=f"Leave it out with {leave_out(member.path)}, or leave spacing out.",
             variable=member.path,
             file=facts.files.url[int(facts.arrays.file[member.rows[row]])],
             length=int(member.lengths[row, at]),

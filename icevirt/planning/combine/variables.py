@@ -22,6 +22,7 @@ from icevirt.planning.axes.placement import AxisPlacement, Placement
 from icevirt.planning.combine import data_vars
 from icevirt.planning.combine.data_vars import DimensionRules
 from icevirt.planning.combine.deviation_rules import Rules, is_packing, is_storage, signature
+from icevirt.planning.remedies import choose, leave_out
 
 _ROWS = 1 << 20  # that are sorted at a time
 
@@ -239,7 +240,7 @@ def _axis(path: str, names: Sequence[str | None], dimension: str) -> int:
     if names.count(dimension) > 1:
         raise CombineError(
             f"variable {path} has the concatenated dimension twice",
-            do=f"Leave it out with drop_variables=[{path!r}].",
+            do=f"Leave it out with {leave_out(path)}.",
             variable=path,
             dimensions=list(names),
         )
@@ -334,22 +335,21 @@ def _remedy(
 ) -> str:
     groups = (
         "Build the deviating files into another group, or leave the variable out with"
-        f" drop_variables=[{path!r}]"
+        f" {leave_out(path)}"
     )
     if not axes or not (is_packing(unlike) or is_storage(unlike)):
         return f"{groups}."
     native = (
-        f'{groups}; on_mismatch="native" (--on-mismatch native) stores the files that differ,'
-        " within max_native_bytes"
+        f"{groups}; {choose(on_mismatch='native')} stores the files that differ, within"
+        " max_native_bytes"
     )
     if not is_packing(unlike):
         return f"{native}."
     sizes = np.array([math.prod(json.loads(text)) for text in facts.arrays.shape.values])
     count = int(sizes[facts.arrays.shape.codes[rows]].sum())
     return (
-        f"{native}, if every value survives exactly; float_variables=[{path!r}]"
-        f" (--float-variable {path}) stores decoded floats, {4 * count:,} bytes of values as"
-        " float32 and twice that as float64."
+        f"{native}, if every value survives exactly; {choose(float_variables=[path])} stores"
+        f" decoded floats, {4 * count:,} bytes of values as float32 and twice that as float64."
     )
 
 
@@ -375,7 +375,7 @@ def _refuse_unlike_grids(
         other = int(np.argmax(unlike.any(axis=1)[member.size]))
         names = [name or f"axis {n}" for n, name in enumerate(member.schema.dimension_names)]
         differing = [names[axis] for axis in np.flatnonzero(unlike.any(axis=0)).tolist()]
-        pad = f"pad={differing!r} (--pad)"
+        pad = choose(pad=differing)
         do = (
             "Build the files of each grid into a group of its own; or, if values are missing at"
             f" the ends, pad them with {pad}."
@@ -387,7 +387,7 @@ def _refuse_unlike_grids(
             how = data_vars.how_given((member.path, dimensions), axis, given)
             do = (
                 f"{how + f'and pad its ends with {pad}; or ' if how else ''}leave it out with"
-                f" drop_variables=[{member.path!r}], or build the files of each grid into a group"
+                f" {leave_out(member.path)}, or build the files of each grid into a group"
                 " of its own."
             )
         raise CombineError(

@@ -30,6 +30,7 @@ from icevirt.planning.edits.checked_names import refuse_void_options
 from icevirt.planning.eras.partition import EVERYWHERE, EraPartition, comparable, part
 from icevirt.planning.eras.report import TOLD, described, impossible, stored_natively
 from icevirt.planning.partial.storage_cost import refuse_expensive
+from icevirt.planning.remedies import choose
 
 MAX_GROUPS = 1000
 """Groups that eras may become; with more of them each file is a group of its own, or nearly."""
@@ -76,8 +77,9 @@ def _tried(choice: Choice, prepared: PreparedFacts, wish: Wish) -> Choice:
 
 def _refused(error: CombineError, eras: Eras) -> CombineError:
     groups = any(choice.groups for choice in eras.choices)
-    group = f'Build each of the {eras.count} eras into a group of its own with on_mismatch="eras"'
-    do = f"{group} (--on-mismatch eras). {error.do}" if groups else error.do
+    how = choose(on_mismatch="eras")
+    do = f"Build a group for each of the {eras.count} eras with {how}. {error.do}"
+    do = do if groups else error.do
     return CombineError(error.what, do=do, **error.facts, eras=eras)
 
 

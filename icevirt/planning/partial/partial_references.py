@@ -31,6 +31,7 @@ from icevirt.planning.partial.chunk_alignment import (
     values_in,
 )
 from icevirt.planning.partial.storage_cost import remedy
+from icevirt.planning.remedies import leave_out
 
 _LOSSY = (
     "numcodecs.fixedscaleoffset",
@@ -299,7 +300,7 @@ def _refuse_impossible(files: _ArrayFiles, found: Decision) -> None:
     if cause is not None and found.hybrid.chunks:
         raise CombineError(
             f"chunks of variable {path} cannot be stored, because {cause}: {found.hybrid.why}",
-            do=f"Leave the variable out with drop_variables=[{path!r}], or build the files that"
+            do=f"Leave the variable out with {leave_out(path)}, or build the files that"
             " differ into another group.",
             variable=path,
         )

@@ -20,6 +20,7 @@ from icevirt.errors import CombineError
 from icevirt.planning.combine.cf_packing import packing_of
 from icevirt.planning.combine.deviation_rules import is_packing, signature
 from icevirt.planning.combine.options import Wish
+from icevirt.planning.remedies import choose, leave_out
 from icevirt.planning.schedule.manifest_units import window_of
 
 WINDOW_BYTES = 256 << 20
@@ -29,9 +30,9 @@ WINDOW_BYTES = 256 << 20
 def remedy(path: str) -> str:
     """Return what helps where too much would be stored."""
     return (
-        'Let chunks follow the files with chunk_grid="rectilinear", raise'
+        f"Let chunks follow the files with {choose(chunk_grid='rectilinear')}, raise"
         " max_native_bytes (--max-native-bytes), build the files that differ into another group,"
-        f" or leave the variable out with drop_variables=[{path!r}]."
+        f" or leave the variable out with {leave_out(path)}."
     )
 
 

@@ -43,7 +43,7 @@ from icevirt.catalog.part_builder import tables_of
 from icevirt.catalog.parts import mark, write_part
 from icevirt.errors import CombineError
 from icevirt.model.attributes import Attributes
-from icevirt.planning.combine.options import Wish
+from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.eras.group_plan import combine_eras
 from icevirt.planning.schedule.manifest_units import drafts
 from icevirt.planning.schedule.write_tasks import bundles, dealt
@@ -123,7 +123,7 @@ def with_eras(facts: CatalogFacts, count: int) -> list[float]:
         schemas.append(replace(plain, attributes=Attributes(values=packed)).dumps())
         codes[mine & chosen] = len(schemas) - 1
     changed = replace(facts, arrays=replace(arrays, schema=Coded(codes, tuple(schemas))))
-    wish = Wish(build_id="b", concat_dim=("time",))
+    wish = CombineSpec(build_id="b", concat_dim=("time",))
     marks = [time.process_time()]
     with pytest.raises(CombineError) as refused:
         combine_eras(changed, wish)
@@ -151,7 +151,7 @@ def measure(folder: str, count: int) -> None:
     marks.append(time.process_time())
     closed = read_facts(storage, files, *known.chosen)
     marks.append(time.process_time())
-    plan = combine_eras(closed.facts, Wish(build_id="b", concat_dim=("time",)))
+    plan = combine_eras(closed.facts, CombineSpec(build_id="b", concat_dim=("time",)))
     marks.append(time.process_time())
     items = list(drafts(plan))
     files = FileRows.of(plan.files)

@@ -60,7 +60,7 @@ _EXPORTS = {
         "ManifestSplittingConfig ManifestVirtualChunkLocationCompressionConfig "
         "ManifestPreloadCondition ManifestPreloadConfig"
     ),
-    "icevirt.model.config.tuning": (
+    "icevirt.model.config.sections": (
         "CachingConfig CompressionAlgorithm CompressionConfig RepoUpdateRetryConfig "
         "StorageConcurrencySettings StorageRetriesSettings StorageSettings "
         "StorageTimeoutSettings"

@@ -146,7 +146,7 @@ from icevirt.model.config.manifests import (
     ManifestSplittingConfig,
     ManifestVirtualChunkLocationCompressionConfig,
 )
-from icevirt.model.config.tuning import (
+from icevirt.model.config.sections import (
     CachingConfig,
     CompressionAlgorithm,
     CompressionConfig,

@@ -16,6 +16,7 @@ from icevirt.archive.reports.difference import PlanChange
 from icevirt.archive.schema import DECODING, decoder_of
 from icevirt.model.attributes import recorded_dtypes
 from icevirt.planning.edits.file_edits import FileEdit
+from icevirt.planning.reader_support import named
 from icevirt.versioning.merge.lost_changes import Loss
 
 _SHOWN = 10  # variables in a line
@@ -43,10 +44,11 @@ def plan_changes(
     for path, array in new.items():
         if path in old:
             now = json.loads(array.zarr_json)
+            # chunks that are not those of the files are cut anew by each build
+            of_files = array.mode in (ArrayMode.concat, ArrayMode.once)
+            stored = of_files and not array.schema.whole
             corrected = _is_corrected(array.source_path, edits)
-            changes += _of_array(
-                path, old[path], now, stored=_is_stored(array), corrected=corrected
-            )
+            changes += _of_array(path, old[path], now, stored=stored, corrected=corrected)
             changes += _lengths(path, old[path], now, plan.concat_dim, steps)
     changes += _steps(steps)
     if 0 < len(plan.files) < files:
@@ -102,13 +104,8 @@ def _of_array(
         yield _changed(path, "chunks", *edges, stops=False)
     codecs = [[decoder_of(codec) for codec in each["codecs"]] for each in (old, new)]
     if codecs[0] != codecs[1]:
-        names = [[_name(codec) for codec in each] for each in codecs]
+        names = [[named(codec) for codec in each] for each in codecs]
         yield _changed(path, "codecs", *(names if names[0] != names[1] else codecs), stops=False)
-
-
-def _is_stored(array: PlannedArray) -> bool:
-    """Say whether the chunks are those of the files, and not cut anew by each build."""
-    return array.mode in (ArrayMode.concat, ArrayMode.once) and not array.schema.whole
 
 
 def _attribute(document: Mapping[str, Any], name: str) -> Any:
@@ -167,16 +164,15 @@ def _steps(
 
 
 def _changed(path: str, name: str, was: Any, now: Any, *, stops: bool) -> PlanChange:
-    told = " → ".join("none" if each is None else _describe(each) for each in (was, now))
+    told = " → ".join(
+        "none"
+        if each is None
+        else each
+        if isinstance(each, str)
+        else json.dumps(each, ensure_ascii=False)
+        for each in (was, now)
+    )
     return PlanChange(what=f"{path}: {name} {told}", stops=stops)
-
-
-def _describe(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _name(codec: Any) -> Any:
-    return codec.get("name") if isinstance(codec, Mapping) else codec
 
 
 def _counted(number: int) -> str:

@@ -12,7 +12,7 @@ import xarray as xr
 import icevirt
 from grouping import grouped
 from icevirt.errors import CombineError, InvalidInputError, PlanChangedError
-from icevirt.planning.combine.options import Wish
+from icevirt.planning.combine.options import CombineSpec
 
 LARGE = 160  # squared, more than the 64 KiB that are compared in any case
 
@@ -143,7 +143,7 @@ def test_an_existing_dimension_goes_to_what_xarray_gives_it(
 
 
 def test_steps_that_share_a_chunk_lie_in_several_manifests(tmp_path, repo_path, monkeypatch):
-    monkeypatch.setattr("icevirt.api.choices.Wish", partial(Wish, max_references=3))
+    monkeypatch.setattr("icevirt.api.choices.CombineSpec", partial(CombineSpec, max_references=3))
     files = [
         write(tmp_path / f"{n}.nc", day=n, steps=5, n=LARGE, mask=n + 1, number=n) for n in (0, 1)
     ]

@@ -16,12 +16,15 @@ import numpy as np
 from icevirt.errors import InvalidInputError
 from icevirt.model.arguments import checked
 from icevirt.model.config.manifests import ManifestConfig
-from icevirt.model.config.sections import Number, OptionalSection, merged, unusable
-from icevirt.model.config.tuning import (
+from icevirt.model.config.sections import (
     CachingConfig,
     CompressionConfig,
+    Number,
+    OptionalSection,
     RepoUpdateRetryConfig,
     StorageSettings,
+    merged,
+    unusable,
 )
 from icevirt.model.json import JSONObject
 from icevirt.model.strings import Strings

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +23,9 @@ from icevirt.model import paths
 from icevirt.model.json import JSON
 from icevirt.planning.axes.regular_axes import AxisSteps
 from icevirt.planning.axes.time_recoding import missing_of
+from icevirt.planning.combine.options import Missing
 from icevirt.planning.combine.variables import CombinedVariable
 from icevirt.planning.remedies import choose, leave_out
-
-type Holes = Literal["refuse", "reserve"]
 
 _SHOWN = 5  # places in a message
 
@@ -54,7 +52,7 @@ def can_reserve(schemas: Iterable[ArraySchema]) -> bool:
 
 
 def find(
-    facts: CatalogFacts, members: Sequence[CombinedVariable], *, rule: Holes
+    facts: CatalogFacts, members: Sequence[CombinedVariable], *, rule: Missing
 ) -> dict[str, Gap]:
     """Return the gaps of the arrays that have some, by path.
 

@@ -22,8 +22,7 @@ from icevirt.model import paths
 from icevirt.model.attributes import Attributes
 from icevirt.planning.axes.file_order import decoded
 from icevirt.planning.axes.placement import AxisPlacement
-from icevirt.planning.axes.time_recoding import missing_of, units_of
-from icevirt.planning.axes.time_units import InexactError, common, recoded
+from icevirt.planning.axes.time_recoding import InexactError, common, missing_of, recoded, units_of
 from icevirt.planning.remedies import choose
 
 type Labels = Sequence[str | int | float] | str

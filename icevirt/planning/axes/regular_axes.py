@@ -18,8 +18,13 @@ from icevirt.archive.times import TimeUnits
 from icevirt.errors import CombineError, InvalidInputError
 from icevirt.model.strings import Strings
 from icevirt.planning.axes.coordinates import Coordinate
-from icevirt.planning.axes.time_recoding import missing_of, units_of
-from icevirt.planning.axes.time_units import InexactError, microseconds, recoded
+from icevirt.planning.axes.time_recoding import (
+    InexactError,
+    microseconds,
+    missing_of,
+    recoded,
+    units_of,
+)
 
 _TOLERANCE = 1e-6  # of a step, for numbers that are no times
 _LONGEST = 100_000_000  # steps: more are a mistake of the spacing

@@ -29,13 +29,8 @@ def combine_attributes(
         CombineError: "identical" or "no_conflicts" was asked for and is not the case.
     """
     if keep and policy != "override":
-        kept = found[0].without(*(name for name in found[0].values if name not in keep))
         rest = combine_attributes([each.without(*keep) for each in found], policy, path=path)
-        return Attributes(
-            values={**kept.values, **rest.values},
-            dtypes={**kept.dtypes, **rest.dtypes},
-            replaced={**kept.replaced, **rest.replaced},
-        )
+        return found[0].only(*keep) | rest
     match policy:
         case "override":
             return found[0]

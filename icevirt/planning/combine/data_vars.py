@@ -195,27 +195,32 @@ class Declared:
 
     @cached_property
     def _coordinates(self) -> frozenset[str]:
-        return coordinates_of(self._variables(), self._groups())
+        return coordinates_of(
+            (
+                (path, schema.dimension_names, schema.attributes.values)
+                for path, schema in variables_of(self._facts)
+            ),
+            listing_groups(self._facts),
+        )
 
-    def _variables(self) -> Iterator[tuple[str, Sequence[str | None], Mapping[str, Any]]]:
-        """Yield each kind of each array once."""
-        arrays = self._facts.arrays
-        kinds = len(self.schemas)
-        pairs = np.unique(arrays.path.codes.astype(np.int64) * kinds + arrays.schema.codes)
-        for path, code in zip(*(each.tolist() for each in np.divmod(pairs, kinds)), strict=True):
-            schema = self.schemas[code]
-            yield arrays.path.values[path], schema.dimension_names, schema.attributes.values
 
-    def _groups(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Yield groups that list coordinates, those that say the same once."""
-        told = {
-            (group.path, text): group.attributes.values
-            for row in range(len(self._facts.files))
-            for group in self._facts.groups_of(row, saying="coordinates")
-            if isinstance(text := group.attributes.values.get("coordinates"), str)
-        }
-        for (path, _), values in told.items():
-            yield path, values
+def variables_of(facts: CatalogFacts) -> Iterator[tuple[str, ArraySchema]]:
+    """Yield each path with each schema that files have it in, once."""
+    arrays, count = facts.arrays, len(facts.arrays.schema.values)
+    pairs = np.unique(arrays.path.codes.astype(np.int64) * count + arrays.schema.codes)
+    for path, code in (divmod(pair, count) for pair in pairs.tolist()):
+        yield arrays.path.values[path], ArraySchema.loads(arrays.schema.values[code])
+
+
+def listing_groups(facts: CatalogFacts) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield path and attributes of groups that list coordinates, equal lists once."""
+    found = {
+        (group.path, text): group.attributes.values
+        for row in range(len(facts.files))
+        for group in facts.groups_of(row, saying="coordinates")
+        if isinstance(text := group.attributes.values.get("coordinates"), str)
+    }
+    return ((path, values) for (path, _), values in found.items())
 
 
 def lacking(

@@ -19,7 +19,6 @@ from icevirt.archive.times import Recoding
 from icevirt.errors import CombineError
 from icevirt.ids import ObjectId8
 from icevirt.model import paths
-from icevirt.model.attributes import Attributes
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.json import JSON
 from icevirt.planning.axes.gaps import Gap, steps_of_label
@@ -28,7 +27,7 @@ from icevirt.planning.axes.regular_axes import AxisSteps
 from icevirt.planning.combine import data_vars
 from icevirt.planning.combine.cf_packing import PACKING
 from icevirt.planning.combine.combine_attrs import combine_attributes
-from icevirt.planning.combine.options import Wish
+from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.tolerance import largest_difference, limit_of
 from icevirt.planning.combine.variables import CombinedVariable
 from icevirt.planning.partial.partial_references import Decision, Place, decide
@@ -44,22 +43,18 @@ _WORTH_COMPRESSING = 512  # bytes; below it chunks are inline anyway
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Share:
+class _Share(Place):
     """The files that an array is made of, and the box that each has along the placed axes."""
 
     mode: ArrayMode
     of: NDArray[np.intp]  # (k,) positions in the member's rows
-    axes: tuple[int, ...]  # n
-    starts: NDArray[np.int64]  # (k, n)
-    lengths: NDArray[np.int64]  # (k, n)
-    shape: tuple[int, ...]  # of the whole array
 
 
 def planned(
     facts: CatalogFacts,
     member: CombinedVariable,
     cells: Placement,
-    wish: Wish,
+    spec: CombineSpec,
     *,
     gap: Gap | None = None,
     times: Recoding | None = None,
@@ -72,12 +67,12 @@ def planned(
     Raises:
         CombineError: Its files do not fit together.
     """
-    share = _share(facts, member, cells, wish, gap, recoded=times is not None)
+    share = _share(facts, member, cells, spec, gap, recoded=times is not None)
     rows = member.rows[share.of]
-    schema = _with_attributes(facts, member, wish)
+    schema = _with_attributes(facts, member, spec)
     schema = schema if gap is None else gap.readable(schema)
     edges = _edges(member, share)
-    made = _decision(facts, member, share, wish, times, given)
+    made = _decision(facts, member, share, spec, times, given)
     if made is not None:
         share, edges = replace(share, mode=ArrayMode.concat), list(made.edges)
         fill = made.hybrid.target.fill_value if gap is None else schema.fill_value
@@ -85,7 +80,7 @@ def planned(
         made = replace(made, hybrid=replace(made.hybrid, target=schema))
     elif share.mode is ArrayMode.join:
         schema = replace(schema, codecs=_stored_codecs(schema, facts.arrays, rows))
-    path = paths.join(wish.group, member.path)
+    path = paths.join(spec.group, member.path)
     hybrid = None if made is None else made.hybrid
     grids = grids_of(share.shape, edges, share.axes, hybrid)
     grid = list(map(len, grids))
@@ -94,7 +89,7 @@ def planned(
     array = PlannedArray(
         path=path,
         source_path=member.path,
-        node_id=ObjectId8.of_content(wish.build_id.encode(), path.encode()),
+        node_id=ObjectId8.of_content(spec.build_id.encode(), path.encode()),
         mode=share.mode,
         axes=share.axes,
         shape=share.shape,
@@ -106,9 +101,9 @@ def planned(
         lengths=share.lengths,
         whole=_of(member.whole, share.of),
         whole_schema=member.whole_schema,
-        window=window_of(grid, axis, wish.max_references)
+        window=window_of(grid, axis, spec.max_references)
         if hybrid is None
-        else hybrid_window(grid, axis, wish.max_references, hybrid),
+        else hybrid_window(grid, axis, spec.max_references, hybrid),
         references=_counts(facts.arrays, rows)
         if hybrid is None
         else hybrid_counts(facts.arrays, rows, hybrid),
@@ -130,7 +125,7 @@ def _decision(  # noqa: PLR0917 - the facts of one array
     facts: CatalogFacts,
     member: CombinedVariable,
     share: _Share,
-    wish: Wish,
+    spec: CombineSpec,
     times: Recoding | None,
     given: Sequence[str],
 ) -> Decision | None:
@@ -143,14 +138,8 @@ def _decision(  # noqa: PLR0917 - the facts of one array
         facts,
         member,
         rows,
-        Place(
-            axes=share.axes,
-            starts=share.starts,
-            lengths=share.lengths,
-            shape=share.shape,
-            new=len(given),
-        ),
-        wish.rules,
+        replace(share, new=len(given)),
+        spec.options,
         joined=(tuple(edges), _stored_codecs(member.schema, facts.arrays, rows)),
     )
     if made is None:
@@ -193,14 +182,9 @@ def _as_stored(schema: ArraySchema, target: ArraySchema, member: CombinedVariabl
             fill_value=target.fill_value,
         )
     kept = schema.attributes.without(*PACKING)
-    missing = target.attributes.values["_FillValue"]
     return replace(
         target,
-        attributes=replace(
-            kept,
-            values={**kept.values, "_FillValue": missing},
-            dtypes={**kept.dtypes, "_FillValue": target.attributes.dtypes["_FillValue"]},
-        ),
+        attributes=kept | target.attributes.only("_FillValue"),
     )
 
 
@@ -234,7 +218,7 @@ def _share(
     facts: CatalogFacts,
     member: CombinedVariable,
     cells: Placement,
-    wish: Wish,
+    spec: CombineSpec,
     gap: Gap | None,
     *,
     recoded: bool,
@@ -242,7 +226,7 @@ def _share(
     """Return where the files' shares begin; those of one cell begin at one place."""
     shape = first = member.sizes[int(member.size[0])].tolist()
     if not member.axes:
-        _refuse_unequal(facts, member, cells, wish)
+        _refuse_unequal(facts, member, cells, spec)
         nowhere = np.zeros((1, 0), np.int64)
         return _Share(
             mode=ArrayMode.once,
@@ -326,38 +310,31 @@ def _lengths_of_cells(facts: CatalogFacts, member: CombinedVariable, at: int) ->
     return of_cell
 
 
-def _with_attributes(facts: CatalogFacts, member: CombinedVariable, wish: Wish) -> ArraySchema:
+def _with_attributes(
+    facts: CatalogFacts, member: CombinedVariable, spec: CombineSpec
+) -> ArraySchema:
     schema = facts.arrays.schema
     codes = by_first_appearance(schema.codes[member.rows], len(schema.values)).tolist()
     found = [ArraySchema.loads(schema.values[code]).attributes for code in codes]
     combined = combine_attributes(
-        found, wish.combine_attrs, path=member.path, keep=(*DECODING, "coordinates", "bounds")
+        found,
+        spec.options.combine_attrs,
+        path=member.path,
+        keep=(*DECODING, "coordinates", "bounds"),
     )
     if not member.alike.all():
-        combined = _decoding_as(combined, member.schema.attributes)
+        # what decodes values is that of the array's own packing
+        combined = combined.without(*PACKING) | member.schema.attributes.only(*PACKING)
     return replace(member.schema, attributes=combined)
 
 
-def _decoding_as(combined: Attributes, own: Attributes) -> Attributes:
-    """Return attributes of which those that decode values are those of the array's own packing."""
-    kept, mine = combined.without(*PACKING), own.values.keys() & set(PACKING)
-    return Attributes(
-        values={**kept.values, **{name: own.values[name] for name in mine}},
-        dtypes={**kept.dtypes, **{name: own.dtypes[name] for name in mine & own.dtypes.keys()}},
-        replaced={
-            **kept.replaced,
-            **{name: own.replaced[name] for name in own.replaced.keys() & set(PACKING)},
-        },
-    )
-
-
 def _refuse_unequal(
-    facts: CatalogFacts, member: CombinedVariable, cells: Placement, wish: Wish
+    facts: CatalogFacts, member: CombinedVariable, cells: Placement, spec: CombineSpec
 ) -> None:
     """Refuse static arrays that hold other values in other files; the first file's are used."""
     codes = facts.arrays.digest.codes[member.rows]
     unlike = codes != codes[0]
-    limit = limit_of(wish.tolerance, member)
+    limit = limit_of(spec.tolerance, member)
     if unlike.any() and limit is not None:
         largest_difference(facts, member, limit)
         return
@@ -365,7 +342,7 @@ def _refuse_unequal(
         rows = int(member.rows[0]), int(member.rows[int(np.argmax(unlike)) or 1])
         names = member.schema.dimension_names
         axis = data_vars.lacking(facts, names, rows, cells.axes)
-        raise data_vars.refusal(facts, (member.path, names), rows, axis, wish.dimension_rules)
+        raise data_vars.refusal(facts, (member.path, names), rows, axis, spec.dimension_rules)
 
 
 def _edges(member: CombinedVariable, share: _Share) -> list[int]:

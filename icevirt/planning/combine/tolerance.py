@@ -15,37 +15,11 @@ from numpy.typing import NDArray
 
 from icevirt.archive.facts import CatalogFacts
 from icevirt.archive.schema import ArraySchema
-from icevirt.errors import CombineError, InvalidInputError
+from icevirt.errors import CombineError
 from icevirt.model import paths
 from icevirt.planning.axes.file_order import decoded
+from icevirt.planning.combine.options import COORDINATES
 from icevirt.planning.combine.variables import CombinedVariable
-
-COORDINATES = "*"
-"""In the place of a name: all coordinates of dimensions."""
-
-type ToleranceLike = float | Mapping[str, float] | None
-
-
-def tolerance_of(given: ToleranceLike) -> dict[str, float]:
-    """Return tolerances by name.
-
-    Raises:
-        InvalidInputError: One is no number, or negative.
-    """
-    if given is None:
-        return {}
-    told = dict(given) if isinstance(given, Mapping) else {COORDINATES: given}
-    for name, value in told.items():
-        number: object = value
-        is_number = isinstance(number, int | float) and not isinstance(number, bool)
-        if not is_number or not 0 <= value < math.inf:
-            raise InvalidInputError(
-                "a tolerance must be a number of 0 or more",
-                do='Pass one for all coordinates, or by name like {"lat": 1e-6}.',
-                variable=name,
-                tolerance=value,
-            )
-    return {name: float(value) for name, value in told.items()}
 
 
 def limit_of(tolerance: Mapping[str, float], member: CombinedVariable) -> float | None:

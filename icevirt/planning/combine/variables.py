@@ -9,7 +9,6 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +20,8 @@ from icevirt.planning.axes import duplicates
 from icevirt.planning.axes.placement import AxisPlacement, Placement
 from icevirt.planning.combine import data_vars
 from icevirt.planning.combine.data_vars import DimensionRules
-from icevirt.planning.combine.deviation_rules import Rules, is_packing, is_storage, signature
+from icevirt.planning.combine.deviation_rules import is_packing, is_storage, permits, signature
+from icevirt.planning.combine.options import CombineOptions, CombineSpec
 from icevirt.planning.remedies import choose, leave_out
 
 _ROWS = 1 << 20  # that are sorted at a time
@@ -69,29 +69,27 @@ class CombinedVariable:
 
 
 def members_of(
-    facts: CatalogFacts, cells: Placement, pad: Sequence[str], rules: Rules, given: DimensionRules
+    facts: CatalogFacts, cells: Placement, spec: CombineSpec
 ) -> Iterator[CombinedVariable]:
-    """Yield the arrays of all files; along the dimensions of ``pad`` their lengths may differ.
-
-    ``rules`` say in what else they may, ``given`` which got further dimensions.
+    """Yield the arrays of all files.
 
     Raises:
         CombineError: An array decodes differently, has another grid, or is in two files for the
             same box.
     """
-    place = cells.place
+    place, given, options = cells.place, spec.dimension_rules, spec.options
     schemas = [ArraySchema.loads(text) for text in facts.arrays.schema.values]
     before: CombinedVariable | None = None
     for path, rows in by_path(facts):
         codes = facts.arrays.schema.codes[rows]
         used = facts.arrays.schema.used(codes).tolist()
         if len({schemas[c].dimension_names for c in used}) > 1:
-            _refuse_unlike(facts, rows, path, schemas, codes, Rules(), ())
-        member = _member(facts, rows, path, schemas, cells, pad, place, rules)
+            _refuse_unlike(facts, rows, path, schemas, codes, CombineOptions(), ())
+        member = _member(facts, rows, path, schemas, cells, place, spec)
         codes = facts.arrays.schema.codes[member.rows]
         # before what chunk shapes say, which is less
         _refuse_unlike_grids(facts, member, cells, given)
-        _refuse_unlike(facts, member.rows, path, schemas, codes, rules, member.axes)
+        _refuse_unlike(facts, member.rows, path, schemas, codes, options, member.axes)
         _refuse_twice(facts, member, cells, given)
         before = _sharing(before, member)
         yield before
@@ -117,7 +115,9 @@ def by_path(facts: CatalogFacts) -> list[tuple[str, NDArray[np.integer]]]:
     path = facts.arrays.path
     counts = np.bincount(path.codes, minlength=len(path.values))
     ends = np.cumsum(counts)
-    order, free = np.empty(len(path.codes), _row_type(len(path.codes))), ends - counts
+    narrow = len(path.codes) <= np.iinfo(np.int32).max
+    order: NDArray[np.integer] = np.empty(len(path.codes), np.int32 if narrow else np.int64)
+    free = ends - counts
     for low in range(0, len(order), _ROWS):
         codes = path.codes[low : low + _ROWS]
         rows = np.argsort(codes, kind="stable")
@@ -129,26 +129,24 @@ def by_path(facts: CatalogFacts) -> list[tuple[str, NDArray[np.integer]]]:
     return [(name, order[end - count : end]) for name, count, end in found]
 
 
-def _row_type(rows: int) -> type[np.signedinteger[Any]]:
-    """Return what numbers of rows are held as, in as little room as that takes."""
-    return np.int32 if rows <= np.iinfo(np.int32).max else np.int64
-
-
 def _member(  # noqa: PLR0917 - the facts of one array
     facts: CatalogFacts,
     rows: NDArray[np.integer],
     path: str,
     schemas: Sequence[ArraySchema],
     cells: Placement,
-    pad: Sequence[str],
     place: NDArray[np.int64],
-    rules: Rules,
+    spec: CombineSpec,
 ) -> CombinedVariable:
     names = schemas[int(facts.arrays.schema.codes[rows[0]])].dimension_names
     along = tuple(axis for axis in cells.axes if axis.dimension in names)
     axes = tuple(_axis(path, names, axis.dimension) for axis in along)
     files = facts.arrays.file[rows]
-    cell = np.stack([axis.cell[files] for axis in along], axis=1) if along else _none(len(rows))
+    cell = (
+        np.stack([axis.cell[files] for axis in along], axis=1)
+        if along
+        else np.zeros((len(rows), 0), np.int64)
+    )
     keys = [place[files], *cell.T[::-1]]
     if not _ascend(keys):
         order = np.lexsort(keys)
@@ -177,9 +175,13 @@ def _member(  # noqa: PLR0917 - the facts of one array
         axes=axes,
         cell=cell,
         again=_again(facts, rows, cell, size, comparable=bool(whole.all())),
-        ragged=_ragged(names, pad, sizes) if along else (),
+        ragged=tuple(
+            axis
+            for axis, name in enumerate(names)
+            if along and name in spec.pad and (sizes[:, axis] != sizes[0, axis]).any()
+        ),
         alike=_spread(alike, codes),
-        as_floats=rules.as_floats(path),
+        as_floats=spec.options.as_floats(path),
     )
 
 
@@ -201,17 +203,6 @@ def _spread(of_code: NDArray[np.bool_], codes: NDArray[np.integer]) -> NDArray[n
     return found
 
 
-def _ragged(
-    names: Sequence[str | None], pad: Sequence[str], sizes: NDArray[np.int64]
-) -> tuple[int, ...]:
-    """Return the axes that are to be padded, and must be."""
-    return tuple(
-        axis
-        for axis, name in enumerate(names)
-        if name in pad and (sizes[:, axis] != sizes[0, axis]).any()
-    )
-
-
 def _most(
     facts: CatalogFacts,
     rows: NDArray[np.integer],
@@ -230,10 +221,6 @@ def _most(
     order = sorted(range(len(schemas)), key=lambda at: int(np.argmax(codes == at)))
     mine = [schemas[at] for at in order if alike[at]]
     return next((each for each in mine if not each.whole), mine[0]), alike
-
-
-def _none(count: int) -> NDArray[np.int64]:
-    return np.zeros((count, 0), np.int64)
 
 
 def _axis(path: str, names: Sequence[str | None], dimension: str) -> int:
@@ -305,7 +292,7 @@ def _refuse_unlike(  # noqa: PLR0917 - the facts of one array
     path: str,
     schemas: Sequence[ArraySchema],
     codes: NDArray[np.integer],
-    rules: Rules,
+    options: CombineOptions,
     axes: Sequence[int],
 ) -> None:
     """Refuse arrays that decode differently; files that share a schema are compared once."""
@@ -316,9 +303,10 @@ def _refuse_unlike(  # noqa: PLR0917 - the facts of one array
             unlike = differences(
                 group[0].decode_signature(stored=kind), other.decode_signature(stored=kind)
             )
-            if unlike and not rules.permit(path, axes, unlike):
+            told = "; ".join(f"{name} {a!r} and {b!r}" for name, (a, b) in unlike.items())
+            if unlike and not permits(options, path, axes, unlike):
                 raise CombineError(
-                    f"{path} is encoded differently in some files: {_describe_differences(unlike)}",
+                    f"{path} is encoded differently in some files: {told}",
                     do=_remedy(facts, rows, path, unlike, axes),
                     variable=path,
                     first=_file_with(facts, rows, codes, schemas.index(group[0])),
@@ -358,10 +346,6 @@ def _file_with(
 ) -> str:
     row = rows[int(np.argmax(codes == code))]
     return facts.files.url[int(facts.arrays.file[row])]
-
-
-def _describe_differences(unlike: dict[str, tuple[object, object]]) -> str:
-    return "; ".join(f"{name} {one!r} and {other!r}" for name, (one, other) in unlike.items())
 
 
 def _refuse_unlike_grids(

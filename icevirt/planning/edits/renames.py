@@ -78,8 +78,8 @@ def edited(
         new_schemas.append(_new_schema(own, old, edit, url, there))
     made = replace(
         arrays,
-        path=_coded(new_paths, which),
-        schema=_coded(new_schemas, which),
+        path=Coded.of(new_paths).take(which),
+        schema=Coded.of(new_schemas).take(which),
         own_path=arrays.path if arrays.own_path is None else arrays.own_path,
     )
     made = made if kept.all() else made.take(np.flatnonzero(kept[which]))
@@ -107,7 +107,8 @@ def _with_bounds(
         for path, found in held.items():
             for name, text in edit.wanted(edit.new_path(path)).items():
                 for bounds in {each for own in found for each in bounds_of(path, own.values)}:
-                    if name in COUNTING and _says(held.get(bounds, ()), name):
+                    says = any(name in each.values for each in held.get(bounds, ()))
+                    if name in COUNTING and says:
                         called = edit.new_path(bounds)
                         if name in edit.wanted(called):
                             continue
@@ -115,10 +116,6 @@ def _with_bounds(
                         more[called, name, text] = None
         made[number] = replace(edit, attrs=(*edit.attrs, *more))
     return made
-
-
-def _says(found: Iterable[Attributes], name: str) -> bool:
-    return any(name in each.values for each in found)
 
 
 def _refuse_other_bounds(
@@ -207,18 +204,9 @@ def with_attributes(
             continue
         if dtype is None:
             value, dtype = typed(path, name, value, known, data_type)
-        attributes = replace(
-            attributes,
-            values={**attributes.values, name: value},
-            dtypes=attributes.dtypes if dtype is None else {**attributes.dtypes, name: dtype},
-        )
+        dtypes = {} if dtype is None else {name: dtype}
+        attributes |= Attributes(values={name: value}, dtypes=dtypes)
     return attributes
-
-
-def _coded(texts: Sequence[str], which: NDArray[np.integer]) -> Coded:
-    number: dict[str, int] = {}
-    codes = np.array([number.setdefault(text, len(number)) for text in texts], np.int32)
-    return Coded(codes[which].astype(np.int32), tuple(number))
 
 
 def _refuse_twice(facts: CatalogFacts, arrays: ArrayColumns) -> None:
@@ -290,9 +278,12 @@ class LabelEdits:
         ]
         told = [{name: statement(each, name) for name in DECODING} for each in found]
         if any(each != told[0] for each in told):
+            unlike = (
+                name for name in DECODING if any(each[name] != told[0][name] for each in told)
+            )
             raise CombineError(
                 f"preprocess sets different attributes for the labels of {dimension.name!r}",
-                do=f"Set the same {', '.join(_unlike(told))} for all files.",
+                do=f"Set the same {', '.join(unlike)} for all files.",
                 dimension=dimension.name,
             )
         attributes = combine_attributes(found, policy, path=path)
@@ -313,7 +304,3 @@ class LabelEdits:
                     attribute=name,
                 )
         return made
-
-
-def _unlike(told: Sequence[dict[str, object]]) -> list[str]:
-    return [name for name in told[0] if any(each[name] != told[0][name] for each in told)]

@@ -21,8 +21,7 @@ from icevirt.planning.axes.coordinates import written
 from icevirt.planning.axes.file_order import decoded
 from icevirt.planning.axes.placement import NOWHERE
 from icevirt.planning.combine.combine import combined
-from icevirt.planning.combine.deviation_rules import Rules
-from icevirt.planning.combine.options import Wish
+from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.combine.prepare import PreparedFacts
 from icevirt.planning.eras import signatures
 from icevirt.planning.eras.partition import EraPartition, EraVariable
@@ -37,10 +36,10 @@ _NAMED = 3  # variables in a line
 
 
 def described(
-    prepared: PreparedFacts, parted: EraPartition, wish: Wish, *, limit: int = TOLD
+    prepared: PreparedFacts, parted: EraPartition, spec: CombineSpec, *, limit: int = TOLD
 ) -> Eras:
     """Return the eras of an archive as a report, at most ``limit`` of them in full."""
-    dimension = parted.dimension or next(iter(wish.concat_dim), "")
+    dimension = parted.dimension or next(iter(spec.concat_dim), "")
     found = _Report(prepared, parted, dimension, limit)
     return Eras(
         dimension=dimension,
@@ -222,11 +221,12 @@ def _labels(facts: CatalogFacts, dimension: str, files: set[int]) -> dict[int, t
     return found
 
 
-def stored_natively(prepared: PreparedFacts, wish: Wish) -> Iterator[Choice]:
+def stored_natively(prepared: PreparedFacts, spec: CombineSpec) -> Iterator[Choice]:
     """Yield what storing deviating files would cost, and where values are packed unlike, floats."""
-    rules = replace(wish.rules, deviating="native", max_native_bytes=_UNLIMITED)
+    options = replace(spec.options, on_mismatch="native", max_native_bytes=_UNLIMITED)
+    spec = replace(spec, options=options)
     try:
-        plan = combined(prepared, replace(wish, rules=rules))
+        plan = combined(prepared, spec)
     except IcevirtError as error:
         # an estimate must not hide why the files were refused
         yield Choice(option=_OPTION, does=impossible(error))
@@ -243,7 +243,7 @@ def stored_natively(prepared: PreparedFacts, wish: Wish) -> Iterator[Choice]:
         max_error=max((error for error in errors.values() if error is not None), default=None),
     )
     if packed:
-        yield from _as_floats(prepared, wish, rules, packed)
+        yield from _as_floats(prepared, spec, packed)
 
 
 def impossible(error: IcevirtError) -> str:
@@ -252,11 +252,12 @@ def impossible(error: IcevirtError) -> str:
 
 
 def _as_floats(
-    prepared: PreparedFacts, wish: Wish, rules: Rules, packed: Sequence[str]
+    prepared: PreparedFacts, spec: CombineSpec, packed: Sequence[str]
 ) -> Iterator[Choice]:
-    names = (*rules.float_variables, *packed)
+    options = spec.options
+    options = replace(options, float_variables=(*options.float_variables, *packed))
     try:
-        plan = combined(prepared, replace(wish, rules=replace(rules, float_variables=names)))
+        plan = combined(prepared, replace(spec, options=options))
     except IcevirtError:
         return  # they do not decode to floats
     yield Choice(

@@ -8,8 +8,9 @@ anew, as the referenced ones are.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,44 +37,29 @@ class Signatures:
     @classmethod
     def of(cls, arrays: ArrayColumns) -> Signatures:
         """Read every schema once."""
-        made = _Made()
-        for text in arrays.schema.values:
-            made.add(ArraySchema.loads(text))
-        return made.done()
-
-
-@dataclass(slots=True)
-class _Made:
-    """Signatures as they are found."""
-
-    codes: list[int] = field(default_factory=list)  # by schema
-    numbers: dict[str, int] = field(default_factory=dict)
-    facts: list[Mapping[str, Any]] = field(default_factory=list)  # from here on by number
-    bases: list[str] = field(default_factory=list)  # of the values alone
-    whole: list[bool] = field(default_factory=list)  # read by the scan
-
-    def add(self, schema: ArraySchema) -> None:
-        base = _without_units(schema, schema.decode_signature(stored=False))
-        told = base if schema.whole else schema.decode_signature()
-        key = json.dumps([schema.whole, told], sort_keys=True)
-        if key not in self.numbers:
-            self.numbers[key] = len(self.facts)
-            self.facts.append(told)
-            self.bases.append(json.dumps(base, sort_keys=True))
-            self.whole.append(schema.whole)
-        self.codes.append(self.numbers[key])
-
-    def done(self) -> Signatures:
-        stored: dict[str, set[int]] = {}
-        for number, base in enumerate(self.bases):
-            if not self.whole[number]:
-                stored.setdefault(base, set()).add(number)
-        admits = [
-            frozenset(stored.get(base, {number}) if self.whole[number] else {number})
-            for number, base in enumerate(self.bases)
-        ]
-        return Signatures(
-            of_schema=np.array(self.codes, np.int64), admits=tuple(admits), facts=tuple(self.facts)
+        numbers: dict[str, int] = {}
+        codes: list[int] = []
+        facts: list[Mapping[str, Any]] = []
+        bases: list[tuple[str, bool]] = []  # of the values alone; whether the scan read them
+        stored: dict[str, set[int]] = defaultdict(set)
+        for schema in map(ArraySchema.loads, arrays.schema.values):
+            base = _without_units(schema, schema.decode_signature(stored=False))
+            found = base if schema.whole else schema.decode_signature()
+            key = json.dumps([schema.whole, found], sort_keys=True)
+            codes.append(numbers.setdefault(key, len(numbers)))
+            if len(facts) < len(numbers):
+                facts.append(found)
+                bases.append((json.dumps(base, sort_keys=True), schema.whole))
+                if not schema.whole:
+                    stored[bases[-1][0]].add(codes[-1])
+        admits = (
+            stored[base] if is_whole and base in stored else {number}
+            for number, (base, is_whole) in enumerate(bases)
+        )
+        return cls(
+            of_schema=np.array(codes, np.int64),
+            admits=tuple(map(frozenset, admits)),
+            facts=tuple(facts),
         )
 
 

@@ -21,7 +21,8 @@ from icevirt.errors import CombineError
 from icevirt.model.attributes import Attributes
 from icevirt.model.json import JSON
 from icevirt.planning.combine.cf_packing import PACKING, decoded, packing_of
-from icevirt.planning.combine.deviation_rules import Rules, signature
+from icevirt.planning.combine.deviation_rules import signature
+from icevirt.planning.combine.options import CombineOptions
 from icevirt.planning.combine.variables import CombinedVariable
 from icevirt.planning.partial.chunk_alignment import (
     TooManyError,
@@ -54,7 +55,7 @@ _SHOWN = 3  # files in a message
 _TRIED = 8  # encodings among which the best is looked for
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Place:
     """Where the files of an array lie in it, a row each."""
 
@@ -87,7 +88,7 @@ def decide(
     member: CombinedVariable,
     rows: NDArray[np.integer],
     place: Place,
-    rules: Rules,
+    options: CombineOptions,
     *,
     joined: tuple[tuple[int, ...], tuple[JSON, ...]],
 ) -> Decision | None:
@@ -98,7 +99,7 @@ def decide(
         member: The array.
         rows: Of the array columns: the files that it is made of.
         place: Where they lie.
-        rules: What may be stored.
+        options: What may be stored.
         joined: Edges and codecs of chunks where no file keeps its own.
 
     Raises:
@@ -106,7 +107,7 @@ def decide(
     """
     used, own = facts.arrays.schema.renumbered(rows)
     schemas = tuple(ArraySchema.loads(facts.arrays.schema.values[code]) for code in used.tolist())
-    files = _ArrayFiles(facts, rows, member, place, schemas, own, rules)
+    files = _ArrayFiles(facts, rows, member, place, schemas, own, options)
     if files.whole.all() and files.alike_at_all and not member.as_floats:
         return None
     found = _best(files, joined)
@@ -127,10 +128,10 @@ class _ArrayFiles:
         place: Place,
         schemas: tuple[ArraySchema, ...],
         own: NDArray[np.integer],
-        rules: Rules,
+        options: CombineOptions,
     ) -> None:
         self.facts, self.rows, self.member, self.place = facts, rows, member, place
-        self.schemas, self.own, self.rules = schemas, own, rules
+        self.schemas, self.own, self.options = schemas, own, options
         self.by_values = np.array(_numbered(signature(each, stored=False) for each in schemas))
         self.by_storage = np.array(
             _numbered(signature(each, stored=True, but=self.free) for each in schemas)
@@ -142,7 +143,7 @@ class _ArrayFiles:
     @property
     def free(self) -> int | None:
         """The axis along which chunks may have other lengths in other files."""
-        rectilinear = self.rules.chunk_grid == "rectilinear" and len(self.place.axes) == 1
+        rectilinear = self.options.chunk_grid == "rectilinear" and len(self.place.axes) == 1
         return self.place.axes[0] if rectilinear else None
 
     @property
@@ -208,7 +209,8 @@ def _measured(
     fits = same | (files.whole & files.home[files.own] & (kind is not None))
     try:
         aligned = lines_up(grids, place.starts, place.lengths)
-        alike = bool(fits.all()) and _same_edges(files, edges, same)
+        own = _own_edges(files, edges)
+        alike = bool(fits.all() and (own[same] == edges[place.axes[0]]).all())
         # values that the scan read fill chunks up, where they begin on the grid
         rest = np.flatnonzero(~(files.whole & aligned))
         if alike and not any_native(grids, place.starts, place.lengths, aligned, rest):
@@ -217,7 +219,6 @@ def _measured(
         if bounds is not None:
             grids = [replace(grids[0], bounds=bounds)]
         plain = same & ~files.whole & lines_up(grids, place.starts, place.lengths)
-        own = _own_edges(files, edges)
         chunks = native_chunks(grids, place.starts, place.lengths, plain, own_edges=own)
         replaced = native_chunks(
             grids, place.starts[plain], place.lengths[plain], plain[plain], own_edges=own[plain]
@@ -251,11 +252,6 @@ def _own_edges(files: _ArrayFiles, edges: Sequence[int]) -> NDArray[np.int64]:
     own = [each.chunk_shape[axis] if each.chunk_shape else edges[axis] for each in files.schemas]
     edge: NDArray[np.int64] = np.array(own, np.int64)[files.own]
     return edge
-
-
-def _same_edges(files: _ArrayFiles, edges: Sequence[int], same: NDArray[np.bool_]) -> bool:
-    """Say whether the chunks of all files that keep theirs have one length along the axes."""
-    return bool((_own_edges(files, edges)[same] == edges[files.place.axes[0]]).all())
 
 
 def _bounds(files: _ArrayFiles, edges: Sequence[int], same: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -332,11 +328,7 @@ def _as_floats(files: _ArrayFiles) -> ArraySchema:
         data_type=dtype.name,
         codecs=_FLOAT_CODECS,
         fill_value="NaN",
-        attributes=replace(
-            plain,
-            values={**plain.values, **missing.values},
-            dtypes={**plain.dtypes, **missing.dtypes},
-        ),
+        attributes=plain | missing,
     )
 
 
@@ -375,7 +367,7 @@ def _why(
     if len(shifted):
         reasons.append(
             f"{len(shifted)} {'files do' if len(shifted) > 1 else 'file does'} not begin where a"
-            f" chunk of {_describe_edges(edges)} begins"
+            f" chunk of {'×'.join(map(str, edges))} begins"
             f" (first: {files.url(int(shifted[0]))})"
         )
     if not reasons:
@@ -391,7 +383,3 @@ def _too_many(files: _ArrayFiles, chunks: int, edges: Sequence[int]) -> CombineE
         variable=path,
         chunk_shape=list(edges),
     )
-
-
-def _describe_edges(edges: Sequence[int]) -> str:
-    return "×".join(map(str, edges))

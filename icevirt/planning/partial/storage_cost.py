@@ -19,7 +19,7 @@ from icevirt.archive.schema import differences
 from icevirt.errors import CombineError
 from icevirt.planning.combine.cf_packing import packing_of
 from icevirt.planning.combine.deviation_rules import is_packing, signature
-from icevirt.planning.combine.options import Wish
+from icevirt.planning.combine.options import CombineSpec
 from icevirt.planning.remedies import choose, leave_out
 from icevirt.planning.schedule.manifest_units import window_of
 
@@ -36,7 +36,7 @@ def remedy(path: str) -> str:
     )
 
 
-def refuse_expensive(arrays: Sequence[PlannedArray], wish: Wish) -> None:
+def refuse_expensive(arrays: Sequence[PlannedArray], spec: CombineSpec) -> None:
     """Refuse to store more than was allowed. Raises ``CombineError`` with the numbers."""
     hybrids = [(each, each.hybrid) for each in arrays if each.hybrid is not None]
     # what the scan read is stored in any case
@@ -44,13 +44,13 @@ def refuse_expensive(arrays: Sequence[PlannedArray], wish: Wish) -> None:
         (array.path, hybrid) for array, hybrid in hybrids if hybrid.chunks and not array.whole.all()
     ]
     total = sum(hybrid.nbytes for _, hybrid in costs)
-    if total <= wish.rules.max_native_bytes:
+    if total <= spec.options.max_native_bytes:
         return
     costs.sort(key=lambda each: -each[1].nbytes)
     path, worst = costs[0]
     raise CombineError(
         f"{size_of(total)} of values in {len(costs)} variables cannot be referenced and would be"
-        f" stored, more than max_native_bytes={wish.rules.max_native_bytes}; {path}:"
+        f" stored, more than max_native_bytes={spec.options.max_native_bytes}; {path}:"
         f" {size_of(worst.nbytes)} in {worst.chunks:,} chunks, because {worst.why}",
         do=remedy(path),
         variable=path,

@@ -148,7 +148,7 @@ def _warnings(plan: BuildPlan, costs: Sequence[ArrayCost]) -> Iterator[str]:
             "(nccopy -c)"
         )
     large = [
-        (cost.path, max(cost.bytes_per_chunk, _decoded(array)))
+        (cost.path, max(cost.bytes_per_chunk, math.prod(array.chunk_shape) * _width(array)))
         for array, cost in zip(plan.arrays, costs, strict=True)
         if cost.bytes_per_chunk
     ]
@@ -158,10 +158,6 @@ def _warnings(plan: BuildPlan, costs: Sequence[ArrayCost]) -> Iterator[str]:
             f"chunks of {_listed(large)} hold more than 256 MB: a reader loads a whole chunk to "
             "read one point. Rewrite the files with smaller chunks (nccopy -c)"
         )
-
-
-def _decoded(array: PlannedArray) -> int:
-    return math.prod(array.chunk_shape) * _width(array)
 
 
 def _listed(found: Sequence[tuple[str, int]]) -> str:

@@ -87,11 +87,11 @@ def split_rules(
 
 def any_of(paths: Iterable[str]) -> str:
     """Return a regex, the same in Rust and RE2, that matches exactly these paths."""
-    return "^(?:" + "|".join(map(_escaped, sorted(paths))) + ")$"
-
-
-def _escaped(text: str) -> str:
-    return "".join("\\" + letter if letter in _SPECIAL else letter for letter in text)
+    escaped = (
+        "".join("\\" + letter if letter in _SPECIAL else letter for letter in path)
+        for path in sorted(paths)
+    )
+    return f"^(?:{'|'.join(escaped)})$"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -266,6 +266,10 @@ class CatalogFacts:
     places: Strings  # (m,) URLs of files, or of directories, that references lead to
     compare: Compare | None = None  # reads values of two files, to tell where they differ
 
+    def url_of(self, row: int | np.integer) -> str:
+        """Return the URL of the file of an array, given the row of the array."""
+        return self.files.url[int(self.arrays.file[row])]
+
     def only(self, rows: NDArray[np.int64]) -> CatalogFacts:
         """Return the facts of some files, in the order given."""
         groups_of = self.groups_of

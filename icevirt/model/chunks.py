@@ -10,7 +10,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -51,14 +50,14 @@ class Locations:
     @classmethod
     def none(cls) -> Locations:
         """Return the empty set of locations, the same one every time."""
-        return _no_locations()
+        return _NO_LOCATIONS
 
     @classmethod
     def one(cls, url: str, *, etag: str = "", last_modified: int = 0) -> Locations:
         """Return the single location ``url``; ``last_modified`` in whole seconds, rounded up."""
         return cls(
             url=Strings.of([url]),
-            etag=Strings.of([etag]) if etag else _no_text(),
+            etag=Strings.of([etag]) if etag else _NO_TEXT,
             last_modified=np.array([last_modified], np.uint32),
         )
 
@@ -94,25 +93,11 @@ class Locations:
         return Locations.joined([self, other])
 
 
-@cache
-def _no_locations() -> Locations:
-    nothing = Strings.empty(0)
-    return Locations(url=nothing, etag=nothing, last_modified=np.zeros(0, np.uint32))
-
-
-@cache
-def _no_text() -> Strings:
-    return Strings.empty(1)
-
-
-@cache
-def _no_ids() -> NDArray[np.uint8]:
-    return np.zeros((0, 12), np.uint8)
-
-
-@cache
-def _no_bytes() -> NDArray[np.uint8]:
-    return np.zeros(0, np.uint8)
+_NO_TEXT = Strings.empty(1)
+_NO_LOCATIONS = Locations(
+    url=Strings.empty(0), etag=Strings.empty(0), last_modified=np.zeros(0, np.uint32)
+)
+_NO_IDS, _NO_BYTES = np.zeros((0, 12), np.uint8), np.zeros(0, np.uint8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -131,8 +116,8 @@ class ChunkTable:
     offset: NDArray[np.uint64]  # (n,) bytes
     length: NDArray[np.uint64]  # (n,) bytes
     locations: Locations = field(default_factory=Locations.none)
-    chunk_ids: NDArray[np.uint8] = field(default_factory=_no_ids)  # (m, 12)
-    inline: NDArray[np.uint8] = field(default_factory=_no_bytes)  # (bytes,)
+    chunk_ids: NDArray[np.uint8] = field(default_factory=lambda: _NO_IDS)  # (m, 12)
+    inline: NDArray[np.uint8] = field(default_factory=lambda: _NO_BYTES)  # (bytes,)
 
     def __post_init__(self) -> None:
         n = len(self.index)

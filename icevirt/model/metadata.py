@@ -141,7 +141,7 @@ def _is_named(value: Any) -> bool:
 
 
 def chunk_shape(node: ArrayNode) -> tuple[int, ...] | None:
-    """Return the edges of the chunks of a regular grid; None where the grid is none."""
+    """Return the edges of the chunks of a regular grid; None for other grids."""
     grid = document_of(node)["chunk_grid"]
     return tuple(grid["configuration"]["chunk_shape"]) if grid.get("name") == "regular" else None
 

@@ -55,7 +55,7 @@ def creatable(path: str) -> str:
     """Return ``path`` as the path of a node to be created, which every Zarr reader finds.
 
     Raises:
-        InvalidInputError: It is no node path, or a name in it is none for Zarr.
+        InvalidInputError: It is no node path, or Zarr does not allow a name in it.
     """
     path = canonical(path)
     if not any(text in path for text in SUSPICIOUS):

@@ -323,7 +323,7 @@ class Lazy[K, V](Mapping[K, V]):
     Args:
         fetch: Returns the value of a key, None where there is none. Called each time.
         keys: Returns the keys, each once.
-        changed: Values in the place of those that are fetched; None says that there is none.
+        changed: Values that replace fetched ones; None removes a key.
     """
 
     def __init__(

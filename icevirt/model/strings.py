@@ -166,7 +166,7 @@ def _starts(texts: Sequence[str] | Sequence[bytes]) -> NDArray[np.int64]:
 
 
 class StringsWithin(Strings):
-    """Strings where they stand in larger data: copied out when they are asked for, and no sooner.
+    """Strings within larger data, copied out when they are used.
 
     The larger data is held as long as the column is. Whoever wants all strings end to end gets
     them by `data` and `starts`, as of every column.
@@ -232,7 +232,7 @@ class StringsWithin(Strings):
 
 
 class FoldingStrings(Strings):
-    """Strings that can be folded: compressed where they are, until somebody reads them again.
+    """Strings that can be folded: compressed in place until they are read again.
 
     Everybody who shares the column shares what folding it saves; names of files of an archive
     take a tenth or less.

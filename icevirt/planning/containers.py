@@ -18,6 +18,7 @@ from icevirt.connect.urls import local_path
 from icevirt.errors import InvalidInputError
 from icevirt.model.chunks import ChunkTable
 from icevirt.model.config.document import (
+    SCHEMES,
     ObjectStoreConfig,
     VirtualChunkContainer,
     local_filesystem_store,
@@ -26,17 +27,8 @@ from icevirt.model.strings import Strings, gather
 
 _DISK = "file:///"
 _ROWS = 1 << 16  # URLs that are looked at together
-_KINDS = {
-    "s3": "s3",
-    "tigris": "tigris",
-    "gs": "gcs",
-    "gcs": "gcs",
-    "az": "azure",
-    "azure": "azure",
-    "abfs": "azure",
-    "http": "http",
-    "https": "http",
-}
+_KINDS = {scheme: kinds[0] for scheme, kinds in SCHEMES.items() if scheme != "file"}
+
 type Stores = Sequence[tuple[str, ObjectStoreConfig]]
 """How objects are reached, by prefix of their URLs; the first that fits counts."""
 
@@ -109,7 +101,7 @@ def merged(
     ours = wanted.store.options
     says_nothing = not isinstance(ours, Mapping) or not any(ours.values())
     store = here.store if says_nothing else wanted.store
-    if not says_nothing and _server(here) not in (None, _server(wanted)):
+    if not says_nothing and endpoint_of(here) not in (None, endpoint_of(wanted)):
         raise _taken("the container of this prefix already names another server", here, wanted)
     return replace(wanted, store=store, name=wanted.name or here.name)
 
@@ -147,15 +139,6 @@ def relative(urls: Strings, named: Sequence[tuple[str, str]]) -> Strings:
     return Strings(joined, starts[::2].copy())
 
 
-def _server(container: VirtualChunkContainer) -> str | None:
-    """Return the server that a container names.
-
-    Raises:
-        InvalidInputError: Its options are not valid, so no reader would follow its references.
-    """
-    return endpoint_of(container)
-
-
 def _taken(
     what: str, here: VirtualChunkContainer, wanted: VirtualChunkContainer
 ) -> InvalidInputError:
@@ -165,10 +148,10 @@ def _taken(
         "first, or build with its name and server.",
         name=here.name,
         url_prefix=here.url_prefix,
-        server=_server(here),
+        server=endpoint_of(here),
         asked_name=wanted.name,
         asked_url_prefix=wanted.url_prefix,
-        asked_server=_server(wanted),
+        asked_server=endpoint_of(wanted),
     )
 
 

@@ -17,6 +17,7 @@ from icevirt.archive.schema import DECODING, decoder_of
 from icevirt.model.attributes import recorded_dtypes
 from icevirt.planning.edits.file_edits import FileEdit
 from icevirt.planning.reader_support import named
+from icevirt.planning.remedies import listed
 from icevirt.versioning.merge.lost_changes import Loss
 
 _SHOWN = 10  # variables in a line
@@ -44,7 +45,7 @@ def plan_changes(
     for path, array in new.items():
         if path in old:
             now = json.loads(array.zarr_json)
-            # chunks that are not those of the files are cut anew by each build
+            # a build cuts chunks anew unless they are the chunks of the files
             of_files = array.mode in (ArrayMode.concat, ArrayMode.once)
             stored = of_files and not array.schema.whole
             corrected = _is_corrected(array.source_path, edits)
@@ -70,18 +71,18 @@ def changes_of_others(
         commit = commits.get(loss.path)
         by = "an earlier commit" if commit is None else f"commit {commit[0]} ({commit[1]!r})"
         lines.setdefault((loss.stops, by), []).append(f"{loss.path} ({loss.what})")
-    for (stops, by), listed in lines.items():
+    for (stops, by), undone in lines.items():
         what = "would be lost" if stops else "would be undone"
-        yield PlanChange(what=f"work of {by} {what}: {_listed(listed)}", stops=stops)
+        yield PlanChange(what=f"work of {by} {what}: {listed(undone, _SHOWN)}", stops=stops)
 
 
 def _presence(old: Collection[str], new: Mapping[str, PlannedArray]) -> Iterator[PlanChange]:
     gone = [path for path in old if path not in new]
     added = [path for path in new if path not in old]
     if gone:
-        yield PlanChange(what=f"{_counted(len(gone))} vanished: {_listed(gone)}", stops=True)
+        yield PlanChange(what=f"{_counted(len(gone))} vanished: {listed(gone, _SHOWN)}", stops=True)
     if added:
-        yield PlanChange(what=f"{_counted(len(added))} new: {_listed(added)}", stops=False)
+        yield PlanChange(what=f"{_counted(len(added))} new: {listed(added, _SHOWN)}", stops=False)
 
 
 def _of_array(
@@ -141,7 +142,7 @@ def _lengths(
     was, now = old["shape"], new["shape"]
     names = new.get("dimension_names") or [None] * len(now)
     if len(was) != len(now):
-        return  # the dimensions differ, which is told
+        return  # the dimensions differ, which is reported
     for axis, (before, after) in enumerate(zip(was, now, strict=True)):
         name = names[axis] or f"axis {axis}"
         if before == after:
@@ -158,7 +159,7 @@ def _steps(
     for name, found in steps.items():
         for (before, after), arrays in found.items():
             yield PlanChange(
-                what=f"steps along {name} {before:,} → {after:,} of {_listed(arrays)}",
+                what=f"steps along {name} {before:,} → {after:,} of {listed(arrays, _SHOWN)}",
                 stops=after < before,
             )
 
@@ -177,8 +178,3 @@ def _changed(path: str, name: str, was: Any, now: Any, *, stops: bool) -> PlanCh
 
 def _counted(number: int) -> str:
     return f"{number} variable" if number == 1 else f"{number} variables"
-
-
-def _listed(found: list[str]) -> str:
-    more = len(found) - _SHOWN
-    return ", ".join([*found[:_SHOWN], *([f"{more} more"] if more > 0 else [])])

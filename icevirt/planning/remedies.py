@@ -1,9 +1,9 @@
-"""Spell options in remedies of errors so that they paste: into a call, and the command line."""
+"""Write lists of names in messages, and options in remedies so that they paste."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from shlex import quote
 from typing import Any
 
@@ -25,6 +25,12 @@ def leave_out(*variables: str) -> str:
     flags = " ".join(f"--drop-variable {quote(each)}" for each in variables)
     named = json.dumps(variables, ensure_ascii=False)
     return f'scan_options={{"drop_variables": {named}}} ({flags})'
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """Return the first names, and how many more there are."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def _words(value: Any) -> Iterator[str]:

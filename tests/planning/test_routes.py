@@ -213,7 +213,7 @@ def test_the_way_is_chosen_by_how_often_parts_would_be_read(monkeypatch):
     files = archive(range(40))
     ordered = combine_eras(facts_of(files), combine_spec(concat_dim=("time",), max_references=12))
     assert route_of(ordered).kind is Route.direct
-    assert "no shuffle" in route_of(ordered).told()
+    assert "no shuffle" in route_of(ordered).describe()
     mixed = [files[n] for n in np.random.default_rng(1).permutation(40)]
     plan = combine_eras(
         facts_of(mixed, per_part=20), combine_spec(concat_dim=("time",), max_references=3)
@@ -221,7 +221,7 @@ def test_the_way_is_chosen_by_how_often_parts_would_be_read(monkeypatch):
     routing = route_of(plan)
     assert routing.kind is Route.shuffle
     assert routing.times > 4
-    assert "times without" in routing.told()
+    assert "times without" in routing.describe()
     monkeypatch.setattr(routes, "_FEW_READS", 10_000)
     assert route_of(plan).kind is Route.direct
     monkeypatch.setattr(routes, "_FEW_REFERENCES", 100)

@@ -280,7 +280,7 @@ def _tell_plan(plan: BuildPlan) -> None:
         "planned",
         files=len(plan.files),
         arrays=len(plan.arrays),
-        route=route_of(plan).told(),
+        route=route_of(plan).describe(),
         left_out=len(plan.left_out),
     )
 

@@ -32,7 +32,7 @@ from icevirt.redaction import redacted, without_secrets
 
 MAX_LEVEL = 22
 """The highest level of zstd; the official client takes higher ones for it."""
-_SCHEMES = {
+SCHEMES = {
     "file": ("local_file_system",),
     "s3": ("s3", "s3_compatible", "tigris"),
     "tigris": ("tigris",),
@@ -44,6 +44,8 @@ _SCHEMES = {
     "http": ("http",),
     "https": ("http",),
 }
+"""Kinds of stores by the scheme of URLs that they serve, the usual kind first."""
+
 _ON_S3 = ("s3", "s3_compatible", "tigris")
 
 
@@ -113,10 +115,10 @@ class VirtualChunkContainer:
                 " authorize_virtual_chunk_access.",
                 url_prefix=self.url_prefix,
             )
-        if not self.is_foreign and self.store.kind not in _SCHEMES.get(scheme, ()):
+        if not self.is_foreign and self.store.kind not in SCHEMES.get(scheme, ()):
             raise InvalidInputError(
                 "this kind of store cannot serve this URL scheme",
-                do=f"For {scheme}:// use one of {_SCHEMES.get(scheme, ())}.",
+                do=f"For {scheme}:// use one of {SCHEMES.get(scheme, ())}.",
                 url_prefix=self.url_prefix,
                 store=self.store.kind,
             )

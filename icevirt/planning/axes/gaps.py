@@ -192,7 +192,7 @@ def _cannot(facts: CatalogFacts, member: CombinedVariable, why: str) -> CombineE
         f"steps of variable {member.path} cannot be reserved, because {why}",
         do=f"{do}.",
         variable=member.path,
-        first=facts.files.url[int(facts.arrays.file[member.rows[0]])],
+        first=facts.url_of(member.rows[0]),
     )
 
 

@@ -70,7 +70,7 @@ def new_dimension(facts: CatalogFacts, name: str, labels: Labels) -> NewDimensio
     Labels that are listed keep their order; those that files tell are sorted.
 
     Raises:
-        InvalidInputError: There are too few or too many, or the pattern is none.
+        InvalidInputError: There are too few or too many, or the pattern is not valid.
         CombineError: A file does not tell its label, or the files have the dimension already.
     """
     variable = variable_of(labels)

@@ -56,7 +56,7 @@ class Placement:
     """Where files lie along all dimensions, and the order that follows from it."""
 
     axes: tuple[AxisPlacement, ...]
-    rows: NDArray[np.int64]  # the files in the order of the dataset; those of no cell come last
+    rows: NDArray[np.int64]  # the files in the order of the dataset; files without a cell come last
 
     @classmethod
     def of(cls, axes: Sequence[AxisPlacement], files: int) -> Placement:
@@ -64,11 +64,6 @@ class Placement:
         keys = [np.where(axis.cell == NOWHERE, axis.count, axis.cell) for axis in axes]
         rows = np.lexsort(keys[::-1]) if keys else np.arange(files)
         return cls(axes=tuple(axes), rows=rows.astype(np.int64))
-
-    @property
-    def dimensions(self) -> tuple[str, ...]:
-        """The names of the dimensions."""
-        return tuple(axis.dimension for axis in self.axes)
 
     @property
     def place(self) -> NDArray[np.int64]:
@@ -80,10 +75,11 @@ class Placement:
     def alike(self, other: Placement) -> bool:
         """Say whether files have equal cells, whatever these are called."""
         return (
-            self.dimensions == other.dimensions
-            and np.array_equal(self.rows, other.rows)
+            np.array_equal(self.rows, other.rows)
+            and len(self.axes) == len(other.axes)
             and all(
-                one.count == two.count and np.array_equal(one.cell, two.cell)
+                (one.dimension, one.count) == (two.dimension, two.count)
+                and np.array_equal(one.cell, two.cell)
                 for one, two in zip(self.axes, other.axes, strict=True)
             )
         )

@@ -86,7 +86,7 @@ def combined(prepared: PreparedFacts, spec: CombineSpec) -> BuildPlan:
         split_rules=split_rules_of(arrays),
         notes=(
             *(axis.reason for axis in cells.axes if axis.reason),
-            *(a.steps.told(a.dimension) for a in cells.axes if a.has_gaps and a.steps),
+            *(a.steps.describe(a.dimension) for a in cells.axes if a.has_gaps and a.steps),
             *time_recoding.describe_recodings(times),
             *duplicates.describe_duplicates(prepared.left_out, spec.options.duplicates),
             *holes.describe_gaps(gaps),
@@ -157,7 +157,7 @@ def _describe_static(facts: CatalogFacts, arrays: tuple[PlannedArray, ...]) -> l
 
 
 def _groups(facts: CatalogFacts, cells: Placement, spec: CombineSpec) -> dict[str, bytes]:
-    """Return the groups of the dataset; those of later files count unless "override" was asked.
+    """Return the groups of the dataset; groups of later files count unless "override" was chosen.
 
     Where files hold different arrays they may have different groups, and all are looked at.
     """

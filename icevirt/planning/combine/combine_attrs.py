@@ -26,7 +26,7 @@ def combine_attributes(
             that say how values decode out of the way before it applies its policy.
 
     Raises:
-        CombineError: "identical" or "no_conflicts" was asked for and is not the case.
+        CombineError: The policy is "identical" or "no_conflicts", and attributes differ.
     """
     if keep and policy != "override":
         rest = combine_attributes([each.without(*keep) for each in found], policy, path=path)

@@ -42,7 +42,7 @@ class Kept:
     """What the last build of the group says of dimensions, which the next one keeps."""
 
     dimensions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by path in the files
-    data_vars: DataVars = field(default_factory=dict)  # that it was asked for
+    data_vars: DataVars = field(default_factory=dict)  # of its options
 
     def has(self, dimension: str) -> bool:
         """Say whether the last build made something along a dimension."""
@@ -59,12 +59,12 @@ class DimensionRules:
 
     @property
     def lasting(self) -> dict[str, tuple[str, ...]]:
-        """What the next build keeps: what was asked for now, and before where nothing was said."""
+        """What the next build keeps: the rules of this build, else of the last one."""
         return {**({} if EVERY in self.asked else self.kept.data_vars), **self.asked}
 
 
 def data_vars_of(given: Any) -> dict[str, tuple[str, ...]]:
-    """Return what a person asked for, by dimension.
+    """Return the rules of ``data_vars`` by dimension.
 
     Raises:
         InvalidInputError: It is something else than words and names.
@@ -99,7 +99,7 @@ def _listed(given: Any) -> tuple[str, ...]:
 
 
 def refuse_unknown_dimensions(rules: DataVars, dimensions: Sequence[str]) -> None:
-    """Raise ``InvalidInputError`` where rules are for a dimension that is not asked for."""
+    """Raise ``InvalidInputError`` where rules name a dimension that is not in ``concat_dim``."""
     if unknown := [name for name in rules if name != EVERY and name not in dimensions]:
         raise InvalidInputError(
             "data_vars names dimensions that are not in concat_dim",
@@ -123,7 +123,7 @@ def refuse_unknown_names(rules: DataVars, there: Collection[str]) -> None:
 
 
 def said(rules: DataVars, dimension: str) -> tuple[str, ...] | None:
-    """Return what was asked for along a dimension, None where nothing was."""
+    """Return the rule for a dimension; None if there is none."""
     return rules.get(dimension, rules.get(EVERY))
 
 
@@ -254,7 +254,7 @@ def refusal(
     """
     arrays, path = facts.arrays, array[0]
     digests = [arrays.digest[row] for row in rows]
-    urls = [facts.files.url[int(arrays.file[row])] for row in rows]
+    urls = [facts.url_of(row) for row in rows]
     own = [path if arrays.own_path is None else arrays.own_path[row] for row in rows]
     lacks = "concatenated dimension" if axis is None else f"dimension {axis.dimension!r}"
     if not all(digests):

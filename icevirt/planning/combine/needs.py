@@ -164,7 +164,7 @@ def _recorded(arrays: ArrayColumns) -> NDArray[np.uint8]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Beside:
-    """Where facts beside stand, by row of the arrays; -1 where there is none."""
+    """Rows of facts in the columns beside the catalog, by row of the arrays; -1: none."""
 
     asked: NDArray[np.uint8]
     digest: NDArray[np.int64]

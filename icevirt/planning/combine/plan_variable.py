@@ -223,7 +223,7 @@ def _share(
     *,
     recoded: bool,
 ) -> _Share:
-    """Return where the files' shares begin; those of one cell begin at one place."""
+    """Return where the files' shares begin; all files of a cell begin at one place."""
     shape = first = member.sizes[int(member.size[0])].tolist()
     if not member.axes:
         _refuse_unequal(facts, member, cells, spec)
@@ -277,7 +277,7 @@ def _refuse_other_steps(
             "coordinate that defines the missing steps",
             do=f"Leave it out with {leave_out(member.path)}, or leave spacing out.",
             variable=member.path,
-            file=facts.files.url[int(facts.arrays.file[member.rows[row]])],
+            file=facts.url_of(member.rows[row]),
             length=int(member.lengths[row, at]),
         )
 
@@ -302,9 +302,9 @@ def _lengths_of_cells(facts: CatalogFacts, member: CombinedVariable, at: int) ->
             do="Build the files of each length into a group of its own.",
             variable=member.path,
             place=axis.name(int(cell[one])),
-            first=facts.files.url[int(facts.arrays.file[member.rows[one]])],
+            first=facts.url_of(member.rows[one]),
             first_length=int(lengths[one]),
-            other=facts.files.url[int(facts.arrays.file[member.rows[other]])],
+            other=facts.url_of(member.rows[other]),
             other_length=int(lengths[other]),
         )
     return of_cell

@@ -77,13 +77,13 @@ class PreparedFacts:
     def described(
         self, dimension: NewDimension, cells: Placement, spec: CombineSpec
     ) -> NewDimension:
-        """Return a new dimension with the attributes that were asked for."""
+        """Return a new dimension with the attributes that the user set."""
         if self.label_edits is None:
             return dimension
         return self.label_edits.applied(dimension, cells.rows, spec.options.combine_attrs)
 
     def cells(self, spec: CombineSpec) -> Placement:
-        """Return where the files lie along the dimensions that were asked for.
+        """Return where the files lie along the concatenated dimensions.
 
         Raises:
             CombineError: Labels are missing (NaN), repeat, or the files' ranges overlap.
@@ -101,7 +101,7 @@ def prepare(facts: CatalogFacts, spec: CombineSpec) -> PreparedFacts:
     Raises:
         CombineError: A dimension is unknown or not named, a file does not tell its label, or a
             time has no exact value in the units of the others.
-        InvalidInputError: There are too few or too many labels, or they are told wrongly.
+        InvalidInputError: There are too few or too many labels, or of several kinds.
     """
     nest = (
         nested_places(facts, spec.concat_dim, spec.nest)

@@ -39,7 +39,7 @@ def limit_for(
 
 
 def largest_difference(facts: CatalogFacts, member: CombinedVariable, limit: float) -> float:
-    """Return how far the files' values differ from those of the first file.
+    """Return how far the files' values differ from the first file's values.
 
     Raises:
         CombineError: By more than the limit, or the values were not kept by the scan.
@@ -72,7 +72,7 @@ def describe_tolerance(
         largest = largest_difference(facts, member, limit)
         yield (
             f"{member.path} differs between files by up to {largest:g}, within the tolerance "
-            f"{limit:g}; the values of {_url(facts, member, 0)} are used"
+            f"{limit:g}; the values of {facts.url_of(member.rows[0])} are used"
         )
 
 
@@ -102,10 +102,6 @@ def _refusal(facts: CatalogFacts, member: CombinedVariable, at: int, why: str) -
         do="Pass a larger tolerance if they should be equal, or build the files of each grid into "
         "a group of its own.",
         variable=member.path,
-        first=_url(facts, member, 0),
-        other=_url(facts, member, at),
+        first=facts.url_of(member.rows[0]),
+        other=facts.url_of(member.rows[at]),
     )
-
-
-def _url(facts: CatalogFacts, member: CombinedVariable, at: int) -> str:
-    return facts.files.url[int(facts.arrays.file[member.rows[at]])]

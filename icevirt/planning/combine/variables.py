@@ -20,8 +20,8 @@ from icevirt.planning.axes import duplicates
 from icevirt.planning.axes.placement import AxisPlacement, Placement
 from icevirt.planning.combine import data_vars
 from icevirt.planning.combine.data_vars import DimensionRules
-from icevirt.planning.combine.deviation_rules import is_packing, is_storage, permits, signature
 from icevirt.planning.combine.options import CombineOptions, CombineSpec
+from icevirt.planning.partial.storage_cost import is_packing, is_storage, permits, signature
 from icevirt.planning.remedies import choose, leave_out
 
 _ROWS = 1 << 20  # that are sorted at a time
@@ -96,7 +96,7 @@ def members_of(
 
 
 def placed(member: CombinedVariable, cells: Placement) -> CombinedVariable:
-    """Return an array of files that lie in equal cells, with what is told of these."""
+    """Return an array of files in equal cells, with the labels and reasons of these."""
     names = [axis.dimension for axis in member.along]
     along = tuple(axis for axis in cells.axes if axis.dimension in names)
     return replace(member, along=along)
@@ -309,8 +309,8 @@ def _refuse_unlike(  # noqa: PLR0917 - the facts of one array
                     f"{path} is encoded differently in some files: {told}",
                     do=_remedy(facts, rows, path, unlike, axes),
                     variable=path,
-                    first=_file_with(facts, rows, codes, schemas.index(group[0])),
-                    other=_file_with(facts, rows, codes, schemas.index(other)),
+                    first=facts.url_of(rows[int(np.argmax(codes == schemas.index(group[0])))]),
+                    other=facts.url_of(rows[int(np.argmax(codes == schemas.index(other)))]),
                 )
 
 
@@ -339,13 +339,6 @@ def _remedy(
         f"{native}, if every value survives exactly; {choose(float_variables=[path])} stores"
         f" decoded floats, {4 * count:,} bytes of values as float32 and twice that as float64."
     )
-
-
-def _file_with(
-    facts: CatalogFacts, rows: NDArray[np.integer], codes: NDArray[np.integer], code: int
-) -> str:
-    row = rows[int(np.argmax(codes == code))]
-    return facts.files.url[int(facts.arrays.file[row])]
 
 
 def _refuse_unlike_grids(
@@ -378,8 +371,8 @@ def _refuse_unlike_grids(
             f"the grids of variable {member.path} differ along {', '.join(differing)}",
             do=do[0].upper() + do[1:],
             variable=member.path,
-            first=facts.files.url[int(facts.arrays.file[member.rows[0]])],
+            first=facts.url_of(member.rows[0]),
             first_shape=dict(zip(names, first.tolist(), strict=True)),
-            other=facts.files.url[int(facts.arrays.file[member.rows[other]])],
+            other=facts.url_of(member.rows[other]),
             other_shape=dict(zip(names, member.shapes[other].tolist(), strict=True)),
         )

@@ -118,7 +118,7 @@ def refuse_void_options(facts: CatalogFacts, spec: CombineSpec, new: Iterable[st
 
     Args:
         facts: Of all files, as they are combined.
-        spec: What was asked for.
+        spec: How the files are combined.
         new: Dimensions that no file has.
 
     Raises:

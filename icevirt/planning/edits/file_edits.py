@@ -116,7 +116,7 @@ def _json(variable: str, name: str, value: Any) -> str:
 
 
 def facts_of_file(facts: CatalogFacts, file: int, rows: NDArray[np.integer]) -> FileFacts:
-    """Return what a function for ``preprocess`` is told of a file; ``rows`` are its arrays."""
+    """Return what a function for ``preprocess`` gets of a file; ``rows`` are its arrays."""
     arrays = facts.arrays
     return FileFacts(
         url=facts.files.url[file],

@@ -33,7 +33,7 @@ from icevirt.planning.edits.corrections import COUNTING, Corrections, statement,
 from icevirt.planning.edits.file_edits import FileEdit
 
 _NAMING = (*LISTS, *KEYED, "ancillary_variables")
-"""Attributes that name variables (those of coordinates, and CF 3.4)."""
+"""Attributes that name variables (attributes of coordinates, and CF 3.4)."""
 _WORDS = re.compile(r"\S+?(?=:?(?:\s|$))")
 
 
@@ -55,7 +55,7 @@ def edited(
     Raises:
         CombineError: Two variables of a file, or two dimensions of a variable, would get one name;
             or values that mean different things would get one meaning.
-        InvalidInputError: A value is none for its attribute.
+        InvalidInputError: A value does not fit its attribute.
     """
     if not any(edits):
         return facts
@@ -69,7 +69,7 @@ def edited(
     new_paths, new_schemas, kept = [], [], np.ones(len(distinct), np.bool_)
     for at, (path, schema, number) in enumerate(distinct.tolist()):
         edit, old = edits[number], arrays.path.values[path]
-        url = facts.files.url[int(arrays.file[first[at]])]
+        url = facts.url_of(first[at])
         kept[at] = not edit.drops(old)
         new_paths.append(edit.new_path(old))
         own = ArraySchema.loads(arrays.schema.values[schema])
@@ -219,7 +219,7 @@ def _refuse_twice(facts: CatalogFacts, arrays: ArrayColumns) -> None:
         raise CombineError(
             f"two variables of a file would get one name: {arrays.path[one]}",
             do="Choose another name, or drop one of them with drop_variables.",
-            file=facts.files.url[int(arrays.file[one])],
+            file=facts.url_of(one),
             variables=[arrays.own_path[one], arrays.own_path[other]],
         )
 
@@ -257,7 +257,7 @@ class LabelEdits:
     everywhere: FileEdit
 
     def take(self, rows: NDArray[np.integer]) -> LabelEdits:
-        """Return those of some files, in the order given."""
+        """Return the edits of some files, in the order given."""
         return replace(self, of_file=self.of_file[rows])
 
     def applied(

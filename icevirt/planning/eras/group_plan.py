@@ -30,7 +30,7 @@ from icevirt.planning.edits.checked_names import refuse_void_options
 from icevirt.planning.eras.partition import EVERYWHERE, EraPartition, comparable, part
 from icevirt.planning.eras.report import TOLD, described, impossible, stored_natively
 from icevirt.planning.partial.storage_cost import refuse_expensive
-from icevirt.planning.remedies import choose
+from icevirt.planning.remedies import choose, listed
 
 MAX_GROUPS = 1000
 """Groups that eras may become; with more of them each file is a group of its own, or nearly."""
@@ -122,7 +122,7 @@ def _refuse_halves(prepared: PreparedFacts, parted: EraPartition, spec: CombineS
             raise CombineError(
                 "a file has only some of the dimensions, so it belongs to no single era",
                 do="Leave it out, or build the files of each era into a group of their own.",
-                file=prepared.facts.files.url[int(arrays.file[row])],
+                file=prepared.facts.url_of(row),
                 variable=arrays.path[row],
             )
 
@@ -215,9 +215,8 @@ def _notes(names: Sequence[str], plans: Sequence[BuildPlan]) -> Iterator[str]:
         for note in plan.notes:
             about.setdefault(note, []).append(name)
     for note, eras in about.items():
-        more = len(eras) - _NAMED
-        told = ", ".join(eras[:_NAMED]) + (f" and {more} more" if more > 0 else "")
-        yield f"{'all eras' if len(eras) == len(names) else told}: {note}"
+        which = "all eras" if len(eras) == len(names) else listed(eras, _NAMED)
+        yield f"{which}: {note}"
 
 
 def _files(

@@ -97,7 +97,7 @@ def _cells(prepared: PreparedFacts, spec: CombineSpec) -> tuple[Placement, bool]
         if all(comparable(prepared.facts, name) for name in prepared.existing(spec.concat_dim)):
             return prepared.cells(spec), True
     except CombineError:
-        pass  # whoever combines the files says so
+        pass  # combining the files raises it
     return as_given(prepared.facts, spec.concat_dim), False
 
 

@@ -26,6 +26,7 @@ from icevirt.planning.combine.prepare import PreparedFacts
 from icevirt.planning.eras import signatures
 from icevirt.planning.eras.partition import EraPartition, EraVariable
 from icevirt.planning.partial.storage_cost import max_error
+from icevirt.planning.remedies import listed
 
 TOLD = 100
 """Eras, and runs of files within another one, that a report describes; further ones are counted."""
@@ -166,7 +167,7 @@ class _Report:
         return self._dimension in ArraySchema.loads(schema).dimension_names
 
     def _changes(self, before: int, after: int) -> Iterator[Change]:
-        """Yield how the variables of an era differ from those of the one right before it."""
+        """Yield how the variables of an era differ from the era right before it."""
         for variable in self._parted.variables:
             one, other = (self._signature(variable, era) for era in (before, after))
             if one is None and other is not None:
@@ -235,7 +236,7 @@ def stored_natively(prepared: PreparedFacts, spec: CombineSpec) -> Iterator[Choi
     packed = [path for path, error in errors.items() if error is not None]
     does = "chunks of deviating files are stored in the same arrays; every value survives exactly"
     if packed:
-        does += f", or the build stops: {_named(packed)} is packed differently"
+        does += f", or the build stops: {listed(packed, _NAMED)} is packed differently"
     yield Choice(
         option=_OPTION,
         does=does,
@@ -278,8 +279,3 @@ def _hybrids(plan: BuildPlan) -> Iterator[tuple[PlannedArray, Hybrid]]:
 def _bytes(plan: BuildPlan) -> int:
     """Return what would be stored beside what the scan read, which is in any case."""
     return sum(hybrid.nbytes for array, hybrid in _hybrids(plan) if not array.whole.all())
-
-
-def _named(paths: Sequence[str]) -> str:
-    more = len(paths) - _NAMED
-    return ", ".join(paths[:_NAMED]) + (f" and {more} more" if more > 0 else "")

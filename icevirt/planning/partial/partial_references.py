@@ -8,20 +8,19 @@ bytes wins.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from icevirt.archive.facts import CatalogFacts
+from icevirt.archive.facts import CatalogFacts, Coded
 from icevirt.archive.hybrid import AxisGrid, Hybrid
 from icevirt.archive.schema import ArraySchema, differences
 from icevirt.errors import CombineError
 from icevirt.model.attributes import Attributes
 from icevirt.model.json import JSON
 from icevirt.planning.combine.cf_packing import PACKING, decoded, packing_of
-from icevirt.planning.combine.deviation_rules import signature
 from icevirt.planning.combine.options import CombineOptions
 from icevirt.planning.combine.variables import CombinedVariable
 from icevirt.planning.partial.chunk_alignment import (
@@ -31,7 +30,7 @@ from icevirt.planning.partial.chunk_alignment import (
     native_chunks,
     values_in,
 )
-from icevirt.planning.partial.storage_cost import remedy
+from icevirt.planning.partial.storage_cost import remedy, signature
 from icevirt.planning.remedies import leave_out
 
 _LOSSY = (
@@ -132,10 +131,10 @@ class _ArrayFiles:
     ) -> None:
         self.facts, self.rows, self.member, self.place = facts, rows, member, place
         self.schemas, self.own, self.options = schemas, own, options
-        self.by_values = np.array(_numbered(signature(each, stored=False) for each in schemas))
-        self.by_storage = np.array(
-            _numbered(signature(each, stored=True, but=self.free) for each in schemas)
-        )
+        self.by_values = Coded.of([signature(each, stored=False) for each in schemas]).codes
+        self.by_storage = Coded.of(
+            [signature(s, stored=True, but=self.free) for s in schemas]
+        ).codes
         self.whole = np.array([each.whole for each in schemas])[own]
         home = signature(member.schema, stored=False)
         self.home = np.array([signature(each, stored=False) == home for each in schemas])
@@ -150,10 +149,6 @@ class _ArrayFiles:
     def alike_at_all(self) -> bool:
         """Whether values mean the same in all files."""
         return bool((self.by_values == self.by_values[0]).all())
-
-    def url(self, at: int) -> str:
-        """Return the URL of a file."""
-        return self.facts.files.url[int(self.facts.arrays.file[self.rows[at]])]
 
     def candidates(self) -> list[int]:
         """Return one schema of each encoding that the array may have, the largest first."""
@@ -274,11 +269,6 @@ def _bounds(files: _ArrayFiles, edges: Sequence[int], same: NDArray[np.bool_]) -
     return np.append(np.unique(bounds), total)
 
 
-def _numbered(keys: Iterable[str]) -> list[int]:
-    number: dict[str, int] = {}
-    return [number.setdefault(key, len(number)) for key in keys]
-
-
 def _is_number(schema: ArraySchema) -> bool:
     return isinstance(schema.data_type, str) and schema.data_type in _NUMBERS
 
@@ -306,7 +296,7 @@ def _refuse_impossible(files: _ArrayFiles, found: Decision) -> None:
 
 
 def _as_floats(files: _ArrayFiles) -> ArraySchema:
-    """Return the schema of decoded values: the float that holds those of all files."""
+    """Return the schema of decoded values: the float type that holds the values of all files."""
     kinds = {
         decoded(np.zeros(1, str(each.data_type)), packing_of(each.attributes)).dtype
         for each in files.schemas
@@ -359,7 +349,7 @@ def _why(
         told = ", ".join(name.removeprefix("attribute ") for name in unlike) or "encoding"
         groups.setdefault(told, []).extend(here.tolist())
     for told, members in groups.items():
-        first = files.url(min(members))
+        first = files.facts.url_of(files.rows[min(members)])
         reasons.append(
             f"{len(members)} of {int(counts.sum())} files differ in {told} (first: {first})"
         )
@@ -368,7 +358,7 @@ def _why(
         reasons.append(
             f"{len(shifted)} {'files do' if len(shifted) > 1 else 'file does'} not begin where a"
             f" chunk of {'×'.join(map(str, edges))} begins"
-            f" (first: {files.url(int(shifted[0]))})"
+            f" (first: {files.facts.url_of(files.rows[int(shifted[0])])})"
         )
     if not reasons:
         reasons.append("files end within a chunk")

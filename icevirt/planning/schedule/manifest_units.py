@@ -104,7 +104,7 @@ class ManifestWindow:
 
     @property
     def of(self) -> NDArray[np.int64]:
-        """The files that it needs: their positions in those of the array."""
+        """The files that it needs: their positions among the files of the array."""
         if self.array.mode is not ArrayMode.concat:
             return np.arange(len(self.array.files))
         return _files_of(self.array, self.box)
@@ -188,7 +188,7 @@ def cuts(array: PlannedArray) -> Iterator[ManifestWindow]:
     everything = np.arange(len(array.files))
     for box in boxes(array.grid, array.window):
         of = _files_of(array, box) if array.mode is ArrayMode.concat else everything
-        if len(of):  # else nobody wrote any of its chunks
+        if len(of):  # else none of its chunks was ever written
             rows = array.files[of]
             yield ManifestWindow(array=array, box=box, run=(int(rows.min()), int(rows.max()) + 1))
 

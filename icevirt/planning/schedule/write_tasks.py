@@ -47,7 +47,7 @@ class Routing:
     reads: int  # of an array in a part of the catalog, on the direct way
     times: float  # that a reference is read on it, in the mean
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """Return it in words."""
         if self.kind is Route.direct:
             return f"{self.kind}, no shuffle"
@@ -117,7 +117,7 @@ def balanced(
 
 
 def _loads(plan: BuildPlan, items: Sequence[PlannedManifest]) -> NDArray[np.float64]:
-    """Return the work of the items of a task, in references; those of a run share its parts."""
+    """Return the work of the items of a task, in references; items of a run share its parts."""
     parts_of_file = len(plan.files.parts) / max(1, len(plan.files))
     loads: list[float] = []
     for (low, high), alike in groupby(items, key=lambda item: item.run):
@@ -171,7 +171,7 @@ def bundle(
 
 @dataclass(frozen=True, slots=True)
 class _Spread:
-    """Puts columns of an array's files where these are among those of the items."""
+    """Puts columns of an array's files where these files are among the items' files."""
 
     rows: NDArray[np.int64]  # of the plan's files
     made: dict[tuple[str, tuple[int, ...], bytes], NDArray[np.generic]] = field(
